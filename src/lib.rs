@@ -1,1 +1,3 @@
-//! x
+//! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
+
+pub mod ports;

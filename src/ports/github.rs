@@ -1,0 +1,145 @@
+//! What the operator asks of GitHub, and the few ways in which that can fail. An adapter answers for one GitHub
+//! (github.com, a GitHub Enterprise Server, the local stand-in); which credential it uses is its own business.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+/// Where runners are registered: one repository, or a whole organisation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// `owner/name`: runners serve this repository only.
+    Repository {
+        /// The account or organisation.
+        owner: String,
+        /// The repository's name.
+        name: String,
+    },
+    /// Runners serve whatever their runner group lets in.
+    Organization {
+        /// The organisation's login.
+        owner: String,
+    },
+}
+
+/// A credential that lets a runner register or deregister. Its value is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The secret itself.
+    pub value: String,
+    /// GitHub refuses it after this moment (one hour after it was minted).
+    pub expires_at: Timestamp,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
+}
+
+/// What a single-use (just-in-time) runner is configured with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerSpec {
+    /// Unique per claim; GitHub shows it to people.
+    pub name: String,
+    /// Exactly these labels, no default ones.
+    pub labels: Vec<String>,
+    /// The numeric id of the runner group, 1 being the default group.
+    pub group_id: u64,
+    /// The folder, relative to the runner's own, in which jobs work.
+    pub work_folder: String,
+}
+
+/// A single-use configuration: the runner started with it serves one job and is removed. A secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JobConfig {
+    /// GitHub's id of the runner it created.
+    pub runner_id: u64,
+    /// What `run.sh --jitconfig` takes (base64).
+    pub encoded: String,
+}
+
+impl fmt::Debug for JobConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobConfig").field("runner_id", &self.runner_id).finish_non_exhaustive()
+    }
+}
+
+/// A runner as GitHub lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runner {
+    /// GitHub's id.
+    pub id: u64,
+    /// The name it registered under.
+    pub name: String,
+    /// Whether its listener is connected.
+    pub online: bool,
+    /// Whether GitHub believes a job is on it.
+    pub busy: bool,
+    /// The names of its labels.
+    pub labels: Vec<String>,
+}
+
+/// Where a workflow run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// Queued, waiting or in progress.
+    Active,
+    /// Over, whatever its conclusion; with the attempt that ended.
+    Completed {
+        /// Which attempt of the run is over.
+        attempt: u32,
+    },
+}
+
+/// Why GitHub did not do what was asked, by what somebody does about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GitHubError {
+    /// No usable answer: refused connection, time-out, 5xx, a page of HTML. Try again later.
+    #[error("GitHub gave no usable answer: {0}")]
+    Unreachable(String),
+    /// A primary or secondary rate limit; not before this long from now.
+    #[error("GitHub limits the rate of calls, retry after {} s", retry_after.as_secs())]
+    Throttled {
+        /// How long GitHub asks to be left alone, at least one second.
+        retry_after: Duration,
+    },
+    /// 401 or 403: a person must mend the credential or its permissions.
+    #[error("GitHub denied the call: {0}")]
+    Denied(String),
+    /// 404: the repository, organisation, run or runner is not there or not visible. Not proof that it is gone.
+    #[error("GitHub does not know it: {0}")]
+    NotFound(String),
+    /// 409: a runner of that name exists.
+    #[error("a runner of that name exists: {0}")]
+    NameTaken(String),
+    /// 422 on a removal: the runner has a job.
+    #[error("the runner has a job: {0}")]
+    Busy(String),
+    /// Any other refusal of what we sent: a mistake of ours or of the configuration.
+    #[error("GitHub refused the call: {0}")]
+    Invalid(String),
+}
+
+/// The GitHub port. Every call has its own deadline; none retries beyond one transport-level attempt.
+#[async_trait]
+pub trait GitHub: Send + Sync {
+    /// The URL runners of this scope are configured with, for example `https://github.com/owner/name`.
+    fn runner_url(&self, scope: &Scope) -> String;
+    /// Mints a registration token (valid one hour, for any number of runners).
+    async fn registration_token(&self, scope: &Scope) -> Result<Token, GitHubError>;
+    /// Mints a removal token (valid one hour).
+    async fn removal_token(&self, scope: &Scope) -> Result<Token, GitHubError>;
+    /// Creates a single-use runner.
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError>;
+    /// The runner of exactly this name, if it is listed.
+    async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError>;
+    /// Every runner of the scope, all pages; a list that could not be read to its end is an error.
+    async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
+    /// Removes a runner; one that is not there any more is success.
+    async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError>;
+    /// Where a workflow run stands.
+    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError>;
+}

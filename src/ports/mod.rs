@@ -1,0 +1,3 @@
+//! What the outside must do for us, in our nouns.
+
+pub mod github;
