@@ -2,3 +2,8 @@
 
 pub mod model;
 pub mod ports;
+
+#[cfg(feature = "operator")]
+pub mod compute_none;
+#[cfg(feature = "local")]
+pub mod local;
