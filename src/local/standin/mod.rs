@@ -1,0 +1,1 @@
+//! A GitHub of one's own.
