@@ -59,8 +59,9 @@ impl AppKey {
             exp: (now + VALID_FOR).as_second(),
             iss: &self.app_id,
         };
-        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key)
-            .map_err(|_| GitHubError::Denied("the App's private key (github.app_key_file) cannot sign".to_owned()))
+        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key).map_err(|_| {
+            GitHubError::Denied("the App's private key (github.app_key_file) cannot sign".to_owned())
+        })
     }
 }
 
@@ -122,7 +123,12 @@ impl Authenticator {
     }
 
     /// One minting per account at a time; other accounts are not held up by a slow one.
-    async fn installation_token(&self, client: &Client, key: &AppKey, scope: &Scope) -> Result<String, GitHubError> {
+    async fn installation_token(
+        &self,
+        client: &Client,
+        key: &AppKey,
+        scope: &Scope,
+    ) -> Result<String, GitHubError> {
         let slot = self.slot(scope).await;
         let mut cached = slot.lock().await;
         let now = (client.clock)();
@@ -150,7 +156,8 @@ async fn mint(client: &Client, assertion: &str, scope: &Scope) -> Result<TokenBo
 }
 
 pub(super) fn address(client: &Client, segments: &[&str]) -> Result<reqwest::Url, GitHubError> {
-    let refused = || GitHubError::Invalid(format!("{:?} names no repository or organisation", segments.join("/")));
+    let refused =
+        || GitHubError::Invalid(format!("{:?} names no repository or organisation", segments.join("/")));
     client.origin.join(segments).ok_or_else(refused)
 }
 
@@ -161,7 +168,8 @@ fn owner(scope: &Scope) -> &str {
 }
 
 async fn read_token(path: &std::path::Path) -> Result<String, GitHubError> {
-    let denied = |problem: &str| GitHubError::Denied(format!("github.token_file {}: {problem}", path.display()));
+    let denied =
+        |problem: &str| GitHubError::Denied(format!("github.token_file {}: {problem}", path.display()));
     let text = tokio::fs::read_to_string(path).await.map_err(|e| denied(&e.to_string()))?;
     let token = text.trim();
     if token.is_empty() { Err(denied("holds no token")) } else { Ok(token.to_owned()) }

@@ -86,8 +86,9 @@ impl Client {
             return Err(unusable(&answer.what, "the answer is not JSON"));
         }
         // The error names a place in the text, never the text: it may hold a token.
-        serde_json::from_slice(&answer.body)
-            .map_err(|e| unusable(&answer.what, format_args!("unreadable at line {}, column {}", e.line(), e.column())))
+        serde_json::from_slice(&answer.body).map_err(|e| {
+            unusable(&answer.what, format_args!("unreadable at line {}, column {}", e.line(), e.column()))
+        })
     }
 
     async fn exchange(&self, question: &Question, secret: Option<&str>) -> Result<Answer, GitHubError> {

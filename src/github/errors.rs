@@ -42,10 +42,15 @@ impl Answer {
     }
 
     fn message(&self) -> String {
-        let said = serde_json::from_slice::<ErrorBody>(&self.body).ok().and_then(|b| b.message).unwrap_or_default();
+        let said =
+            serde_json::from_slice::<ErrorBody>(&self.body).ok().and_then(|b| b.message).unwrap_or_default();
         let said: String = said.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS).collect();
         let status = self.status.as_u16();
-        if said.is_empty() { format!("{} ({status})", self.what) } else { format!("{}: {said} ({status})", self.what) }
+        if said.is_empty() {
+            format!("{} ({status})", self.what)
+        } else {
+            format!("{}: {said} ({status})", self.what)
+        }
     }
 }
 
@@ -61,10 +66,14 @@ fn refusal(call: Call, answer: &Answer, now: Timestamp) -> GitHubError {
     match answer.status.as_u16() {
         300..=399 => GitHubError::Unreachable(format!("{message}, redirected to {}", redirect_host(answer))),
         429 => throttled(),
-        401 | 403 if retry_after::is_rate_limit(&answer.headers) || mentions_rate_limit(&message) => throttled(),
+        401 | 403 if retry_after::is_rate_limit(&answer.headers) || mentions_rate_limit(&message) => {
+            throttled()
+        }
         401 | 403 => GitHubError::Denied(message),
         // A proxy's page says nothing about what GitHub knows, and a removal takes "not found" for done.
-        404 | 410 if !answer.is_json() => GitHubError::Unreachable(format!("{message}, and not in GitHub's words")),
+        404 | 410 if !answer.is_json() => {
+            GitHubError::Unreachable(format!("{message}, and not in GitHub's words"))
+        }
         404 | 410 => GitHubError::NotFound(message),
         409 => conflict(call, message),
         422 => unprocessable(call, message),
@@ -115,7 +124,8 @@ mod tests {
     use std::time::Duration;
 
     fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
-        let mut all: HeaderMap = headers.iter().map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect();
+        let mut all: HeaderMap =
+            headers.iter().map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect();
         all.entry(CONTENT_TYPE).or_insert("application/json; charset=utf-8".parse().unwrap());
         let status = StatusCode::from_u16(status).unwrap();
         Answer { status, headers: all, body: body.as_bytes().to_vec(), what: "GET /x".to_owned() }
@@ -168,7 +178,10 @@ mod tests {
     fn a_refusal_about_the_rate_is_not_a_denial() {
         for status in [401, 403] {
             assert_eq!(kind(Call::Read, answer(status, &[("retry-after", "0")], "{}")), "throttled");
-            assert_eq!(kind(Call::Read, answer(status, &[("x-ratelimit-remaining", "0")], "{}")), "throttled");
+            assert_eq!(
+                kind(Call::Read, answer(status, &[("x-ratelimit-remaining", "0")], "{}")),
+                "throttled"
+            );
         }
         let body = r#"{"message":"You have exceeded a secondary rate limit."}"#;
         assert_eq!(kind(Call::Read, answer(403, &[], body)), "throttled");
@@ -191,7 +204,8 @@ mod tests {
     #[test]
     fn github_s_words_are_repeated_in_part_and_on_one_line() {
         let body = format!(r#"{{"message":"a\nb{}"}}"#, "c".repeat(5000));
-        let error = accept(Call::Read, answer(400, &[], &body), Timestamp::UNIX_EPOCH).unwrap_err().to_string();
+        let error =
+            accept(Call::Read, answer(400, &[], &body), Timestamp::UNIX_EPOCH).unwrap_err().to_string();
         assert!(error.contains("GET /x: abcc") && error.len() < 300, "{error}");
     }
 

@@ -11,7 +11,9 @@ pub struct ApiUrl {
 
 /// `github.api_url` cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("github.api_url {value:?} {problem}; give it like https://api.github.com or https://github.example.com/api/v3")]
+#[error(
+    "github.api_url {value:?} {problem}; give it like https://api.github.com or https://github.example.com/api/v3"
+)]
 pub struct ApiUrlError {
     value: String,
     problem: &'static str,
@@ -27,7 +29,10 @@ impl ApiUrl {
         let mut api = Url::parse(value).map_err(|_| fail("is not a URL"))?;
         if !api.username().is_empty() || api.password().is_some() {
             // The value holds a secret then, so it is not repeated.
-            return Err(ApiUrlError { value: "(hidden)".to_owned(), problem: "must not carry a user or password" });
+            return Err(ApiUrlError {
+                value: "(hidden)".to_owned(),
+                problem: "must not carry a user or password",
+            });
         }
         match api.scheme() {
             "https" => {}
@@ -119,7 +124,9 @@ mod tests {
 
     #[test]
     fn an_address_that_would_leak_or_lose_the_token_is_refused() {
-        for bad in ["api.github.com", "ftp://x", "http://example.com", "https://u:hunter2@x", "https://x/?q=1"] {
+        for bad in
+            ["api.github.com", "ftp://x", "http://example.com", "https://u:hunter2@x", "https://x/?q=1"]
+        {
             let error = ApiUrl::parse(bad).unwrap_err().to_string();
             assert!(error.contains("github.api_url"), "{error}");
             assert!(!error.contains("hunter2"), "{error}");

@@ -35,7 +35,8 @@ pub(super) enum Next {
 impl Listing {
     /// Takes in one page.
     pub(super) fn take(mut self, answer: &Answer) -> Result<(Self, Next), GitHubError> {
-        let broken = |problem: String| unusable(&answer.what, format_args!("page {}: {problem}", self.pages + 1));
+        let broken =
+            |problem: String| unusable(&answer.what, format_args!("page {}: {problem}", self.pages + 1));
         if !answer.is_json() {
             return Err(broken("the answer is not JSON".to_owned()));
         }
@@ -49,7 +50,10 @@ impl Listing {
         let short = (self.runners.len() as u64) < page.total_count;
         let more = has_next(&answer.headers).unwrap_or(short && !empty);
         if more && self.pages >= MAX_PAGES {
-            return Err(unusable(&answer.what, format_args!("the list does not end after {MAX_PAGES} pages")));
+            return Err(unusable(
+                &answer.what,
+                format_args!("the list does not end after {MAX_PAGES} pages"),
+            ));
         }
         let next = match (more, short) {
             (true, _) => Next::Page(self.pages + 1),

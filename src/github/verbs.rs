@@ -27,7 +27,9 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The App's key is not one.
-    #[error("github.app_key_file holds no RSA private key in PEM form; download one on the App's settings page")]
+    #[error(
+        "github.app_key_file holds no RSA private key in PEM form; download one on the App's settings page"
+    )]
     AppKey,
     /// TLS could not be set up, for example for want of root certificates.
     #[error("cannot set up HTTPS: {0}")]
@@ -72,7 +74,11 @@ impl RestGitHub {
         answer
     }
 
-    async fn ask_json<T: DeserializeOwned>(&self, scope: &Scope, question: &Question) -> Result<T, GitHubError> {
+    async fn ask_json<T: DeserializeOwned>(
+        &self,
+        scope: &Scope,
+        question: &Question,
+    ) -> Result<T, GitHubError> {
         let secret = self.auth.secret(&self.client, scope).await?;
         let answer = self.client.ask_json(question, secret.as_deref()).await;
         if let Err(GitHubError::Denied(_)) = &answer {
@@ -83,7 +89,8 @@ impl RestGitHub {
 
     async fn mint(&self, scope: &Scope, kind: &str) -> Result<Token, GitHubError> {
         let url = self.address(scope, &["actions", "runners", kind])?;
-        let body: TokenBody = self.ask_json(scope, &Question::new(Call::MintToken, Method::POST, url)).await?;
+        let body: TokenBody =
+            self.ask_json(scope, &Question::new(Call::MintToken, Method::POST, url)).await?;
         if body.token.is_empty() {
             return Err(unusable(kind, "the answer holds an empty token"));
         }
@@ -174,7 +181,9 @@ impl GitHub for RestGitHub {
         let url = self.address(scope, &["actions", "runners", &id.to_string()])?;
         match self.ask(scope, &Question::new(Call::RemoveRunner, Method::DELETE, url)).await {
             Ok(answer) if answer.status == StatusCode::NO_CONTENT => Ok(()),
-            Ok(answer) => Err(unusable(&answer.what, format_args!("status {} is not GitHub's 204", answer.status))),
+            Ok(answer) => {
+                Err(unusable(&answer.what, format_args!("status {} is not GitHub's 204", answer.status)))
+            }
             // "Not found" is also said of a repository we may not see; only a visible one proves the runner gone.
             Err(GitHubError::NotFound(_)) => self.visible(scope).await,
             Err(error) => Err(error),
