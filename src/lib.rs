@@ -1,9 +1,10 @@
 //! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 
-pub mod model;
-pub mod ports;
-
 #[cfg(feature = "operator")]
 pub mod compute_none;
+#[cfg(feature = "operator")]
+pub mod github;
 #[cfg(feature = "local")]
 pub mod local;
+pub mod model;
+pub mod ports;

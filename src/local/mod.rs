@@ -5,6 +5,7 @@ pub mod compute;
 pub mod engine;
 pub mod process;
 pub mod queue;
+pub mod standin;
 
 mod files;
 mod port;
