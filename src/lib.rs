@@ -2,3 +2,5 @@
 
 pub mod model;
 pub mod ports;
+#[cfg(feature = "store")]
+pub mod store;
