@@ -8,3 +8,5 @@ pub mod github;
 pub mod local;
 pub mod model;
 pub mod ports;
+#[cfg(feature = "store")]
+pub mod store;
