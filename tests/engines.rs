@@ -12,7 +12,8 @@ use support::engine::Engine;
 
 /// One DynamoDB `ListTables` by hand: the status line and the body, or nothing when nobody listens.
 fn list_tables(endpoint: &str) -> Option<String> {
-    let address: SocketAddr = endpoint.strip_prefix("http://").expect("plain HTTP").parse().expect("an address");
+    let address: SocketAddr =
+        endpoint.strip_prefix("http://").expect("plain HTTP").parse().expect("an address");
     assert!(address.ip().is_loopback(), "{endpoint} is not loopback");
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");

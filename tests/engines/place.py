@@ -6,6 +6,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
+"""What the tests need; installed when nothing is asked for by name."""
+
+ON_REQUEST = ("chart",)
+"""What only `.ci/run` needs."""
 
 
 def home() -> Path:
@@ -38,6 +42,11 @@ def installed(tool: str) -> bool:
     )
 
 
+def programs(tool: str) -> Path:
+    """The directory of an environment's programs."""
+    return home() / tool / "bin"
+
+
 def program(tool: str, name: str) -> Path:
-    """A program of an environment."""
-    return home() / tool / "bin" / name
+    """One program of an environment."""
+    return programs(tool) / name
