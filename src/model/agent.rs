@@ -1,0 +1,130 @@
+//! A machine as its agent speaks of it. Only the agent writes this record, and only while it exists; what it says
+//! may be a lie, so the operator believes it for the claim it names and for nothing else.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::field::FieldError;
+use super::ids::InstanceArn;
+use super::record::{Kind, Record};
+use super::state::{Signal, words};
+use super::stored::Key;
+
+words! {
+    /// What EC2 announced to the machine.
+    InterruptionAction {
+        /// It will be ended, two minutes from the notice.
+        Terminate = "terminate",
+        /// It will be stopped, which to us is the same.
+        Stop = "stop",
+        /// It is likely to be taken soon.
+        Rebalance = "rebalance",
+    }
+}
+
+/// A notice from EC2 that the agent saw in its metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interruption {
+    /// What is to come.
+    pub action: InterruptionAction,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The agent record. Born with `heartbeatSeq` 0 in the transaction that creates the instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Agent {
+    /// The machine, from the key.
+    #[serde(skip)]
+    pub arn: Option<InstanceArn>,
+    /// What it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<Signal>,
+    /// For which claim; `""` for `UD_OK` and `UD_FAILED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_claim_id: Option<String>,
+    /// For which run; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_run_id: Option<String>,
+    /// When, by the agent's clock; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_at: Option<Timestamp>,
+    /// Why, at most a few hundred characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_detail: Option<String>,
+    /// When it last wrote, by its own clock; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_at: Option<Timestamp>,
+    /// One more on every write of the agent: what liveness is judged by.
+    #[serde(default)]
+    pub heartbeat_seq: u64,
+    /// The agent's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// The name under which its runner is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_name: Option<String>,
+    /// Its X25519 public key, base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
+    /// A notice from EC2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interruption: Option<Interruption>,
+    /// Mode `job`: the sequence number of the last box used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registration_done: Option<u64>,
+    /// When it was last written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<Timestamp>,
+}
+
+impl Agent {
+    /// The key of a machine's agent record.
+    pub fn key_of(arn: &InstanceArn) -> Key {
+        Key::new(format!("agent#{arn}"), "agent")
+    }
+
+    /// The record as it is born with its instance.
+    pub fn born(arn: &InstanceArn, now: Timestamp) -> Self {
+        Self {
+            arn: Some(arn.clone()),
+            signal: None,
+            signal_claim_id: None,
+            signal_run_id: None,
+            signal_at: None,
+            signal_detail: None,
+            heartbeat_at: None,
+            heartbeat_seq: 0,
+            agent_version: None,
+            runner_name: None,
+            public_key: None,
+            interruption: None,
+            registration_done: None,
+            updated_at: Some(now),
+        }
+    }
+
+    /// What it says for this claim, if it speaks of it at all.
+    pub fn says(&self, claim: &str) -> Option<Signal> {
+        self.signal.filter(|_| self.signal_claim_id.as_deref().unwrap_or_default() == claim)
+    }
+}
+
+impl Record for Agent {
+    const KIND: Kind = Kind::Agent;
+    type Row = Self;
+
+    fn key(&self) -> Key {
+        self.arn.as_ref().map_or_else(|| Key::new("agent#", "agent"), Self::key_of)
+    }
+
+    fn to_row(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_row(key: &Key, row: Self) -> Result<Self, FieldError> {
+        let arn = InstanceArn::parse(key.pk.strip_prefix("agent#").unwrap_or_default())?;
+        Ok(Self { arn: Some(arn), ..row })
+    }
+}

@@ -1,0 +1,46 @@
+//! How bad input is refused: with the field, the value and the fix.
+
+use serde::Serialize;
+
+/// A value somebody gave us that cannot be used. Said the same way by the command line, the configuration and the
+/// records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{field}: {message} (got {value:?}); {fix}")]
+pub struct FieldError {
+    /// The name of the option, configuration key or attribute.
+    pub field: String,
+    /// What was given, cut to a length a terminal can show.
+    pub value: String,
+    /// What is wrong with it.
+    pub message: String,
+    /// What to write instead.
+    pub fix: String,
+}
+
+/// Longest part of a refused value that is repeated to a person, in characters.
+const SHOWN: usize = 120;
+
+impl FieldError {
+    /// A refusal of `value` for `field`.
+    pub fn new(
+        field: impl Into<String>,
+        value: impl Into<String>,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let value: String = value.into();
+        let value = if value.chars().count() > SHOWN {
+            value.chars().take(SHOWN).chain("…".chars()).collect()
+        } else {
+            value
+        };
+        Self { field: field.into(), value, message: message.into(), fix: fix.into() }
+    }
+
+    /// The same refusal under another field's name, for example the option that carried the value.
+    #[must_use]
+    pub fn named(mut self, field: impl Into<String>) -> Self {
+        self.field = field.into();
+        self
+    }
+}

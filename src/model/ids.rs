@@ -1,0 +1,254 @@
+//! Identifiers as types of their own, checked where they enter, and the keys built from them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::field::FieldError;
+
+/// Declares an identifier: a string that passed `$check`.
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $check:expr, $fix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// Takes the value if it has the right form.
+            ///
+            /// # Errors
+            /// Names the value and the form that is wanted.
+            pub fn parse(value: &str) -> Result<Self, FieldError> {
+                let check: fn(&str) -> bool = $check;
+                if check(value) {
+                    Ok(Self(value.into()))
+                } else {
+                    Err(FieldError::new($field, value, concat!("not a valid ", $field), $fix))
+                }
+            }
+
+            /// The identifier as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = FieldError;
+            fn from_str(value: &str) -> Result<Self, FieldError> {
+                Self::parse(value)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = FieldError;
+            fn try_from(value: String) -> Result<Self, FieldError> {
+                Self::parse(&value)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0.into()
+            }
+        }
+    };
+}
+
+identifier!(
+    /// The name of a resource class: what a workflow asks for and a pool keeps.
+    ClassName, "resourceClass",
+    |v| slug(v) && !v.ends_with("-dead"),
+    "use 1 to 40 of a-z, 0-9 and -, starting with a letter or digit, not ending in -dead"
+);
+identifier!(
+    /// The name of a request within its run; most runs have one, `default`.
+    RequestName, "name", slug,
+    "use 1 to 40 of a-z, 0-9 and -, starting with a letter or digit"
+);
+identifier!(
+    /// A workflow run's id as GitHub gives it.
+    RunId, "runId",
+    |v| (1..=64).contains(&v.len()) && v.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)),
+    "use 1 to 64 of A-Z, a-z, 0-9, _, . and -, as in GITHUB_RUN_ID"
+);
+identifier!(
+    /// `owner/name` of a GitHub repository.
+    Repository, "repository", repository,
+    "use OWNER/REPO, as in GITHUB_REPOSITORY"
+);
+identifier!(
+    /// EC2's id of an instance, or local mode's.
+    InstanceId, "instanceId",
+    |v| (1..=64).contains(&v.len()) && v.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
+    "use an id such as i-0123456789abcdef0"
+);
+identifier!(
+    /// The ARN of an instance; part of the keys of its two records.
+    InstanceArn, "instanceArn",
+    |v| v.len() <= 200 && v.starts_with("arn:") && v.contains(":instance/") && !v.contains('#') && plain(v),
+    "use arn:<partition>:ec2:<region>:<account>:instance/<id>"
+);
+identifier!(
+    /// Names one assignment of one machine to one request; unique for ever.
+    ClaimId, "claimId",
+    |v| (1..=128).contains(&v.len()) && plain(v),
+    "use 1 to 128 printable ASCII characters without spaces"
+);
+identifier!(
+    /// Names one intent to launch machines.
+    LaunchId, "launchId",
+    |v| (1..=56).contains(&v.len()) && v.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
+    "use 1 to 56 of A-Z, a-z, 0-9 and -"
+);
+identifier!(
+    /// The name of the DynamoDB table, and the mark of what is ours at EC2.
+    TableName, "table",
+    |v| (3..=255).contains(&v.len()) && v.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)),
+    "use 3 to 255 of A-Z, a-z, 0-9, _, . and - (DynamoDB's rule for table names)"
+);
+
+fn slug(v: &str) -> bool {
+    (1..=40).contains(&v.len())
+        && !v.starts_with('-')
+        && v.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+fn plain(v: &str) -> bool {
+    v.bytes().all(|b| b.is_ascii_graphic())
+}
+
+fn repository(v: &str) -> bool {
+    let owner = |o: &str| {
+        (1..=100).contains(&o.len())
+            && !o.starts_with('-')
+            && o.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    };
+    let name = |n: &str| {
+        (1..=100).contains(&n.len())
+            && n != "."
+            && n != ".."
+            && n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+    };
+    v.split_once('/').is_some_and(|(o, n)| owner(o) && name(n))
+}
+
+impl Repository {
+    /// The account or organisation.
+    pub fn owner(&self) -> &str {
+        self.0.split_once('/').map_or("", |(owner, _)| owner)
+    }
+
+    /// The repository's name without its owner.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, name)| name)
+    }
+}
+
+impl RequestName {
+    /// The name a request has unless its workflow gives one.
+    pub fn default_name() -> Self {
+        Self("default".into())
+    }
+}
+
+impl InstanceArn {
+    /// The ARN of an instance in local mode.
+    pub fn local(id: &InstanceId) -> Self {
+        Self(format!("arn:aws:ec2:local:000000000000:instance/{id}").into())
+    }
+
+    /// The instance id at the end of the ARN.
+    pub fn instance_id(&self) -> &str {
+        self.0.rsplit_once('/').map_or("", |(_, id)| id)
+    }
+}
+
+impl ClaimId {
+    /// The claim that a write makes: the machine and the version its record has after that write. Versions only rise,
+    /// so no two assignments of a machine share one.
+    pub fn of(instance: &InstanceId, version: u64) -> Self {
+        Self(format!("{instance}.{version}").into())
+    }
+}
+
+/// Which request: the parts of its key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey {
+    /// The repository whose workflow asks.
+    pub repository: Repository,
+    /// The workflow run.
+    pub run_id: RunId,
+    /// Which of the run's requests.
+    pub name: RequestName,
+    /// Which attempt of the run, from 1.
+    pub attempt: u32,
+}
+
+impl fmt::Display for RequestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} run {}/{}/{}", self.repository, self.run_id, self.name, self.attempt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_names_are_short_slugs_that_no_dead_letter_queue_can_collide_with() {
+        for good in ["a", "linux-x64", "0", &"a".repeat(40)] {
+            assert!(ClassName::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "Linux", "a b", "a_b", "x-dead", "é", "a\n", &"a".repeat(41)] {
+            let error = ClassName::parse(bad).unwrap_err();
+            assert_eq!(error.field, "resourceClass", "{bad}");
+            assert!(!error.fix.is_empty());
+        }
+    }
+
+    #[test]
+    fn run_ids_take_what_github_and_people_use_and_nothing_a_shell_minds() {
+        for good in ["1", "1234567890", "local_run.1-2"] {
+            assert!(RunId::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a/b", "a#b", "$(x)", "a b", "\u{202e}x", "a\0", &"9".repeat(65)] {
+            assert!(RunId::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn repositories_have_an_owner_and_a_name() {
+        let ours = Repository::parse("acme/web.site").unwrap();
+        assert_eq!((ours.owner(), ours.name()), ("acme", "web.site"));
+        for bad in ["acme", "acme/", "/x", "a/b/c", "../..", "acme/..", "a b/c", "-a/b"] {
+            assert!(Repository::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_refused_value_is_shown_cut() {
+        let error = RunId::parse(&"x".repeat(300)).unwrap_err();
+        assert_eq!(error.value.chars().count(), 121);
+    }
+
+    #[test]
+    fn claims_of_one_machine_differ_by_version() {
+        let id = InstanceId::parse("i-0123456789abcdef0").unwrap();
+        assert_eq!(ClaimId::of(&id, 7).as_str(), "i-0123456789abcdef0.7");
+    }
+}

@@ -1,0 +1,401 @@
+//! A machine as the operator decides about it. A run lives only in the states that have one, so an idle machine with
+//! a run, or a running one without, cannot be written and is not read.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::field::FieldError;
+use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId};
+use super::record::{Kind, Record, Versioned};
+use super::state::{Reason, State, UsageClass};
+use super::stored::Key;
+use super::text;
+use super::transition::Place;
+
+/// What is known of a machine from the day it was launched; never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceFacts {
+    /// EC2's id.
+    pub instance_id: InstanceId,
+    /// Its ARN, the name under which IAM lets it see its own records.
+    pub instance_arn: InstanceArn,
+    /// The class it belongs to.
+    pub resource_class: ClassName,
+    /// EC2's type name, for example `m7i.large`.
+    pub instance_type: String,
+    /// How it is paid for.
+    pub usage_class: UsageClass,
+    /// vCPUs.
+    pub cpu: u32,
+    /// Memory in MiB.
+    pub mmem: u32,
+    /// For example `eu-west-1a`.
+    pub availability_zone: String,
+    /// The launch that brought it.
+    pub launch_id: Option<LaunchId>,
+    /// When it was recorded.
+    pub created_at: Timestamp,
+}
+
+/// Which request a machine is, or was last, assigned to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The assignment's own name.
+    pub id: ClaimId,
+    /// The request's key.
+    pub request: Key,
+}
+
+/// Until when a machine may stay in its state. Both times are the operator's clock, so that their difference means
+/// something on any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threshold {
+    /// The deadline.
+    pub at: Timestamp,
+    /// When it was set.
+    pub set_at: Timestamp,
+}
+
+/// The state of a machine with what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// EC2 returned it; with the run it was launched for, or none when it is warm capacity.
+    Created {
+        /// The run it is bound to.
+        run: Option<RunId>,
+    },
+    /// Taken from the pool for a run.
+    Claimed {
+        /// The run that holds it.
+        run: RunId,
+    },
+    /// Its runner serves a run.
+    Running {
+        /// The run that holds it.
+        run: RunId,
+    },
+    /// Given back.
+    Idle {
+        /// Since when it is in the pool; none while it is being cleaned.
+        pooled_at: Option<Timestamp>,
+    },
+    /// Decided to end.
+    Terminated {
+        /// Why.
+        reason: Reason,
+        /// When EC2 confirmed it.
+        gone_at: Option<Timestamp>,
+    },
+}
+
+/// A credential sealed to the machine's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Base64 of the sealed box.
+    pub sealed: String,
+    /// When the credential inside runs out.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The instance record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What never changes.
+    pub facts: InstanceFacts,
+    /// Its state.
+    pub life: Life,
+    /// Its current assignment, or the last one; stays after a release until the next.
+    pub claim: Option<Claim>,
+    /// Its deadline; none once terminated.
+    pub threshold: Option<Threshold>,
+    /// When it entered its state.
+    pub state_since: Timestamp,
+    /// How many claims it has run.
+    pub uses: u32,
+    /// Within which repositories it may be used again; empty until first assigned.
+    pub trust_domain: String,
+    /// The agent's public key, as the operator first saw it (base64 of 32 bytes).
+    pub public_key: Option<String>,
+    /// What the agent needs to register its runner.
+    pub registration: Option<Registration>,
+    /// Which box that is, from 1; rises with each one written for a claim.
+    pub registration_seq: u64,
+    /// What the agent needs to deregister it.
+    pub removal: Option<Registration>,
+    /// Failed registrations since the machine last ran one.
+    pub registration_failures: u32,
+    /// When the record may be deleted, epoch seconds.
+    pub expires_at: Option<i64>,
+    /// Counts the writes.
+    pub version: u64,
+    /// When it was last written.
+    pub updated_at: Timestamp,
+}
+
+impl Instance {
+    /// The key of a machine's record.
+    pub fn key_of(arn: &InstanceArn) -> Key {
+        Key::new(format!("instance#{arn}"), "instance")
+    }
+
+    /// The contract's state.
+    pub fn state(&self) -> State {
+        match self.life {
+            Life::Created { .. } => State::Created,
+            Life::Claimed { .. } => State::Claimed,
+            Life::Running { .. } => State::Running,
+            Life::Idle { .. } => State::Idle,
+            Life::Terminated { .. } => State::Terminated,
+        }
+    }
+
+    /// Its place in the table of transitions.
+    pub fn place(&self) -> Place {
+        match &self.life {
+            Life::Created { run: Some(_) } => Place::CreatedBound,
+            Life::Created { run: None } => Place::CreatedWarm,
+            Life::Claimed { .. } => Place::Claimed,
+            Life::Running { .. } => Place::Running,
+            Life::Idle { pooled_at: None } => Place::IdleCleaning,
+            Life::Idle { pooled_at: Some(_) } => Place::IdlePooled,
+            Life::Terminated { .. } => Place::Terminated,
+        }
+    }
+
+    /// The run that holds it, if one does.
+    pub fn run(&self) -> Option<&RunId> {
+        match &self.life {
+            Life::Created { run } => run.as_ref(),
+            Life::Claimed { run } | Life::Running { run } => Some(run),
+            Life::Idle { .. } | Life::Terminated { .. } => None,
+        }
+    }
+
+    /// Since when it is in the pool.
+    pub fn pooled_at(&self) -> Option<Timestamp> {
+        match self.life {
+            Life::Idle { pooled_at } => pooled_at,
+            Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Terminated { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The request that holds it now.
+    pub fn held_by(&self) -> Option<&Key> {
+        self.run().and(self.claim.as_ref()).map(|claim| &claim.request)
+    }
+}
+
+/// The flat stored form.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceRow {
+    instance_id: InstanceId,
+    instance_arn: InstanceArn,
+    resource_class: ClassName,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    instance_type: String,
+    usage_class: UsageClass,
+    #[serde(default)]
+    cpu: u32,
+    #[serde(default)]
+    mmem: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    availability_zone: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    launch_id: Option<LaunchId>,
+    created_at: Timestamp,
+    state: State,
+    #[serde(with = "text")]
+    run_id: Option<RunId>,
+    #[serde(with = "text")]
+    claim_id: Option<ClaimId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<Key>,
+    #[serde(with = "text")]
+    threshold: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    threshold_set_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pooled_at: Option<Timestamp>,
+    state_since: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<Reason>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gone_at: Option<Timestamp>,
+    #[serde(default)]
+    uses: u32,
+    #[serde(default)]
+    trust_domain: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    registration: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    registration_expires_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    registration_seq: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    removal: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    removal_expires_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    registration_failures: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<i64>,
+    version: u64,
+    updated_at: Timestamp,
+}
+
+fn is_zero<N: Default + PartialEq>(n: &N) -> bool {
+    *n == N::default()
+}
+
+fn sealed(boxed: Option<String>, expires_at: Option<Timestamp>) -> Option<Registration> {
+    boxed.map(|sealed| Registration { sealed, expires_at })
+}
+
+/// The state and what belongs to it, or what contradicts it.
+fn life(row: &InstanceRow) -> Result<Life, FieldError> {
+    let state = row.state.as_str();
+    let wrong = |field: &str, value: String, message: String| {
+        Err(FieldError::new(field, value, message, "leave the record to the operator, or expire the machine"))
+    };
+    let run = match (row.state, &row.run_id) {
+        (State::Created, run) => run.clone(),
+        (State::Claimed | State::Running, Some(run)) => Some(run.clone()),
+        (State::Idle | State::Terminated, None) => None,
+        (State::Claimed | State::Running, None) => {
+            return wrong("runId", String::new(), format!("{state} without a run"));
+        }
+        (State::Idle | State::Terminated, Some(run)) => {
+            return wrong("runId", run.to_string(), format!("{state} with a run"));
+        }
+    };
+    if run.is_some() && (row.claim_id.is_none() || row.request.is_none()) {
+        return wrong("claimId", String::new(), format!("{state} for a run without claimId and request"));
+    }
+    if row.state.live() && row.threshold.is_none() {
+        return wrong("threshold", String::new(), format!("{state} without a deadline"));
+    }
+    Ok(match (row.state, run) {
+        (State::Created, run) => Life::Created { run },
+        (State::Claimed, Some(run)) => Life::Claimed { run },
+        (State::Running, Some(run)) => Life::Running { run },
+        (State::Idle, _) => Life::Idle { pooled_at: row.pooled_at },
+        (State::Terminated, _) => {
+            Life::Terminated { reason: row.reason.unwrap_or(Reason::Vanished), gone_at: row.gone_at }
+        }
+        (State::Claimed | State::Running, None) => {
+            return wrong("runId", String::new(), format!("{state} without a run"));
+        }
+    })
+}
+
+impl Record for Instance {
+    const KIND: Kind = Kind::Instance;
+    type Row = InstanceRow;
+
+    fn key(&self) -> Key {
+        Self::key_of(&self.facts.instance_arn)
+    }
+
+    fn to_row(&self) -> InstanceRow {
+        let (reason, gone_at) = match self.life {
+            Life::Terminated { reason, gone_at } => (Some(reason), gone_at),
+            Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => {
+                (None, None)
+            }
+        };
+        InstanceRow {
+            instance_id: self.facts.instance_id.clone(),
+            instance_arn: self.facts.instance_arn.clone(),
+            resource_class: self.facts.resource_class.clone(),
+            instance_type: self.facts.instance_type.clone(),
+            usage_class: self.facts.usage_class,
+            cpu: self.facts.cpu,
+            mmem: self.facts.mmem,
+            availability_zone: self.facts.availability_zone.clone(),
+            launch_id: self.facts.launch_id.clone(),
+            created_at: self.facts.created_at,
+            state: self.state(),
+            run_id: self.run().cloned(),
+            claim_id: self.claim.as_ref().map(|claim| claim.id.clone()),
+            request: self.claim.as_ref().map(|claim| claim.request.clone()),
+            threshold: self.threshold.map(|t| t.at),
+            threshold_set_at: self.threshold.map(|t| t.set_at),
+            pooled_at: self.pooled_at(),
+            state_since: self.state_since,
+            reason,
+            gone_at,
+            uses: self.uses,
+            trust_domain: self.trust_domain.clone(),
+            public_key: self.public_key.clone(),
+            registration: self.registration.as_ref().map(|r| r.sealed.clone()),
+            registration_expires_at: self.registration.as_ref().and_then(|r| r.expires_at),
+            registration_seq: self.registration_seq,
+            removal: self.removal.as_ref().map(|r| r.sealed.clone()),
+            removal_expires_at: self.removal.as_ref().and_then(|r| r.expires_at),
+            registration_failures: self.registration_failures,
+            expires_at: self.expires_at,
+            version: self.version,
+            updated_at: self.updated_at,
+        }
+    }
+
+    fn from_row(_: &Key, row: InstanceRow) -> Result<Self, FieldError> {
+        let life = life(&row)?;
+        if row.instance_arn.instance_id() != row.instance_id.as_str() {
+            let (id, arn) = (row.instance_id.to_string(), row.instance_arn);
+            return Err(FieldError::new(
+                "instanceId",
+                id,
+                format!("not the instance of {arn}"),
+                "mend the record",
+            ));
+        }
+        let threshold =
+            row.threshold.map(|at| Threshold { at, set_at: row.threshold_set_at.unwrap_or(row.state_since) });
+        let claim = row.claim_id.zip(row.request).map(|(id, request)| Claim { id, request });
+        Ok(Self {
+            facts: InstanceFacts {
+                instance_id: row.instance_id,
+                instance_arn: row.instance_arn,
+                resource_class: row.resource_class,
+                instance_type: row.instance_type,
+                usage_class: row.usage_class,
+                cpu: row.cpu,
+                mmem: row.mmem,
+                availability_zone: row.availability_zone,
+                launch_id: row.launch_id,
+                created_at: row.created_at,
+            },
+            life,
+            claim,
+            threshold,
+            state_since: row.state_since,
+            uses: row.uses,
+            trust_domain: row.trust_domain,
+            public_key: row.public_key,
+            registration: sealed(row.registration, row.registration_expires_at),
+            registration_seq: row.registration_seq,
+            removal: sealed(row.removal, row.removal_expires_at),
+            registration_failures: row.registration_failures,
+            expires_at: row.expires_at,
+            version: row.version,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+impl Versioned for Instance {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.version += 1;
+        self.updated_at = now;
+    }
+}

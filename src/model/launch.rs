@@ -1,0 +1,104 @@
+//! An intent to launch machines, written before EC2 is asked, so that a crash leaves something to finish.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::field::FieldError;
+use super::ids::{ClassName, InstanceId, LaunchId};
+use super::record::{Kind, Record, Versioned};
+use super::state::{UsageClass, words};
+use super::stored::Key;
+
+/// Most machines one launch asks for: binding them is one transaction, two items each, of at most 100
+/// (DynamoDB, `TransactWriteItems`).
+pub const LAUNCH_LIMIT: u32 = 40;
+
+words! {
+    /// How far a launch is.
+    LaunchPhase {
+        /// Written; EC2 may or may not have been asked.
+        Intent = "Intent",
+        /// Its machines are recorded.
+        Bound = "Bound",
+        /// It brought nothing and never will.
+        Failed = "Failed",
+    }
+}
+
+/// The launch record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Launch {
+    /// Its name, also a tag on what it brings.
+    pub launch_id: LaunchId,
+    /// Which attempt, from 1; a new one gets a new token.
+    pub attempt: u32,
+    /// `<launchId>-<attempt>`: the same token brings the same machines, never more.
+    pub client_token: String,
+    /// The class to launch for.
+    pub resource_class: ClassName,
+    /// How the machines are paid for.
+    pub usage_class: UsageClass,
+    /// How many, 1 to [`LAUNCH_LIMIT`].
+    pub count: u32,
+    /// The request that lacks them; none for warm capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Key>,
+    /// How far it is.
+    pub phase: LaunchPhase,
+    /// What it brought.
+    #[serde(default)]
+    pub instances: Vec<InstanceId>,
+    /// For a person.
+    #[serde(default)]
+    pub message: String,
+    /// When it was decided.
+    pub created_at: Timestamp,
+    /// When the record may be deleted, epoch seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<i64>,
+    /// Counts the writes.
+    pub version: u64,
+    /// When it was last written.
+    pub updated_at: Timestamp,
+}
+
+impl Launch {
+    /// The key of a launch.
+    pub fn key_of(id: &LaunchId) -> Key {
+        Key::new(format!("launch#{id}"), "launch")
+    }
+
+    /// The client token of an attempt; at most 64 characters, as EC2 wants.
+    pub fn token_of(id: &LaunchId, attempt: u32) -> String {
+        format!("{id}-{attempt}")
+    }
+}
+
+impl Record for Launch {
+    const KIND: Kind = Kind::Launch;
+    type Row = Self;
+
+    fn key(&self) -> Key {
+        Self::key_of(&self.launch_id)
+    }
+
+    fn to_row(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_row(_: &Key, row: Self) -> Result<Self, FieldError> {
+        Ok(row)
+    }
+}
+
+impl Versioned for Launch {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.version += 1;
+        self.updated_at = now;
+    }
+}

@@ -1,0 +1,82 @@
+//! Who may spend budgets: one holder at a time, told from its predecessors by a token that only rises.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::field::FieldError;
+use super::record::{Kind, Record, Versioned};
+use super::stored::Key;
+
+/// The lease record. `lease#resync` uses the same kind of record to ask for a resync, see [`Lease::RESYNC`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The name, from the key.
+    #[serde(skip)]
+    pub name: String,
+    /// Who holds it; empty when it was handed back.
+    #[serde(default)]
+    pub holder: String,
+    /// One more at each change of holder.
+    #[serde(default)]
+    pub token: u64,
+    /// One more at each renewal; what others see move.
+    #[serde(default)]
+    pub renewals: u64,
+    /// How long others wait, without seeing it move, before they take it, in seconds.
+    #[serde(default)]
+    pub term_seconds: f64,
+    /// `lease#resync`: when a resync was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_at: Option<Timestamp>,
+    /// `lease#resync`: when one that began after that was completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    /// Counts the writes.
+    pub version: u64,
+    /// When it was last written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<Timestamp>,
+}
+
+impl Lease {
+    /// The key of a lease.
+    pub fn key_of(name: &str) -> Key {
+        Key::new(format!("lease#{name}"), "lease")
+    }
+
+    /// The lease whose holder may launch.
+    pub const OPERATOR: &str = "operator";
+
+    /// The record by which people ask for a resync.
+    pub const RESYNC: &str = "resync";
+}
+
+impl Record for Lease {
+    const KIND: Kind = Kind::Lease;
+    type Row = Self;
+
+    fn key(&self) -> Key {
+        Self::key_of(&self.name)
+    }
+
+    fn to_row(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_row(key: &Key, row: Self) -> Result<Self, FieldError> {
+        let name = key.pk.strip_prefix("lease#").unwrap_or_default().to_owned();
+        Ok(Self { name, ..row })
+    }
+}
+
+impl Versioned for Lease {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.version += 1;
+        self.updated_at = Some(now);
+    }
+}

@@ -1,0 +1,44 @@
+//! The nouns: records, states, signals and ids, how they are stored, and which changes of state are legal.
+//! Nothing here reads a clock or talks to anything; what is parsed here means something everywhere else.
+
+mod agent;
+mod event;
+mod field;
+mod ids;
+mod instance;
+mod launch;
+mod lease;
+mod message;
+mod pool;
+mod record;
+mod registration;
+mod request;
+mod selector;
+mod state;
+mod stored;
+mod text;
+mod time;
+mod transition;
+
+pub use agent::{Agent, Interruption, InterruptionAction};
+pub use event::{Event, EventType};
+pub use field::FieldError;
+pub use ids::{
+    ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
+    TableName,
+};
+pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold};
+pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
+pub use lease::Lease;
+pub use message::PoolMessage;
+pub use pool::{
+    Counts, LaunchTemplate, Pool, PoolOverride, PoolSpec, PoolStatus, RegistrationMode, ReuseWithin, Schedule,
+};
+pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
+pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
+pub use request::{Condition, ConditionType, Desired, Intent, Phase, Request, Status, label, runner_name};
+pub use selector::InstanceTypes;
+pub use state::{Reason, Signal, State, UsageClass};
+pub use stored::{AttributeValue, Guard, Item, Key, Operation, Write};
+pub use time::{Seconds, millis};
+pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};

@@ -1,0 +1,317 @@
+//! A resource class: what people want kept ready (the spec, with a person's override on top) and what there is (the
+//! status). A class exists when its pool record does.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::field::FieldError;
+use super::ids::{ClassName, Repository};
+use super::record::{Kind, Record, Versioned};
+use super::request::Condition;
+use super::selector::{InstanceTypes, matches};
+use super::state::{State, UsageClass, words};
+use super::stored::Key;
+use super::time::Seconds;
+
+words! {
+    /// Within what a machine may be used again after a claim.
+    ReuseWithin {
+        /// The same repository.
+        Repository = "repository",
+        /// Repositories of the same owner.
+        Owner = "owner",
+        /// Anyone the class lets in.
+        Any = "any",
+        /// Nobody: one claim, then it ends.
+        Never = "none",
+    }
+}
+
+words! {
+    /// How runners of a class are registered.
+    RegistrationMode {
+        /// Once per claim; the runner serves all jobs of its run.
+        Run = "run",
+        /// Once per job.
+        Job = "job",
+    }
+}
+
+/// From when on how many idle machines are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Schedule {
+    /// Five fields (minute, hour, day of month, month, day of week).
+    pub cron: String,
+    /// An IANA time zone; UTC when absent.
+    #[serde(default = "utc")]
+    pub time_zone: String,
+    /// Idle machines kept from then on.
+    pub desired: u32,
+}
+
+fn utc() -> String {
+    "UTC".into()
+}
+
+/// What EC2 is asked to launch with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LaunchTemplate {
+    /// The image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ami: Option<String>,
+    /// `x86_64` or `arm64`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// The instance profile's name or ARN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_profile: Option<String>,
+    /// Where to launch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subnet_ids: Vec<String>,
+    /// What may talk to the machines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub security_group_ids: Vec<String>,
+    /// Size of the root volume in GiB.
+    #[serde(rename = "volumeGiB", skip_serializing_if = "Option::is_none")]
+    pub volume_gib: Option<u32>,
+    /// A shell script run once at first boot, before any runner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pre_runner_script: Option<String>,
+    /// A ready template, instead of all the above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch_template_id: Option<String>,
+}
+
+/// What people want of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolSpec {
+    /// The class.
+    pub resource_class: ClassName,
+    /// vCPUs of a machine.
+    #[serde(default)]
+    pub cpu: u32,
+    /// Its memory in MiB.
+    #[serde(default)]
+    pub mmem: u32,
+    /// Idle machines kept ahead of need.
+    #[serde(default)]
+    pub desired: u32,
+    /// The floor for schedules and `scale`.
+    #[serde(default)]
+    pub min: u32,
+    /// Most live machines of the class, in every state, launches under way included.
+    #[serde(default = "default_max")]
+    pub max: u32,
+    /// When `desired` changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<Schedule>,
+    /// How its machines are paid for.
+    #[serde(default = "on_demand")]
+    pub usage_class: UsageClass,
+    /// Which EC2 types will do.
+    #[serde(default, skip_serializing_if = "nothing")]
+    pub allowed_instance_types: InstanceTypes,
+    /// How long an idle machine beyond `desired` stays, in seconds.
+    #[serde(default = "default_idle")]
+    pub idle_seconds: Seconds,
+    /// Longest a request may hold a machine, in minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_runtime_minutes: Option<u64>,
+    /// How many claims a machine serves before it is retired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_uses: Option<u32>,
+    /// How old a machine gets before it is retired, in seconds.
+    #[serde(default = "default_age")]
+    pub max_age_seconds: Seconds,
+    /// Whether nothing is launched or claimed for now.
+    #[serde(default)]
+    pub paused: bool,
+    /// Extra labels; each appears as `<run's label>-<extra>`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// The runner group; empty for the default one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub runner_group: String,
+    /// How runners are registered.
+    #[serde(default = "mode_run")]
+    pub registration_mode: RegistrationMode,
+    /// Globs of repositories that may use the class.
+    #[serde(default = "everyone")]
+    pub repositories: Vec<String>,
+    /// Within what a machine may be used again.
+    #[serde(default = "owner")]
+    pub reuse_within: ReuseWithin,
+    /// What EC2 is asked to launch with.
+    #[serde(default)]
+    pub launch: LaunchTemplate,
+}
+
+fn default_max() -> u32 {
+    100
+}
+fn default_idle() -> Seconds {
+    1800
+}
+fn default_age() -> Seconds {
+    86_400
+}
+fn on_demand() -> UsageClass {
+    UsageClass::OnDemand
+}
+fn mode_run() -> RegistrationMode {
+    RegistrationMode::Run
+}
+fn everyone() -> Vec<String> {
+    vec!["*".into()]
+}
+fn owner() -> ReuseWithin {
+    ReuseWithin::Owner
+}
+fn nothing(types: &InstanceTypes) -> bool {
+    types.0.is_empty()
+}
+
+impl PoolSpec {
+    /// Whether workflows of this repository may use the class.
+    pub fn admits(&self, repository: &Repository) -> bool {
+        self.repositories.iter().any(|glob| matches(glob, repository.as_str()))
+    }
+
+    /// The trust domain a machine enters when it is first assigned to this repository.
+    pub fn trust_domain(&self, repository: &Repository) -> String {
+        match self.reuse_within {
+            ReuseWithin::Repository => format!("repository:{repository}"),
+            ReuseWithin::Owner => format!("owner:{}", repository.owner()),
+            ReuseWithin::Any => "any".into(),
+            ReuseWithin::Never => "none".into(),
+        }
+    }
+
+    /// How many claims a machine of the class serves at most.
+    pub fn most_uses(&self) -> Option<u32> {
+        match self.reuse_within {
+            ReuseWithin::Never => Some(1),
+            ReuseWithin::Repository | ReuseWithin::Owner | ReuseWithin::Any => self.max_uses,
+        }
+    }
+}
+
+/// A person's `scale`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolOverride {
+    /// Idle machines kept.
+    pub desired: u32,
+    /// Until when; for good when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Live machines per state.
+pub type Counts = BTreeMap<State, u32>;
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Machines per state.
+    pub counts: Counts,
+    /// For a person.
+    pub message: String,
+    /// What is so, and why.
+    pub conditions: Vec<Condition>,
+}
+
+/// The pool record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// What people want.
+    pub spec: PoolSpec,
+    /// A person's `scale`, on top.
+    pub scale: Option<PoolOverride>,
+    /// What there is.
+    pub status: PoolStatus,
+    /// Counts the writes.
+    pub version: u64,
+    /// When it was last written.
+    pub updated_at: Option<Timestamp>,
+}
+
+impl Pool {
+    /// The key of a class's pool.
+    pub fn key_of(class: &ClassName) -> Key {
+        Key::new(format!("pool#{class}"), "pool")
+    }
+}
+
+/// The flat stored form.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PoolRow {
+    #[serde(flatten)]
+    spec: PoolSpec,
+    #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
+    scale: Option<PoolOverride>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    counts: Option<Counts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Condition>,
+    version: u64,
+    #[serde(rename = "updatedAt", default, skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+}
+
+impl Record for Pool {
+    const KIND: Kind = Kind::Pool;
+    type Row = PoolRow;
+
+    fn key(&self) -> Key {
+        Self::key_of(&self.spec.resource_class)
+    }
+
+    fn to_row(&self) -> PoolRow {
+        let seen = !self.status.counts.is_empty();
+        PoolRow {
+            spec: self.spec.clone(),
+            scale: self.scale.clone(),
+            counts: seen.then(|| self.status.counts.clone()),
+            message: seen.then(|| self.status.message.clone()),
+            conditions: self.status.conditions.clone(),
+            version: self.version,
+            updated_at: self.updated_at,
+        }
+    }
+
+    fn from_row(_: &Key, row: PoolRow) -> Result<Self, FieldError> {
+        Ok(Self {
+            spec: row.spec,
+            scale: row.scale,
+            status: PoolStatus {
+                counts: row.counts.unwrap_or_default(),
+                message: row.message.unwrap_or_default(),
+                conditions: row.conditions,
+            },
+            version: row.version,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+impl Versioned for Pool {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.version += 1;
+        self.updated_at = Some(now);
+    }
+}

@@ -1,0 +1,153 @@
+//! What every kind of record has in common: a kind, a key, a stored form that reads back, and a clear word when it
+//! does not. A record that cannot be read, or that a newer program wrote, is named and left alone.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::field::FieldError;
+use super::state::words;
+use super::stored::{AttributeValue, Guard, Item, Key, Write};
+
+/// The newest form of records this program understands.
+pub const SCHEMA: u64 = 1;
+
+words! {
+    /// The kinds of records, as in the attribute `kind`.
+    Kind {
+        /// A machine, as the operator decides about it.
+        Instance = "instance",
+        /// A machine, as its agent speaks of it.
+        Agent = "agent",
+        /// What a workflow asked for and what became of it.
+        Request = "request",
+        /// A resource class: what people want kept, and what there is.
+        Pool = "pool",
+        /// An intent to launch machines.
+        Launch = "launch",
+        /// Who may spend budgets.
+        Lease = "lease",
+        /// What happened.
+        Event = "event",
+    }
+}
+
+/// What a stored item turned out to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading<T> {
+    /// A record we understand.
+    Record(T),
+    /// Written by a newer program: left alone.
+    Newer {
+        /// Its `schema`.
+        schema: u64,
+    },
+    /// Not what it says it is: left alone, reported by name.
+    Unreadable(Unreadable),
+}
+
+/// Why an item cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("record {key} cannot be read: {problem}")]
+pub struct Unreadable {
+    /// Which record.
+    pub key: Key,
+    /// The attribute and what is wrong with it.
+    pub problem: String,
+}
+
+/// A kind of record and its stored form. `Row` is the flat shape of the contract; the record itself is the shape in
+/// which impossible things cannot be said.
+pub trait Record: Sized + Clone {
+    /// Its kind.
+    const KIND: Kind;
+    /// Its attributes as the contract lists them, without `pk`, `sk` and `kind`.
+    type Row: Serialize + DeserializeOwned;
+
+    /// Its key.
+    fn key(&self) -> Key;
+    /// Its attributes.
+    fn to_row(&self) -> Self::Row;
+    /// The record that a row means.
+    ///
+    /// # Errors
+    /// Names the attribute that contradicts the key, another attribute or the contract.
+    fn from_row(key: &Key, row: Self::Row) -> Result<Self, FieldError>;
+
+    /// The whole stored item.
+    fn to_item(&self) -> Item {
+        let row: serde_dynamo::Item =
+            serde_dynamo::to_item(self.to_row()).expect("a row has only types that DynamoDB can hold");
+        let mut item: Item = row.into_inner().into_iter().collect();
+        let key = self.key();
+        item.insert("pk".into(), AttributeValue::S(key.pk));
+        item.insert("sk".into(), AttributeValue::S(key.sk));
+        item.insert("kind".into(), AttributeValue::S(Self::KIND.as_str().into()));
+        item
+    }
+}
+
+/// A record that counts its writes: born with version 1, exactly one more on each write.
+pub trait Versioned: Record {
+    /// The version that is stored.
+    fn version(&self) -> u64;
+    /// Makes this the next write of the record: version one higher, `updatedAt` now.
+    fn advance(&mut self, now: Timestamp);
+
+    /// The write that makes `self` what the store has, if it still has what `before` says.
+    fn replacing(&self, before: &Self) -> Write {
+        debug_assert_eq!(
+            self.version(),
+            before.version() + 1,
+            "a change is one version ahead of what it replaces"
+        );
+        Write::difference(self.key(), Guard::Version(before.version()), &before.to_item(), &self.to_item())
+    }
+
+    /// The write that creates the record.
+    fn creating(&self) -> Write {
+        debug_assert_eq!(self.version(), 1, "a record is born with version 1");
+        Write::create(self.key(), self.to_item())
+    }
+}
+
+/// Reads an item as a record of a kind.
+pub fn read<T: Record>(item: &Item) -> Reading<T> {
+    let Some(key) = Key::of(item) else {
+        return unreadable(Key::new("", ""), "pk and sk must be strings".into());
+    };
+    match item.get("schema") {
+        None => {}
+        Some(AttributeValue::N(n)) => match n.parse::<u64>() {
+            Ok(schema) if schema > SCHEMA => return Reading::Newer { schema },
+            Ok(_) => {}
+            Err(_) => return unreadable(key, format!("schema: {n} is not a whole number")),
+        },
+        Some(_) => return unreadable(key, "schema: must be a number".into()),
+    }
+    match item.get("kind") {
+        Some(AttributeValue::S(kind)) if kind == T::KIND.as_str() => {}
+        Some(AttributeValue::S(kind)) => {
+            return unreadable(key, format!("kind: {kind} under the key of a {}", T::KIND));
+        }
+        Some(_) | None => return unreadable(key, "kind: missing or not a string".into()),
+    }
+    let fields: BTreeMap<String, AttributeValue> = item.clone();
+    let value = AttributeValue::M(fields.into_iter().collect());
+    let row: T::Row =
+        match serde_path_to_error::deserialize(serde_dynamo::Deserializer::from_attribute_value(value)) {
+            Ok(row) => row,
+            Err(error) => return unreadable(key, format!("{}: {}", error.path(), error.inner())),
+        };
+    match T::from_row(&key, row) {
+        Ok(record) if record.key() == key => Reading::Record(record),
+        Ok(record) => unreadable(key, format!("pk, sk: its attributes belong under {}", record.key())),
+        Err(error) => unreadable(key, error.to_string()),
+    }
+}
+
+fn unreadable<T>(key: Key, problem: String) -> Reading<T> {
+    Reading::Unreadable(Unreadable { key, problem })
+}

@@ -1,0 +1,37 @@
+//! Which EC2 types a request or a pool accepts: globs with `*`, as EC2's attribute-based selection takes them.
+
+use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
+
+/// A list of globs; an empty list accepts every type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InstanceTypes(pub Vec<String>);
+
+impl InstanceTypes {
+    /// Whether the type is accepted.
+    pub fn accept(&self, instance_type: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|glob| matches(glob, instance_type))
+    }
+}
+
+/// Whether `text` matches a glob in which `*` stands for any characters and nothing else is special.
+pub(crate) fn matches(glob: &str, text: &str) -> bool {
+    // WildMatch also reads `?`; no name we match can hold one, so a glob with `?` matches nothing.
+    !glob.contains('?') && WildMatch::new(glob).matches(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_like_ec2s() {
+        let types = InstanceTypes(vec!["c*".into(), "m7i.*".into()]);
+        assert!(types.accept("c6a.large"));
+        assert!(types.accept("m7i.large"));
+        assert!(!types.accept("m6i.large"));
+        assert!(InstanceTypes::default().accept("anything"));
+        assert!(!matches("?", "c"));
+    }
+}

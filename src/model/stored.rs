@@ -1,0 +1,152 @@
+//! The stored form: items, keys, and the only writes there are. Every write says what it replaces (`Guard`), so a
+//! write that would trample another one cannot be put into words; a change carries the attributes it changes and no
+//! others, so attributes we do not know survive it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use serde_dynamo::AttributeValue;
+
+/// The attributes of one record as DynamoDB holds them, in a fixed order.
+pub type Item = BTreeMap<String, AttributeValue>;
+
+/// The primary key of a record.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// Partition key.
+    pub pk: String,
+    /// Sort key.
+    pub sk: String,
+}
+
+impl Key {
+    /// A key from its two parts.
+    pub fn new(pk: impl Into<String>, sk: impl Into<String>) -> Self {
+        Self { pk: pk.into(), sk: sk.into() }
+    }
+
+    /// The key of an item that has one.
+    pub fn of(item: &Item) -> Option<Self> {
+        match (item.get("pk"), item.get("sk")) {
+            (Some(AttributeValue::S(pk)), Some(AttributeValue::S(sk))) => Some(Self::new(pk, sk)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} / {}", self.pk, self.sk)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a write replaces. The name of each says what it fences off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing is there: fences off a second creator, and the resurrection of what was removed.
+    Absent,
+    /// Exactly the version that was read: fences off every writer since.
+    Version(u64),
+    /// The record is there: all an agent needs for its own status, and what stops a zombie from bringing it back.
+    Exists,
+    /// The agent has not spoken since `heartbeatSeq` was read: fences a death for silence off from a late beat.
+    Beat(u64),
+    /// The lease still carries this token: fences budgets off from a holder that was replaced.
+    Lease(u64),
+    /// The request still says `provisioned`: fences a release off from a second one, and from nothing else.
+    StillProvisioned,
+    /// The record is an agent's, or already gone: the removal rides on its instance's version.
+    AgentOrGone,
+    /// `expiresAt` is still this (epoch seconds): fences a deletion off from a record that was given more time.
+    ExpiresAt(i64),
+}
+
+/// What to do with one record, on its guard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    /// Write a new record; the guard is `Absent`.
+    Create(Item),
+    /// Change some attributes.
+    Update {
+        /// What it replaces.
+        guard: Guard,
+        /// Attributes and their new values.
+        set: Item,
+        /// Attributes that go.
+        remove: BTreeSet<String>,
+        /// Numbers that rise by so much, from what is stored.
+        add: BTreeMap<String, i64>,
+    },
+    /// Remove the record.
+    Delete(Guard),
+    /// Change nothing, but fail the transaction unless the guard holds.
+    Check(Guard),
+}
+
+/// One conditional write of one record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Which record.
+    pub key: Key,
+    /// What happens to it.
+    pub operation: Operation,
+}
+
+impl Write {
+    /// Creates a record where there is none.
+    pub fn create(key: Key, item: Item) -> Self {
+        Self { key, operation: Operation::Create(item) }
+    }
+
+    /// Changes what differs between two forms of a record and nothing else.
+    pub fn difference(key: Key, guard: Guard, before: &Item, after: &Item) -> Self {
+        let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
+        let set = set.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let remove = before.keys().filter(|name| !after.contains_key(*name)).cloned().collect();
+        Self { key, operation: Operation::Update { guard, set, remove, add: BTreeMap::new() } }
+    }
+
+    /// Sets attributes and raises numbers, whatever the others are.
+    pub fn update(key: Key, guard: Guard, set: Item, add: BTreeMap<String, i64>) -> Self {
+        Self { key, operation: Operation::Update { guard, set, remove: BTreeSet::new(), add } }
+    }
+
+    /// Removes a record.
+    pub fn delete(key: Key, guard: Guard) -> Self {
+        Self { key, operation: Operation::Delete(guard) }
+    }
+
+    /// Lets a transaction through only if the guard holds.
+    pub fn check(key: Key, guard: Guard) -> Self {
+        Self { key, operation: Operation::Check(guard) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(pairs: &[(&str, &str)]) -> Item {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), AttributeValue::S((*v).to_owned()))).collect()
+    }
+
+    #[test]
+    fn a_difference_touches_only_what_changed() {
+        let before = item(&[("a", "1"), ("b", "1"), ("c", "1")]);
+        let after = item(&[("a", "1"), ("b", "2"), ("d", "1")]);
+        let write = Write::difference(Key::new("p", "s"), Guard::Version(3), &before, &after);
+        let Operation::Update { guard, set, remove, add } = write.operation else { panic!("an update") };
+        assert_eq!(guard, Guard::Version(3));
+        assert_eq!(set, item(&[("b", "2"), ("d", "1")]));
+        assert_eq!(remove.into_iter().collect::<Vec<_>>(), ["c"]);
+        assert!(add.is_empty());
+    }
+}

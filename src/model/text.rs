@@ -1,0 +1,22 @@
+//! Optional values that the contract writes as `""` when there is none.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serializer, de};
+
+pub(super) fn serialize<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => to.collect_str(value),
+        None => to.serialize_str(""),
+    }
+}
+
+pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err: Display>,
+    D: Deserializer<'de>,
+{
+    let text = Option::<String>::deserialize(from)?.unwrap_or_default();
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(de::Error::custom) }
+}

@@ -1,0 +1,128 @@
+//! Where machines come from. A launch is asked for with a token that makes asking twice harmless.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::model::{
+    ClassName, InstanceArn, InstanceId, InstanceTypes, Launch, LaunchId, PoolSpec, UsageClass,
+};
+
+/// Where a machine stands, as its maker tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MachineState {
+    /// Starting.
+    Pending,
+    /// Running.
+    Running,
+    /// Stopped or stopping: to us as good as lost.
+    Stopped,
+    /// Being ended.
+    ShuttingDown,
+    /// Ended.
+    Terminated,
+}
+
+impl MachineState {
+    /// Whether it may still serve.
+    pub const fn alive(self) -> bool {
+        match self {
+            Self::Pending | Self::Running => true,
+            Self::Stopped | Self::ShuttingDown | Self::Terminated => false,
+        }
+    }
+}
+
+/// A machine that carries our table's tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its id.
+    pub id: InstanceId,
+    /// Its ARN.
+    pub arn: InstanceArn,
+    /// Its class, by its tag; none when the tag is missing or unreadable.
+    pub class: Option<ClassName>,
+    /// The launch that brought it, by its tag.
+    pub launch: Option<LaunchId>,
+    /// The attempt of that launch, by its tag.
+    pub attempt: u32,
+    /// EC2's type name.
+    pub instance_type: String,
+    /// How it is paid for.
+    pub usage_class: UsageClass,
+    /// vCPUs, 0 when not known.
+    pub cpu: u32,
+    /// MiB, 0 when not known.
+    pub mmem: u32,
+    /// Its zone.
+    pub zone: String,
+    /// Where it stands.
+    pub state: MachineState,
+    /// When it was launched, by its maker's clock.
+    pub launched_at: Timestamp,
+}
+
+/// What to launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaunchOrder {
+    /// The intent: token, count, usage class.
+    pub launch: Launch,
+    /// The class as it is wanted now.
+    pub spec: PoolSpec,
+    /// The types that will do: the request's, else the class's.
+    pub types: InstanceTypes,
+}
+
+/// What a launch lacked, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// The maker's code, for example `InsufficientInstanceCapacity`.
+    pub code: String,
+    /// Its message.
+    pub message: String,
+}
+
+/// What a launch brought: possibly fewer than asked, with the reasons.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launched {
+    /// The machines.
+    pub machines: Vec<Machine>,
+    /// Why there are not more.
+    pub shortfalls: Vec<Shortfall>,
+}
+
+/// Why a call brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComputeError {
+    /// Too many calls. Later.
+    #[error("the rate of launches is limited")]
+    Throttled,
+    /// None to be had of what was asked for. Later, or of another kind.
+    #[error("no capacity: {0}")]
+    NoCapacity(String),
+    /// No answer: it may or may not have happened; the same token asks again safely.
+    #[error("no answer: {0}")]
+    Unknown(String),
+    /// A person must mend credentials, permissions, quotas or the class's template.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The token was used with other parameters: this attempt is spent.
+    #[error("the launch's token was used with other parameters: {0}")]
+    TokenSpent(String),
+}
+
+/// The compute port.
+#[async_trait]
+pub trait Compute: Send + Sync {
+    /// Whether `list` and `describe` know all machines. Where they do not, nobody is missed and nothing is swept.
+    fn keeps_inventory(&self) -> bool;
+    /// Launches, or with a token that was used before answers what that brought.
+    async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError>;
+    /// Ends machines; one that is gone already is no error.
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError>;
+    /// Where these machines stand; the unknown are left out.
+    async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError>;
+    /// Every machine that carries our table's tag, all pages; a list that could not be read to its end is an error.
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError>;
+}

@@ -1,0 +1,51 @@
+//! The pool queues: hints of who is free, one queue per class. Losing, doubling or delaying a message costs time only.
+
+use async_trait::async_trait;
+
+use crate::model::{ClassName, PoolMessage};
+
+/// A received message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// What names this receipt to the queue.
+    pub receipt: String,
+    /// What it says, or the raw text of what cannot be read (cut to a few KiB).
+    pub body: Result<PoolMessage, String>,
+}
+
+/// Why the queue did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// The class has no queue (yet).
+    #[error("no queue for the class")]
+    Missing,
+    /// Too many calls.
+    #[error("the queue limits the rate of calls")]
+    Throttled,
+    /// No answer.
+    #[error("no answer from the queue: {0}")]
+    Unreachable(String),
+    /// A person must mend credentials or permissions.
+    #[error("the queue denied the call: {0}")]
+    Denied(String),
+    /// What was asked cannot be done.
+    #[error("the queue refused the call: {0}")]
+    Invalid(String),
+}
+
+/// The pool queue port.
+#[async_trait]
+pub trait PoolQueue: Send + Sync {
+    /// Makes sure the class has its queue and dead-letter queue.
+    async fn ensure(&self, class: &ClassName) -> Result<(), QueueError>;
+    /// Says that a machine is free.
+    async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError>;
+    /// One short receive of at most `most` (1 to 10) messages; they stay hidden from others for a while.
+    async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError>;
+    /// Removes messages, in one batch of at most 10; answers the receipts that were not removed.
+    async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError>;
+    /// Shows messages to others again at once, in one batch of at most 10.
+    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError>;
+    /// Moves an unreadable message to the dead-letter queue: sent there first, then removed here.
+    async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError>;
+}

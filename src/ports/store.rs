@@ -1,0 +1,117 @@
+//! The table. Reads are strongly consistent; a write is conditional by construction (`model::Write`), so nothing that
+//! tramples another writer can be asked for. The two exceptions are appending events, which are fresh keys, and an
+//! agent's own status (`Guard::Exists`).
+
+use async_trait::async_trait;
+
+use crate::model::{Item, Key, Write};
+
+/// Some records and where to go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// The records; possibly none although more follow.
+    pub items: Vec<Item>,
+    /// Where the next page begins; none at the end.
+    pub next: Option<Key>,
+}
+
+/// That a record changed, as a watch tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Which.
+    pub key: Key,
+    /// What it is now; none when it is gone. A hint: order and completeness are not promised.
+    pub item: Option<Item>,
+}
+
+/// Why one write of a transaction, or a single write, was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// Which record.
+    pub key: Key,
+    /// What it is instead; none when it is not there, or was not told.
+    pub current: Option<Item>,
+}
+
+/// Why the store did not do what was asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StoreError {
+    /// A guard did not hold: somebody else was first. Read and decide again.
+    #[error("another writer was first: {}", refusals.iter().map(|r| r.key.to_string()).collect::<Vec<_>>().join(", "))]
+    Refused {
+        /// The records whose guards failed.
+        refusals: Vec<Refusal>,
+    },
+    /// Another transaction was on the same record at this moment; nothing was written. Try again.
+    #[error("another transaction holds the record")]
+    Contended,
+    /// Too many calls; nothing was written. Try again later.
+    #[error("the table limits the rate of calls")]
+    Throttled,
+    /// No answer: for a write, it may or may not have happened.
+    #[error("no answer from the table: {0}")]
+    Unknown(String),
+    /// A person must mend credentials or permissions.
+    #[error("the table denied the call: {0}")]
+    Denied(String),
+    /// There is no such table, or it has another shape.
+    #[error("no usable table: {0}")]
+    NoTable(String),
+    /// What was asked cannot be done, for example an item over 400 KB.
+    #[error("the table refused the call: {0}")]
+    Invalid(String),
+}
+
+impl StoreError {
+    /// The label of the metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Refused { .. } => "refused",
+            Self::Contended => "contended",
+            Self::Throttled => "throttled",
+            Self::Unknown(_) => "unknown",
+            Self::Denied(_) => "denied",
+            Self::NoTable(_) => "no-table",
+            Self::Invalid(_) => "invalid",
+        }
+    }
+}
+
+/// The store port.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// One record.
+    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError>;
+
+    /// Every record of the table, a page at a time, in no particular order.
+    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError>;
+
+    /// The records under one partition key whose sort key begins with a prefix, a page at a time, in the order of
+    /// their sort keys.
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError>;
+
+    /// One conditional write; answers the record as it is afterwards (empty after a deletion). A write that finds its
+    /// own result already there (a lost answer, repeated underneath) is a success.
+    async fn write(&self, write: &Write) -> Result<Item, StoreError>;
+
+    /// Several conditional writes of different records (at most 100): all or none.
+    async fn transact(&self, writes: &[Write]) -> Result<(), StoreError>;
+
+    /// Adds records under fresh keys, without conditions; answers how many were dropped.
+    async fn append(&self, items: &[Item]) -> Result<usize, StoreError>;
+
+    /// Begins to watch for changes from now on.
+    async fn watch(&self) -> Result<Box<dyn Watch>, StoreError>;
+}
+
+/// A running watch.
+#[async_trait]
+pub trait Watch: Send {
+    /// Waits until something changed, or for a while (at most a second or two), and says what. An empty answer is a
+    /// successful look that found nothing. May be cancelled at any await without losing changes.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`] and [`StoreError::Throttled`] pass; after [`StoreError::Invalid`] changes may have been
+    /// missed (a trimmed stream): open a new watch and list again.
+    async fn next(&mut self) -> Result<Vec<Change>, StoreError>;
+}
