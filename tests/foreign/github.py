@@ -41,7 +41,11 @@ class GitHub:
             return 201, {"token": self.mint(token[1]), "expires_at": until.isoformat(timespec="milliseconds")}
         if method == "POST" and route.endswith("/actions/runners/generate-jitconfig"):
             runner = {
-                "id": next(self.numbers), "name": body.get("name"), "os": "linux", "status": "offline", "busy": False,
+                "id": next(self.numbers),
+                "name": body.get("name"),
+                "os": "linux",
+                "status": "offline",
+                "busy": False,
                 "labels": [{"id": 1, "name": label, "type": "custom"} for label in body.get("labels", [])],
             }
             return 201, {"runner": runner, "encoded_jit_config": base64.b64encode(self.mint("jit").encode()).decode()}

@@ -8,12 +8,29 @@ LIVE = {"created", "idle", "claimed", "running"}
 FINAL = {"Released", "Failed"}
 PHASES = {"Pending": 1, "Fulfilling": 1, "Ready": 2, "Releasing": 3, "Released": 4, "Failed": 4}
 REASONS = {
-    "threshold", "boot-failed", "registration-failed", "cleanup-failed", "unhealthy", "interrupted", "drifted",
-    "surplus", "max-uses", "max-age", "expired", "orphan", "vanished",
+    "threshold",
+    "boot-failed",
+    "registration-failed",
+    "cleanup-failed",
+    "unhealthy",
+    "interrupted",
+    "drifted",
+    "surplus",
+    "max-uses",
+    "max-age",
+    "expired",
+    "orphan",
+    "vanished",
 }
 STEPS = {
-    ("created", "running"), ("claimed", "running"), ("created", "idle pooled"), ("created", "idle"),
-    ("claimed", "idle"), ("running", "idle"), ("idle", "idle pooled"), ("idle pooled", "claimed"),
+    ("created", "running"),
+    ("claimed", "running"),
+    ("created", "idle pooled"),
+    ("created", "idle"),
+    ("claimed", "idle"),
+    ("running", "idle"),
+    ("idle", "idle pooled"),
+    ("idle pooled", "claimed"),
 } | {(state, "terminated") for state in ("created", "claimed", "running", "idle", "idle pooled")}
 
 
@@ -74,7 +91,8 @@ class History:
         """The steps of one record so far, in order."""
         with self.lock:
             return [
-                (old, new) for old, new in self.steps
+                (old, new)
+                for old, new in self.steps
                 if ((new or old)["pk"], (new or old)["sk"]) == (key["pk"], key["sk"])
             ]
 
@@ -148,7 +166,9 @@ def instance(old: dict | None, new: dict | None) -> list[str]:
     if "pooledAt" in new and state != "idle pooled":
         laws.append(f"pooledAt while {state}")
     if state == "terminated" and (new["runId"] or new["threshold"] or new.get("reason") not in REASONS):
-        laws.append(f"terminated with run {new['runId']!r}, threshold {new['threshold']!r}, reason {new.get('reason')!r}")
+        laws.append(
+            f"terminated with run {new['runId']!r}, threshold {new['threshold']!r}, reason {new.get('reason')!r}"
+        )
     if new["state"] in LIVE:
         laws += [] if new["threshold"] else [f"{state} without a threshold"]
         laws += [] if "reason" not in new else [f"{state} with a reason"]

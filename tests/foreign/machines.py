@@ -120,8 +120,13 @@ class Machines:
         if machine.beats:
             try:
                 self.table.update(
-                    agent_key(arn), "attribute_exists(pk)", add={"heartbeatSeq": 1},
-                    heartbeatAt=records.now(), updatedAt=records.now(), agentVersion="foreign", **fields,
+                    agent_key(arn),
+                    "attribute_exists(pk)",
+                    add={"heartbeatSeq": 1},
+                    heartbeatAt=records.now(),
+                    updatedAt=records.now(),
+                    agentVersion="foreign",
+                    **fields,
                 )
             except Refused:
                 pass  # the record is gone: the operator saw the machine gone

@@ -1,5 +1,6 @@
 """The table as the contract describes it: keys, readers, and the writes a workflow, an agent or a person may do."""
 
+import threading
 from datetime import datetime, timezone
 from decimal import Decimal
 
@@ -11,7 +12,16 @@ from botocore.exceptions import ClientError
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
 
 
+ONE_AT_A_TIME = threading.Lock()
+"""boto3 makes clients safely for one thread at a time only; using them is safe for many."""
+
+
 def client(service: str, endpoint: str):
+    with ONE_AT_A_TIME:
+        return made(service, endpoint)
+
+
+def made(service: str, endpoint: str):
     return boto3.client(
         service,
         endpoint_url=endpoint,
@@ -91,9 +101,7 @@ class Table:
         return [item for item in items if item.get("kind") == kind]
 
     def put(self, item: dict) -> None:
-        self.dynamodb.put_item(
-            TableName=self.name, Item=encoded(item), ConditionExpression="attribute_not_exists(pk)"
-        )
+        self.dynamodb.put_item(TableName=self.name, Item=encoded(item), ConditionExpression="attribute_not_exists(pk)")
 
     def update(self, key: dict, condition: str, known: dict | None = None, add: dict | None = None, **values) -> None:
         """SET and ADD of attributes by their names; `known` fills the condition's `:placeholders`."""
@@ -131,9 +139,18 @@ class Table:
         key = request_key(repository, run_id, intent.get("name", "default"), intent.get("attempt", 1))
         at = now()
         fields = {
-            "kind": "request", "version": 1, "runId": run_id, "attempt": 1, "repository": repository,
-            "name": "default", "resourceClass": resource_class, "count": count, "desired": "provisioned",
-            "generation": 1, "createdAt": at, "updatedAt": at,
+            "kind": "request",
+            "version": 1,
+            "runId": run_id,
+            "attempt": 1,
+            "repository": repository,
+            "name": "default",
+            "resourceClass": resource_class,
+            "count": count,
+            "desired": "provisioned",
+            "generation": 1,
+            "createdAt": at,
+            "updatedAt": at,
         } | intent
         self.update(key, "attribute_not_exists(pk)", **fields)
         return key
@@ -141,8 +158,12 @@ class Table:
     def release(self, key: dict) -> None:
         """Conditional on `desired` alone, never on the version."""
         self.update(
-            key, "desired = :provisioned", {"provisioned": "provisioned"},
-            add={"generation": 1, "version": 1}, desired="released", updatedAt=now(),
+            key,
+            "desired = :provisioned",
+            {"provisioned": "provisioned"},
+            add={"generation": 1, "version": 1},
+            desired="released",
+            updatedAt=now(),
         )
 
     # What a person or another program may write beside them.
@@ -153,8 +174,12 @@ class Table:
             record = self.get(key)
             try:
                 return self.update(
-                    key, "version = :version", {"version": record["version"]},
-                    add={"version": 1}, updatedAt=now(), **values,
+                    key,
+                    "version = :version",
+                    {"version": record["version"]},
+                    add={"version": 1},
+                    updatedAt=now(),
+                    **values,
                 )
             except Refused:
                 continue

@@ -21,10 +21,18 @@ AT = "2026-01-01T00:00:00.000Z"
 def instance(state: str = "idle pooled", **more) -> dict:
     held = state in ("claimed", "running")
     record = records.instance_key(ARN) | {
-        "kind": "instance", "version": 7, "updatedAt": AT, "instanceId": "i-0123456789abcdef0", "instanceArn": ARN,
-        "resourceClass": "small", "state": state.split()[0], "runId": "1" if held else "",
-        "claimId": "c1" if held or state == "idle" else "", "uses": int(state == "running"),
-        "threshold": "" if state == "terminated" else AT, "thresholdSetAt": AT,
+        "kind": "instance",
+        "version": 7,
+        "updatedAt": AT,
+        "instanceId": "i-0123456789abcdef0",
+        "instanceArn": ARN,
+        "resourceClass": "small",
+        "state": state.split()[0],
+        "runId": "1" if held else "",
+        "claimId": "c1" if held or state == "idle" else "",
+        "uses": int(state == "running"),
+        "threshold": "" if state == "terminated" else AT,
+        "thresholdSetAt": AT,
     }
     if state == "idle pooled":
         record["pooledAt"] = AT
@@ -98,13 +106,16 @@ class Writers(unittest.TestCase):
         self.dynamodb = records.client("dynamodb", dynamodb_endpoint())
         self.table = Table(self.dynamodb, f"yard-{uuid.uuid4().hex[:12]}")
         made = self.dynamodb.create_table(
-            TableName=self.table.name, BillingMode="PAY_PER_REQUEST",
+            TableName=self.table.name,
+            BillingMode="PAY_PER_REQUEST",
             KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
             StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
         )
         self.addCleanup(self.dynamodb.delete_table, TableName=self.table.name)
-        self.history = History(records.client("dynamodbstreams", dynamodb_endpoint()), made["TableDescription"]["LatestStreamArn"])
+        self.history = History(
+            records.client("dynamodbstreams", dynamodb_endpoint()), made["TableDescription"]["LatestStreamArn"]
+        )
 
     def test_an_intent_is_written_once_released_once_and_amended_by_version(self):
         key = self.table.provision("octo/app", "1", "small", 2)
@@ -115,7 +126,9 @@ class Writers(unittest.TestCase):
         with self.assertRaises(Refused):
             self.table.release(key)
         record = self.table.get(key)
-        self.assertEqual((record["version"], record["generation"], record["desired"], record["count"]), (3, 2, "released", 2))
+        self.assertEqual(
+            (record["version"], record["generation"], record["desired"], record["count"]), (3, 2, "released", 2)
+        )
         self.history.stop()
         self.assertEqual(len(self.history.of(key)), 3)
         self.assertEqual(broken(self.history), [])
@@ -128,7 +141,9 @@ class Writers(unittest.TestCase):
         machine = machines.machines[ARN]
         key = records.instance_key(ARN)
         self.table.amend(key, state="idle", pooledAt=AT)
-        self.table.update(key, "version = :two", {"two": 2}, add={"version": 1}, state="claimed", runId="9", claimId="c9")
+        self.table.update(
+            key, "version = :two", {"two": 2}, add={"version": 1}, state="claimed", runId="9", claimId="c9"
+        )
         beat = self.agent()["heartbeatSeq"]
         self.wait(lambda: self.agent()["heartbeatSeq"] > beat + 1)
         self.assertEqual(self.agent()["signal"], "UD_OK", "registered without a registration")

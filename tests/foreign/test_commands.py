@@ -8,10 +8,22 @@ from yard import REPOSITORY, Scenario, request_of
 
 
 class Commands(Scenario):
-    def provision(self, run_id: str, *more: str, exits: int = 0, resource_class: str = "small", count: int = 1, **environment):
+    def provision(
+        self, run_id: str, *more: str, exits: int = 0, resource_class: str = "small", count: int = 1, **environment
+    ):
         return self.runyard(
-            "provision", "--run-id", run_id, "--repository", REPOSITORY, "--class", resource_class,
-            "--count", str(count), *more, exits=exits, **environment,
+            "provision",
+            "--run-id",
+            run_id,
+            "--repository",
+            REPOSITORY,
+            "--class",
+            resource_class,
+            "--count",
+            str(count),
+            *more,
+            exits=exits,
+            **environment,
         )
 
     def release(self, run_id: str, *more: str, exits: int = 0):
@@ -134,7 +146,10 @@ class Commands(Scenario):
             records.time_of(event["at"])
             for name in ("reason", "message", "actor", "subject", "expiresAt"):
                 self.assertTrue(event.get(name), name)
-        self.eventually("the move to running is told", lambda: [one for one in self.table.all("event") if one.get("to") == "running"])
+        self.eventually(
+            "the move to running is told",
+            lambda: [one for one in self.table.all("event") if one.get("to") == "running"],
+        )
         self.assertTrue(self.read("events")["items"])
 
     def test_scale_overrides_and_apply_leaves_the_override_alone(self):
@@ -151,14 +166,20 @@ class Commands(Scenario):
 
     def test_a_pool_that_wants_more_than_it_may_have_is_refused(self):
         file = self.scratch / "bad.json"
-        file.write_text(json.dumps({"pools": [{"resourceClass": "small", "cpu": 2, "mmem": 4096, "desired": 5, "max": 2}]}))
+        file.write_text(
+            json.dumps({"pools": [{"resourceClass": "small", "cpu": 2, "mmem": 4096, "desired": 5, "max": 2}]})
+        )
         done = self.runyard("apply", "-f", str(file), exits=2)
         self.assertIn("desired", done.stderr)
         self.assertIsNone(self.table.get(records.pool_key("small")))
 
     def test_pools_may_be_written_as_yaml(self):
         file = self.scratch / "pools.yaml"
-        file.write_text("pools:\n  - resourceClass: small\n    cpu: 2\n    mmem: 4096\n    max: 3\n  - {resourceClass: big, cpu: 8, mmem: 16384, max: 1}\n")
+        file.write_text(
+            "pools:\n"
+            "  - resourceClass: small\n    cpu: 2\n    mmem: 4096\n    max: 3\n"
+            "  - {resourceClass: big, cpu: 8, mmem: 16384, max: 1}\n"
+        )
         self.runyard("apply", "-f", str(file))
         self.assertEqual(self.table.get(records.pool_key("big"))["mmem"], 16384)
         self.phase(self.ask("8014", resource_class="big"), "Ready")
@@ -190,7 +211,8 @@ class Commands(Scenario):
         self.runyard("init")
         other = f"{self.table_name}-other"
         self.dynamodb.create_table(
-            TableName=other, BillingMode="PAY_PER_REQUEST",
+            TableName=other,
+            BillingMode="PAY_PER_REQUEST",
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
             AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
         )
@@ -214,15 +236,25 @@ class AdminPort(Scenario):
         self.phase(self.ask("8101"), "Ready")
         text = self.operator.get("/metrics")[1]
         for name in (
-            "runyard_instances", "runyard_pool_desired", "runyard_requests", "runyard_request_ready_seconds",
-            "runyard_transitions_total", "runyard_terminations_total", "runyard_reconcile_seconds",
-            "runyard_backend_requests_total", "runyard_backend_request_seconds", "runyard_unreadable_records", "runyard_leader",
+            "runyard_instances",
+            "runyard_pool_desired",
+            "runyard_requests",
+            "runyard_request_ready_seconds",
+            "runyard_transitions_total",
+            "runyard_terminations_total",
+            "runyard_reconcile_seconds",
+            "runyard_backend_requests_total",
+            "runyard_backend_request_seconds",
+            "runyard_unreadable_records",
+            "runyard_leader",
         ):
             self.assertIn(f"# TYPE {name} ", text)
         at = lambda state: self.operator.metric("runyard_instances", resource_class="small", state=state)  # noqa: E731
         self.eventually("one is counted running", lambda: at("running") == 1)
         self.assertGreaterEqual(self.operator.metric("runyard_request_ready_seconds_count", source="warm"), 1)
-        self.assertGreaterEqual(self.operator.metric("runyard_transitions_total", **{"from": "claimed", "to": "running"}), 1)
+        self.assertGreaterEqual(
+            self.operator.metric("runyard_transitions_total", **{"from": "claimed", "to": "running"}), 1
+        )
         foreign = [line.split("{")[0].split()[0] for line in text.splitlines() if line and not line.startswith("#")]
         self.assertFalse([name for name in foreign if not name.startswith(("runyard_", "process_"))])
         self.assertNotIn(REPOSITORY, text, "an unbounded label")

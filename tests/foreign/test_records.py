@@ -49,9 +49,17 @@ class Others(Scenario):
         bad = self.ask("7005", **{"count": "three", "x-unreadable": True})
         arn = "arn:aws:ec2:us-east-1:000000000000:instance/i-0badbadbadbadbad0"
         broken = records.instance_key(arn) | {
-            "kind": "instance", "version": 1, "instanceId": "i-0badbadbadbadbad0", "state": "dreaming",
-            "runId": "", "claimId": "", "threshold": "soon", "resourceClass": "small", "x-unreadable": True,
-            "instanceArn": arn, "updatedAt": records.now(),
+            "kind": "instance",
+            "version": 1,
+            "instanceId": "i-0badbadbadbadbad0",
+            "state": "dreaming",
+            "runId": "",
+            "claimId": "",
+            "threshold": "soon",
+            "resourceClass": "small",
+            "x-unreadable": True,
+            "instanceArn": arn,
+            "updatedAt": records.now(),
         }
         self.table.put(broken)
         before = self.table.get(bad)
@@ -117,7 +125,10 @@ class Queue(Scenario):
         self.phase(self.ask("7103"), "Ready")
         held = self.instance(warm)
         for body in (
-            {name: held[name] for name in ("instanceId", "resourceClass", "instanceType", "cpu", "mmem", "usageClass", "claimId")},
+            {
+                name: held[name]
+                for name in ("instanceId", "resourceClass", "instanceType", "cpu", "mmem", "usageClass", "claimId")
+            },
             {"id": "i-0123456789abcdef0", "resourceClass": "small", "claimId": "none"},
         ):
             self.sqs.send_message(QueueUrl=self.queue(), MessageBody=json.dumps(body))

@@ -53,6 +53,7 @@ class Requests(Scenario):
     def test_all_or_nothing_fails_at_the_deadline_and_gives_everything_back(self):
         def third_is_silent(machine, instance):
             machine.registers = "silent" if len(self.machines.machines) == 2 else "ok"
+
         self.machines.prepare = third_is_silent
         self.pool(max=3)
         key = self.ask("6007", count=3, timeoutSeconds=4)
@@ -65,6 +66,7 @@ class Requests(Scenario):
     def test_with_a_minimum_it_is_ready_at_the_deadline_with_what_there_is(self):
         def third_is_silent(machine, instance):
             machine.registers = "silent" if len(self.machines.machines) == 2 else "ok"
+
         self.machines.prepare = third_is_silent
         self.pool(max=3)
         key = self.ask("6008", count=3, minCount=2, timeoutSeconds=4)

@@ -78,10 +78,12 @@ class Signals(Scenario):
 
     def test_a_failed_registration_of_a_new_machine_ends_it(self):
         bad = []
+
         def first_fails(machine, instance):
             if not bad:
                 bad.append(instance)
                 machine.registers = "failed"
+
         self.machines.prepare = first_fails
         self.pool()
         key = self.ask("5009")
@@ -101,10 +103,12 @@ class Signals(Scenario):
 
     def test_a_failed_boot_ends_the_machine_and_the_request_gets_another(self):
         bad = []
+
         def first_fails(machine, instance):
             if not bad:
                 bad.append(instance)
                 machine.boots = "failed"
+
         self.machines.prepare = first_fails
         self.pool()
         key = self.ask("5011")
@@ -119,7 +123,9 @@ class Signals(Scenario):
         self.machines.of(held).extra = {"interruption": {"action": "terminate", "at": records.now()}}
         self.ended(held, "interrupted")
         replaced = lambda: [  # noqa: E731
-            item for item in self.holders(key) if item["state"] == "running" and item["instanceId"] != held["instanceId"]
+            item
+            for item in self.holders(key)
+            if item["state"] == "running" and item["instanceId"] != held["instanceId"]
         ]
         self.eventually("another runs in its place", replaced)
         record = self.table.get(key)
@@ -144,6 +150,7 @@ class Deadlines(Scenario):
     def test_a_machine_that_never_finishes_booting_passes_its_threshold(self):
         def mute(machine, instance):
             machine.boots = "silent"
+
         self.machines.prepare = mute
         self.pool(desired=1, max=1)
         (born,) = self.eventually("one is created", lambda: self.instances("created"))

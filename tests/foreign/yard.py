@@ -1,4 +1,4 @@
-"""One yard for one test: an engine, a fresh table, the operator as a process, agents, and the history that is judged."""
+"""One yard for one test: a fresh table, the operator as a process, agents, and the history that is judged."""
 
 import atexit
 import json
@@ -26,15 +26,32 @@ WITHIN = 40.0
 """Seconds a condition may take to come true; far above what it takes, for slow machines."""
 
 TIMING = {
-    "created": "60s", "claimed": "60s", "cleanup": "60s", "grace": "2s", "heartbeat": "250ms", "stale": "20s",
-    "agent_poll": "250ms", "resync": "1s", "reannounce": "1s", "lease": "1s", "orphan": "2s",
+    "created": "60s",
+    "claimed": "60s",
+    "cleanup": "60s",
+    "grace": "2s",
+    "heartbeat": "250ms",
+    "stale": "20s",
+    "agent_poll": "250ms",
+    "resync": "1s",
+    "reannounce": "1s",
+    "lease": "1s",
+    "orphan": "2s",
 }
 """Quick passes, patient deadlines; a test shortens the one it is about."""
 
 
-@cache
+ONE_AT_A_TIME = threading.Lock()
+
+
 def engine() -> str:
     """The endpoint of one ministack for the whole run."""
+    with ONE_AT_A_TIME:
+        return started()
+
+
+@cache
+def started() -> str:
     wrapper = subprocess.Popen([SERVE, "ministack"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     endpoint = wrapper.stdout.readline().strip()
     if not endpoint:
@@ -54,8 +71,12 @@ class Operator:
         self.log: list[str] = []
         self.listen, self.listening = "", threading.Event()
         self.process = subprocess.Popen(
-            [RUNYARD, "operator", "--config", config], env=environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            [RUNYARD, "operator", "--config", config],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -148,14 +169,18 @@ class Scenario(unittest.TestCase):
 
     def surroundings(self) -> dict:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "RUST_BACKTRACE") if name in os.environ}
-        return kept | records.CREDENTIALS | {
-            "AWS_ENDPOINT_URL": engine(),
-            "AWS_ENDPOINT_URL_DYNAMODB": dynamodb_endpoint(),
-            "AWS_ENDPOINT_URL_DYNAMODB_STREAMS": dynamodb_endpoint(),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "RUNYARD_TABLE": self.table_name,
-            "RUNYARD_COMPUTE__KIND": "none",
-        }
+        return (
+            kept
+            | records.CREDENTIALS
+            | {
+                "AWS_ENDPOINT_URL": engine(),
+                "AWS_ENDPOINT_URL_DYNAMODB": dynamodb_endpoint(),
+                "AWS_ENDPOINT_URL_DYNAMODB_STREAMS": dynamodb_endpoint(),
+                "AWS_EC2_METADATA_DISABLED": "true",
+                "RUNYARD_TABLE": self.table_name,
+                "RUNYARD_COMPUTE__KIND": "none",
+            }
+        )
 
     def start_operator(self) -> Operator:
         sections = {
@@ -196,8 +221,12 @@ class Scenario(unittest.TestCase):
     def runyard(self, *arguments: str, exits: int = 0, **environment: str) -> subprocess.CompletedProcess:
         """One command, which must end with this code."""
         done = subprocess.run(
-            [RUNYARD, *arguments], env=self.environment | environment, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=120,
+            [RUNYARD, *arguments],
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         self.assertEqual(done.returncode, exits, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return done
@@ -213,7 +242,9 @@ class Scenario(unittest.TestCase):
         file.write_text(json.dumps([spec]))
         self.runyard("apply", "-f", str(file))
 
-    def ask(self, run_id: str, count: int = 1, resource_class: str = "small", repository: str = REPOSITORY, **intent) -> dict:
+    def ask(
+        self, run_id: str, count: int = 1, resource_class: str = "small", repository: str = REPOSITORY, **intent
+    ) -> dict:
         """A workflow's intent, by a write of our own; the request's key."""
         return self.table.provision(repository, run_id, resource_class, count, **intent)
 
@@ -229,7 +260,11 @@ class Scenario(unittest.TestCase):
         return found
 
     def picture(self) -> str:
-        shown = [json.dumps(item) for kind in ("pool", "request", "instance", "agent", "launch") for item in self.table.all(kind)]
+        shown = [
+            json.dumps(item)
+            for kind in ("pool", "request", "instance", "agent", "launch")
+            for item in self.table.all(kind)
+        ]
         logs = [f"-- operator {number}\n{operator.tail()}" for number, operator in enumerate(self.running)]
         return "\n".join([*shown, *logs])
 
@@ -270,7 +305,11 @@ class Scenario(unittest.TestCase):
     def holders(self, key: dict) -> list[dict]:
         """The live machines assigned to a request, by the machines' own records."""
         wanted = {"pk": key["pk"], "sk": key["sk"]}
-        return [item for item in self.table.all("instance") if item["state"] in LIVE and item["runId"] and item.get("request") == wanted]
+        return [
+            item
+            for item in self.table.all("instance")
+            if item["state"] in LIVE and item["runId"] and item.get("request") == wanted
+        ]
 
 
 def request_of(run_id: str, repository: str = REPOSITORY, name: str = "default", attempt: int = 1) -> dict:
