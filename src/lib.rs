@@ -1,5 +1,7 @@
 //! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 
+#[cfg(feature = "operator")]
+pub mod fakes;
 pub mod model;
 pub mod ports;
 #[cfg(feature = "store")]
