@@ -3,6 +3,8 @@
 #[cfg(feature = "operator")]
 pub mod compute_none;
 #[cfg(feature = "operator")]
+pub mod fakes;
+#[cfg(feature = "operator")]
 pub mod github;
 #[cfg(feature = "local")]
 pub mod local;

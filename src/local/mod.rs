@@ -2,9 +2,9 @@
 //! trying, developing, and the one build machine in a cupboard; the operator and the agent are the same as on AWS.
 
 pub mod compute;
+mod demo;
 pub mod engine;
 pub mod process;
-pub mod queue;
 pub mod standin;
 
 mod files;
