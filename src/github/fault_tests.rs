@@ -89,7 +89,8 @@ impl Scripted {
 fn complete(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
+    let length =
+        head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
     body.len() >= length.and_then(|l| l.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -107,7 +108,12 @@ fn scope() -> Scope {
 }
 
 fn spec() -> RunnerSpec {
-    RunnerSpec { name: "n".to_owned(), labels: vec!["l".to_owned()], group_id: 1, work_folder: "_work".to_owned() }
+    RunnerSpec {
+        name: "n".to_owned(),
+        labels: vec!["l".to_owned()],
+        group_id: 1,
+        work_folder: "_work".to_owned(),
+    }
 }
 
 fn runners(total: u64, ids: std::ops::Range<u64>) -> serde_json::Value {
@@ -131,7 +137,10 @@ async fn each_refusal_is_told_by_what_somebody_does_about_it() {
     assert_eq!(token_error(say(429, &["retry-after: 86400"], "")).await, throttled(3600));
     assert!(matches!(token_error(say(404, &[JSON], "{}")).await, GitHubError::NotFound(_)));
     for status in [500, 502, 503, 504] {
-        assert!(matches!(token_error(say(status, &[], "oops")).await, GitHubError::Unreachable(_)), "{status}");
+        assert!(
+            matches!(token_error(say(status, &[], "oops")).await, GitHubError::Unreachable(_)),
+            "{status}"
+        );
     }
 }
 
