@@ -14,7 +14,7 @@ mod request;
 mod schedule;
 mod yard;
 
-pub use action::{Action, Plan, Step, Wait, WaitReason};
+pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
 pub use observe::Observation;
 pub use schedule::{Effective, check as check_schedule, effective};

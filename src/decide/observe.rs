@@ -34,6 +34,8 @@ pub enum Observation {
     Announced(InstanceArn),
     /// What a class's queue says about who is free.
     Hints(ClassName, Vec<InstanceId>),
+    /// A class's queue did not answer: it is done without for a while.
+    QueueDown(ClassName),
     /// A machine's runner was looked for at GitHub after its end.
     Swept(InstanceArn),
     /// All machines that are ours, as their maker lists them.
@@ -46,6 +48,8 @@ pub enum Observation {
 
 /// Longest time launches of a class are held back.
 const BRAKE_MOST: Duration = Duration::from_secs(300);
+/// How long a queue that did not answer is done without.
+const QUEUE_DOWN: Duration = Duration::from_secs(15);
 /// Failures to boot in a row before launches are held back.
 const BOOT_FAILURES: u32 = 3;
 
@@ -74,6 +78,12 @@ impl Yard {
                 let entry = self.classes.entry(class.clone()).or_default();
                 entry.received = Some(now.mono);
                 entry.hints = hints;
+                dirty.insert(Unit::Class(class));
+            }
+            Observation::QueueDown(class) => {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.received = Some(now.mono + QUEUE_DOWN);
+                entry.hints.clear();
                 dirty.insert(Unit::Class(class));
             }
             Observation::Reported(class) => {
