@@ -122,9 +122,18 @@ fn a_job_goes_only_to_a_runner_of_its_repository_or_organisation() {
 #[test]
 fn default_labels_are_added_unless_refused() {
     let mut bench = Bench::new();
-    let (id, _) = bench.try_register(Registration { no_default_labels: false, ..registration("r", &["x"]) }).unwrap();
+    let (id, _) =
+        bench.try_register(Registration { no_default_labels: false, ..registration("r", &["x"]) }).unwrap();
     let names = |bench: &Bench, id| -> Vec<String> {
-        bench.state.all_runners().find(|r| r.id == id).unwrap().labels.iter().map(|l| l.name.clone()).collect()
+        bench
+            .state
+            .all_runners()
+            .find(|r| r.id == id)
+            .unwrap()
+            .labels
+            .iter()
+            .map(|l| l.name.clone())
+            .collect()
     };
     assert_eq!(names(&bench, id), ["self-hosted", "Linux", "X64", "x"]);
     let (id, _) = bench.register("s", &["x"]);
@@ -309,8 +318,12 @@ fn a_cancelled_run_drops_what_waits_and_asks_what_runs_to_stop() {
 fn a_job_nobody_could_ever_take_is_refused_by_name() {
     let mut bench = Bench::new();
     for labels in [vec![], vec![" "]] {
-        let refused = bench.state.start_run(REPO, None, "w", vec![job(&labels)], false, bench.now).unwrap_err();
-        assert!(refused.to_string().contains("runs_on") && refused.to_string().contains("build"), "{refused}");
+        let refused =
+            bench.state.start_run(REPO, None, "w", vec![job(&labels)], false, bench.now).unwrap_err();
+        assert!(
+            refused.to_string().contains("runs_on") && refused.to_string().contains("build"),
+            "{refused}"
+        );
     }
     assert!(bench.state.start_run("octo", None, "w", vec![], false, bench.now).is_err());
 }
