@@ -296,3 +296,65 @@ async fn a_workflow_can_be_played_over_http() {
     let (status, refused) = post(&runs, json!({"repository": REPO, "job": []})).await;
     assert!(status == 422 && refused["message"].as_str().unwrap().contains("`job`"), "{refused}");
 }
+
+/// Asks the stand-in everything of GitHub's API that it answers, and writes down each exchange: one JSON object a line.
+/// `tests/github_openapi/check.sh` compares them with GitHub's published description.
+#[tokio::test]
+#[ignore = "writes a file for tests/github_openapi/check.sh, which runs it"]
+#[expect(clippy::disallowed_methods, reason = "how the script says where the file goes")]
+async fn exchanges_for_the_published_description() {
+    let path = std::env::var("RUNYARD_GITHUB_EXCHANGES").expect("set by tests/github_openapi/check.sh");
+    let dir = tempfile::tempdir().unwrap();
+    let stand_in = start(dir.path()).await;
+    let token = adapter(&stand_in).registration_token(&repository()).await.unwrap().value;
+    let player = Player::register(&stand_in, &token, "r", "x").await.connect().await;
+    let run = stand_in.enqueue_run(REPO, None, "ci", vec![job("x"), job("y")], false).unwrap().id;
+    let taken = player.take().await;
+    let (mut lines, http) = (String::new(), reqwest::Client::new());
+    let busy = stand_in.runners().unwrap()[0].id;
+    let mut ask = async |method: &str, template: &str, id: u64, query: &str, body: Option<Value>| {
+        let filled = template
+            .replace("{owner}", "octo")
+            .replace("{org}", "octo")
+            .replace("{repo}", "app")
+            .replace("{runner_id}", &id.to_string())
+            .replace("{run_id}", &id.to_string());
+        let request = http.request(method.parse().unwrap(), format!("{}{filled}{query}", stand_in.url()));
+        let request = request.bearer_auth(stand_in.api_token());
+        let request = if let Some(body) = &body { request.json(body) } else { request };
+        let answer = request.send().await.unwrap();
+        let (status, link) = (answer.status().as_u16(), answer.headers().contains_key("link"));
+        let text = answer.text().await.unwrap();
+        let said: Value = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap() };
+        let line = json!({"method": method, "path": template, "request": body, "status": status, "body": said,
+            "link": link});
+        lines.push_str(&format!("{line}\n"));
+        said
+    };
+    for base in ["/repos/{owner}/{repo}", "/orgs/{org}"] {
+        let at = |path: &str| format!("{base}/actions/runners{path}");
+        ask("POST", &at("/registration-token"), 0, "", None).await;
+        ask("POST", &at("/remove-token"), 0, "", None).await;
+        let body = json!({"name": "once", "runner_group_id": 1, "labels": ["x"], "work_folder": "_work"});
+        let made = ask("POST", &at("/generate-jitconfig"), 0, "", Some(body.clone())).await;
+        ask("POST", &at("/generate-jitconfig"), 0, "", Some(body)).await;
+        let empty = json!({"name": "none", "runner_group_id": 1, "labels": [""]});
+        ask("POST", &at("/generate-jitconfig"), 0, "", Some(empty)).await;
+        ask("GET", &at(""), 0, "?per_page=1&page=1", None).await;
+        ask("GET", &at(""), 0, "?name=once", None).await;
+        let id = made["runner"]["id"].as_u64().unwrap();
+        ask("GET", &at("/{runner_id}"), id, "", None).await;
+        ask("DELETE", &at("/{runner_id}"), id, "", None).await;
+    }
+    ask("GET", "/repos/{owner}/{repo}/actions/runners/{runner_id}", busy, "", None).await;
+    ask("DELETE", "/repos/{owner}/{repo}/actions/runners/{runner_id}", busy, "", None).await;
+    for ended in [false, true] {
+        ask("GET", "/repos/{owner}/{repo}/actions/runs/{run_id}", run, "", None).await;
+        ask("GET", "/repos/{owner}/{repo}/actions/runs/{run_id}/jobs", run, "", None).await;
+        if !ended {
+            assert_eq!(player.finish(taken).await, 204);
+            stand_in.cancel_run(run).unwrap();
+        }
+    }
+    std::fs::write(path, lines).unwrap();
+}
