@@ -309,7 +309,7 @@ async fn a_signal_cancels_the_job_and_leaves_no_process_behind() {
     let mut running = package.run(&[("RUNNER_MANUALLY_TRAP_SIG", "1")]);
     let run = bench.queue(
         "x",
-        &["trap 'echo stopping; exit 9' INT; sleep 600 & echo $! >child; while :; do sleep 0.05; done"],
+        &["trap 'echo stopping; exit 9' INT; setsid sleep 600 & echo $! >child; while :; do sleep 0.05; done"],
     );
     let child = package.root.join("_work/app/app/child");
     until("the job runs", || read(&child).ends_with('\n')).await;
