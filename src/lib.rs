@@ -1,5 +1,11 @@
 //! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 
+#[cfg(feature = "operator")]
+pub mod controller;
 pub mod decide;
+#[cfg(feature = "operator")]
+pub mod github;
+#[cfg(feature = "local")]
+pub mod local;
 pub mod model;
 pub mod ports;
