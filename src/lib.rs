@@ -3,6 +3,9 @@
 #[cfg(feature = "operator")]
 pub mod compute_none;
 #[cfg(feature = "operator")]
+pub mod controller;
+pub mod decide;
+#[cfg(feature = "operator")]
 pub mod fakes;
 #[cfg(feature = "operator")]
 pub mod github;

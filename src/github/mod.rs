@@ -11,7 +11,11 @@ mod verbs;
 mod wire;
 
 #[cfg(test)]
+mod app_tests;
+#[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod scripted;
 
 pub use auth::{AppKey, Credential};
 pub use origin::{ApiUrl, ApiUrlError};

@@ -142,6 +142,29 @@ mod tests {
         assert!(failed);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_page_is_a_complete_list_unless_it_holds_what_it_counts(
+            total in 0_u64..4,
+            ids in proptest::collection::vec(0_u64..4, 0..4),
+            link in proptest::option::of("[ -~]{0,30}"),
+        ) {
+            let mut answer = page(total, 0..0, link.as_deref());
+            let one = |id: &u64| serde_json::json!({"id": id, "name": "n", "status": "", "busy": true, "labels": []});
+            let runners: Vec<_> = ids.iter().map(one).collect();
+            answer.body = serde_json::json!({"total_count": total, "runners": runners}).to_string().into_bytes();
+            if let Ok((_, Next::Complete(all))) = Listing::default().take(&answer) {
+                proptest::prop_assert!(all.len() as u64 >= total);
+            }
+        }
+
+        #[test]
+        fn no_body_makes_it_panic(body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let answer = Answer { body, ..page(0, 0..0, None) };
+            proptest::prop_assert!(Listing::default().take(&answer).is_err());
+        }
+    }
+
     fn listing_take(listing: &mut Listing) -> Result<(), GitHubError> {
         let (next, _) = std::mem::take(listing).take(&page(9, 0..1, NEXT))?;
         *listing = next;

@@ -82,6 +82,16 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_header_can_silence_us_for_long_or_make_us_storm(value in "[ -~]{0,40}", reset in "-?[0-9]{0,25}") {
+            for given in [headers(&[("retry-after", &value)]), headers(&[("x-ratelimit-reset", &reset)])] {
+                let pause = pause(&given, now());
+                proptest::prop_assert!((SHORTEST..=LONGEST).contains(&pause), "{pause:?}");
+            }
+        }
+    }
+
     #[test]
     fn only_an_exhausted_budget_or_a_stated_pause_is_a_rate_limit() {
         assert!(is_rate_limit(&headers(&[("retry-after", "x")])));

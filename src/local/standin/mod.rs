@@ -154,7 +154,8 @@ impl StandIn {
         self.yard.read(|state| state.jobs_of(run_id).cloned().collect())
     }
 
-    /// The jobs of a run, once they are all over. Cancel it (by a time-out, say) to stop waiting.
+    /// The jobs of a run, once all it has so far are over (none, for a run that has none). Drop the future to stop
+    /// waiting.
     ///
     /// # Errors
     /// As [`Self::jobs`].

@@ -7,7 +7,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::state::{JobSpec, Refusal, Run, RunId, State as Everything};
+use super::super::state::{Job, JobSpec, JobStatus, Refusal, Run, RunId, State as Everything};
 use super::super::yard::Failure;
 use super::Served;
 use super::rest::parse;
@@ -79,8 +79,23 @@ async fn look(State(served): State<Served>, Path(run_id): Path<RunId>) -> Result
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 
-/// A run with its jobs as they are stored: with exit codes, logs and what GitHub's own answers do not tell.
+/// A run with its jobs: with exit codes, logs and what GitHub's own answers do not tell.
 fn shown(state: &Everything, run: &Run) -> Value {
-    let jobs: Vec<_> = state.jobs_of(run.id).collect();
+    let jobs: Vec<_> = state.jobs_of(run.id).map(shown_job).collect();
     json!({"run": run, "over": state.run_over(run), "jobs": jobs})
+}
+
+fn shown_job(job: &Job) -> Value {
+    let (status, conclusion) = match job.status {
+        JobStatus::Queued => ("queued", None),
+        JobStatus::Assigned => ("assigned", None),
+        JobStatus::InProgress => ("in_progress", None),
+        JobStatus::Completed(conclusion) => ("completed", Some(conclusion)),
+    };
+    json!({
+        "id": job.id, "run_id": job.run_id, "attempt": job.attempt, "repository": job.repository,
+        "name": job.spec.name, "runs_on": job.spec.runs_on, "status": status, "conclusion": conclusion,
+        "runner_id": job.runner_id, "runner_name": job.runner_name, "exit_code": job.exit_code, "log": job.log,
+        "created_at": job.created_at, "started_at": job.started_at, "completed_at": job.completed_at,
+    })
 }

@@ -10,11 +10,14 @@ use tokio::process::Command;
 
 use super::super::http::wire::{Assignment, RunnerConfig};
 use super::super::state::Conclusion;
+use super::super::yard::secret;
 use super::files::DIAG;
-use super::process::Step;
+use super::process::{Step, sweep};
 
 /// The most that is reported of what a job prints.
-const LOG_BYTES: u64 = 64 * 1024;
+const LOG_BYTES: u64 = 16 * 1024;
+/// The variable by which the real runner, too, finds what a job leaves behind.
+const TRACKING: &str = "RUNNER_TRACKING_ID";
 
 /// What came of a job.
 pub(super) struct Outcome {
@@ -59,6 +62,8 @@ struct Place {
     temp: PathBuf,
     log: File,
     log_path: PathBuf,
+    /// Marks the job's processes; unique among all runners of the machine.
+    tracking: String,
 }
 
 fn prepare(root: &Path, config: &RunnerConfig, assignment: &Assignment) -> io::Result<Place> {
@@ -75,7 +80,8 @@ fn prepare(root: &Path, config: &RunnerConfig, assignment: &Assignment) -> io::R
     fs::create_dir_all(&pages)?;
     let log_path = pages.join(format!("{}.log", assignment.job_id));
     let log = OpenOptions::new().create(true).append(true).open(&log_path)?;
-    Ok(Place { workspace, temp, log, log_path })
+    let tracking = format!("github_{}", secret());
+    Ok(Place { workspace, temp, log, log_path, tracking })
 }
 
 impl Place {
@@ -85,34 +91,35 @@ impl Place {
         assignment: &Assignment,
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
     ) -> Outcome {
+        let ended = self.steps(config, assignment, end).await;
+        // Only now: what a step leaves in the background may serve the next one.
+        sweep(TRACKING, &self.tracking);
+        match ended
+            .and_then(|(conclusion, exit_code)| Ok(Outcome { conclusion, exit_code, log: self.tail()? }))
+        {
+            Ok(outcome) => outcome,
+            Err(problem) => failed(&problem),
+        }
+    }
+
+    async fn steps(
+        &mut self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+        end: &mut tokio::sync::watch::Receiver<Option<End>>,
+    ) -> io::Result<(Conclusion, Option<i32>)> {
         let mut exit_code = None;
-        let mut conclusion = Conclusion::Success;
-        // Kept to the end of the job: what a step leaves in the background may serve the next one.
-        let mut steps = Vec::new();
         for (index, script) in assignment.spec.steps.iter().enumerate() {
-            let mut step = match self.start(config, assignment, index, script) {
-                Ok(step) => step,
-                Err(problem) => return failed(&problem),
+            let mut step = self.start(config, assignment, index, script)?;
+            let Some(status) = finish(&mut step, end).await else {
+                return Ok((Conclusion::Cancelled, exit_code));
             };
-            let status = finish(&mut step, end).await;
-            steps.push(step);
-            match status {
-                Some(Ok(status)) => exit_code = Some(code(status)),
-                Some(Err(problem)) => return failed(&problem),
-                None => conclusion = Conclusion::Cancelled,
-            }
-            if conclusion == Conclusion::Success && exit_code != Some(0) {
-                conclusion = Conclusion::Failure;
-            }
-            if conclusion != Conclusion::Success {
-                break;
+            exit_code = Some(code(status?));
+            if exit_code != Some(0) {
+                return Ok((Conclusion::Failure, exit_code));
             }
         }
-        for step in &steps {
-            step.sweep();
-        }
-        let log = self.tail().unwrap_or_else(|problem| format!("The log cannot be read: {problem}\n"));
-        Outcome { conclusion, exit_code, log }
+        Ok((Conclusion::Success, exit_code))
     }
 
     fn start(
@@ -159,7 +166,7 @@ impl Place {
             ("RUNNER_OS", "Linux".to_owned()),
             ("RUNNER_ARCH", "X64".to_owned()),
             ("RUNNER_TEMP", path(&self.temp)),
-            ("RUNNER_TRACKING_ID", format!("github_{}", assignment.job_id)),
+            (TRACKING, self.tracking.clone()),
         ];
         for (name, file) in [("GITHUB_OUTPUT", "output"), ("GITHUB_STEP_SUMMARY", "summary.md")] {
             let file = self.temp.join(file);

@@ -1,12 +1,12 @@
-//! How does one step run? As a shell of its own process group, which is asked to stop, then told, then killed: in the
-//! end nothing of it is left.
+//! How does one step run? As a shell of its own process group, which is asked to stop, then told, then killed; what
+//! left the group is found by the tracking id in its environment, so that in the end nothing of a job is left.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
@@ -57,13 +57,9 @@ impl Step {
         let _ = self.child.wait().await;
     }
 
-    /// Kills what it left behind.
-    pub(super) fn sweep(&self) {
-        self.signal(Signal::SIGKILL);
-    }
-
     fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
+        // Once its leader is reaped the group's number may belong to somebody else.
+        if let (Some(group), Some(_)) = (self.group, self.child.id()) {
             // Nobody left in the group is what we want.
             let _ = killpg(group, signal);
         }
@@ -72,6 +68,21 @@ impl Step {
 
 impl Drop for Step {
     fn drop(&mut self) {
-        self.sweep();
+        self.signal(Signal::SIGKILL);
+    }
+}
+
+/// Kills every process whose environment holds this variable with this value, which must be unique.
+pub(super) fn sweep(variable: &str, value: &str) {
+    let wanted = format!("{variable}={value}");
+    let carries = |pid: i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+    };
+    let Ok(processes) = fs::read_dir("/proc") else { return };
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    for pid in pids.filter(|pid| carries(*pid)) {
+        // One that ended meanwhile is what we want.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }

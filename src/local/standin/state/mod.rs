@@ -25,8 +25,8 @@ pub use types::{
 pub const SILENCE: Duration = Duration::from_secs(15);
 /// Runner tokens last as long as GitHub's.
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
-/// Finished runs beyond this many are forgotten, oldest first.
-const KEPT_RUNS: usize = 500;
+/// Finished runs beyond this many are forgotten, oldest first: the whole state is written at each change.
+const KEPT_RUNS: usize = 100;
 
 /// Everything there is. Serialised whole; `revision` rises with every change worth storing.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -114,6 +114,8 @@ impl State {
     }
 
     fn labels_of(&mut self, registration: &Registration) -> Vec<Label> {
+        let runners = &self.runners;
+        self.labels.retain(|name, _| runners.values().any(|r| r.has_all(std::slice::from_ref(name))));
         let mut labels = Vec::new();
         if !registration.no_default_labels {
             labels.extend(DEFAULT_LABELS.map(|(id, name)| Label {
@@ -126,9 +128,9 @@ impl State {
             if labels.iter().any(|own| own.name.eq_ignore_ascii_case(name)) {
                 continue;
             }
-            let known = self.labels.get(&name.to_lowercase()).copied();
+            let known = self.labels.get(&name.to_ascii_lowercase()).copied();
             let id = known.unwrap_or_else(|| self.fresh_id());
-            self.labels.insert(name.to_lowercase(), id);
+            self.labels.insert(name.to_ascii_lowercase(), id);
             labels.push(Label { id, name: name.clone(), custom: true });
         }
         labels

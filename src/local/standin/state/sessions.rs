@@ -7,7 +7,7 @@ use super::State;
 use super::types::{Conclusion, Job, JobId, JobStatus, Refusal, RegisteredRunner, RunnerId, Session};
 
 /// The most that is kept of what a job prints.
-const LOG_BYTES: usize = 64 * 1024;
+const LOG_BYTES: usize = 16 * 1024;
 
 impl State {
     /// Connects a runner.

@@ -345,6 +345,21 @@ fn a_restart_forgives_the_silence_it_caused() {
 }
 
 #[test]
+fn old_runs_and_unused_labels_are_forgotten_and_open_runs_are_not() {
+    let mut bench = Bench::new();
+    let open = bench.state.start_run(REPO, Some(1), "w", vec![], true, bench.now).unwrap().id;
+    for id in 2..=KEPT_RUNS as u64 + 5 {
+        bench.state.start_run(REPO, Some(id), "w", vec![], false, bench.now).unwrap();
+        let (runner, _) = bench.register("r", &[&format!("run-{id}")]);
+        bench.state.remove_runner(REPO, runner, bench.now).unwrap();
+    }
+    bench.state.tick(bench.now);
+    let kept: Vec<RunId> = bench.state.all_runs().map(|run| run.id).collect();
+    assert_eq!((kept[0], kept[1], kept.len()), (open, 6, KEPT_RUNS + 1));
+    assert!(bench.state.labels.len() <= 1, "{:?}", bench.state.labels);
+}
+
+#[test]
 fn secrets_do_not_show_when_printed() {
     let mut bench = Bench::new();
     bench.register("a", &["x"]);
