@@ -239,3 +239,31 @@ impl Store for DynamoStore {
         watch::open(self).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_types::service_config::LoadServiceConfig;
+
+    use super::*;
+
+    /// An environment in which one service was moved.
+    #[derive(Debug)]
+    struct Moved(&'static str);
+
+    impl LoadServiceConfig for Moved {
+        fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+            (key.service_id() == self.0).then(|| format!("http://127.0.0.1:1/{}", self.0))
+        }
+    }
+
+    #[test]
+    fn streams_are_read_where_the_table_is() {
+        let config = SdkConfig::builder().service_config(Moved("DynamoDB")).build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:1/DynamoDB"));
+        let config = SdkConfig::builder().service_config(Moved("DynamoDB Streams")).build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:1/DynamoDB Streams"));
+        let config = SdkConfig::builder().endpoint_url("http://127.0.0.1:2").build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:2"));
+        assert_eq!(streams_endpoint(&SdkConfig::builder().build()), None);
+    }
+}
