@@ -147,14 +147,16 @@ fn refused(write: &Write, current: Option<Item>) -> StoreError {
     StoreError::Refused { refusals: vec![Refusal { key: write.key.clone(), current }] }
 }
 
-fn retries() -> RetryConfig {
+/// The only layer that repeats calls.
+pub(crate) fn retries() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS)
         .with_initial_backoff(Duration::from_millis(50))
         .with_max_backoff(Duration::from_secs(2))
 }
 
-fn timeouts() -> TimeoutConfig {
+/// How long calls may take.
+pub(crate) fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT)
         .operation_attempt_timeout(ATTEMPT)
