@@ -13,6 +13,8 @@ pub mod fakes;
 pub mod github;
 #[cfg(feature = "local")]
 pub mod local;
+#[cfg(feature = "operator")]
+pub mod metrics;
 pub mod model;
 pub mod ports;
 #[cfg(feature = "store")]

@@ -5,6 +5,7 @@ pub mod compute;
 mod demo;
 pub mod engine;
 pub mod process;
+pub mod site;
 pub mod standin;
 
 mod files;
