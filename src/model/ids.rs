@@ -184,6 +184,11 @@ impl ClaimId {
     pub fn of(instance: &InstanceId, version: u64) -> Self {
         Self(format!("{instance}.{version}").into())
     }
+
+    /// The version that the machine's record had after the claim; 0 for a claim that somebody else named.
+    pub fn version(&self) -> u64 {
+        self.0.rsplit_once('.').and_then(|(_, version)| version.parse().ok()).unwrap_or(0)
+    }
 }
 
 /// Which request: the parts of its key.

@@ -124,6 +124,8 @@ pub struct Instance {
     pub removal: Option<Registration>,
     /// Failed registrations since the machine last ran one.
     pub registration_failures: u32,
+    /// Who asked that it end (`runyard expire`).
+    pub expired_by: Option<String>,
     /// When the record may be deleted, epoch seconds.
     pub expires_at: Option<i64>,
     /// Counts the writes.
@@ -243,6 +245,8 @@ pub struct InstanceRow {
     #[serde(default, skip_serializing_if = "is_zero")]
     registration_failures: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    expired_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<i64>,
     version: u64,
     updated_at: Timestamp,
@@ -338,6 +342,7 @@ impl Record for Instance {
             removal: self.removal.as_ref().map(|r| r.sealed.clone()),
             removal_expires_at: self.removal.as_ref().and_then(|r| r.expires_at),
             registration_failures: self.registration_failures,
+            expired_by: self.expired_by.clone(),
             expires_at: self.expires_at,
             version: self.version,
             updated_at: self.updated_at,
@@ -382,6 +387,7 @@ impl Record for Instance {
             registration_seq: row.registration_seq,
             removal: sealed(row.removal, row.removal_expires_at),
             registration_failures: row.registration_failures,
+            expired_by: row.expired_by,
             expires_at: row.expires_at,
             version: row.version,
             updated_at: row.updated_at,

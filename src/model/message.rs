@@ -32,7 +32,18 @@ pub struct PoolMessage {
     pub claim_id: String,
 }
 
+/// Longest part of an unreadable message that is kept, in characters.
+const SHOWN: usize = 4096;
+
 impl PoolMessage {
+    /// The message that a body is.
+    ///
+    /// # Errors
+    /// The body itself, cut to a few KiB.
+    pub fn read(body: &str) -> Result<Self, String> {
+        serde_json::from_str(body).map_err(|_| body.chars().take(SHOWN).collect())
+    }
+
     /// The announcement of a pooled machine.
     pub fn announcing(instance: &Instance) -> Self {
         let facts = &instance.facts;

@@ -36,9 +36,13 @@ pub use pool::{
 };
 pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
-pub use request::{Condition, ConditionType, Desired, Intent, Phase, Request, Status, label, runner_name};
+pub use request::{
+    Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, Request, Status, TIMEOUT_SECONDS,
+    label, runner_name,
+};
 pub use selector::InstanceTypes;
 pub use state::{Reason, Signal, State, UsageClass};
 pub use stored::{AttributeValue, Guard, Item, Key, Operation, Write};
+pub(crate) use time::after;
 pub use time::{Seconds, millis};
 pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};

@@ -1,6 +1,8 @@
 //! What a workflow asked for (its intent) and what became of it (the operator's status), in one record. What a
 //! request holds is counted here and nowhere else: the claim spends this record's version.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -114,6 +116,8 @@ pub struct Intent {
     pub generation: u64,
     /// When the workflow wrote it, by its clock.
     pub created_at: Option<Timestamp>,
+    /// When a person asked that it fail (`runyard fail`).
+    pub fail_requested_at: Option<Timestamp>,
 }
 
 /// What the operator wrote.
@@ -123,6 +127,8 @@ pub struct Status {
     pub phase: Option<Phase>,
     /// What it holds now.
     pub instances: Vec<InstanceId>,
+    /// Under which claim it holds each: a machine's record older than its claim says nothing about it.
+    pub claims: BTreeMap<InstanceId, ClaimId>,
     /// What it ever held.
     pub served: Vec<InstanceId>,
     /// For a person.
@@ -242,9 +248,13 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     created_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    fail_requested_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     phase: Option<Phase>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     instances: Option<Vec<InstanceId>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    claims: BTreeMap<InstanceId, ClaimId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     served: Vec<InstanceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -293,8 +303,10 @@ impl Record for Request {
             desired: intent.desired,
             generation: intent.generation,
             created_at: intent.created_at,
+            fail_requested_at: intent.fail_requested_at,
             phase: status.phase,
             instances: seen.then(|| status.instances.clone()),
+            claims: status.claims.clone(),
             served: status.served.clone(),
             message: seen.then(|| status.message.clone()),
             conditions: status.conditions.clone(),
@@ -330,10 +342,12 @@ impl Record for Request {
                 desired: row.desired,
                 generation: row.generation,
                 created_at: row.created_at,
+                fail_requested_at: row.fail_requested_at,
             },
             status: Status {
                 phase: row.phase,
                 instances: row.instances.unwrap_or_default(),
+                claims: row.claims,
                 served: row.served,
                 message: row.message.unwrap_or_default(),
                 conditions: row.conditions,

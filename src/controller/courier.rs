@@ -1,0 +1,247 @@
+//! Brings credentials to machines: mints them at GitHub, keeps what can be used again, seals them to a machine's key.
+//! Nothing here is ever printed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crypto_box::aead::rand_core::{CryptoRng, RngCore};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{
+    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Request, label, runner_name, seal,
+};
+use crate::ports::github::{RunnerSpec, Scope, Token};
+use crate::ports::{Clock, Entropy, GitHub, GitHubError};
+
+/// A cached credential is used while at least this much of its life is left.
+const LEAST_LEFT: SignedDuration = SignedDuration::from_mins(10);
+
+/// What is brought.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Registration,
+    Removal,
+}
+
+/// Why a machine did not get what it lacks.
+#[derive(Debug, thiserror::Error)]
+pub enum CourierError {
+    /// GitHub did not give it.
+    #[error(transparent)]
+    GitHub(#[from] GitHubError),
+    /// The machine has not shown a usable key.
+    #[error("the machine's public key cannot be used")]
+    Key,
+}
+
+/// Mints, keeps and seals.
+pub struct Courier {
+    github: Arc<dyn GitHub>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    organization: bool,
+    kept: Mutex<BTreeMap<(Kind, Scope), Token>>,
+}
+
+/// The operator's source of chance, for ciphers.
+struct Random<'a>(&'a dyn Entropy);
+
+impl RngCore for Random<'_> {
+    fn next_u32(&mut self) -> u32 {
+        let mut bytes = [0; 4];
+        self.0.fill(&mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn fill_bytes(&mut self, buffer: &mut [u8]) {
+        self.0.fill(buffer);
+    }
+
+    fn try_fill_bytes(&mut self, buffer: &mut [u8]) -> Result<(), crypto_box::aead::rand_core::Error> {
+        self.0.fill(buffer);
+        Ok(())
+    }
+}
+
+impl CryptoRng for Random<'_> {}
+
+impl Courier {
+    /// A courier for one GitHub.
+    pub fn new(
+        github: Arc<dyn GitHub>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        organization: bool,
+    ) -> Self {
+        Self { github, clock, entropy, organization, kept: Mutex::default() }
+    }
+
+    /// Where the runners of a request are registered.
+    pub fn scope(&self, request: &Request) -> Scope {
+        let repository = &request.id.repository;
+        let owner = repository.owner().to_owned();
+        if self.organization {
+            Scope::Organization { owner }
+        } else {
+            Scope::Repository { owner, name: repository.name().to_owned() }
+        }
+    }
+
+    fn cached(&self, kind: Kind, scope: &Scope) -> Option<Token> {
+        let kept = self.kept.lock().expect("nobody panics while holding the tokens");
+        let token = kept.get(&(kind, scope.clone()))?;
+        (token.expires_at.duration_since(self.clock.now()) > LEAST_LEFT).then(|| token.clone())
+    }
+
+    fn keep(&self, kind: Kind, scope: Scope, token: &Token) {
+        let mut kept = self.kept.lock().expect("nobody panics while holding the tokens");
+        kept.insert((kind, scope), token.clone());
+    }
+
+    /// Puts into a record what is at hand without asking anybody: a claim or release never waits for GitHub.
+    pub fn enclose(&self, next: &mut Instance, request: &Request, pool: &Pool) {
+        let scope = self.scope(request);
+        if next.run().is_some() {
+            if pool.spec.registration_mode == RegistrationMode::Run
+                && let Some(token) = self.cached(Kind::Registration, &scope)
+            {
+                // A key that cannot be used is reported by the write that follows.
+                let _ = self.seal_registration(next, request, pool, &scope, Secret::Token(token));
+            }
+        } else if next.registration_seq > 0
+            && let Some(token) = self.cached(Kind::Removal, &scope)
+        {
+            let _ = self.seal_removal(next, &scope, &token);
+        }
+    }
+
+    /// Mints and puts into a record what its machine needs to register.
+    ///
+    /// # Errors
+    /// What GitHub answered, or that the machine's key is none.
+    pub async fn register(&self, next: &mut Instance, request: &Request, pool: &Pool) -> Result<(), CourierError> {
+        let scope = self.scope(request);
+        let secret = match pool.spec.registration_mode {
+            RegistrationMode::Run => match self.cached(Kind::Registration, &scope) {
+                Some(token) => Secret::Token(token),
+                None => {
+                    let token = self.github.registration_token(&scope).await?;
+                    self.keep(Kind::Registration, scope.clone(), &token);
+                    Secret::Token(token)
+                }
+            },
+            RegistrationMode::Job => {
+                let claim = next.claim.as_ref().ok_or(CourierError::Key)?;
+                let spec = RunnerSpec {
+                    name: runner_name(&claim.id, next.registration_seq + 1),
+                    labels: labels(request, pool),
+                    group_id: 1,
+                    work_folder: "_work".into(),
+                };
+                let config = self.github.job_config(&scope, &spec).await?;
+                let expires_at = self.clock.now().saturating_add(SignedDuration::from_mins(55));
+                Secret::Job(config.encoded, expires_at.unwrap_or(Timestamp::MAX))
+            }
+        };
+        self.seal_registration(next, request, pool, &scope, secret)
+    }
+
+    /// Mints and puts into a record what its machine needs to deregister.
+    ///
+    /// # Errors
+    /// What GitHub answered, or that the machine's key is none.
+    pub async fn deregister(&self, next: &mut Instance, request: &Request) -> Result<(), CourierError> {
+        let scope = self.scope(request);
+        let token = match self.cached(Kind::Removal, &scope) {
+            Some(token) => token,
+            None => {
+                let token = self.github.removal_token(&scope).await?;
+                self.keep(Kind::Removal, scope.clone(), &token);
+                token
+            }
+        };
+        self.seal_removal(next, &scope, &token)
+    }
+
+    fn seal_registration(
+        &self,
+        next: &mut Instance,
+        request: &Request,
+        pool: &Pool,
+        scope: &Scope,
+        secret: Secret,
+    ) -> Result<(), CourierError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else { return Err(CourierError::Key) };
+        let seq = next.registration_seq + 1;
+        let name_seq = match &secret {
+            Secret::Token(_) => 1,
+            Secret::Job(..) => seq,
+        };
+        let (token, jit_config, expires_at) = match secret {
+            Secret::Token(token) => (Some(token.value), None, token.expires_at),
+            Secret::Job(config, expires_at) => (None, Some(config), expires_at),
+        };
+        let payload = RegistrationBox {
+            claim_id: claim.id.to_string(),
+            seq,
+            url: self.github.runner_url(scope),
+            token,
+            jit_config,
+            runner_name: runner_name(&claim.id, name_seq),
+            labels: labels(request, pool),
+            runner_group: pool.spec.runner_group.clone(),
+            expires_at,
+        };
+        let sealed = seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
+        next.registration = Some(Registration { sealed, expires_at: Some(crate::model::millis(expires_at)) });
+        next.registration_seq = seq;
+        Ok(())
+    }
+
+    fn seal_removal(&self, next: &mut Instance, scope: &Scope, token: &Token) -> Result<(), CourierError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else { return Err(CourierError::Key) };
+        let payload = RemovalBox {
+            claim_id: claim.id.to_string(),
+            url: self.github.runner_url(scope),
+            token: token.value.clone(),
+            expires_at: token.expires_at,
+        };
+        let sealed = seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
+        next.removal = Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
+        Ok(())
+    }
+
+    /// Removes the runner of an ended machine's last claim, if GitHub still lists it.
+    ///
+    /// # Errors
+    /// What GitHub answered.
+    pub async fn sweep(&self, instance: &Instance, request: &Request) -> Result<(), GitHubError> {
+        let Some(claim) = &instance.claim else { return Ok(()) };
+        let scope = self.scope(request);
+        for seq in [1, instance.registration_seq] {
+            match self.github.runner(&scope, &runner_name(&claim.id, seq)).await? {
+                Some(runner) => self.github.remove_runner(&scope, runner.id).await?,
+                None => continue,
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Secret {
+    Token(Token),
+    Job(String, Timestamp),
+}
+
+/// The labels of a request's runners: one of its own, and the class's extras bound to it.
+fn labels(request: &Request, pool: &Pool) -> Vec<String> {
+    let own = label(&request.id);
+    let extras = pool.spec.labels.iter().map(|extra| format!("{own}-{extra}"));
+    std::iter::once(own.clone()).chain(extras).collect()
+}

@@ -1,0 +1,412 @@
+//! Carrying out what was planned: one match, one port call per action, each conditional on what was read, each free
+//! to fail alone. What it learns comes back as observations; the next pass is the retry.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::decide::{Action, Credential, Note, Observation, Step};
+use crate::model::{
+    Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Pool, PoolMessage, Record,
+    Request, State, Versioned, Write,
+};
+use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
+
+use super::courier::{Courier, CourierError};
+use super::{Ports, lease};
+
+/// Longest a class waits for its queue before it claims from the records alone.
+const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
+
+/// Messages received and not dealt with, by class and machine.
+pub(super) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(InstanceId, String)>>>>;
+
+/// Why an action was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// Somebody else was first; the observations say what there is now.
+    #[error("another writer was first")]
+    Lost,
+    /// The table.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The machines' maker.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+    /// GitHub, or a machine's key.
+    #[error(transparent)]
+    Courier(#[from] CourierError),
+    /// A pool queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// What the action needs is not there any more.
+    #[error("what it is about is gone")]
+    Gone,
+}
+
+/// What came of an action.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) seen: Vec<Observation>,
+    pub(super) events: Vec<Event>,
+    pub(super) failure: Option<Failure>,
+}
+
+/// What an action needs beside itself: records it refers to, as they were when it was planned.
+#[derive(Clone, Default)]
+pub(super) struct Surroundings {
+    pub(super) instance: Option<Instance>,
+    pub(super) request: Option<Request>,
+    pub(super) pool: Option<Pool>,
+    pub(super) launch: Option<Launch>,
+}
+
+/// Carries out actions.
+#[derive(Clone)]
+pub(super) struct Executor {
+    pub(super) ports: Ports,
+    pub(super) courier: Option<Arc<Courier>>,
+    pub(super) receipts: Receipts,
+}
+
+impl Executor {
+    /// Carries out one action.
+    pub(super) async fn execute(&self, action: Action, around: Surroundings) -> Outcome {
+        let events = self.events(&action);
+        let keys = action.writes();
+        let result = self.call(action, &around).await;
+        match result {
+            Ok(seen) => Outcome { seen, events, failure: None },
+            Err(Failure::Store(StoreError::Refused { refusals })) => {
+                let mut seen = Vec::new();
+                for refusal in refusals {
+                    // None may also mean "not told": read it.
+                    let current = match refusal.current {
+                        Some(item) => Ok(Some(item)),
+                        None => self.ports.store.get(&refusal.key).await,
+                    };
+                    seen.extend(current.ok().map(|item| Observation::Looked(refusal.key, item)));
+                }
+                Outcome { seen, failure: Some(Failure::Lost), ..Outcome::default() }
+            }
+            Err(Failure::Store(StoreError::Unknown(why))) => {
+                // It may have happened: what the records say decides.
+                let mut seen = Vec::new();
+                for key in keys {
+                    seen.extend(self.ports.store.get(&key).await.ok().map(|item| Observation::Looked(key, item)));
+                }
+                Outcome { seen, failure: Some(Failure::Store(StoreError::Unknown(why))), ..Outcome::default() }
+            }
+            Err(Failure::Courier(CourierError::GitHub(error))) => Outcome {
+                seen: vec![Observation::GitHub(answered(&error))],
+                failure: Some(Failure::Courier(CourierError::GitHub(error))),
+                ..Outcome::default()
+            },
+            Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
+        }
+    }
+
+    async fn call(&self, action: Action, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
+        match action {
+            Action::Instance(step, _) => self.instance(*step, around).await,
+            Action::Silence(step, seq, _) => {
+                let agent = Agent::key_of(&step.before.facts.instance_arn);
+                let writes = [step.after.replacing(&step.before), Write::check(agent, Guard::Beat(seq))];
+                self.transact(&writes, vec![seen(&step.after)]).await
+            }
+            Action::Request(step, _) => self.replace(&step).await,
+            Action::Launch(step, _) => self.replace(&step).await,
+            Action::Pool(step) => {
+                let class = step.before.spec.resource_class.clone();
+                let mut seen = self.replace(&step).await?;
+                seen.push(Observation::Reported(class));
+                Ok(seen)
+            }
+            Action::Claim { request, machines } => self.claim(*request, machines, around).await,
+            Action::Intend(launch, token) => self.intend(*launch, token).await,
+            Action::Order(id) => self.order(&id, around).await,
+            Action::Bind { launch, request, machines } => self.bind(*launch, request, machines).await,
+            Action::Orphan(instance, _) => {
+                let item = self.ports.store.write(&instance.creating()).await.map_err(Failure::Store)?;
+                Ok(vec![Observation::Record(instance.key(), Some(item))])
+            }
+            Action::Terminate(arn) => {
+                let id = id_of(&arn)?;
+                self.ports.compute.terminate(&[id]).await?;
+                Ok(vec![Observation::Ended(arn)])
+            }
+            Action::Describe(arn) => {
+                let id = id_of(&arn)?;
+                let states = self.ports.compute.describe(std::slice::from_ref(&id)).await?;
+                Ok(vec![Observation::Stands(arn, states.get(&id).copied())])
+            }
+            Action::Bury(step) => {
+                let agent = Agent::key_of(&step.before.facts.instance_arn);
+                let gone = Observation::Record(agent.clone(), None);
+                let writes = [step.after.replacing(&step.before), Write::delete(agent, Guard::AgentOrGone)];
+                self.transact(&writes, vec![seen(&step.after), gone]).await
+            }
+            Action::Announce(arn) => {
+                let instance = around.instance.as_ref().ok_or(Failure::Gone)?;
+                self.ports.queue.announce(&PoolMessage::announcing(instance)).await?;
+                Ok(vec![Observation::Announced(arn)])
+            }
+            Action::Receive(class) => Ok(self.receive(class).await),
+            Action::Credential(_, kind) => self.credential(kind, around).await,
+            Action::SweepRunner(arn) => {
+                let (Some(courier), Some(instance), Some(request)) =
+                    (&self.courier, &around.instance, &around.request)
+                else {
+                    return Ok(vec![Observation::Swept(arn)]);
+                };
+                courier.sweep(instance, request).await.map_err(CourierError::from)?;
+                Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
+            }
+            Action::Look(key) => {
+                let item = self.ports.store.get(&key).await.map_err(Failure::Store)?;
+                Ok(vec![Observation::Looked(key, item)])
+            }
+            Action::Expire(key, expires_at) => {
+                let write = Write::delete(key.clone(), Guard::ExpiresAt(expires_at));
+                self.ports.store.write(&write).await.map_err(Failure::Store)?;
+                Ok(vec![Observation::Record(key, None)])
+            }
+        }
+    }
+
+    async fn replace<T: Versioned>(&self, step: &Step<T>) -> Result<Vec<Observation>, Failure> {
+        let item = self.ports.store.write(&step.after.replacing(&step.before)).await.map_err(Failure::Store)?;
+        Ok(vec![Observation::Record(step.after.key(), Some(item))])
+    }
+
+    async fn transact(&self, writes: &[Write], seen: Vec<Observation>) -> Result<Vec<Observation>, Failure> {
+        self.ports.store.transact(writes).await.map_err(Failure::Store)?;
+        Ok(seen)
+    }
+
+    async fn instance(&self, mut step: Step<Instance>, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
+        let given_back = step.before.run().is_some() && step.after.state() == State::Idle;
+        if given_back
+            && let (Some(courier), Some(request), Some(pool)) = (&self.courier, &around.request, &around.pool)
+        {
+            courier.enclose(&mut step.after, request, pool);
+        }
+        self.replace(&step).await
+    }
+
+    async fn claim(
+        &self,
+        request: Step<Request>,
+        mut machines: Vec<Step<Instance>>,
+        around: &Surroundings,
+    ) -> Result<Vec<Observation>, Failure> {
+        if let (Some(courier), Some(pool)) = (&self.courier, &around.pool) {
+            for step in &mut machines {
+                courier.enclose(&mut step.after, &request.after, pool);
+            }
+        }
+        let mut writes: Vec<Write> = machines.iter().map(|step| step.after.replacing(&step.before)).collect();
+        writes.push(request.after.replacing(&request.before));
+        let mut observed: Vec<Observation> = machines.iter().map(|step| seen(&step.after)).collect();
+        observed.push(seen(&request.after));
+        let observed = self.transact(&writes, observed).await?;
+        let class = machines.first().map(|step| step.before.facts.resource_class.clone());
+        if let Some(class) = class {
+            let ids: Vec<_> = machines.iter().map(|step| step.before.facts.instance_id.clone()).collect();
+            self.claimed(&class, &ids).await;
+        }
+        Ok(observed)
+    }
+
+    /// Removes the messages of claimed machines; a message that stays is known as stale when it comes again.
+    async fn claimed(&self, class: &ClassName, ids: &[InstanceId]) {
+        let spent = self.take_receipts(class, |id| ids.contains(id));
+        if !spent.is_empty()
+            && let Err(error) = self.ports.queue.delete(class, &spent).await
+        {
+            tracing::debug!(%class, %error, "messages of claimed machines were not removed");
+        }
+    }
+
+    /// Takes the receipts of some machines of a class out of those not dealt with.
+    pub(super) fn take_receipts(&self, class: &ClassName, which: impl Fn(&InstanceId) -> bool) -> Vec<String> {
+        let mut receipts = self.receipts.lock().expect("nobody panics while holding the receipts");
+        let Some(held) = receipts.get_mut(class) else { return Vec::new() };
+        let (taken, kept) = std::mem::take(held).into_iter().partition(|(id, _)| which(id));
+        *held = kept;
+        let taken: Vec<(InstanceId, String)> = taken;
+        taken.into_iter().map(|(_, receipt)| receipt).collect()
+    }
+
+    async fn intend(&self, mut launch: Launch, token: u64) -> Result<Vec<Observation>, Failure> {
+        let id = format!("l-{}", self.ports.entropy.hex());
+        launch.launch_id = LaunchId::parse(&id).expect("hexadecimal digits make a launch id");
+        launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
+        let writes = [launch.creating(), Write::check(lease::fence(), Guard::Lease(token))];
+        self.transact(&writes, vec![seen(&launch)]).await
+    }
+
+    async fn order(&self, id: &LaunchId, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
+        let (Some(launch), Some(pool)) = (&around.launch, &around.pool) else { return Err(Failure::Gone) };
+        let types = around.request.as_ref().and_then(|request| request.intent.allowed_instance_types.clone());
+        let order = LaunchOrder {
+            launch: launch.clone(),
+            spec: pool.spec.clone(),
+            types: types.unwrap_or_else(|| pool.spec.allowed_instance_types.clone()),
+        };
+        let answer = self.ports.compute.launch(&order).await;
+        Ok(vec![Observation::Ordered(id.clone(), answer)])
+    }
+
+    async fn bind(
+        &self,
+        launch: Step<Launch>,
+        request: Option<Box<Step<Request>>>,
+        machines: Vec<(Instance, Agent)>,
+    ) -> Result<Vec<Observation>, Failure> {
+        let mut writes = vec![launch.after.replacing(&launch.before)];
+        let mut observed = Vec::new();
+        for (instance, agent) in &machines {
+            writes.push(instance.creating());
+            writes.push(Write::create(agent.key(), agent.to_item()));
+            observed.push(seen(agent));
+            observed.push(seen(instance));
+        }
+        if let Some(request) = &request {
+            writes.push(request.after.replacing(&request.before));
+            observed.push(seen(&request.after));
+        }
+        observed.push(seen(&launch.after));
+        self.transact(&writes, observed).await
+    }
+
+    /// Who the queue says is free. A queue that does not answer in time is done without.
+    async fn receive(&self, class: ClassName) -> Vec<Observation> {
+        let received = tokio::time::timeout(QUEUE_PATIENCE, self.ports.queue.receive(&class, 10)).await;
+        let messages = match received {
+            Ok(Ok(messages)) => messages,
+            Ok(Err(error)) => {
+                tracing::debug!(%class, %error, "the pool queue gave no answer");
+                return vec![Observation::QueueDown(class)];
+            }
+            Err(_) => return vec![Observation::QueueDown(class)],
+        };
+        let mut hints = Vec::new();
+        for message in messages {
+            match message.body {
+                Ok(body) => {
+                    hints.push(body.instance_id.clone());
+                    let mut receipts = self.receipts.lock().expect("nobody panics while holding the receipts");
+                    receipts.entry(class.clone()).or_default().push((body.instance_id, message.receipt));
+                }
+                Err(raw) => {
+                    self.ports.metrics.queue_message("unreadable");
+                    tracing::warn!(%class, "a message of the pool queue cannot be read, moving it to the dead letters");
+                    if let Err(error) = self.ports.queue.bury(&class, &message.receipt, &raw).await {
+                        tracing::warn!(%class, %error, "it could not be moved");
+                    }
+                }
+            }
+        }
+        vec![Observation::Hints(class, hints)]
+    }
+
+    async fn credential(&self, kind: Credential, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
+        let (Some(courier), Some(instance), Some(request)) = (&self.courier, &around.instance, &around.request) else {
+            return Err(Failure::Gone);
+        };
+        let mut step = Step::of(instance, self.ports.clock.now(), |_| ());
+        match kind {
+            Credential::Registration => {
+                let pool = around.pool.as_ref().ok_or(Failure::Gone)?;
+                courier.register(&mut step.after, request, pool).await?;
+            }
+            Credential::Removal => courier.deregister(&mut step.after, request).await?,
+        }
+        let mut seen = self.replace(&step).await?;
+        seen.push(Observation::GitHub(true));
+        Ok(seen)
+    }
+
+    fn events(&self, action: &Action) -> Vec<Event> {
+        let now = self.ports.clock.now();
+        let event = |subject: &str, note: &Note, from: Option<&str>, to: Option<&str>| {
+            let mut event = Event::new(subject, self.ports.entropy.hex(), now, "operator");
+            event.event_type = note.event_type;
+            event.reason = note.reason.into();
+            event.message.clone_from(&note.message);
+            event.from = from.map(ToOwned::to_owned);
+            event.to = to.map(ToOwned::to_owned);
+            event
+        };
+        let of_instance = |step: &Step<Instance>, note: &Note| {
+            let (from, to) = (step.before.state().as_str(), step.after.state().as_str());
+            event(&step.before.key().pk, note, Some(from), Some(to))
+        };
+        let of_request = |step: &Step<Request>, note: &Note| {
+            let from = step.before.status.phase.map(crate::model::Phase::as_str);
+            let to = step.after.status.phase.map(crate::model::Phase::as_str);
+            event(&step.before.key().pk, note, from, to)
+        };
+        match action {
+            Action::Instance(step, note) | Action::Silence(step, _, note) => vec![of_instance(step, note)],
+            Action::Request(step, note) => vec![of_request(step, note)],
+            Action::Launch(step, note) => {
+                let (from, to) = (step.before.phase.as_str(), step.after.phase.as_str());
+                vec![event(&step.before.key().pk, note, Some(from), Some(to))]
+            }
+            Action::Claim { request, machines } => {
+                let claimed = Note::normal("Claimed", format!("claimed for {}", request.before.id));
+                let ids: Vec<_> = machines.iter().map(|step| step.before.facts.instance_id.to_string()).collect();
+                let got = Note::normal("Claimed", format!("claimed {}", ids.join(", ")));
+                machines.iter().map(|step| of_instance(step, &claimed)).chain([of_request(request, &got)]).collect()
+            }
+            Action::Bind { launch, request, machines } => {
+                let note = Note::normal("Bound", launch.after.message.clone());
+                let bound = [event(&launch.before.key().pk, &note, Some("Intent"), Some("Bound"))];
+                let born = machines.iter().map(|(instance, _)| {
+                    let whom = instance.run().map_or_else(|| "warm".to_owned(), |run| format!("for run {run}"));
+                    let message = format!("launched {whom} by {}", launch.before.launch_id);
+                    event(&instance.key().pk, &Note::normal("Launched", message), None, Some("created"))
+                });
+                let request = request.iter().map(|step| of_request(step, &note));
+                bound.into_iter().chain(born).chain(request).collect()
+            }
+            Action::Orphan(instance, note) => vec![event(&instance.key().pk, note, None, Some("terminated"))],
+            Action::Bury(step) => {
+                vec![event(&step.before.key().pk, &Note::normal("Gone", "its end is confirmed"), None, None)]
+            }
+            Action::Pool(_)
+            | Action::Intend(..)
+            | Action::Order(_)
+            | Action::Terminate(_)
+            | Action::Describe(_)
+            | Action::Announce(_)
+            | Action::Receive(_)
+            | Action::Credential(..)
+            | Action::SweepRunner(_)
+            | Action::Look(_)
+            | Action::Expire(..) => Vec::new(),
+        }
+    }
+}
+
+fn seen<T: Record>(record: &T) -> Observation {
+    Observation::Record(record.key(), Some(record.to_item()))
+}
+
+fn id_of(arn: &InstanceArn) -> Result<InstanceId, Failure> {
+    InstanceId::parse(arn.instance_id()).map_err(|_| Failure::Gone)
+}
+
+/// Whether an error is an answer of GitHub, or the lack of one.
+fn answered(error: &GitHubError) -> bool {
+    match error {
+        GitHubError::Unreachable(_) | GitHubError::Throttled { .. } => false,
+        GitHubError::Denied(_)
+        | GitHubError::NotFound(_)
+        | GitHubError::NameTaken(_)
+        | GitHubError::Busy(_)
+        | GitHubError::Invalid(_) => true,
+    }
+}

@@ -1,0 +1,127 @@
+//! How the loop sees the table: a watch is opened first, then everything is listed once, then changes are followed;
+//! the list is repeated on an interval, on demand, and whenever the watch may have missed something.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Item, Key};
+use crate::ports::{Change, Clock, Store, StoreError, Watch};
+
+/// What the follower tells the loop.
+pub(super) enum Seen {
+    /// A list of the table begins, at this moment of the monotonic clock.
+    ListBegins(Duration),
+    /// Some records of the list.
+    Page(Vec<Item>),
+    /// The list is complete: these are its keys.
+    ListEnds(BTreeSet<Key>),
+    /// The list broke off; another one follows.
+    ListFails(StoreError),
+    /// A look at the watch succeeded, with these changes (possibly none).
+    Changes(Vec<Change>),
+    /// A look failed.
+    Blind(StoreError),
+}
+
+/// Longest pause between attempts while the table cannot be read.
+const PAUSE_MOST: Duration = Duration::from_secs(5);
+
+pub(super) struct Follower {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) resync: Duration,
+    pub(super) tell: mpsc::Sender<Seen>,
+    pub(super) kicks: mpsc::Receiver<()>,
+    pub(super) shutdown: CancellationToken,
+}
+
+impl Follower {
+    /// Follows the table until told to stop.
+    pub(super) async fn run(mut self) {
+        let shutdown = self.shutdown.clone();
+        let _ = shutdown.run_until_cancelled(self.follow()).await;
+    }
+
+    async fn follow(&mut self) -> Option<()> {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match self.store.watch().await {
+                Ok(mut watch) => {
+                    pause = Duration::from_millis(50);
+                    self.live(watch.as_mut()).await?;
+                }
+                Err(error) => {
+                    self.tell.send(Seen::Blind(error)).await.ok()?;
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MOST);
+                }
+            }
+        }
+    }
+
+    /// Lists, then follows one watch until it may have missed something.
+    async fn live(&mut self, watch: &mut dyn Watch) -> Option<()> {
+        let mut pause = Duration::from_millis(50);
+        while !self.list().await? {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MOST);
+        }
+        let mut next_list = tokio::time::Instant::now() + self.resync;
+        pause = Duration::from_millis(50);
+        loop {
+            tokio::select! {
+                looked = watch.next() => match looked {
+                    Ok(changes) => {
+                        pause = Duration::from_millis(50);
+                        self.tell.send(Seen::Changes(changes)).await.ok()?;
+                    }
+                    Err(StoreError::Invalid(why)) => {
+                        tracing::warn!(%why, "the watch may have missed changes, listing again");
+                        return Some(());
+                    }
+                    Err(error) => {
+                        self.tell.send(Seen::Blind(error)).await.ok()?;
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(PAUSE_MOST);
+                    }
+                },
+                kick = self.kicks.recv() => {
+                    kick?;
+                    next_list = tokio::time::Instant::now();
+                }
+                () = tokio::time::sleep_until(next_list) => {
+                    let wait = if self.list().await? { self.resync } else { PAUSE_MOST.min(self.resync) };
+                    next_list = tokio::time::Instant::now() + wait;
+                }
+            }
+        }
+    }
+
+    /// Lists the whole table; whether it came to its end.
+    async fn list(&mut self) -> Option<bool> {
+        self.tell.send(Seen::ListBegins(self.clock.elapsed())).await.ok()?;
+        let mut keys = BTreeSet::new();
+        let mut after: Option<Key> = None;
+        loop {
+            match self.store.list(after.as_ref()).await {
+                Ok(page) => {
+                    keys.extend(page.items.iter().filter_map(Key::of));
+                    self.tell.send(Seen::Page(page.items)).await.ok()?;
+                    after = page.next;
+                    if after.is_none() {
+                        self.tell.send(Seen::ListEnds(keys)).await.ok()?;
+                        return Some(true);
+                    }
+                }
+                Err(error) => {
+                    self.tell.send(Seen::ListFails(error)).await.ok()?;
+                    return Some(false);
+                }
+            }
+        }
+    }
+}

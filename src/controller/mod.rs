@@ -1,0 +1,116 @@
+//! The loop: what is observed marks records dirty, each dirty record is judged by `decide`, and what was planned is
+//! carried out, one port call per action. Everything that decides is pure and elsewhere; everything here is dull.
+
+mod courier;
+mod events;
+mod execute;
+mod follow;
+mod lease;
+mod reconcile;
+mod sweep;
+mod timers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::decide::Policy;
+use crate::metrics::Metrics;
+use crate::model::TableName;
+use crate::ports::{Clock, Compute, Entropy, GitHub, PoolQueue, Store};
+
+pub use courier::Courier;
+pub use reconcile::Health;
+
+/// What the loop talks to.
+#[derive(Clone)]
+pub struct Ports {
+    /// The table.
+    pub store: Arc<dyn Store>,
+    /// The pool queues.
+    pub queue: Arc<dyn PoolQueue>,
+    /// Where machines come from.
+    pub compute: Arc<dyn Compute>,
+    /// GitHub, unless runners are registered by somebody else.
+    pub github: Option<Arc<dyn GitHub>>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Fresh names.
+    pub entropy: Arc<dyn Entropy>,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// The settings of contract, section 8.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Our name as holder of the lease; unique among operators of one table.
+    pub identity: String,
+    /// The table, which marks what is ours.
+    pub table: TableName,
+    /// Whether runners are registered for a whole organisation instead of one repository.
+    pub organization: bool,
+    /// Deadline of `created`.
+    pub created: Duration,
+    /// Deadline of `claimed`.
+    pub claimed: Duration,
+    /// Deadline of a clean-up.
+    pub cleanup: Duration,
+    /// How long past a threshold agents wait.
+    pub grace: Duration,
+    /// How often agents speak.
+    pub heartbeat: Duration,
+    /// When their silence counts.
+    pub stale: Duration,
+    /// How often agents read.
+    pub agent_poll: Duration,
+    /// How often everything is read again.
+    pub resync: Duration,
+    /// How often a pooled machine is announced again.
+    pub reannounce: Duration,
+    /// The lease's term.
+    pub lease: Duration,
+    /// The grace of machines without a record and of records without a machine.
+    pub orphan: Duration,
+    /// How often the machines are listed.
+    pub sweep: Duration,
+}
+
+impl Settings {
+    /// What decisions depend on.
+    pub fn policy(&self, github: bool, inventory: bool) -> Policy {
+        Policy {
+            created: self.created,
+            claimed: self.claimed,
+            cleanup: self.cleanup,
+            grace: self.grace,
+            stale: self.stale,
+            reannounce: self.reannounce,
+            orphan: self.orphan,
+            github,
+            inventory,
+        }
+    }
+}
+
+/// Why the operator stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// The table is not there or is not one of ours.
+    #[error("the table cannot be used: {0}")]
+    Table(#[from] crate::ports::StoreError),
+}
+
+/// Runs the operator until it is told to stop: the action in hand is finished, the lease handed back.
+///
+/// # Errors
+/// When the table is missing, has another shape, or denies us.
+pub async fn run(
+    ports: Ports,
+    settings: Settings,
+    health: Health,
+    shutdown: CancellationToken,
+) -> Result<(), OperatorError> {
+    reconcile::run(ports, settings, health, shutdown).await
+}

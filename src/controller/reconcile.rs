@@ -1,0 +1,618 @@
+//! The loop itself. One task owns the yard; it takes in what is seen, judges what is dirty or due, starts what was
+//! planned, and takes in what came of it. Records being written here are not planned for; a stand-by acts only on
+//! what the leader left undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
+use crate::model::{
+    ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State,
+};
+use crate::ports::{Machine, StoreError};
+
+use super::courier::Courier;
+use super::events::Events;
+use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
+use super::follow::{Follower, Seen};
+use super::timers::Timers;
+use super::{OperatorError, Ports, Settings, lease, sweep};
+
+/// How long a stand-by leaves a thing to the leader.
+const STAND_BY: Duration = Duration::from_secs(2);
+/// First pause after a failed action of a unit.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest such pause.
+const PAUSE_MOST: Duration = Duration::from_secs(30);
+/// Longest stretch of successful reads that one look vouches for.
+const LOOK_VOUCHES: Duration = Duration::from_secs(5);
+/// How often the gauges are brought up to date.
+const GAUGES: Duration = Duration::from_secs(2);
+
+/// Whether the operator can do its work, for `/readyz`: the first list is done and the table answers.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    listed: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+}
+
+impl Health {
+    /// Whether the first list is done and the table answered within a minute; `elapsed` is the clock's monotonic time.
+    pub fn ready(&self, elapsed: Duration) -> Result<(), &'static str> {
+        if !self.listed.load(Ordering::Relaxed) {
+            return Err("the first list of the table is not done");
+        }
+        let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
+        if elapsed.saturating_sub(answered) > Duration::from_secs(60) {
+            return Err("the table has not answered for 60 s");
+        }
+        Ok(())
+    }
+
+    fn answered(&self, elapsed: Duration) {
+        self.answered.store(elapsed.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+/// What a finished action reports.
+struct Done {
+    unit: Unit,
+    keys: Vec<Key>,
+    action: Action,
+    outcome: Outcome,
+    took: Duration,
+}
+
+struct Loop {
+    ports: Ports,
+    policy: Policy,
+    executor: Executor,
+    events: Events,
+    health: Health,
+    yard: Yard,
+    dirty: BTreeSet<Unit>,
+    timers: Timers,
+    /// Units whose last action failed: how often in a row, and until when they rest.
+    resting: BTreeMap<Unit, (u32, Duration)>,
+    /// Since when a stand-by knows of something to do.
+    due: BTreeMap<Unit, Duration>,
+    tasks: JoinSet<Done>,
+    /// Monotonic time during which the table could be read.
+    seen: Duration,
+    last_look: Duration,
+    /// The list under way: when it began, and the keys seen since.
+    listing: Option<(Duration, BTreeSet<Key>)>,
+    role: Role,
+    lease: watch::Receiver<Option<u64>>,
+    /// When the lease was taken that no list has followed yet.
+    taken: Option<(u64, Duration)>,
+    /// A resync that somebody asked for.
+    asked: Option<Duration>,
+    kick_list: mpsc::Sender<()>,
+    kick_sweep: mpsc::Sender<()>,
+}
+
+/// Runs the loop until told to stop.
+pub(super) async fn run(
+    ports: Ports,
+    settings: Settings,
+    health: Health,
+    shutdown: CancellationToken,
+) -> Result<(), OperatorError> {
+    // A table that is not there is said at once; one that does not answer is waited for.
+    if let Err(error @ (StoreError::NoTable(_) | StoreError::Denied(_))) = ports.store.list(None).await {
+        return Err(error.into());
+    }
+    let (tell_lease, lease) = watch::channel(None);
+    let mut candidate = lease::Candidate::new(
+        ports.store.clone(),
+        ports.clock.clone(),
+        settings.identity.clone(),
+        settings.lease,
+    );
+    if let Ok(token) = candidate.attempt().await {
+        tell_lease.send_replace(token);
+    }
+    let keeping = tokio::spawn(candidate.keep(tell_lease, shutdown.child_token()));
+    let (tell_seen, mut seen) = mpsc::channel(256);
+    let (kick_list, list_kicks) = mpsc::channel(1);
+    let follower = Follower {
+        store: ports.store.clone(),
+        clock: ports.clock.clone(),
+        resync: settings.resync,
+        tell: tell_seen,
+        kicks: list_kicks,
+        shutdown: shutdown.child_token(),
+    };
+    let following = tokio::spawn(follower.run());
+    let (kick_sweep, sweep_kicks) = mpsc::channel(1);
+    let (tell_machines, mut machines) = mpsc::channel(4);
+    let sweeping = tokio::spawn(sweep::run(
+        ports.compute.clone(),
+        settings.sweep,
+        lease.clone(),
+        sweep_kicks,
+        tell_machines,
+        shutdown.child_token(),
+    ));
+    let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
+    let courier = ports.github.clone().map(|github| {
+        let courier = Courier::new(github, ports.clock.clone(), ports.entropy.clone(), settings.organization);
+        Arc::new(courier)
+    });
+    let policy = settings.policy(courier.is_some(), ports.compute.keeps_inventory());
+    let executor = Executor { ports: ports.clone(), courier, receipts: Receipts::default() };
+    let mut state = Loop {
+        last_look: ports.clock.elapsed(),
+        ports,
+        policy,
+        executor,
+        events,
+        health,
+        yard: Yard::default(),
+        dirty: BTreeSet::new(),
+        timers: Timers::default(),
+        resting: BTreeMap::new(),
+        due: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        seen: Duration::ZERO,
+        listing: None,
+        role: Role { lease: None },
+        lease,
+        taken: None,
+        asked: None,
+        kick_list,
+        kick_sweep,
+    };
+    state.roles();
+    state.turn(&mut seen, &mut machines, &shutdown).await;
+    // The actions in hand are finished; nothing new is begun.
+    while let Some(done) = state.tasks.join_next().await {
+        if let Ok(done) = done {
+            state.finish(done);
+        }
+    }
+    drop(state);
+    let _ = tokio::join!(keeping, following, sweeping, writing);
+    Ok(())
+}
+
+impl Loop {
+    async fn turn(
+        &mut self,
+        seen: &mut mpsc::Receiver<Seen>,
+        machines: &mut mpsc::Receiver<Vec<Machine>>,
+        shutdown: &CancellationToken,
+    ) {
+        let mut gauges = tokio::time::interval(GAUGES);
+        loop {
+            self.settle();
+            let now = self.ports.clock.elapsed();
+            let wait = self.timers.next().map(|at| at.saturating_sub(now));
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(done) => self.finish(done),
+                    Err(error) => tracing::error!(%error, "an action died"),
+                },
+                Ok(()) = self.lease.changed() => self.roles(),
+                Some(news) = seen.recv() => {
+                    self.take_in(news);
+                    while let Ok(news) = seen.try_recv() {
+                        self.take_in(news);
+                    }
+                }
+                Some(machines) = machines.recv() => self.observe(Observation::Inventory(machines)),
+                _ = gauges.tick() => self.gauge(),
+                () = tokio::time::sleep(wait.unwrap_or(PAUSE_MOST)) => {
+                    let due = self.timers.due(self.ports.clock.elapsed());
+                    self.dirty.extend(due);
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.seen }
+    }
+
+    fn observe(&mut self, seen: Observation) {
+        let now = self.now();
+        if let (Some((_, keys)), Observation::Record(key, Some(_))) = (&mut self.listing, &seen) {
+            keys.insert(key.clone());
+        }
+        let dirty = self.yard.observe(seen, &now);
+        self.dirty.extend(dirty);
+    }
+
+    /// A successful read vouches for the time since the one before.
+    fn looked(&mut self) {
+        let now = self.ports.clock.elapsed();
+        self.seen += now.saturating_sub(self.last_look).min(LOOK_VOUCHES);
+        self.last_look = now;
+        self.health.answered(now);
+    }
+
+    fn roles(&mut self) {
+        let held = *self.lease.borrow_and_update();
+        self.ports.metrics.leader(held.is_some());
+        match held {
+            Some(token) if self.role.lease != Some(token) => {
+                // Budgets only after everything was read once more.
+                self.role.lease = None;
+                self.taken = Some((token, self.ports.clock.elapsed()));
+                let _ = self.kick_list.try_send(());
+            }
+            Some(_) => {}
+            None => {
+                self.role.lease = None;
+                self.taken = None;
+            }
+        }
+        self.dirty.extend(self.yard.units());
+    }
+
+    fn take_in(&mut self, news: Seen) {
+        match news {
+            Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
+            Seen::Page(items) => {
+                self.looked();
+                for item in items {
+                    self.record(item);
+                }
+            }
+            Seen::ListEnds(keys) => self.listed(keys),
+            Seen::ListFails(error) => {
+                self.listing = None;
+                tracing::warn!(%error, "the table could not be listed");
+            }
+            Seen::Changes(changes) => {
+                self.looked();
+                for change in changes {
+                    match change.item {
+                        Some(item) => self.record(item),
+                        None => self.observe(Observation::Record(change.key, None)),
+                    }
+                }
+            }
+            Seen::Blind(error) => tracing::warn!(%error, "the table cannot be watched"),
+        }
+    }
+
+    fn record(&mut self, item: Item) {
+        let Some(key) = Key::of(&item) else { return };
+        if let Some(asked) = lease::resync(&item) {
+            let open = asked.requested_at > asked.completed_at;
+            if open && self.asked.is_none() {
+                self.asked = Some(self.ports.clock.elapsed());
+                let _ = self.kick_list.try_send(());
+                let _ = self.kick_sweep.try_send(());
+            }
+        }
+        self.observe(Observation::Record(key, Some(item)));
+    }
+
+    fn listed(&mut self, mut keys: BTreeSet<Key>) {
+        let Some((begun, also)) = self.listing.take() else { return };
+        keys.extend(also);
+        self.observe(Observation::Listed(begun, keys));
+        if !self.health.listed.swap(true, Ordering::Relaxed) {
+            tracing::info!("the table is listed, working");
+        }
+        if let Some((token, since)) = self.taken
+            && begun >= since
+        {
+            self.role.lease = Some(token);
+            self.taken = None;
+        }
+        if let Some(asked) = self.asked
+            && begun >= asked
+        {
+            self.asked = None;
+            if self.role.lease.is_some() {
+                let ports = self.ports.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = lease::answer(ports.store.as_ref(), ports.clock.as_ref()).await {
+                        tracing::warn!(%error, "a resync was done and could not be reported");
+                    }
+                });
+            }
+        }
+    }
+
+    /// Judges everything dirty.
+    fn settle(&mut self) {
+        if self.yard.listed.is_none() {
+            return;
+        }
+        while let Some(unit) = self.dirty.pop_first() {
+            let now = self.now();
+            if let Some((_, until)) = self.resting.get(&unit)
+                && now.mono < *until
+            {
+                self.timers.set(&unit, Some(*until));
+                continue;
+            }
+            let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
+            let plan = decide(&cx, &unit);
+            let mut wake = plan.wake;
+            let leader = self.role.lease.is_some();
+            let actions: Vec<Action> =
+                plan.actions.into_iter().filter(|action| leader || !action.leader_only()).collect();
+            if actions.is_empty() {
+                self.due.remove(&unit);
+            } else if !leader {
+                let since = *self.due.entry(unit.clone()).or_insert(now.mono);
+                if now.mono < since + STAND_BY {
+                    self.timers.set(&unit, Some(wake.unwrap_or(Duration::MAX).min(since + STAND_BY)));
+                    continue;
+                }
+            }
+            for action in actions {
+                self.start(&unit, action);
+            }
+            if wake.is_some_and(|at| at <= now.mono) {
+                wake = Some(now.mono + Duration::from_millis(10));
+            }
+            self.timers.set(&unit, wake);
+        }
+    }
+
+    /// Starts an action unless a record it writes is being written already; then its unit is judged again after that.
+    fn start(&mut self, unit: &Unit, action: Action) {
+        let keys = action.writes();
+        if keys.iter().any(|key| self.yard.busy.contains(key)) {
+            return;
+        }
+        self.yard.busy.extend(keys.iter().cloned());
+        let around = self.around(&action);
+        let executor = self.executor.clone();
+        let unit = unit.clone();
+        let clock = self.ports.clock.clone();
+        self.tasks.spawn(async move {
+            let begun = clock.elapsed();
+            let outcome = executor.execute(action.clone(), around).await;
+            Done { unit, keys, action, outcome, took: clock.elapsed().saturating_sub(begun) }
+        });
+    }
+
+    /// The records an action refers to beside those it carries.
+    fn around(&self, action: &Action) -> Surroundings {
+        match action {
+            Action::Instance(step, _) => self.around_machine(&step.before.facts.instance_arn),
+            Action::Announce(arn) | Action::Credential(arn, _) | Action::SweepRunner(arn) => self.around_machine(arn),
+            Action::Claim { machines, .. } => Surroundings {
+                pool: machines.first().and_then(|step| self.yard.pool(&step.before.facts.resource_class)).cloned(),
+                ..Surroundings::default()
+            },
+            Action::Order(id) => self.around_launch(id),
+            Action::Silence(..)
+            | Action::Request(..)
+            | Action::Launch(..)
+            | Action::Pool(_)
+            | Action::Intend(..)
+            | Action::Bind { .. }
+            | Action::Orphan(..)
+            | Action::Terminate(_)
+            | Action::Describe(_)
+            | Action::Bury(_)
+            | Action::Receive(_)
+            | Action::Look(_)
+            | Action::Expire(..) => Surroundings::default(),
+        }
+    }
+
+    fn around_machine(&self, arn: &InstanceArn) -> Surroundings {
+        let Some(tracked) = self.yard.instance(arn) else { return Surroundings::default() };
+        let instance = tracked.instance.clone();
+        let request = instance.claim.as_ref().and_then(|claim| self.yard.request(&claim.request)).cloned();
+        let pool = self.yard.pool(&instance.facts.resource_class).cloned();
+        // The key goes into the record with the first write that needs it.
+        let mut instance = instance;
+        if instance.public_key.is_none() {
+            instance.public_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
+        }
+        Surroundings { instance: Some(instance), request, pool, launch: None }
+    }
+
+    fn around_launch(&self, id: &LaunchId) -> Surroundings {
+        let Some(tracked) = self.yard.launch(id) else { return Surroundings::default() };
+        let launch = tracked.launch.clone();
+        let request = launch.request.as_ref().and_then(|key| self.yard.request(key)).cloned();
+        let pool = self.yard.pool(&launch.resource_class).cloned();
+        Surroundings { instance: None, request, pool, launch: Some(launch) }
+    }
+
+    /// Takes in what came of an action.
+    fn finish(&mut self, done: Done) {
+        for key in &done.keys {
+            self.yard.busy.remove(key);
+            self.dirty.extend(unit_of(key));
+            if let Some(class) = self.class_of(key) {
+                self.dirty.insert(Unit::Class(class));
+            }
+        }
+        self.dirty.insert(done.unit.clone());
+        self.ports.metrics.reconcile(done.took);
+        match &done.outcome.failure {
+            None => {
+                self.resting.remove(&done.unit);
+                self.count(&done.action);
+                for event in &done.outcome.events {
+                    let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
+                    tracing::info!(%subject, %reason, from = event.from, to = event.to, %message, "transition");
+                    self.events.tell(event);
+                }
+            }
+            Some(failure) => self.rest(&done.unit, &done.action, failure),
+        }
+        let receive = match &done.action {
+            Action::Receive(class) => Some(class.clone()),
+            _ => None,
+        };
+        for seen in done.outcome.seen {
+            self.observe(seen);
+        }
+        if let Some(class) = receive {
+            self.settle_hints(&class);
+        }
+    }
+
+    /// A failed unit rests, longer each time; one that only lost a race is judged again at once, twice.
+    fn rest(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
+        let now = self.ports.clock.elapsed();
+        let (times, until) = self.resting.entry(unit.clone()).or_insert((0, now));
+        *times = times.saturating_add(1);
+        let free = match failure {
+            Failure::Lost => 2,
+            Failure::Store(StoreError::Contended) => 1,
+            Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Queue(_) | Failure::Gone => 0,
+        };
+        if *times > free {
+            let pause = (PAUSE * 2_u32.saturating_pow((*times - free - 1).min(10))).min(PAUSE_MOST);
+            // Spread by the low digits of the clock, so that units that failed together do not come back together.
+            *until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
+            tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
+        } else {
+            tracing::debug!(what = %action.describe(), error = %failure, "not done");
+        }
+    }
+
+    /// Counts what an action changed.
+    fn count(&self, action: &Action) {
+        let metrics = &self.ports.metrics;
+        let moved = |before: Option<State>, after: &crate::model::Instance| {
+            if before != Some(after.state()) {
+                metrics.transition(before, after.state());
+                if let crate::model::Life::Terminated { reason, .. } = after.life {
+                    metrics.termination(reason);
+                }
+            }
+        };
+        match action {
+            Action::Instance(step, _) | Action::Silence(step, ..) => moved(Some(step.before.state()), &step.after),
+            Action::Claim { machines, .. } => {
+                machines.iter().for_each(|step| moved(Some(step.before.state()), &step.after));
+            }
+            Action::Bind { machines, .. } => machines.iter().for_each(|(instance, _)| moved(None, instance)),
+            Action::Orphan(instance, _) => moved(None, instance),
+            Action::Request(step, _) => {
+                let became = step.before.phase() != Phase::Ready && step.after.phase() == Phase::Ready;
+                let status = &step.after.status;
+                if let (true, Some(accepted), Some(ready)) = (became, status.accepted_at, status.ready_at) {
+                    let waited = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
+                    let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
+                    let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
+                    let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
+                        (true, true) => "cold",
+                        (true, false) => "mixed",
+                        (false, _) => "warm",
+                    };
+                    metrics.request_ready(&step.after.intent.resource_class, source, waited);
+                }
+            }
+            Action::Launch(..)
+            | Action::Pool(_)
+            | Action::Intend(..)
+            | Action::Order(_)
+            | Action::Terminate(_)
+            | Action::Describe(_)
+            | Action::Bury(_)
+            | Action::Announce(_)
+            | Action::Receive(_)
+            | Action::Credential(..)
+            | Action::SweepRunner(_)
+            | Action::Look(_)
+            | Action::Expire(..) => {}
+        }
+    }
+
+    /// After a class was served with what its queue said: stale messages are removed, the others shown again.
+    fn settle_hints(&mut self, class: &ClassName) {
+        // The class is judged now, so that what it claims is known before the rest is given back.
+        self.settle();
+        let busy = &self.yard.busy;
+        let state = |id: &crate::model::InstanceId| {
+            let tracked = self.yard.by_id(id)?;
+            if busy.contains(&tracked.instance.key()) {
+                return None;
+            }
+            Some(tracked.instance.pooled_at().is_some() && tracked.instance.facts.resource_class == *class)
+        };
+        let back = self.executor.take_receipts(class, |id| state(id) == Some(true));
+        let unknown = |id: &crate::model::InstanceId| self.yard.by_id(id).is_none() || state(id) == Some(false);
+        let stale = self.executor.take_receipts(class, unknown);
+        if back.is_empty() && stale.is_empty() {
+            return;
+        }
+        let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
+        tokio::spawn(async move {
+            for receipts in stale.chunks(10) {
+                metrics.queue_message("stale");
+                if let Err(error) = queue.delete(&class, receipts).await {
+                    tracing::debug!(%class, %error, "stale messages were not removed");
+                }
+            }
+            for receipts in back.chunks(10) {
+                if let Err(error) = queue.give_back(&class, receipts).await {
+                    tracing::debug!(%class, %error, "messages were not given back, they come again by themselves");
+                }
+            }
+        });
+    }
+
+    fn class_of(&self, key: &Key) -> Option<ClassName> {
+        if let Some(class) = key.pk.strip_prefix("pool#").or_else(|| key.pk.strip_prefix("queue#")) {
+            return ClassName::parse(class).ok();
+        }
+        if let Some(request) = self.yard.request(key) {
+            return ClassName::parse(&request.intent.resource_class).ok();
+        }
+        let arn = key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())?;
+        self.yard.instance(&arn).map(|tracked| tracked.instance.facts.resource_class.clone())
+    }
+
+    /// Brings the gauges up to date.
+    fn gauge(&self) {
+        let metrics = &self.ports.metrics;
+        let now = self.ports.clock.now();
+        let mut requests: BTreeMap<(String, Phase), u32> = BTreeMap::new();
+        for (_, request) in self.yard.requests() {
+            *requests.entry((request.intent.resource_class.clone(), request.phase())).or_default() += 1;
+        }
+        for (name, class) in self.yard.classes() {
+            let Some(pool) = &class.pool else { continue };
+            for state in State::ALL.iter().filter(|state| state.live()) {
+                metrics.instances(name.as_str(), *state, class.counts.get(state).copied().unwrap_or(0).into());
+            }
+            metrics.pool_desired(name.as_str(), effective(pool, now).desired.into());
+            for phase in Phase::ALL {
+                let n = requests.get(&(name.to_string(), *phase)).copied().unwrap_or(0);
+                metrics.requests(name.as_str(), *phase, n.into());
+            }
+        }
+        metrics.unreadable(self.yard.unreadable.len() as u64);
+        metrics.newer(self.yard.newer.len() as u64);
+    }
+}
+
+/// The unit that judges a record.
+fn unit_of(key: &Key) -> Option<Unit> {
+    if let Some(arn) = key.pk.strip_prefix("instance#") {
+        return InstanceArn::parse(arn).ok().map(Unit::Instance);
+    }
+    if let Some(id) = key.pk.strip_prefix("launch#") {
+        return LaunchId::parse(id).ok().map(Unit::Launch);
+    }
+    if let Some(class) = key.pk.strip_prefix("pool#").or_else(|| key.pk.strip_prefix("queue#")) {
+        return ClassName::parse(class).ok().map(Unit::Class);
+    }
+    key.pk.starts_with("request#").then(|| Unit::Request(key.clone()))
+}

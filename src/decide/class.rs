@@ -1,0 +1,264 @@
+//! One class: its waiting requests are served from the pool, what is lacking is launched, and its status is kept.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::model::{
+    Cause, Claim, ClaimId, ClassName, Condition, ConditionType, Instance, InstanceArn, Key, Life, Phase,
+    Pool, PoolSpec, Record, Request, State, Threshold, after, legal,
+};
+
+use super::action::{Action, Note, Plan, Step, WaitReason};
+use super::capacity;
+use super::context::Context;
+use super::matching::{self, Share};
+use super::request::{self, accept, lacking};
+use super::schedule::effective;
+use super::yard::Class;
+
+/// Most machines in one claim: with the request, well within DynamoDB's 100 items a transaction.
+const CLAIM_LIMIT: usize = 40;
+/// How often a pool's status is written at most.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How long what a queue said is relied on.
+const HINTS_LAST: Duration = Duration::from_secs(2);
+
+/// What to do about a class now.
+pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
+    let Some(class) = cx.yard.class(name) else { return Plan::default() };
+    let mut plan = Plan::default();
+    if let Some(pool) = &class.pool {
+        serve(cx, name, class, &pool.spec, &mut plan);
+        report(cx, name, class, pool, &mut plan);
+        if let Some(until) = effective(pool, cx.now.wall).until {
+            plan.wake_at(cx.now.when(until));
+        }
+    }
+    plan
+}
+
+/// Serves waiting requests in their order, then launches what is lacking.
+fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
+    let mut taken: BTreeSet<InstanceArn> = BTreeSet::new();
+    let mut lacks: Vec<(Key, u32)> = Vec::new();
+    let mut shrunk: BTreeSet<Key> = BTreeSet::new();
+    let ask = !class.waiting.is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
+    if ask && !spec.paused {
+        plan.actions.push(Action::Receive(name.clone()));
+        plan.wake_at(cx.now.mono + Duration::from_secs(1));
+        return;
+    }
+    for key in class.waiting.values() {
+        let Some(request) = cx.yard.request(key) else { continue };
+        if request.status.phase.is_none() && request::refused(cx, request).is_some() {
+            continue;
+        }
+        let lack = lacking(cx.yard, key, request);
+        let paused = spec.paused;
+        let share = if paused {
+            Share::default()
+        } else {
+            matching::pick(cx, class, spec, request, lack, &mut taken)
+        };
+        let got = share.machines.len() as u32;
+        if cx.yard.is_busy(key) {
+            plan.wait(key, WaitReason::Busy, "its record is being written");
+        } else if got > 0 {
+            plan.actions.push(claim(cx, key, request, spec, &share.machines));
+        } else if request.status.phase.is_none() {
+            plan.actions.push(accept(cx, request, spec));
+        }
+        explain(cx, key, &share, lack - got, paused, plan);
+        for arn in &share.listed {
+            let former = cx.yard.instance(arn).and_then(|tracked| tracked.instance.claim.as_ref());
+            if let Some(former) = former.map(|claim| claim.request.clone())
+                && !cx.yard.is_busy(&former)
+                && shrunk.insert(former.clone())
+            {
+                plan.actions.extend(request::let_go(cx, &former));
+            }
+        }
+        let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32));
+        if left > 0 && request.status.phase.is_some() {
+            lacks.push((key.clone(), left));
+        }
+    }
+    if let [(oldest, lack), rest @ ..] = lacks.as_slice()
+        && capacity::total(rest) > 0
+    {
+        yield_parts(cx, class, spec, (oldest, *lack), rest, &shrunk, plan);
+    }
+    capacity::launch(cx, name, class, &lacks, plan);
+}
+
+/// Whether the queue is asked who is free before machines are claimed: not again within a moment.
+fn asks_queue(cx: &Context<'_>, name: &ClassName, class: &Class) -> bool {
+    let busy = cx.yard.is_busy(&Key::new(format!("queue#{name}"), "queue"));
+    !busy && class.received.is_none_or(|at| cx.now.mono >= at + HINTS_LAST)
+}
+
+fn explain(cx: &Context<'_>, key: &Key, share: &Share, lack: u32, paused: bool, plan: &mut Plan) {
+    if lack == 0 {
+        return;
+    }
+    if paused {
+        plan.wait(key, WaitReason::Paused, "its class is paused");
+    }
+    if !share.refusals.is_empty() {
+        let why: Vec<_> = share.refusals.iter().map(|refusal| refusal.as_str()).collect();
+        plan.wait(key, WaitReason::Mismatch, format!("free machines are not for it: {}", why.join("; ")));
+        // Freshness and nearness pass with time alone.
+        plan.wake_at(cx.now.mono + Duration::from_secs(1));
+    }
+}
+
+/// Takes machines out of the pool for a request, in one transaction over all versions.
+fn claim(cx: &Context<'_>, key: &Key, request: &Request, spec: &PoolSpec, arns: &[InstanceArn]) -> Action {
+    let now = cx.now.wall;
+    let machines: Vec<Step<Instance>> = arns
+        .iter()
+        .take(CLAIM_LIMIT)
+        .filter_map(|arn| cx.yard.instance(arn))
+        .map(|tracked| {
+            let step = Step::of(&tracked.instance, now, |next| {
+                let id = ClaimId::of(&next.facts.instance_id, next.version);
+                next.life = Life::Claimed { run: request.id.run_id.clone() };
+                next.claim = Some(Claim { id, request: key.clone() });
+                next.state_since = now;
+                next.threshold = Some(Threshold { at: after(now, cx.policy.claimed), set_at: now });
+                next.trust_domain = spec.trust_domain(&request.id.repository);
+                next.registration = None;
+                next.removal = None;
+                if next.public_key.is_none() {
+                    next.public_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
+                }
+            });
+            debug_assert!(
+                legal(step.before.place(), Cause::Claimed, step.after.place()),
+                "a claim is of a pooled machine"
+            );
+            step
+        })
+        .collect();
+    let gained = machines.iter().map(|step| &step.after);
+    let step = Step::of(request, now, |next| {
+        request::take_on(cx, next, spec);
+        request::drop_lost(cx, key, request, next);
+        request::gain(next, gained);
+        request::progress(
+            next,
+            Phase::Fulfilling,
+            format!("{} of {} machines claimed", next.status.instances.len(), next.intent.count),
+        );
+    });
+    Action::Claim { request: Box::new(step), machines }
+}
+
+/// A class that cannot grow: the youngest request that waits with a part gives it to the oldest that lacks, so that
+/// two requests that each hold a part do not wait for each other for ever.
+fn yield_parts(
+    cx: &Context<'_>,
+    class: &Class,
+    spec: &PoolSpec,
+    (oldest, lack): (&Key, u32),
+    rest: &[(Key, u32)],
+    shrunk: &BTreeSet<Key>,
+    plan: &mut Plan,
+) {
+    let under_way: u32 = cx.yard.open_launches(class).map(|launch| launch.count).sum();
+    let on_the_way = class.cleaning + class.warm_created + cx.yard.coming(class, oldest);
+    if class.live() + under_way < spec.max || on_the_way >= lack {
+        return;
+    }
+    let giver = rest.iter().rev().map(|(key, _)| key).find(|key| {
+        let request = cx.yard.request(key);
+        let holds = request.is_some_and(|request| !request.status.instances.is_empty());
+        let waits = request.is_some_and(|request| request.phase() == Phase::Fulfilling);
+        holds && waits && !cx.yard.is_busy(key) && !shrunk.contains(*key)
+    });
+    let Some(giver) = giver else { return };
+    let Some(request) = cx.yard.request(giver) else { return };
+    let already = plan.actions.iter().any(|action| action.writes().contains(giver));
+    if already {
+        return;
+    }
+    let step = Step::of(request, cx.now.wall, |next| {
+        for id in next.status.instances.split_off(next.status.instances.len().saturating_sub(lack as usize)) {
+            next.status.claims.remove(&id);
+        }
+        next.status.message = "gave its machines to an older request, waiting for others".into();
+    });
+    plan.actions
+        .push(Action::Request(Box::new(step), Note::normal("Yielded", "gives its part to an older request")));
+}
+
+/// Writes what there is of a class when it changed, not too often.
+fn report(cx: &Context<'_>, name: &ClassName, class: &Class, pool: &Pool, plan: &mut Plan) {
+    let mut counts = crate::model::Counts::new();
+    for state in State::ALL.iter().filter(|state| state.live()) {
+        counts.insert(*state, class.counts.get(state).copied().unwrap_or(0));
+    }
+    let desired = effective(pool, cx.now.wall).desired;
+    let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
+    let held_back = cx.now.mono < class.brake.until;
+    let message = if held_back {
+        format!(
+            "{idle} idle of {desired} wanted; launches are held back after {} failures",
+            class.brake.failures
+        )
+    } else {
+        format!("{idle} idle of {desired} wanted, {} live of at most {}", class.live(), pool.spec.max)
+    };
+    let key = pool.key();
+    if (pool.status.counts == counts && pool.status.message == message)
+        || cx.yard.is_busy(&key)
+        || cx.role.lease.is_none()
+    {
+        return;
+    }
+    if let Some(reported) = class.reported
+        && cx.now.mono < reported + REPORT_EVERY
+    {
+        plan.wake_at(reported + REPORT_EVERY);
+        return;
+    }
+    let _ = name;
+    let step = Step::of(pool, cx.now.wall, |next| {
+        next.status.counts = counts;
+        next.status.message = message;
+        next.status.conditions = vec![
+            condition(
+                ConditionType::Warm,
+                idle >= desired,
+                "Idle",
+                format!("{idle} idle of {desired}"),
+                pool,
+                cx,
+            ),
+            condition(
+                ConditionType::Blocked,
+                held_back,
+                "Launches",
+                format!("{} failures in a row", class.brake.failures),
+                pool,
+                cx,
+            ),
+        ];
+    });
+    plan.actions.push(Action::Pool(Box::new(step)));
+}
+
+/// A condition, keeping the time since when it is so.
+fn condition(
+    condition_type: ConditionType,
+    status: bool,
+    reason: &str,
+    message: String,
+    pool: &Pool,
+    cx: &Context<'_>,
+) -> Condition {
+    let before =
+        pool.status.conditions.iter().find(|c| c.condition_type == condition_type && c.status == status);
+    let at = before.map_or(cx.now.wall, |c| c.at);
+    Condition { condition_type, status, reason: reason.into(), message, at }
+}

@@ -1,0 +1,70 @@
+//! What a decision may look at besides the records: the time, the settings, and whether this operator may spend
+//! budgets.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::yard::Yard;
+
+/// One moment, on three clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The operator's wall clock, for thresholds and for what people read.
+    pub wall: Timestamp,
+    /// Its monotonic clock, for back-offs.
+    pub mono: Duration,
+    /// Monotonic time during which the table could be read: what heartbeats are aged by.
+    pub seen: Duration,
+}
+
+/// The settings decisions depend on (contract, section 8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Deadline of `created`.
+    pub created: Duration,
+    /// Deadline of `claimed`.
+    pub claimed: Duration,
+    /// Deadline of a clean-up.
+    pub cleanup: Duration,
+    /// How long past a threshold an agent waits before it ends its machine itself.
+    pub grace: Duration,
+    /// A heartbeat older than this is stale.
+    pub stale: Duration,
+    /// How often a pooled machine is announced again.
+    pub reannounce: Duration,
+    /// How young a machine without a record, or a record without a machine, is given time.
+    pub orphan: Duration,
+    /// Whether runners are registered at a GitHub.
+    pub github: bool,
+    /// Whether the compute port knows all machines.
+    pub inventory: bool,
+}
+
+/// What this operator may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// The lease's token, if we hold it and have read everything since.
+    pub lease: Option<u64>,
+}
+
+/// All a decision sees.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The records as last observed.
+    pub yard: &'a Yard,
+    /// The settings.
+    pub policy: &'a Policy,
+    /// The moment.
+    pub now: Now,
+    /// Our part.
+    pub role: Role,
+}
+
+impl Now {
+    /// When, on the monotonic clock, the wall clock will show `at`, if it goes on as it does.
+    pub fn when(&self, at: Timestamp) -> Duration {
+        let ahead = at.duration_since(self.wall);
+        self.mono + Duration::try_from(ahead).unwrap_or(Duration::ZERO)
+    }
+}

@@ -1,0 +1,489 @@
+//! The life of one machine: which change of state its signals, its request, its deadline and its maker call for.
+//! The order of the questions is the order of their weight: what ended stays ended, a deadline beats a signal, a
+//! signal is believed for the claim it names.
+
+use crate::model::{
+    Cause, Claim, Instance, InstanceArn, InterruptionAction, Life, PoolSpec, Reason, Record, Request, Signal,
+    Threshold, after, legal,
+};
+use crate::ports::MachineState;
+
+use super::action::{Action, Credential, Note, Plan, Step, WaitReason};
+use super::capacity;
+use super::context::Context;
+use super::request::{gives_back, max_runtime};
+use super::yard::{Tracked, Yard};
+
+mod ending;
+mod pooled;
+
+/// What to do about one machine now.
+pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
+    let Some(tracked) = cx.yard.instance(arn) else { return ending::unrecorded(cx, arn) };
+    let key = tracked.instance.key();
+    let mut plan = Plan::default();
+    if cx.yard.is_busy(&key) {
+        plan.wait(&key, WaitReason::Busy, "its record is being written");
+        return plan;
+    }
+    let machine = MachineView::of(cx, tracked);
+    if let Life::Terminated { gone_at, .. } = tracked.instance.life {
+        return ending::decide(cx, tracked, gone_at);
+    }
+    if let Some((reason, note)) = machine.must_end() {
+        return machine.end(reason, note);
+    }
+    if let Some(plan) = machine.silence() {
+        return plan;
+    }
+    let step = match &tracked.instance.life {
+        Life::Created { run: Some(_) } | Life::Claimed { .. } => machine.starting(),
+        Life::Created { run: None } => machine.booting(),
+        Life::Running { .. } => machine.running(),
+        Life::Idle { pooled_at: None } => machine.cleaning(),
+        Life::Idle { pooled_at: Some(_) } => pooled::decide(&machine),
+        Life::Terminated { .. } => None,
+    };
+    let mut plan = match step {
+        Some(plan) => plan,
+        None => machine.credentials().unwrap_or_default(),
+    };
+    machine.wakes(&mut plan);
+    plan
+}
+
+/// Whether a machine's maker should list it: not once it is known to be gone.
+pub(super) fn expected(tracked: &Tracked) -> bool {
+    !matches!(tracked.instance.life, Life::Terminated { gone_at: Some(_), .. }) && !tracked.missing
+}
+
+/// Whether the agent's last word is young enough to rely on.
+pub(super) fn fresh(cx: &Context<'_>, tracked: &Tracked) -> bool {
+    tracked.beat.is_some_and(|beat| cx.now.seen.saturating_sub(beat.at) <= cx.policy.stale)
+}
+
+/// One machine with everything its decision looks at.
+struct MachineView<'a> {
+    cx: &'a Context<'a>,
+    tracked: &'a Tracked,
+    instance: &'a Instance,
+    spec: Option<&'a PoolSpec>,
+    request: Option<&'a Request>,
+}
+
+impl<'a> MachineView<'a> {
+    fn of(cx: &'a Context<'a>, tracked: &'a Tracked) -> Self {
+        let instance = &tracked.instance;
+        let spec = cx.yard.pool(&instance.facts.resource_class).map(|pool| &pool.spec);
+        let request = instance.claim.as_ref().and_then(|claim| cx.yard.request(&claim.request));
+        Self { cx, tracked, instance, spec, request }
+    }
+
+    /// What the agent says for the claim the record names.
+    fn says(&self) -> Option<Signal> {
+        let claim = self.instance.claim.as_ref().map_or("", |claim| claim.id.as_str());
+        self.tracked.agent.as_ref().and_then(|agent| agent.says(claim))
+    }
+
+    /// What the agent says of the machine itself, whatever its claim.
+    fn says_of_boot(&self) -> Option<Signal> {
+        self.tracked.agent.as_ref().and_then(|agent| agent.says(""))
+    }
+
+    fn detail(&self) -> String {
+        let detail =
+            self.tracked.agent.as_ref().and_then(|agent| agent.signal_detail.as_deref()).unwrap_or_default();
+        if detail.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", detail.chars().take(500).collect::<String>())
+        }
+    }
+
+    fn fresh(&self) -> bool {
+        fresh(self.cx, self.tracked)
+    }
+
+    /// Moves the machine along the table of transitions; the new state gets its deadline.
+    fn go(&self, cause: Cause, note: Note, change: impl FnOnce(&mut Instance)) -> Plan {
+        let now = self.cx.now.wall;
+        let step = Step::of(self.instance, now, |next| {
+            change(next);
+            if next.public_key.is_none() {
+                next.public_key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
+            }
+            if next.place() != self.instance.place() {
+                next.state_since = now;
+            }
+            next.threshold = self.deadline(next);
+        });
+        debug_assert!(
+            legal(step.before.place(), cause, step.after.place()),
+            "{:?} -> {:?} for {cause:?} is not in the table",
+            step.before.place(),
+            step.after.place()
+        );
+        Plan::act(Action::Instance(Box::new(step), note))
+    }
+
+    /// The deadline of the state the machine is going to be in.
+    fn deadline(&self, next: &Instance) -> Option<Threshold> {
+        let (policy, now) = (self.cx.policy, self.cx.now.wall);
+        let term = match next.life {
+            Life::Created { .. } => policy.created,
+            Life::Claimed { .. } => policy.claimed,
+            Life::Running { .. } => max_runtime(self.request, self.spec),
+            Life::Idle { pooled_at: None } => policy.cleanup,
+            Life::Idle { pooled_at: Some(_) } => {
+                std::time::Duration::from_secs(self.spec.map_or(0, |spec| spec.idle_seconds))
+            }
+            Life::Terminated { .. } => return None,
+        };
+        Some(Threshold { at: after(now, term), set_at: now })
+    }
+
+    fn end(&self, reason: Reason, note: Note) -> Plan {
+        self.go(Cause::Ended, note, |next| ending::tombstone(next, reason))
+    }
+
+    /// What ends a machine in any live state.
+    fn must_end(&self) -> Option<(Reason, Note)> {
+        let (now, tracked) = (self.cx.now, self.tracked);
+        if tracked.stands == Some(None) && self.cx.policy.inventory {
+            return Some((Reason::Vanished, Note::warning("Vanished", "EC2 does not know it any more")));
+        }
+        match tracked.stands.flatten() {
+            Some(MachineState::Stopped | MachineState::ShuttingDown | MachineState::Terminated) => {
+                return Some((Reason::Vanished, Note::warning("Vanished", "it stopped or ended by itself")));
+            }
+            Some(MachineState::Pending | MachineState::Running) | None => {}
+        }
+        let agent_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
+        if let (Some(first), Some(key)) = (&self.instance.public_key, agent_key)
+            && first != key
+        {
+            return Some((
+                Reason::Unhealthy,
+                Note::warning("KeyChanged", "its agent shows another key than at first"),
+            ));
+        }
+        if self.says_of_boot() == Some(Signal::Failed) {
+            let message = format!("first boot failed{}", self.detail());
+            return Some((Reason::BootFailed, Note::warning("BootFailed", message)));
+        }
+        if self.instance.claim.is_some() && self.says() == Some(Signal::RemoveRegFailed) {
+            let message = format!("it could not be cleaned{}", self.detail());
+            return Some((Reason::CleanupFailed, Note::warning("CleanupFailed", message)));
+        }
+        self.interrupted().or_else(|| self.passed(now.wall))
+    }
+
+    /// A notice from EC2: idle machines go at once, busy ones when their time has come.
+    fn interrupted(&self) -> Option<(Reason, Note)> {
+        let notice = self.tracked.agent.as_ref()?.interruption.as_ref()?;
+        let busy = self.instance.run().is_some();
+        let due = match notice.action {
+            InterruptionAction::Terminate | InterruptionAction::Stop => {
+                !busy || notice.at <= self.cx.now.wall
+            }
+            InterruptionAction::Rebalance => !busy,
+        };
+        let cleaning = matches!(self.instance.life, Life::Idle { pooled_at: None });
+        (due && !cleaning).then(|| {
+            let message = format!("EC2 takes it back ({} at {})", notice.action, notice.at);
+            (Reason::Interrupted, Note::warning("Interrupted", message))
+        })
+    }
+
+    /// The deadline of the state. While GitHub does not answer, what waits for it is given more time.
+    fn passed(&self, now: jiff::Timestamp) -> Option<(Reason, Note)> {
+        let threshold = self.instance.threshold?;
+        if threshold.at > now || self.waits_for_github() || pooled::kept(self) {
+            return None;
+        }
+        if let Some(by) = &self.instance.expired_by {
+            return Some((Reason::Expired, Note::normal("Expired", format!("{by} asked for its end"))));
+        }
+        let state = self.instance.state();
+        let message = format!("its deadline in {state} passed at {}", threshold.at);
+        let pooled = self.instance.pooled_at().is_some();
+        let note =
+            if pooled { Note::normal("IdleTooLong", message) } else { Note::warning("Deadline", message) };
+        Some((Reason::Threshold, note))
+    }
+
+    fn waits_for_github(&self) -> bool {
+        let waiting = match self.instance.life {
+            Life::Created { run: Some(_) } => self.fresh(),
+            Life::Claimed { .. } | Life::Idle { pooled_at: None } => true,
+            Life::Created { run: None }
+            | Life::Running { .. }
+            | Life::Idle { .. }
+            | Life::Terminated { .. } => false,
+        };
+        self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
+    }
+
+    /// An agent that fell silent: its record is read once more, then the machine is ended on that very heartbeat.
+    fn silence(&self) -> Option<Plan> {
+        let beat = self.tracked.beat;
+        let booting =
+            matches!(self.instance.life, Life::Created { .. }) && beat.is_none_or(|beat| beat.seq == 0);
+        if booting || self.fresh() {
+            return None;
+        }
+        let Some(beat) = beat else {
+            return Some(Plan::act(Action::Look(crate::model::Agent::key_of(
+                &self.instance.facts.instance_arn,
+            ))));
+        };
+        if self.tracked.silent != Some(beat.seq) {
+            return Some(Plan::act(Action::Look(crate::model::Agent::key_of(
+                &self.instance.facts.instance_arn,
+            ))));
+        }
+        let age = self.cx.now.seen.saturating_sub(beat.at);
+        let note = Note::warning("Silent", format!("its agent has not spoken for {} s", age.as_secs()));
+        let step = Step::of(self.instance, self.cx.now.wall, |next| {
+            ending::tombstone(next, Reason::Unhealthy);
+            next.state_since = self.cx.now.wall;
+            next.threshold = None;
+        });
+        Some(Plan::act(Action::Silence(Box::new(step), beat.seq, note)))
+    }
+
+    /// Whether its request wants it no more: released, over, or it took the machine off its list.
+    fn given_back(&self) -> Option<Note> {
+        let claim = self.instance.claim.as_ref()?;
+        match self.request {
+            Some(request) if gives_back(request) => {
+                Some(Note::normal("Released", format!("{} gives it back", request.id)))
+            }
+            Some(request) if self.given_up(claim, request) => {
+                Some(Note::normal("GivenUp", format!("{} holds it no more", request.id)))
+            }
+            // A request that a strong read did not find.
+            None if self.cx.yard.absent.contains_key(&claim.request) => Some(Note::warning(
+                "RequestGone",
+                format!("the record of its request is gone ({})", claim.request),
+            )),
+            Some(_) | None => None,
+        }
+    }
+
+    /// A request that does not list the machine, although its record is newer than the claim, gave it up.
+    fn given_up(&self, claim: &Claim, request: &Request) -> bool {
+        let listed = request.status.instances.contains(&self.instance.facts.instance_id);
+        let served = request.status.served.contains(&self.instance.facts.instance_id);
+        let other =
+            request.status.claims.get(&self.instance.facts.instance_id).is_some_and(|id| *id != claim.id);
+        served && (!listed || other)
+    }
+
+    fn give_back(&self, note: Note) -> Plan {
+        self.go(Cause::GivenBack, note, |next| {
+            next.life = Life::Idle { pooled_at: None };
+            next.registration = None;
+        })
+    }
+
+    /// `created` for a request, or `claimed`: until its runner listens.
+    fn starting(&self) -> Option<Plan> {
+        if let Some(note) = self.given_back() {
+            return Some(self.give_back(note));
+        }
+        match self.says() {
+            Some(Signal::RegOk) if self.fresh() => {
+                let run = self.instance.run()?.clone();
+                let note = Note::normal("Registered", format!("its runner listens for run {run}"));
+                Some(self.go(Cause::Registered, note, |next| {
+                    next.life = Life::Running { run };
+                    next.uses += 1;
+                    next.registration = None;
+                    next.registration_failures = 0;
+                }))
+            }
+            Some(Signal::RegFailed) => Some(self.registration_failed()),
+            Some(Signal::RemoveRegOk) => {
+                Some(self.give_back(Note::warning("Deregistered", "its agent gave up the claim by itself")))
+            }
+            Some(Signal::RegOk | Signal::Ok | Signal::Failed | Signal::RemoveRegFailed) | None => None,
+        }
+    }
+
+    fn registration_failed(&self) -> Plan {
+        let message = format!("its runner could not be registered{}", self.detail());
+        let first = self.instance.registration_failures == 0;
+        match self.instance.life {
+            Life::Claimed { .. } if first => {
+                self.go(Cause::RegistrationFailedOnce, Note::warning("RegistrationFailed", message), |next| {
+                    next.life = Life::Idle { pooled_at: None };
+                    next.registration = None;
+                    next.registration_failures += 1;
+                })
+            }
+            Life::Created { .. }
+            | Life::Claimed { .. }
+            | Life::Running { .. }
+            | Life::Idle { .. }
+            | Life::Terminated { .. } => {
+                self.end(Reason::RegistrationFailed, Note::warning("RegistrationFailed", message))
+            }
+        }
+    }
+
+    /// `created`, warm: until its first boot is done.
+    fn booting(&self) -> Option<Plan> {
+        let booted = match self.says_of_boot() {
+            Some(Signal::Ok) => self.fresh(),
+            Some(
+                Signal::Failed
+                | Signal::RegOk
+                | Signal::RegFailed
+                | Signal::RemoveRegOk
+                | Signal::RemoveRegFailed,
+            )
+            | None => false,
+        };
+        booted.then(|| self.pool(Cause::Booted, Note::normal("Booted", "ready for its first claim")))
+    }
+
+    fn pool(&self, cause: Cause, note: Note) -> Plan {
+        let now = self.cx.now.wall;
+        self.go(cause, note, |next| {
+            next.life = Life::Idle { pooled_at: Some(now) };
+            next.removal = None;
+        })
+    }
+
+    /// `running`: until its request lets go, or its runner is lost.
+    fn running(&self) -> Option<Plan> {
+        if let Some(note) = self.given_back() {
+            return Some(self.give_back(note));
+        }
+        match self.says() {
+            Some(Signal::RegFailed | Signal::RemoveRegOk) => {
+                let message = format!("its runner is gone before its request is{}", self.detail());
+                Some(self.give_back(Note::warning("RunnerLost", message)))
+            }
+            Some(Signal::Ok | Signal::Failed | Signal::RegOk | Signal::RemoveRegFailed) | None => None,
+        }
+    }
+
+    /// `idle`, not pooled: until it is proved clean; then it goes to the pool, unless its time is over.
+    fn cleaning(&self) -> Option<Plan> {
+        match self.says() {
+            Some(Signal::RemoveRegOk) if self.fresh() => {}
+            Some(
+                Signal::Ok
+                | Signal::Failed
+                | Signal::RegOk
+                | Signal::RegFailed
+                | Signal::RemoveRegOk
+                | Signal::RemoveRegFailed,
+            )
+            | None => return None,
+        }
+        if let Some((reason, note)) = self.retired() {
+            return Some(self.end(reason, note));
+        }
+        Some(self.pool(Cause::Cleaned, Note::normal("Cleaned", "deregistered and clean, back in the pool")))
+    }
+
+    /// Whether the machine has served its time: it is not put into the pool again.
+    fn retired(&self) -> Option<(Reason, Note)> {
+        let spec = self.spec?;
+        if spec.most_uses().is_some_and(|most| self.instance.uses >= most) {
+            let message = format!("it served {} claims, as many as its class allows", self.instance.uses);
+            return Some((Reason::MaxUses, Note::normal("MaxUses", message)));
+        }
+        if capacity::too_old(self.instance, spec, self.cx.now.wall) {
+            let message = format!("it is older than its class allows ({} s)", spec.max_age_seconds);
+            return Some((Reason::MaxAge, Note::normal("MaxAge", message)));
+        }
+        let notice = self.tracked.agent.as_ref().and_then(|agent| agent.interruption.as_ref());
+        notice.map(|notice| {
+            (
+                Reason::Interrupted,
+                Note::warning("Interrupted", format!("EC2 takes it back ({})", notice.action)),
+            )
+        })
+    }
+
+    /// What the machine lacks to register or deregister, once its key is known.
+    fn credentials(&self) -> Option<Plan> {
+        if !self.cx.policy.github {
+            return None;
+        }
+        let key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
+        if self.instance.public_key.as_ref().or(key).is_none() {
+            return None;
+        }
+        let arn = || self.instance.facts.instance_arn.clone();
+        let now = self.cx.now.wall;
+        let stale = |boxed: &Option<crate::model::Registration>| match boxed {
+            None => true,
+            Some(boxed) => boxed.expires_at.is_some_and(|at| at <= now),
+        };
+        match self.instance.life {
+            Life::Created { run: Some(_) } | Life::Claimed { .. } => stale(&self.instance.registration)
+                .then(|| Plan::act(Action::Credential(arn(), Credential::Registration))),
+            Life::Running { .. } => {
+                self.box_used_up().then(|| Plan::act(Action::Credential(arn(), Credential::Registration)))
+            }
+            Life::Idle { pooled_at: None } => (self.instance.registration_seq > 0
+                && stale(&self.instance.removal))
+            .then(|| Plan::act(Action::Credential(arn(), Credential::Removal))),
+            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } | Life::Terminated { .. } => None,
+        }
+    }
+
+    /// Mode `job`: the runner served its job and the run still holds the machine.
+    fn box_used_up(&self) -> bool {
+        let done = self.tracked.agent.as_ref().and_then(|agent| agent.registration_done);
+        self.spec.is_some_and(|spec| spec.registration_mode == crate::model::RegistrationMode::Job)
+            && done == Some(self.instance.registration_seq)
+    }
+
+    /// When to look again although nothing changed.
+    fn wakes(&self, plan: &mut Plan) {
+        let now = self.cx.now;
+        if let Some(threshold) = self.instance.threshold {
+            let again = now.mono + std::time::Duration::from_secs(1);
+            plan.wake_at(now.when(threshold.at).max(if threshold.at <= now.wall { again } else { now.mono }));
+            plan.wait(
+                &self.instance.key(),
+                WaitReason::Deadline,
+                format!("in {} until {} at the latest", self.instance.state(), threshold.at),
+            );
+        }
+        if let Some(beat) = self.tracked.beat
+            && beat.seq > 0
+        {
+            let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
+            plan.wake_at(now.mono + left + std::time::Duration::from_millis(1));
+        }
+        if let Some(notice) = self.tracked.agent.as_ref().and_then(|agent| agent.interruption.as_ref()) {
+            plan.wake_at(now.when(notice.at).max(now.mono));
+        }
+        let boxed = self.instance.registration.iter().chain(&self.instance.removal);
+        for at in boxed.filter_map(|boxed| boxed.expires_at).filter(|at| *at > now.wall) {
+            plan.wake_at(now.when(at));
+        }
+        if let Some(claim) = self.instance.claim.as_ref().filter(|_| self.instance.run().is_some())
+            && self.request.is_none()
+            && self.cx.yard.listed.is_some()
+            && !self.cx.yard.absent.contains_key(&claim.request)
+            && plan.actions.is_empty()
+        {
+            plan.actions.push(Action::Look(claim.request.clone()));
+        }
+    }
+}
+
+/// Whether the record of a machine's former request still lists it as held.
+pub(super) fn listed_by_former(yard: &Yard, instance: &Instance) -> bool {
+    let id = &instance.facts.instance_id;
+    let former = instance.claim.as_ref().and_then(|claim| yard.request(&claim.request));
+    former.is_some_and(|request| request.status.instances.contains(id))
+}

@@ -1,0 +1,96 @@
+//! A machine in the pool: announced, kept within what its class wants, ended when its time is over.
+
+use std::time::Duration;
+
+use crate::model::{Cause, Life, Reason, Record, after};
+
+use super::super::action::{Action, Note, Plan};
+use super::super::capacity;
+use super::super::schedule::effective;
+use super::MachineView;
+
+/// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute.
+fn margin(idle_seconds: u64) -> Duration {
+    (Duration::from_secs(idle_seconds) / 10).min(Duration::from_secs(60))
+}
+
+/// Whether the class keeps the machine: it is among the `desired` that expire last, and not at the end of its life.
+pub(super) fn kept(machine: &MachineView<'_>) -> bool {
+    if machine.instance.pooled_at().is_none() || machine.instance.expired_by.is_some() {
+        return false;
+    }
+    let name = &machine.instance.facts.resource_class;
+    let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
+    let Some(pool) = &class.pool else { return false };
+    // A deadline nearer than the operator ever sets is a person's: it is let pass.
+    let term = Duration::from_secs(spec.idle_seconds);
+    let shortened = machine.instance.threshold.is_some_and(|t| t.at < after(t.set_at, term));
+    if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
+        return false;
+    }
+    let desired = effective(pool, machine.cx.now.wall).desired;
+    let threshold = machine.instance.threshold.map_or(jiff::Timestamp::MAX, |t| t.at);
+    let place = (threshold, machine.instance.facts.instance_arn.clone());
+    let later = (std::ops::Bound::Excluded(place), std::ops::Bound::Unbounded);
+    let later = class.pooled.range(later).take(desired as usize).count();
+    // Machines that boot or are cleaned count as idle too, and none of them expires before this one.
+    (later as u32) + class.warm_created + class.cleaning < desired
+}
+
+/// What to do about a pooled machine.
+pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
+    let (cx, instance) = (machine.cx, machine.instance);
+    let key = instance.key();
+    if cx.yard.is_busy(&key) {
+        return None;
+    }
+    let class = cx.yard.class(&instance.facts.resource_class)?;
+    if let Some(spec) = machine.spec {
+        if surplus(machine) {
+            let message = format!("its class has more machines than max ({})", spec.max);
+            return Some(machine.end(Reason::Surplus, Note::normal("Surplus", message)));
+        }
+        if let Some((reason, note)) = machine.retired()
+            && replaced(machine, class)
+        {
+            return Some(machine.end(reason, note));
+        }
+        let threshold = instance.threshold?;
+        let renew_at =
+            threshold.at - jiff::SignedDuration::try_from(margin(spec.idle_seconds)).unwrap_or_default();
+        if cx.now.wall >= renew_at && kept(machine) {
+            let note = Note::normal("Kept", "kept: its class wants it idle");
+            return Some(machine.go(Cause::Renewed, note, |_| ()));
+        }
+        let due = machine.tracked.announced.map(|at| at + cx.policy.reannounce);
+        let mut plan = match due {
+            Some(due) if due > cx.now.mono => Plan::default(),
+            Some(_) | None => Plan::act(Action::Announce(instance.facts.instance_arn.clone())),
+        };
+        plan.wake_at(due.unwrap_or(cx.now.mono + cx.policy.reannounce).max(cx.now.mono));
+        plan.wake_at(cx.now.when(renew_at).max(cx.now.mono + Duration::from_millis(100)));
+        return Some(plan);
+    }
+    None
+}
+
+/// Whether the class has more live machines than `max` and this one is among the first to go.
+fn surplus(machine: &MachineView<'_>) -> bool {
+    let name = &machine.instance.facts.resource_class;
+    let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
+    let excess = class.live().saturating_sub(spec.max);
+    let first = class.pooled.iter().take(excess as usize);
+    excess > 0 && first.into_iter().any(|(_, arn)| *arn == machine.instance.facts.instance_arn)
+}
+
+/// Whether the class has what it wants without the machines whose time is over.
+fn replaced(machine: &MachineView<'_>, class: &super::super::yard::Class) -> bool {
+    let (Some(pool), Some(spec)) = (&class.pool, machine.spec) else { return true };
+    let now = machine.cx.now.wall;
+    let desired = effective(pool, now).desired;
+    let young = class.pooled.iter().filter_map(|(_, arn)| machine.cx.yard.instance(arn));
+    let young =
+        young.filter(|tracked| !capacity::retiring(&tracked.instance, spec, now)).take(desired as usize);
+    young.count() as u32 >= desired
+        || class.live() >= spec.max && matches!(machine.instance.life, Life::Idle { .. })
+}

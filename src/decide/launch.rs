@@ -1,0 +1,209 @@
+//! One launch: its machines are asked for by its token until an answer is certain, then recorded in one transaction;
+//! what its request does not want any more starts warm.
+
+use crate::model::{
+    Agent, Claim, ClaimId, Instance, InstanceFacts, Key, Launch, LaunchId, LaunchPhase, Life, Record,
+    Request, Threshold, after,
+};
+use crate::ports::{ComputeError, Launched, Machine};
+
+use super::action::{Action, Note, Plan, Step, WaitReason, named};
+use super::context::Context;
+use super::request::{self, gives_back, lacking};
+use super::yard::{Ordered, TrackedLaunch, Yard};
+
+/// How long the records of finished launches are kept, in seconds.
+const KEPT: i64 = 24 * 3600;
+/// First pause before an unanswered order is repeated.
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+/// Longest such pause.
+const ASK_AGAIN_MOST: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// What to do about a launch now.
+pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
+    let Some(tracked) = cx.yard.launch(id) else { return Plan::default() };
+    let launch = &tracked.launch;
+    let key = launch.key();
+    let mut plan = Plan::default();
+    if cx.yard.is_busy(&key) {
+        plan.wait(&key, WaitReason::Busy, "its record is being written");
+        return plan;
+    }
+    if !Yard::is_open(launch) {
+        if let Some(expires_at) = launch.expires_at
+            && let Ok(at) = jiff::Timestamp::from_second(expires_at)
+        {
+            if at <= cx.now.wall {
+                plan.actions.push(Action::Expire(key, expires_at));
+            } else {
+                plan.wake_at(cx.now.when(at));
+            }
+        }
+        return plan;
+    }
+    match &tracked.ordered {
+        None => order(cx, tracked),
+        Some(ordered) => answered(cx, tracked, ordered),
+    }
+}
+
+/// Machines of ours that carry the launch's tag and no record: brought by an order whose answer was lost.
+fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &'a Machine> {
+    let machines = cx.yard.unrecorded.values().map(|(machine, _)| machine);
+    machines.filter(|machine| {
+        machine.launch.as_ref() == Some(&launch.launch_id) && machine.attempt == launch.attempt
+    })
+}
+
+fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
+    let found: Vec<Machine> = tagged(cx, &tracked.launch).cloned().collect();
+    if !found.is_empty() {
+        return bind(cx, &tracked.launch, &Launched { machines: found, shortfalls: Vec::new() });
+    }
+    if cx.role.lease.is_some() {
+        return Plan::act(Action::Order(tracked.launch.launch_id.clone()));
+    }
+    let mut plan = Plan::default();
+    plan.wait(&tracked.launch.key(), WaitReason::NotLeader, "the operator that holds the lease launches");
+    plan
+}
+
+fn answered(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
+    let launch = &tracked.launch;
+    match &ordered.answer {
+        Ok(launched) if launched.machines.is_empty() => {
+            let why: Vec<_> =
+                launched.shortfalls.iter().map(|s| format!("{}: {}", s.code, s.message)).collect();
+            fail(cx, launch, &why.join("; "))
+        }
+        Ok(launched) => bind(cx, launch, launched),
+        Err(ComputeError::NoCapacity(why) | ComputeError::Refused(why) | ComputeError::TokenSpent(why)) => {
+            fail(cx, launch, why)
+        }
+        Err(ComputeError::Throttled | ComputeError::Unknown(_)) => again(cx, tracked, ordered),
+    }
+}
+
+/// No certain answer: the same token is asked again, machines found by its tag are taken, and after the grace with
+/// nothing found the attempt is over.
+fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
+    let launch = &tracked.launch;
+    let found: Vec<Machine> = tagged(cx, launch).cloned().collect();
+    if !found.is_empty() {
+        return bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() });
+    }
+    if cx.now.mono >= tracked.since + cx.policy.orphan {
+        return fail(cx, launch, "no answer, and no machine of this launch was found");
+    }
+    let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
+    if cx.now.mono >= ordered.at + pause && cx.role.lease.is_some() {
+        return Plan::act(Action::Order(launch.launch_id.clone()));
+    }
+    let mut plan = Plan::default();
+    plan.wake_at((ordered.at + pause).max(cx.now.mono + ASK_AGAIN));
+    plan.wait(&launch.key(), WaitReason::BackOff, "no certain answer yet, asked again with the same token");
+    plan
+}
+
+fn fail(cx: &Context<'_>, launch: &Launch, why: &str) -> Plan {
+    let why: String = why.chars().take(500).collect();
+    let step = Step::of(launch, cx.now.wall, |next| {
+        next.phase = LaunchPhase::Failed;
+        next.message.clone_from(&why);
+        next.expires_at = Some(cx.now.wall.as_second() + KEPT);
+    });
+    Plan::act(Action::Launch(Box::new(step), Note::warning("LaunchFailed", why)))
+}
+
+/// Records what a launch brought: its request takes what it still lacks, the rest starts warm.
+fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
+    let mut plan = Plan::default();
+    let now = cx.now.wall;
+    let new: Vec<&Machine> =
+        launched.machines.iter().filter(|machine| cx.yard.instance(&machine.arn).is_none()).collect();
+    let request = launch.request.as_ref().and_then(|key| cx.yard.request(key).map(|request| (key, request)));
+    let wanting = request.filter(|(_, request)| !gives_back(request));
+    if let Some((key, _)) = wanting
+        && cx.yard.is_busy(key)
+    {
+        plan.wait(&launch.key(), WaitReason::Busy, "the record of its request is being written");
+        plan.wake_at(cx.now.mono + std::time::Duration::from_millis(20));
+        return plan;
+    }
+    let wanted = wanting.map_or(0, |(key, request)| lacking(cx.yard, key, request) as usize);
+    let machines: Vec<(Instance, Agent)> = new
+        .iter()
+        .enumerate()
+        .map(|(n, machine)| {
+            let holder = wanting.filter(|_| n < wanted);
+            (recorded(cx, launch, machine, holder), Agent::born(&machine.arn, now))
+        })
+        .collect();
+    let gained = machines.iter().map(|(instance, _)| instance).filter(|instance| instance.run().is_some());
+    let request = wanting.filter(|_| wanted > 0 && !new.is_empty()).map(|(key, request)| {
+        Box::new(Step::of(request, now, |next| {
+            request::drop_lost(cx, key, request, next);
+            request::gain(next, gained);
+            let message = format!("{} of {} machines bound", next.status.instances.len(), next.intent.count);
+            request::progress(next, crate::model::Phase::Fulfilling, message);
+        }))
+    });
+    let step = Step::of(launch, now, |next| {
+        next.phase = LaunchPhase::Bound;
+        next.instances = launched.machines.iter().map(|machine| machine.id.clone()).collect();
+        next.message =
+            format!("{} of {}: {}", launched.machines.len(), launch.count, named(&launched.machines));
+        for shortfall in &launched.shortfalls {
+            next.message.push_str(&format!("; {}: {}", shortfall.code, shortfall.message));
+        }
+        next.message.truncate(next.message.floor_char_boundary(1000));
+        next.expires_at = Some(now.as_second() + KEPT);
+    });
+    plan.actions.push(Action::Bind { launch: Box::new(step), request, machines });
+    plan
+}
+
+/// The record of a new machine, bound to a request or warm.
+fn recorded(
+    cx: &Context<'_>,
+    launch: &Launch,
+    machine: &Machine,
+    holder: Option<(&Key, &Request)>,
+) -> Instance {
+    let now = cx.now.wall;
+    let spec = cx.yard.pool(&launch.resource_class).map(|pool| &pool.spec);
+    let or_spec =
+        |own: u32, of: fn(&crate::model::PoolSpec) -> u32| if own > 0 { own } else { spec.map_or(0, of) };
+    Instance {
+        facts: InstanceFacts {
+            instance_id: machine.id.clone(),
+            instance_arn: machine.arn.clone(),
+            resource_class: launch.resource_class.clone(),
+            instance_type: machine.instance_type.clone(),
+            usage_class: machine.usage_class,
+            cpu: or_spec(machine.cpu, |spec| spec.cpu),
+            mmem: or_spec(machine.mmem, |spec| spec.mmem),
+            availability_zone: machine.zone.clone(),
+            launch_id: Some(launch.launch_id.clone()),
+            created_at: now,
+        },
+        life: Life::Created { run: holder.map(|(_, request)| request.id.run_id.clone()) },
+        claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.clone() }),
+        threshold: Some(Threshold { at: after(now, cx.policy.created), set_at: now }),
+        state_since: now,
+        uses: 0,
+        trust_domain: holder
+            .zip(spec)
+            .map(|((_, request), spec)| spec.trust_domain(&request.id.repository))
+            .unwrap_or_default(),
+        public_key: None,
+        registration: None,
+        registration_seq: 0,
+        removal: None,
+        registration_failures: 0,
+        expired_by: None,
+        expires_at: None,
+        version: 1,
+        updated_at: now,
+    }
+}

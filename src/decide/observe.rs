@@ -1,0 +1,534 @@
+//! How the yard learns: every observation updates the images and indexes and answers which units must be judged
+//! again. Observations are hints with a version; an older image never replaces a newer one.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::{
+    Agent, ClassName, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, Life, Pool,
+    Reading, Reason, Record, Request, State, Unreadable, read,
+};
+use crate::ports::{ComputeError, Launched, Machine, MachineState};
+
+use super::context::Now;
+use super::yard::{Beat, Brake, Class, Ordered, Tracked, TrackedLaunch, Unit, Yard, line_of};
+
+/// Something this process saw.
+#[derive(Clone, Debug)]
+pub enum Observation {
+    /// A record as it is, or that it is gone.
+    Record(Key, Option<Item>),
+    /// A strong read of a record; also tells absence and silence.
+    Looked(Key, Option<Item>),
+    /// A complete list of the table, begun at this moment: every key it showed or that was seen otherwise since.
+    Listed(Duration, BTreeSet<Key>),
+    /// What a launch brought.
+    Ordered(LaunchId, Result<Launched, ComputeError>),
+    /// The maker was asked to end a machine.
+    Ended(InstanceArn),
+    /// Where the maker says a machine stands.
+    Stands(InstanceArn, Option<MachineState>),
+    /// A machine was announced.
+    Announced(InstanceArn),
+    /// What a class's queue says about who is free.
+    Hints(ClassName, Vec<InstanceId>),
+    /// A class's queue did not answer: it is done without for a while.
+    QueueDown(ClassName),
+    /// A machine's runner was looked for at GitHub after its end.
+    Swept(InstanceArn),
+    /// All machines that are ours, as their maker lists them.
+    Inventory(Vec<Machine>),
+    /// Whether GitHub answered.
+    GitHub(bool),
+    /// A pool's status was written.
+    Reported(ClassName),
+}
+
+/// Longest time launches of a class are held back.
+const BRAKE_MOST: Duration = Duration::from_secs(300);
+/// How long a queue that did not answer is done without.
+const QUEUE_DOWN: Duration = Duration::from_secs(15);
+/// Failures to boot in a row before launches are held back.
+const BOOT_FAILURES: u32 = 3;
+
+impl Brake {
+    fn fail(&mut self, now: Duration, free: u32) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > free {
+            let steps = (self.failures - free - 1).min(8);
+            self.until = now + (Duration::from_secs(2) * 2_u32.pow(steps)).min(BRAKE_MOST);
+        }
+    }
+}
+
+impl Yard {
+    /// Takes in what was seen; answers what must be judged again.
+    pub fn observe(&mut self, seen: Observation, now: &Now) -> BTreeSet<Unit> {
+        let mut dirty = BTreeSet::new();
+        match seen {
+            Observation::Record(key, item) => self.record(&key, item.as_ref(), now, &mut dirty),
+            Observation::Looked(key, item) => self.looked(&key, item.as_ref(), now, &mut dirty),
+            Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
+            Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
+            Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
+            Observation::GitHub(answered) => self.github_down = !answered,
+            Observation::Hints(class, hints) => {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.received = Some(now.mono);
+                entry.hints = hints;
+                dirty.insert(Unit::Class(class));
+            }
+            Observation::QueueDown(class) => {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.received = Some(now.mono + QUEUE_DOWN);
+                entry.hints.clear();
+                dirty.insert(Unit::Class(class));
+            }
+            Observation::Reported(class) => {
+                self.classes.entry(class).or_default().reported = Some(now.mono);
+            }
+            Observation::Ended(arn) => self.of(&arn, &mut dirty, |tracked| {
+                tracked.ended = Some((now.mono, tracked.ended.map_or(0, |(_, times)| times) + 1));
+            }),
+            Observation::Stands(arn, state) => {
+                self.of(&arn, &mut dirty, |tracked| tracked.stands = Some(state))
+            }
+            Observation::Announced(arn) => {
+                self.of(&arn, &mut dirty, |tracked| tracked.announced = Some(now.mono))
+            }
+            Observation::Swept(arn) => self.of(&arn, &mut dirty, |tracked| tracked.swept = true),
+        }
+        dirty
+    }
+
+    fn of(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>, change: impl FnOnce(&mut Tracked)) {
+        if let Some(tracked) = self.instances.get_mut(arn) {
+            change(tracked);
+            dirty.insert(Unit::Instance(arn.clone()));
+        }
+    }
+
+    fn record(&mut self, key: &Key, item: Option<&Item>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let Some(kind) = kind_of(key) else { return };
+        match kind {
+            Kind::Instance => {
+                self.take(key, item, dirty, |yard, record, dirty| yard.instance_is(key, record, now, dirty))
+            }
+            Kind::Agent => {
+                self.take(key, item, dirty, |yard, record, dirty| yard.agent_is(key, record, now, dirty))
+            }
+            Kind::Request => {
+                self.take(key, item, dirty, |yard, record, dirty| yard.request_is(key, record, now, dirty))
+            }
+            Kind::Pool => self.take(key, item, dirty, |yard, record, dirty| yard.pool_is(key, record, dirty)),
+            Kind::Launch => {
+                self.take(key, item, dirty, |yard, record, dirty| yard.launch_is(key, record, now, dirty))
+            }
+            Kind::Lease | Kind::Event => {}
+        }
+    }
+
+    /// Reads an item as its kind; what cannot be read is remembered by name and otherwise left alone.
+    fn take<T: Record>(
+        &mut self,
+        key: &Key,
+        item: Option<&Item>,
+        dirty: &mut BTreeSet<Unit>,
+        apply: impl FnOnce(&mut Self, Option<T>, &mut BTreeSet<Unit>),
+    ) {
+        self.unreadable.remove(key);
+        self.newer.remove(key);
+        match item.map(read::<T>) {
+            None => apply(self, None, dirty),
+            Some(Reading::Record(record)) => {
+                self.absent.remove(key);
+                apply(self, Some(record), dirty);
+            }
+            Some(Reading::Newer { schema }) => {
+                self.newer.insert(key.clone(), schema);
+                apply(self, None, dirty);
+            }
+            Some(Reading::Unreadable(Unreadable { problem, .. })) => {
+                self.unreadable.insert(key.clone(), problem);
+                apply(self, None, dirty);
+            }
+        }
+    }
+
+    fn looked(&mut self, key: &Key, item: Option<&Item>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        match item {
+            Some(_) => self.absent.remove(key),
+            None => self.absent.insert(key.clone(), now.mono),
+        };
+        self.record(key, item, now, dirty);
+        // What was waiting for this look is judged again, whether or not anything changed.
+        match kind_of(key) {
+            Some(Kind::Agent) => {
+                let Some(arn) = arn_of(key, "agent#") else { return };
+                if let Some(tracked) = self.instances.get_mut(&arn) {
+                    tracked.silent = tracked.agent.as_ref().map(|agent| agent.heartbeat_seq).or(Some(0));
+                }
+                dirty.insert(Unit::Instance(arn));
+            }
+            Some(Kind::Instance) => dirty.extend(arn_of(key, "instance#").map(Unit::Instance)),
+            Some(Kind::Pool) => {
+                let class = key.pk.strip_prefix("pool#").unwrap_or_default().to_owned();
+                let asking =
+                    self.requests.iter().filter(|(_, request)| request.intent.resource_class == class);
+                dirty.extend(asking.map(|(key, _)| Unit::Request(key.clone())));
+            }
+            Some(Kind::Request | Kind::Launch | Kind::Lease | Kind::Event) | None => {}
+        }
+    }
+
+    fn listed(&mut self, begun: Duration, keys: &BTreeSet<Key>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let known = self.instances.values().flat_map(|tracked| {
+            let agent = tracked.agent.as_ref().map(Record::key);
+            [Some(tracked.instance.key()), agent].into_iter().flatten()
+        });
+        let known = known
+            .chain(self.requests.keys().cloned())
+            .chain(self.launches.values().map(|tracked| tracked.launch.key()))
+            .chain(self.classes.values().filter_map(|class| class.pool.as_ref()).map(Record::key))
+            .chain(self.unreadable.keys().cloned())
+            .chain(self.newer.keys().cloned());
+        let missing: Vec<Key> = known.filter(|key| !keys.contains(key)).collect();
+        for key in missing {
+            self.record(&key, None, now, dirty);
+        }
+        self.listed = Some(begun);
+        dirty.extend(self.units());
+    }
+
+    fn instance_is(&mut self, key: &Key, new: Option<Instance>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let Some(arn) = arn_of(key, "instance#") else { return };
+        let old = self.instances.get(&arn);
+        if let (Some(old), Some(new)) = (old, &new)
+            && new.version <= old.instance.version
+        {
+            return;
+        }
+        let old = self.instances.remove(&arn);
+        if let Some(old) = &old {
+            self.unindex(&arn, &old.instance, dirty);
+        }
+        match new {
+            Some(new) => {
+                self.boots(old.as_ref().map(|tracked| &tracked.instance), &new, now);
+                let mut tracked = match old {
+                    Some(old) => Tracked { instance: new, ..old },
+                    None => {
+                        let agent = self.strays.remove(&arn);
+                        let beat =
+                            agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
+                        Tracked { agent, beat, ..Tracked::new(new) }
+                    }
+                };
+                if tracked.instance.pooled_at().is_none() {
+                    tracked.announced = None;
+                }
+                self.unrecorded.remove(&arn);
+                self.index(&arn, &tracked.instance, dirty);
+                self.instances.insert(arn.clone(), tracked);
+                dirty.insert(Unit::Instance(arn.clone()));
+            }
+            None => {
+                if let Some(agent) = old.and_then(|old| old.agent) {
+                    self.strays.insert(arn.clone(), agent);
+                }
+            }
+        }
+        let concerned: Vec<Key> = dirty
+            .iter()
+            .filter_map(|unit| match unit {
+                Unit::Request(key) => Some(key.clone()),
+                Unit::Instance(_) | Unit::Class(_) | Unit::Launch(_) => None,
+            })
+            .collect();
+        for request in concerned {
+            self.line_up(&request, dirty);
+        }
+    }
+
+    /// Counts failures to boot in a row: they hold launches back.
+    fn boots(&mut self, old: Option<&Instance>, new: &Instance, now: &Now) {
+        let was_created = old.is_some_and(|old| old.state() == State::Created);
+        let class = self.classes.entry(new.facts.resource_class.clone()).or_default();
+        match new.life {
+            Life::Terminated { reason, .. } if was_created => match reason {
+                Reason::Threshold | Reason::BootFailed | Reason::RegistrationFailed | Reason::Unhealthy => {
+                    class.brake.fail(now.mono, BOOT_FAILURES);
+                }
+                Reason::CleanupFailed
+                | Reason::Interrupted
+                | Reason::Drifted
+                | Reason::Surplus
+                | Reason::MaxUses
+                | Reason::MaxAge
+                | Reason::Expired
+                | Reason::Orphan
+                | Reason::Vanished => {}
+            },
+            Life::Running { .. } | Life::Idle { pooled_at: Some(_) } if was_created => {
+                class.brake = Brake::default()
+            }
+            Life::Created { .. }
+            | Life::Claimed { .. }
+            | Life::Running { .. }
+            | Life::Idle { .. }
+            | Life::Terminated { .. } => {}
+        }
+    }
+
+    fn index(&mut self, arn: &InstanceArn, instance: &Instance, dirty: &mut BTreeSet<Unit>) {
+        self.ids.insert(instance.facts.instance_id.clone(), arn.clone());
+        self.tally(arn, instance, true);
+        dirty.insert(Unit::Class(instance.facts.resource_class.clone()));
+        dirty.extend(instance.claim.iter().map(|claim| Unit::Request(claim.request.clone())));
+    }
+
+    fn unindex(&mut self, arn: &InstanceArn, instance: &Instance, dirty: &mut BTreeSet<Unit>) {
+        self.ids.remove(&instance.facts.instance_id);
+        self.tally(arn, instance, false);
+        dirty.insert(Unit::Class(instance.facts.resource_class.clone()));
+        dirty.extend(instance.claim.iter().map(|claim| Unit::Request(claim.request.clone())));
+    }
+
+    /// Adds a machine to its class's counts, or takes it out.
+    fn tally(&mut self, arn: &InstanceArn, instance: &Instance, add: bool) {
+        let class = self.classes.entry(instance.facts.resource_class.clone()).or_default();
+        let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
+        if instance.state().live() {
+            shift(class.counts.entry(instance.state()).or_default());
+        }
+        match &instance.life {
+            Life::Created { run: None } => shift(&mut class.warm_created),
+            Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
+            Life::Idle { pooled_at: Some(_) } => {
+                let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
+                if add {
+                    class.pooled.insert(place)
+                } else {
+                    class.pooled.remove(&place)
+                };
+            }
+            Life::Created { run: Some(_) }
+            | Life::Claimed { .. }
+            | Life::Running { .. }
+            | Life::Terminated { .. } => {}
+        }
+    }
+
+    fn agent_is(&mut self, key: &Key, new: Option<Agent>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let Some(arn) = arn_of(key, "agent#") else { return };
+        let Some(tracked) = self.instances.get_mut(&arn) else {
+            match new {
+                Some(agent) => self.strays.insert(arn, agent),
+                None => self.strays.remove(&arn),
+            };
+            return;
+        };
+        match (&tracked.agent, new) {
+            (Some(old), Some(new)) if new.heartbeat_seq < old.heartbeat_seq => return,
+            (_, Some(new)) => {
+                if tracked.beat.is_none_or(|beat| beat.seq != new.heartbeat_seq) {
+                    tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
+                    tracked.silent = None;
+                }
+                tracked.agent = Some(new);
+            }
+            (_, None) => tracked.agent = None,
+        }
+        dirty.insert(Unit::Instance(arn));
+    }
+
+    fn request_is(&mut self, key: &Key, new: Option<Request>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let old = self.requests.get(key);
+        if let (Some(old), Some(new)) = (old, &new)
+            && new.version <= old.version
+        {
+            return;
+        }
+        self.touched.insert(key.clone(), now.mono);
+        let old = self.requests.remove(key);
+        if let Some(old) = &old {
+            self.leave(old);
+        }
+        // The machines on its list, before and after, are judged again: they may be released or given up.
+        let listed = old.iter().chain(&new).flat_map(|request| &request.status.instances);
+        let arns: Vec<InstanceArn> = listed.filter_map(|id: &InstanceId| self.ids.get(id)).cloned().collect();
+        dirty.extend(arns.into_iter().map(Unit::Instance));
+        if let Some(class) = old.as_ref().or(new.as_ref()).and_then(Self::class_of) {
+            dirty.insert(Unit::Class(class));
+        }
+        match new {
+            Some(new) => {
+                let attempts = self.attempts.entry(line_of(&new.id)).or_default();
+                if attempts.insert(new.id.attempt) {
+                    let older = attempts.range(..new.id.attempt).map(|attempt| {
+                        let id = crate::model::RequestKey { attempt: *attempt, ..new.id.clone() };
+                        Unit::Request(Request::key_of(&id))
+                    });
+                    dirty.extend(older);
+                }
+                self.requests.insert(key.clone(), new);
+                dirty.insert(Unit::Request(key.clone()));
+                self.line_up(key, dirty);
+            }
+            None => {
+                self.touched.remove(key);
+                if let Some(old) = &old
+                    && let Some(attempts) = self.attempts.get_mut(&line_of(&old.id))
+                {
+                    attempts.remove(&old.id.attempt);
+                    if attempts.is_empty() {
+                        self.attempts.remove(&line_of(&old.id));
+                    }
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, request: &Request) {
+        if let Some(class) = Self::class_of(request)
+            && let Some(class) = self.classes.get_mut(&class)
+        {
+            class.waiting.remove(&request.rank());
+        }
+    }
+
+    /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
+    fn line_up(&mut self, key: &Key, dirty: &mut BTreeSet<Unit>) {
+        let Some(request) = self.requests.get(key) else { return };
+        let Some(class) = Self::class_of(request) else { return };
+        let lacks = super::request::lacking(self, key, request) > 0 || request.status.phase.is_none();
+        let rank = request.rank();
+        let class_entry = self.classes.entry(class.clone()).or_default();
+        let stood = class_entry.waiting.contains_key(&rank);
+        let stands = lacks && !super::request::gives_back(request);
+        if stands {
+            class_entry.waiting.insert(rank, key.clone());
+        } else {
+            class_entry.waiting.remove(&rank);
+        }
+        if stood != stands {
+            dirty.insert(Unit::Class(class));
+        }
+    }
+
+    fn pool_is(&mut self, key: &Key, new: Option<Pool>, dirty: &mut BTreeSet<Unit>) {
+        let Ok(name) = ClassName::parse(key.pk.strip_prefix("pool#").unwrap_or_default()) else { return };
+        let class = self.classes.entry(name.clone()).or_default();
+        if let (Some(old), Some(new)) = (&class.pool, &new)
+            && new.version <= old.version
+        {
+            return;
+        }
+        let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
+        let changed = wanted(&class.pool) != wanted(&new);
+        class.pool = new;
+        dirty.insert(Unit::Class(name.clone()));
+        if changed {
+            // Rare: a person changed the class, so all of it is judged again.
+            let machines =
+                self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == name);
+            dirty.extend(machines.map(|(arn, _)| Unit::Instance(arn.clone())));
+            let requests = self.requests.iter().filter(|(_, r)| r.intent.resource_class == name.as_str());
+            dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
+        }
+    }
+
+    fn launch_is(&mut self, key: &Key, new: Option<Launch>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let Ok(id) = LaunchId::parse(key.pk.strip_prefix("launch#").unwrap_or_default()) else { return };
+        let old = self.launches.get(&id);
+        if let (Some(old), Some(new)) = (old, &new)
+            && new.version <= old.launch.version
+        {
+            return;
+        }
+        let old = self.launches.remove(&id);
+        let class =
+            old.as_ref().map(|old| &old.launch).or(new.as_ref()).map(|launch| launch.resource_class.clone());
+        if let Some(name) = class {
+            let class: &mut Class = self.classes.entry(name.clone()).or_default();
+            class.open.remove(&id);
+            if new.as_ref().is_some_and(Self::is_open) {
+                class.open.insert(id.clone());
+            }
+            dirty.insert(Unit::Class(name));
+        }
+        if let Some(launch) = new {
+            let (ordered, since) = old.map_or((None, now.mono), |old| (old.ordered, old.since));
+            self.launches.insert(id.clone(), TrackedLaunch { launch, ordered, since });
+            dirty.insert(Unit::Launch(id));
+        }
+    }
+
+    fn ordered(
+        &mut self,
+        id: &LaunchId,
+        answer: Result<Launched, ComputeError>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(tracked) = self.launches.get_mut(id) else { return };
+        let class = tracked.launch.resource_class.clone();
+        let brought = answer.as_ref().is_ok_and(|launched| !launched.machines.is_empty());
+        let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times) + 1;
+        tracked.ordered = Some(Ordered { answer, at: now.mono, times });
+        if !brought {
+            self.classes.entry(class).or_default().brake.fail(now.mono, 0);
+        }
+        dirty.insert(Unit::Launch(id.clone()));
+    }
+
+    fn inventory(&mut self, machines: Vec<Machine>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let listed: BTreeSet<InstanceArn> = machines.iter().map(|machine| machine.arn.clone()).collect();
+        self.unrecorded.retain(|arn, _| listed.contains(arn));
+        for machine in machines {
+            let arn = machine.arn.clone();
+            match self.instances.get_mut(&arn) {
+                Some(tracked) => {
+                    tracked.missing = false;
+                    if tracked.stands != Some(Some(machine.state)) {
+                        tracked.stands = Some(Some(machine.state));
+                        dirty.insert(Unit::Instance(arn));
+                    }
+                }
+                None if machine.state.alive() => {
+                    let since = self.unrecorded.get(&arn).map_or(now.mono, |(_, since)| *since);
+                    dirty.extend(machine.launch.clone().map(Unit::Launch));
+                    self.unrecorded.insert(arn.clone(), (machine, since));
+                    dirty.insert(Unit::Instance(arn));
+                }
+                None => {
+                    self.unrecorded.remove(&arn);
+                }
+            }
+        }
+        let missing: Vec<InstanceArn> = self
+            .instances
+            .iter()
+            .filter(|(arn, tracked)| !listed.contains(*arn) && super::instance::expected(tracked))
+            .map(|(arn, _)| arn.clone())
+            .collect();
+        for arn in missing {
+            self.of(&arn, dirty, |tracked| tracked.missing = true);
+        }
+    }
+}
+
+fn arn_of(key: &Key, prefix: &str) -> Option<InstanceArn> {
+    key.pk.strip_prefix(prefix).and_then(|arn| InstanceArn::parse(arn).ok())
+}
+
+/// The kind that a key says its record is of; none for keys that are not ours.
+fn kind_of(key: &Key) -> Option<Kind> {
+    if key.sk.starts_with("event#") {
+        return Some(Kind::Event);
+    }
+    let (prefix, _) = key.pk.split_once('#')?;
+    Kind::ALL.iter().copied().find(|kind| kind.as_str() == prefix)
+}

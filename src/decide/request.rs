@@ -1,0 +1,411 @@
+//! One request: taken on or refused, ready, degraded, released or failed. What it holds is counted in its own record.
+
+use std::time::Duration;
+
+use crate::model::{
+    Condition, ConditionType, Desired, Instance, Intent, Key, MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec,
+    Record, Request, Status, after,
+};
+
+use super::action::{Action, Note, Plan, Step, WaitReason};
+use super::context::Context;
+use super::yard::{Holding, Yard};
+
+/// How long the records of finished requests are kept, in seconds.
+const KEPT: i64 = 7 * 24 * 3600;
+/// Most machines one request may ask for.
+const MOST: u32 = 500;
+/// Longest a request may wait, in seconds.
+const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
+
+/// Whether a request wants nothing any more, so that what it held goes back.
+pub(super) fn gives_back(request: &Request) -> bool {
+    match request.intent.desired {
+        Desired::Released => true,
+        Desired::Provisioned => !request.phase().wants_machines(),
+    }
+}
+
+/// How many machines it is to hold: what it asked for, or what it had to be content with at its deadline.
+fn target(request: &Request) -> u32 {
+    let (intent, status) = (&request.intent, &request.status);
+    match (status.phase, status.ready_at, status.deadline) {
+        (Some(Phase::Ready), Some(ready_at), Some(deadline)) if ready_at >= deadline => {
+            (status.instances.len() as u32).clamp(intent.min_count, intent.count)
+        }
+        _ => intent.count,
+    }
+}
+
+/// How many machines it still lacks, by its own record less what is proved lost.
+pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request) -> u32 {
+    if gives_back(request) {
+        return 0;
+    }
+    let held = yard.holding(key, request).held.len() as u32;
+    target(request).saturating_sub(held)
+}
+
+/// How long a machine may run for a request.
+pub(super) fn max_runtime(request: Option<&Request>, spec: Option<&PoolSpec>) -> Duration {
+    let asked = request.and_then(|request| request.intent.max_runtime_minutes);
+    let class = spec.and_then(|spec| spec.max_runtime_minutes);
+    let minutes = match (asked, class) {
+        (Some(asked), Some(class)) => asked.min(class),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => MAX_RUNTIME_MINUTES,
+    };
+    Duration::from_secs(minutes.saturating_mul(60))
+}
+
+/// Why a new request cannot be taken on: one word and a sentence. None when it can, or when its class must be read
+/// again before it counts as unknown.
+pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static str, String)> {
+    let intent = &request.intent;
+    let class = Yard::class_of(request);
+    let pool = class.as_ref().and_then(|class| cx.yard.pool(class));
+    let Some(pool) = pool else {
+        let key = class.as_ref().map(Pool::key_of);
+        let known = key.as_ref().is_some_and(|key| {
+            cx.yard.newer.contains_key(key)
+                || cx.yard.unreadable.contains_key(key)
+                || !cx.yard.absent.contains_key(key)
+        });
+        let message =
+            format!("there is no resource class {:?}; `runyard get pools` lists them", intent.resource_class);
+        return (!known).then_some(("UnknownClass", message));
+    };
+    let spec = &pool.spec;
+    invalid(intent).map(|message| ("Invalid", message)).or_else(|| {
+        if !spec.admits(&request.id.repository) {
+            let message = format!("class {} is not open to {}", spec.resource_class, request.id.repository);
+            return Some(("NotAllowed", message));
+        }
+        if intent.count > spec.max {
+            let message = format!(
+                "count {} is over the max of class {} ({})",
+                intent.count, spec.resource_class, spec.max
+            );
+            return Some(("OverMax", message));
+        }
+        let (asked, most) = (intent.max_runtime_minutes?, spec.max_runtime_minutes?);
+        (asked > most).then(|| {
+            (
+                "NotAllowed",
+                format!(
+                    "maxRuntimeMinutes {asked} is over what class {} allows ({most})",
+                    spec.resource_class
+                ),
+            )
+        })
+    })
+}
+
+/// What is wrong with the numbers of an intent.
+fn invalid(intent: &Intent) -> Option<String> {
+    if !(1..=MOST).contains(&intent.count) {
+        return Some(format!("count: {} is not within 1 to {MOST}", intent.count));
+    }
+    if intent.min_count > intent.count || intent.min_count == 0 {
+        return Some(format!("minCount: {} is not within 1 to count ({})", intent.min_count, intent.count));
+    }
+    if !(1..=LONGEST_TIMEOUT).contains(&intent.timeout_seconds) {
+        return Some(format!(
+            "timeoutSeconds: {} is not within 1 to {LONGEST_TIMEOUT}",
+            intent.timeout_seconds
+        ));
+    }
+    intent
+        .max_runtime_minutes
+        .filter(|minutes| !(1..=60 * 24 * 7).contains(minutes))
+        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 7))
+}
+
+/// What to do about one request now.
+pub(super) fn decide(cx: &Context<'_>, key: &Key) -> Plan {
+    let Some(request) = cx.yard.request(key) else { return Plan::default() };
+    let mut plan = Plan::default();
+    if cx.yard.is_busy(key) {
+        plan.wait(key, WaitReason::Busy, "its record is being written");
+        return plan;
+    }
+    let holding = cx.yard.holding(key, request);
+    match request.status.phase {
+        Some(Phase::Released | Phase::Failed) => over(cx, key, request, &holding),
+        _ if request.intent.desired == Desired::Released => release(cx, key, request, &holding, "released"),
+        Some(Phase::Releasing) => release(cx, key, request, &holding, "superseded by a newer attempt"),
+        None => arrived(cx, key, request),
+        Some(Phase::Pending | Phase::Fulfilling | Phase::Ready) => serve(cx, key, request, &holding),
+    }
+}
+
+/// New: refused at once, or left to its class, which takes it on.
+fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
+    if let Some((reason, message)) = refused(cx, request) {
+        return fail(cx, request, reason, message);
+    }
+    if let Some(class) = Yard::class_of(request)
+        && cx.yard.pool(&class).is_none()
+        && !cx.yard.absent.contains_key(&Pool::key_of(&class))
+    {
+        return Plan::act(Action::Look(Pool::key_of(&class)));
+    }
+    let mut plan = Plan::default();
+    plan.wait(key, WaitReason::Behind, "its class takes it on in a moment");
+    plan
+}
+
+/// Taken on, and wanted.
+fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+    let (intent, status) = (&request.intent, &request.status);
+    let now = cx.now.wall;
+    if intent.fail_requested_at.is_some() {
+        return fail(cx, request, "FailedByPerson", "a person asked that it fail".into());
+    }
+    if let Some(newer) = cx.yard.superseded(&request.id) {
+        let why = format!("superseded by attempt {newer}");
+        return release(cx, key, request, holding, &why);
+    }
+    let due = status.deadline.is_some_and(|deadline| deadline <= now);
+    let ready = status.phase == Some(Phase::Ready);
+    let enough = holding.running >= intent.count || (due && holding.running >= intent.min_count);
+    if !ready && enough {
+        let message = format!("{} of {} machines are running", holding.running, intent.count);
+        return write(cx, request, Note::normal("Ready", message.clone()), |next| {
+            drop_lost(cx, key, request, next);
+            progress(next, Phase::Ready, message.clone());
+            next.status.ready_at = Some(now);
+            set_condition(&mut next.status, ConditionType::Ready, true, "Ready", message, now);
+        });
+    }
+    if !ready && due {
+        let message = format!(
+            "{} of {} machines were running at the deadline ({} are needed)",
+            holding.running, intent.count, intent.min_count
+        );
+        return fail(cx, request, "DeadlinePassed", message);
+    }
+    let mut plan = if ready { degraded(cx, key, request, holding) } else { launching(cx, key, request) };
+    if let Some(deadline) = status.deadline.filter(|_| !ready) {
+        plan.wake_at(cx.now.when(deadline));
+        let starting = holding.held.len() as u32 - holding.running.min(holding.held.len() as u32);
+        let message = format!(
+            "{} of {} running, {starting} starting; fails at {deadline} unless {} run",
+            holding.running, intent.count, intent.min_count
+        );
+        plan.wait(key, WaitReason::Deadline, message);
+    }
+    plan
+}
+
+/// `Pending` becomes `Fulfilling` once something is launched for it.
+fn launching(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
+    let class = Yard::class_of(request)
+        .and_then(|class| cx.yard.class(&class).map(|entry| cx.yard.coming(entry, key)));
+    match class {
+        Some(coming) if coming > 0 && request.phase() == Phase::Pending => {
+            let message = format!("{coming} machines are being launched");
+            write(cx, request, Note::normal("Launching", message.clone()), |next| {
+                progress(next, Phase::Fulfilling, message)
+            })
+        }
+        Some(_) | None => Plan::default(),
+    }
+}
+
+/// A request that was ready says when it lost a machine, why, and when it has its number again.
+fn degraded(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+    let now = cx.now.wall;
+    let is =
+        request.status.conditions.iter().any(|c| c.condition_type == ConditionType::Degraded && c.status);
+    if !holding.lost.is_empty() && !is {
+        let lost: Vec<String> = holding
+            .lost
+            .iter()
+            .map(|lost| format!("{} ({})", lost.id, lost.reason.map_or("gone", |reason| reason.as_str())))
+            .collect();
+        let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
+        let message = format!("lost {}; being replaced", lost.join(", "));
+        return write(cx, request, Note::warning("Degraded", message.clone()), |next| {
+            set_condition(&mut next.status, ConditionType::Degraded, true, cause, message.clone(), now);
+            next.status.message = message;
+        });
+    }
+    if is && holding.lost.is_empty() && holding.running >= target(request) {
+        let message = format!("{} machines are running again", holding.running);
+        return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
+            set_condition(
+                &mut next.status,
+                ConditionType::Degraded,
+                false,
+                "Recovered",
+                message.clone(),
+                now,
+            );
+            next.status.message = message;
+        });
+    }
+    let _ = key;
+    Plan::default()
+}
+
+/// Given back: `Releasing` until every machine it held is pooled or ended.
+fn release(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>, why: &str) -> Plan {
+    if holding.out == 0 {
+        let message = format!("{why}; {} machines given back", request.status.served.len());
+        return write(cx, request, Note::normal("Released", message.clone()), |next| {
+            progress(next, Phase::Released, message);
+            next.status.instances.clear();
+            next.status.claims.clear();
+            next.status.expires_at = Some(cx.now.wall.as_second() + KEPT);
+        });
+    }
+    if request.status.phase != Some(Phase::Releasing) {
+        let message = format!("{why}; waiting for {} machines to be cleaned", holding.out);
+        return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
+            drop_lost(cx, key, request, next);
+            progress(next, Phase::Releasing, message);
+        });
+    }
+    let mut plan = Plan::default();
+    plan.wait(key, WaitReason::Cleaning, format!("{} machines are being given back", holding.out));
+    plan
+}
+
+/// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
+fn over(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+    if !request.status.instances.is_empty() {
+        if holding.out == 0 {
+            return write(
+                cx,
+                request,
+                Note::normal("GivenBack", "all its machines are given back"),
+                |next| {
+                    next.status.instances.clear();
+                    next.status.claims.clear();
+                },
+            );
+        }
+        let mut plan = Plan::default();
+        plan.wait(key, WaitReason::Cleaning, format!("{} machines are being given back", holding.out));
+        return plan;
+    }
+    let mut plan = Plan::default();
+    if let Some(expires_at) = request.status.expires_at
+        && let Ok(at) = jiff::Timestamp::from_second(expires_at)
+    {
+        if at <= cx.now.wall {
+            plan.actions.push(Action::Expire(request.key(), expires_at));
+        } else {
+            plan.wake_at(cx.now.when(at));
+        }
+    }
+    plan
+}
+
+fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: String) -> Plan {
+    let now = cx.now.wall;
+    write(cx, request, Note::warning(reason, message.clone()), |next| {
+        if next.status.accepted_at.is_none() {
+            next.status.accepted_at = Some(now);
+            next.status.deadline = Some(now);
+        }
+        progress(next, Phase::Failed, format!("{reason}: {message}"));
+        set_condition(&mut next.status, ConditionType::Ready, false, reason, message, now);
+        next.status.expires_at = Some(now.as_second() + KEPT);
+    })
+}
+
+fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&mut Request)) -> Plan {
+    Plan::act(Action::Request(Box::new(Step::of(request, cx.now.wall, change)), note))
+}
+
+/// Takes a new request into its class's line.
+pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
+    let step = Step::of(request, cx.now.wall, |next| {
+        take_on(cx, next, spec);
+        let message = format!("waiting for {} machines of class {}", next.intent.count, spec.resource_class);
+        progress(next, Phase::Pending, message);
+    });
+    let note = Note::normal(
+        "Accepted",
+        format!("{} machines of class {}", request.intent.count, spec.resource_class),
+    );
+    Action::Request(Box::new(step), note)
+}
+
+/// Gives a new request its place in the line and its deadline.
+pub(super) fn take_on(cx: &Context<'_>, next: &mut Request, _: &PoolSpec) {
+    if next.status.accepted_at.is_none() {
+        let now = cx.now.wall;
+        next.status.accepted_at = Some(now);
+        next.status.deadline = Some(after(now, Duration::from_secs(next.intent.timeout_seconds)));
+        set_condition(&mut next.status, ConditionType::Accepted, true, "Accepted", String::new(), now);
+    }
+}
+
+/// A phase and what to say about it; the status answers the intent as it is now.
+pub(super) fn progress(next: &mut Request, phase: Phase, message: String) {
+    if next.status.phase != Some(Phase::Ready) || phase.is_final() || phase == Phase::Releasing {
+        next.status.phase = Some(phase);
+    }
+    next.status.message = message;
+    next.status.observed_generation = next.intent.generation;
+}
+
+/// Adds machines to a request's list.
+pub(super) fn gain<'a>(next: &mut Request, machines: impl Iterator<Item = &'a Instance>) {
+    for instance in machines {
+        let id = instance.facts.instance_id.clone();
+        next.status.claims.extend(instance.claim.as_ref().map(|claim| (id.clone(), claim.id.clone())));
+        if !next.status.served.contains(&id) {
+            next.status.served.push(id.clone());
+        }
+        if !next.status.instances.contains(&id) {
+            next.status.instances.push(id);
+        }
+    }
+}
+
+/// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
+/// being cleaned after it, because it is not released before they are.
+pub(super) fn drop_lost(cx: &Context<'_>, key: &Key, request: &Request, next: &mut Request) {
+    let keep_out = gives_back(next);
+    for lost in cx.yard.holding(key, request).lost.iter().filter(|lost| !(lost.out && keep_out)) {
+        next.status.instances.retain(|held| held != lost.id);
+        next.status.claims.remove(lost.id);
+    }
+}
+
+/// A request that gave machines back and still lists them while others wait: its list is brought up to date first, so
+/// that no machine stands on two lists.
+pub(super) fn let_go(cx: &Context<'_>, key: &Key) -> Option<Action> {
+    let request = cx.yard.request(key)?;
+    let holding = cx.yard.holding(key, request);
+    if holding.out == 0 && gives_back(request) {
+        // Its own next step empties the list.
+        return None;
+    }
+    let back = holding.lost.iter().filter(|lost| !lost.out).count();
+    if back == 0 {
+        return None;
+    }
+    let note = Note::normal("GivenBack", format!("{back} machines given back"));
+    let step = Step::of(request, cx.now.wall, |next| drop_lost(cx, key, request, next));
+    Some(Action::Request(Box::new(step), note))
+}
+
+/// Sets a condition, keeping since when it is so.
+fn set_condition(
+    status: &mut Status,
+    condition_type: ConditionType,
+    is: bool,
+    reason: &str,
+    message: String,
+    now: jiff::Timestamp,
+) {
+    let before = status.conditions.iter().find(|c| c.condition_type == condition_type && c.status == is);
+    let at = before.map_or(now, |c| c.at);
+    status.conditions.retain(|c| c.condition_type != condition_type);
+    status.conditions.push(Condition { condition_type, status: is, reason: reason.into(), message, at });
+}

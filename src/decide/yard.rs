@@ -1,0 +1,342 @@
+//! The yard as observed: the last image of every record, what this process learned beside the records, and the
+//! indexes that keep the work of one change independent of how many records there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::{
+    Agent, ClassName, Counts, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, LaunchPhase, Life,
+    Pool, Reason, Request, RequestKey,
+};
+use crate::ports::{ComputeError, Launched, Machine, MachineState};
+
+/// What is judged at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unit {
+    /// One machine.
+    Instance(InstanceArn),
+    /// One request.
+    Request(Key),
+    /// One class: who gets which machine, and what is launched.
+    Class(ClassName),
+    /// One launch.
+    Launch(LaunchId),
+}
+
+/// When an agent was last seen to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// Its `heartbeatSeq` then.
+    pub seq: u64,
+    /// On the clock of successful reads.
+    pub at: Duration,
+}
+
+/// A machine: its two records and what this process learned of it.
+#[derive(Clone, Debug)]
+pub struct Tracked {
+    /// The instance record.
+    pub instance: Instance,
+    /// The agent record.
+    pub agent: Option<Agent>,
+    /// When the agent was last seen to speak.
+    pub beat: Option<Beat>,
+    /// The `heartbeatSeq` that a strong read confirmed after the agent fell silent.
+    pub silent: Option<u64>,
+    /// When its maker was last asked to end it, and how often it was.
+    pub ended: Option<(Duration, u32)>,
+    /// Where its maker says it stands; `Some(None)`: its maker does not know it.
+    pub stands: Option<Option<MachineState>>,
+    /// Whether the last list of machines did not show it.
+    pub missing: bool,
+    /// When it was last announced in the pool it is in.
+    pub announced: Option<Duration>,
+    /// Whether its runner was looked for at GitHub after its end.
+    pub swept: bool,
+}
+
+impl Tracked {
+    pub(super) fn new(instance: Instance) -> Self {
+        Self {
+            instance,
+            agent: None,
+            beat: None,
+            silent: None,
+            ended: None,
+            stands: None,
+            missing: false,
+            announced: None,
+            swept: false,
+        }
+    }
+}
+
+/// What a launch brought when it was last asked, as yet unrecorded.
+#[derive(Clone, Debug)]
+pub struct Ordered {
+    /// The answer.
+    pub answer: Result<Launched, ComputeError>,
+    /// When, on the monotonic clock.
+    pub at: Duration,
+    /// How often it was asked.
+    pub times: u32,
+}
+
+/// A launch: its record and what this process learned of it.
+#[derive(Clone, Debug)]
+pub struct TrackedLaunch {
+    /// The record.
+    pub launch: Launch,
+    /// The last answer.
+    pub ordered: Option<Ordered>,
+    /// When it was first seen.
+    pub since: Duration,
+}
+
+/// What holds a class's launches back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brake {
+    /// Failures in a row.
+    pub failures: u32,
+    /// Nothing is launched before this moment.
+    pub until: Duration,
+}
+
+/// A place in a class's line.
+pub(super) type Rank = (Timestamp, RequestKey);
+
+/// A class: its pool and its indexes.
+#[derive(Clone, Debug, Default)]
+pub struct Class {
+    /// The pool record.
+    pub pool: Option<Pool>,
+    /// Machines that are not terminated, by state.
+    pub counts: Counts,
+    /// Warm machines that still boot.
+    pub warm_created: u32,
+    /// Machines being cleaned.
+    pub cleaning: u32,
+    /// Pooled machines, the first to expire first.
+    pub pooled: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Requests that lack machines, the oldest first.
+    pub(super) waiting: BTreeMap<Rank, Key>,
+    /// Launches under way.
+    pub open: BTreeSet<LaunchId>,
+    /// What holds launches back after failures to get or boot machines.
+    pub brake: Brake,
+    /// When its queue was last asked, on the monotonic clock.
+    pub received: Option<Duration>,
+    /// Machines that the queue says are free.
+    pub hints: Vec<InstanceId>,
+    /// When its pool's status was last written, on the monotonic clock.
+    pub reported: Option<Duration>,
+}
+
+impl Class {
+    /// Machines of the class that are not terminated.
+    pub fn live(&self) -> u32 {
+        self.counts.values().sum()
+    }
+}
+
+/// Everything observed.
+#[derive(Clone, Debug, Default)]
+pub struct Yard {
+    pub(super) instances: BTreeMap<InstanceArn, Tracked>,
+    pub(super) ids: BTreeMap<InstanceId, InstanceArn>,
+    pub(super) requests: BTreeMap<Key, Request>,
+    pub(super) classes: BTreeMap<ClassName, Class>,
+    pub(super) launches: BTreeMap<LaunchId, TrackedLaunch>,
+    /// Agent records whose instance record has not been seen.
+    pub(super) strays: BTreeMap<InstanceArn, Agent>,
+    /// Records that a strong read did not find, and when.
+    pub(super) absent: BTreeMap<Key, Duration>,
+    /// Requests of one run and name, by attempt.
+    pub(super) attempts: BTreeMap<(String, String), BTreeSet<u32>>,
+    /// Machines of ours that have no record: since when they are known.
+    pub(super) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
+    /// Records that cannot be read, and why.
+    pub unreadable: BTreeMap<Key, String>,
+    /// Records of a newer program.
+    pub newer: BTreeMap<Key, u64>,
+    /// Records somebody here is writing.
+    pub busy: BTreeSet<Key>,
+    /// Whether GitHub did not answer when it was last asked.
+    pub github_down: bool,
+    /// When the last complete list of the table was begun, on the monotonic clock.
+    pub listed: Option<Duration>,
+    /// When each request was last seen to change, on the monotonic clock.
+    pub(super) touched: BTreeMap<Key, Duration>,
+}
+
+/// A machine that a request's record lists and that it holds no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost<'a> {
+    /// Which.
+    pub id: &'a InstanceId,
+    /// Why it ended, if it did.
+    pub reason: Option<Reason>,
+    /// Whether it is still being cleaned after this request.
+    pub out: bool,
+}
+
+/// What a request holds, as far as it can be proved.
+#[derive(Debug, Default)]
+pub struct Holding<'a> {
+    /// Machines its record lists that it may still hold.
+    pub held: Vec<&'a InstanceId>,
+    /// How many of them run.
+    pub running: u32,
+    /// Machines its record lists that are proved to be its no more.
+    pub lost: Vec<Lost<'a>>,
+    /// Machines its record lists that are neither pooled nor ended.
+    pub out: u32,
+}
+
+impl Yard {
+    /// A machine by its ARN.
+    pub fn instance(&self, arn: &InstanceArn) -> Option<&Tracked> {
+        self.instances.get(arn)
+    }
+
+    /// A machine by its id.
+    pub fn by_id(&self, id: &InstanceId) -> Option<&Tracked> {
+        self.ids.get(id).and_then(|arn| self.instances.get(arn))
+    }
+
+    /// Every machine.
+    pub fn instances(&self) -> impl Iterator<Item = &Tracked> {
+        self.instances.values()
+    }
+
+    /// A request by its key.
+    pub fn request(&self, key: &Key) -> Option<&Request> {
+        self.requests.get(key)
+    }
+
+    /// Every request.
+    pub fn requests(&self) -> impl Iterator<Item = (&Key, &Request)> {
+        self.requests.iter()
+    }
+
+    /// A class.
+    pub fn class(&self, name: &ClassName) -> Option<&Class> {
+        self.classes.get(name)
+    }
+
+    /// Every class that has a pool or a machine.
+    pub fn classes(&self) -> impl Iterator<Item = (&ClassName, &Class)> {
+        self.classes.iter()
+    }
+
+    /// A class's pool.
+    pub fn pool(&self, name: &ClassName) -> Option<&Pool> {
+        self.classes.get(name).and_then(|class| class.pool.as_ref())
+    }
+
+    /// A launch.
+    pub fn launch(&self, id: &LaunchId) -> Option<&TrackedLaunch> {
+        self.launches.get(id)
+    }
+
+    /// Whether somebody here is writing the record.
+    pub fn is_busy(&self, key: &Key) -> bool {
+        self.busy.contains(key)
+    }
+
+    /// Every unit there is.
+    pub fn units(&self) -> BTreeSet<Unit> {
+        let instances = self.instances.keys().cloned().map(Unit::Instance);
+        let unrecorded = self.unrecorded.keys().cloned().map(Unit::Instance);
+        let requests = self.requests.keys().cloned().map(Unit::Request);
+        let classes = self.classes.keys().cloned().map(Unit::Class);
+        let launches = self.launches.keys().cloned().map(Unit::Launch);
+        instances.chain(unrecorded).chain(requests).chain(classes).chain(launches).collect()
+    }
+
+    /// The class a request asks for, if its name can be one.
+    pub(super) fn class_of(request: &Request) -> Option<ClassName> {
+        ClassName::parse(&request.intent.resource_class).ok()
+    }
+
+    /// What a request holds. A machine is proved lost only by a record at least as new as the claim: an older image
+    /// says nothing, and a machine not seen yet is not lost.
+    pub fn holding<'a>(&'a self, key: &Key, request: &'a Request) -> Holding<'a> {
+        let mut holding = Holding::default();
+        for id in &request.status.instances {
+            let claimed = request.status.claims.get(id);
+            let version = claimed.map_or(0, crate::model::ClaimId::version);
+            let Some(tracked) = self.by_id(id) else {
+                if self.proved_missing(key) {
+                    holding.lost.push(Lost { id, reason: None, out: false });
+                } else {
+                    holding.held.push(id);
+                    holding.out += 1;
+                }
+                continue;
+            };
+            let instance = &tracked.instance;
+            let claim = instance.claim.as_ref();
+            let ours =
+                claim.is_some_and(|claim| claim.request == *key && claimed.is_none_or(|id| *id == claim.id));
+            if (ours && instance.run().is_some()) || instance.version < version {
+                holding.held.push(id);
+                holding.out += 1;
+                holding.running += u32::from(ours && matches!(instance.life, Life::Running { .. }));
+                continue;
+            }
+            let (reason, out) = match instance.life {
+                Life::Terminated { reason, .. } => (Some(reason), false),
+                Life::Idle { pooled_at } => (None, ours && pooled_at.is_none()),
+                Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => (None, false),
+            };
+            holding.out += u32::from(out);
+            holding.lost.push(Lost { id, reason, out });
+        }
+        holding
+    }
+
+    /// Whether a machine that a request lists and that was not seen is really not there: a complete list of the table
+    /// was begun after the request was last seen to change.
+    fn proved_missing(&self, request: &Key) -> bool {
+        match (self.listed, self.touched.get(request)) {
+            (Some(listed), Some(touched)) => listed > *touched,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+
+    /// How many machines of launches under way are meant for a request.
+    pub(super) fn coming(&self, class: &Class, request: &Key) -> u32 {
+        self.open_launches(class)
+            .filter(|launch| launch.request.as_ref() == Some(request))
+            .map(|l| l.count)
+            .sum()
+    }
+
+    /// The launches of a class that are under way.
+    pub(super) fn open_launches<'a>(&'a self, class: &'a Class) -> impl Iterator<Item = &'a Launch> {
+        class.open.iter().filter_map(|id| self.launches.get(id)).map(|tracked| &tracked.launch)
+    }
+
+    /// Whether a newer attempt of the same run asks under the same name.
+    pub(super) fn superseded(&self, id: &RequestKey) -> Option<u32> {
+        let newest = self.attempts.get(&line_of(id))?.last().copied()?;
+        (newest > id.attempt).then_some(newest)
+    }
+
+    /// Whether a launch is over.
+    pub(super) const fn is_open(launch: &Launch) -> bool {
+        match launch.phase {
+            LaunchPhase::Intent => true,
+            LaunchPhase::Bound | LaunchPhase::Failed => false,
+        }
+    }
+}
+
+/// What requests of one run and name have in common.
+pub(super) fn line_of(id: &RequestKey) -> (String, String) {
+    (format!("{}#{}", id.repository, id.run_id), id.name.to_string())
+}

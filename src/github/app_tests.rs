@@ -1,0 +1,143 @@
+//! A GitHub App as seen on the wire: what it signs, what it asks for, what it keeps and when it asks again.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::KeyPair as _;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde_json::json;
+
+use super::scripted::*;
+use super::*;
+use crate::ports::github::{GitHub, GitHubError, Scope};
+
+struct TestApp {
+    pem: String,
+    public: Vec<u8>,
+}
+
+impl TestApp {
+    fn new() -> Self {
+        let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
+        let der: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().unwrap();
+        let body = BASE64_STANDARD.encode(der.as_ref());
+        // Put together here so that no scanner takes this file for a leaked key.
+        let pem = format!("-----BEGIN {0}-----\n{body}\n-----END {0}-----\n", "PRIVATE KEY");
+        Self { pem, public: pair.public_key().as_ref().to_vec() }
+    }
+
+    fn credential(&self) -> Credential {
+        Credential::App(AppKey::from_pem("4711", self.pem.as_bytes()).unwrap())
+    }
+
+    fn claims(&self, request: &str) -> serde_json::Value {
+        let token = request.lines().find_map(|l| l.strip_prefix("authorization: Bearer ")).unwrap();
+        let mut validation = Validation::new(Algorithm::RS256);
+        validation.validate_exp = false;
+        validation.set_issuer(&["4711"]);
+        jsonwebtoken::decode(token, &DecodingKey::from_rsa_der(&self.public), &validation).unwrap().claims
+    }
+}
+
+fn repository(owner: &str) -> Scope {
+    Scope::Repository { owner: owner.to_owned(), name: "app".to_owned() }
+}
+
+fn installation() -> Reply {
+    json(200, json!({"id": 99, "account": {"login": "octo"}}))
+}
+
+fn installation_token(token: &str, expires_at: &str) -> Reply {
+    json(201, json!({"token": token, "expires_at": expires_at, "permissions": {}}))
+}
+
+fn empty_list() -> Reply {
+    json(200, json!({"total_count": 0, "runners": []}))
+}
+
+const IN_AN_HOUR: &str = "2026-03-01T13:00:00Z";
+
+#[tokio::test]
+async fn an_app_signs_for_minutes_and_works_with_the_installations_token() {
+    let app = TestApp::new();
+    let replies = vec![installation(), installation_token("ghs_one", IN_AN_HOUR), empty_list(), empty_list()];
+    let server = Scripted::serve(replies).await;
+    let github = server.github_as(app.credential());
+    github.runners(&repository("octo")).await.unwrap();
+    github.runners(&repository("OCTO")).await.unwrap();
+    let asked = server.requests();
+    assert!(asked[0].starts_with("GET /repos/octo/app/installation "), "{}", asked[0]);
+    assert!(asked[1].starts_with("POST /app/installations/99/access_tokens "), "{}", asked[1]);
+    assert!(
+        asked[2].contains("authorization: Bearer ghs_one\r\n") && asked[3].contains("Bearer ghs_one\r\n")
+    );
+    let claims = app.claims(&asked[1]);
+    let (issued, expires) = (claims["iat"].as_i64().unwrap(), claims["exp"].as_i64().unwrap());
+    assert_eq!(issued, now().as_second() - 60);
+    assert!(expires > now().as_second() && expires - issued <= 600, "{claims}");
+}
+
+#[tokio::test]
+async fn an_organisation_has_its_own_way_to_its_installation() {
+    let app = TestApp::new();
+    let server =
+        Scripted::serve(vec![installation(), installation_token("t", IN_AN_HOUR), empty_list()]).await;
+    let scope = Scope::Organization { owner: "octo".to_owned() };
+    server.github_as(app.credential()).runners(&scope).await.unwrap();
+    assert!(server.requests()[0].starts_with("GET /orgs/octo/installation "));
+    assert!(server.requests()[2].starts_with("GET /orgs/octo/actions/runners?"));
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_it_ends_and_after_it_was_refused() {
+    let app = TestApp::new();
+    let later = "2026-03-01T14:00:00Z";
+    let server = Scripted::serve(vec![
+        installation(),
+        installation_token("one", IN_AN_HOUR),
+        empty_list(),
+        installation(),
+        installation_token("two", later),
+        say(401, &[JSON], r#"{"message":"Bad credentials"}"#),
+        installation(),
+        installation_token("three", later),
+        empty_list(),
+    ])
+    .await;
+    let time = Arc::new(Mutex::new(now()));
+    let read = Arc::clone(&time);
+    let clock: Clock = Arc::new(move || *read.lock().unwrap());
+    let origin = ApiUrl::parse(&server.url).unwrap();
+    let github = RestGitHub::new(origin, app.credential(), Duration::from_secs(2), clock).unwrap();
+    github.runners(&repository("octo")).await.unwrap();
+    *time.lock().unwrap() = "2026-03-01T12:56:00Z".parse::<Timestamp>().unwrap();
+    assert!(matches!(github.runners(&repository("octo")).await, Err(GitHubError::Denied(_))));
+    github.runners(&repository("octo")).await.unwrap();
+    let asked = server.requests();
+    assert!(asked[5].contains("Bearer two\r\n") && asked[8].contains("Bearer three\r\n"), "{asked:#?}");
+}
+
+#[tokio::test]
+async fn an_app_that_is_not_installed_is_not_found_and_one_suspended_is_denied() {
+    let app = TestApp::new();
+    let server = Scripted::serve(vec![say(404, &[JSON], r#"{"message":"Not Found"}"#)]).await;
+    let missing = server.github_as(app.credential()).runners(&repository("octo")).await.unwrap_err();
+    assert!(matches!(missing, GitHubError::NotFound(_)), "{missing}");
+    let suspended = say(403, &[JSON], r#"{"message":"This installation has been suspended"}"#);
+    let server = Scripted::serve(vec![installation(), suspended]).await;
+    let denied = server.github_as(app.credential()).runners(&repository("octo")).await.unwrap_err();
+    assert!(matches!(&denied, GitHubError::Denied(text) if text.contains("suspended")), "{denied}");
+}
+
+#[test]
+fn a_key_that_is_none_is_refused_without_being_repeated() {
+    let error = AppKey::from_pem("4711", b"hunter2").unwrap_err().to_string();
+    assert!(error.contains("github.app_key_file") && !error.contains("hunter2"), "{error}");
+    let printed = format!("{:?}", TestApp::new().credential());
+    assert!(printed.contains("4711") && printed.len() < 60, "{printed}");
+}

@@ -1,0 +1,176 @@
+//! Who are we to GitHub? A token from a file, read anew for each call so that it can be rotated, or a GitHub App, whose
+//! installation tokens are minted on demand, kept in memory only and renewed before they end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use reqwest::Method;
+use serde::Serialize;
+use tokio::sync::Mutex;
+
+use super::client::{Client, Question};
+use super::errors::Call;
+use super::verbs::SetupError;
+use super::wire::{InstallationBody, TokenBody};
+use crate::ports::github::{GitHubError, Scope};
+
+/// GitHub's clock may be behind ours (their advice: one minute).
+const ISSUED_BEFORE: Duration = Duration::from_secs(60);
+/// GitHub refuses more than ten minutes from its own now; this leaves a minute for its clock.
+const VALID_FOR: Duration = Duration::from_secs(540);
+/// An installation token lasts one hour; a call started with it must still finish.
+const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
+
+/// What proves to GitHub who asks.
+pub enum Credential {
+    /// No header at all: for a server that asks for none.
+    None,
+    /// A file that holds a token and nothing else.
+    TokenFile(PathBuf),
+    /// A GitHub App, installed where runners are wanted.
+    App(AppKey),
+}
+
+/// An App and its private key. The key is never printed.
+pub struct AppKey {
+    app_id: String,
+    key: EncodingKey,
+}
+
+impl AppKey {
+    /// Reads the App's private key as GitHub hands it out (PEM, RSA).
+    ///
+    /// # Errors
+    /// When the text is no such key; the error never repeats it.
+    pub fn from_pem(app_id: impl Into<String>, pem: &[u8]) -> Result<Self, SetupError> {
+        let key = EncodingKey::from_rsa_pem(pem).map_err(|_| SetupError::AppKey)?;
+        Ok(Self { app_id: app_id.into(), key })
+    }
+
+    /// The assertion of being this App, good for some minutes.
+    fn assertion(&self, now: Timestamp) -> Result<String, GitHubError> {
+        let claims = Claims {
+            iat: (now - ISSUED_BEFORE).as_second(),
+            exp: (now + VALID_FOR).as_second(),
+            iss: &self.app_id,
+        };
+        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key).map_err(|_| {
+            GitHubError::Denied("the App's private key (github.app_key_file) cannot sign".to_owned())
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    iat: i64,
+    exp: i64,
+    iss: &'a str,
+}
+
+impl fmt::Debug for AppKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppKey").field("app_id", &self.app_id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::TokenFile(path) => f.debug_tuple("TokenFile").field(path).finish(),
+            Self::App(key) => f.debug_tuple("App").field(key).finish(),
+        }
+    }
+}
+
+/// Installation tokens, one per account: an installation belongs to an account, not to a repository.
+type Installations = BTreeMap<String, Arc<Mutex<Option<TokenBody>>>>;
+
+/// A credential with what it has cached.
+pub(super) struct Authenticator {
+    credential: Credential,
+    installations: Mutex<Installations>,
+}
+
+impl Authenticator {
+    pub(super) fn new(credential: Credential) -> Self {
+        Self { credential, installations: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// The secret for a call about this scope.
+    pub(super) async fn secret(&self, client: &Client, scope: &Scope) -> Result<Option<String>, GitHubError> {
+        match &self.credential {
+            Credential::None => Ok(None),
+            Credential::TokenFile(path) => read_token(path).await.map(Some),
+            Credential::App(key) => self.installation_token(client, key, scope).await.map(Some),
+        }
+    }
+
+    /// Forgets the cached token of this scope's account: GitHub refused it before its time (uninstalled, rotated).
+    pub(super) async fn forget(&self, scope: &Scope) {
+        let slot = self.slot(scope).await;
+        *slot.lock().await = None;
+    }
+
+    async fn slot(&self, scope: &Scope) -> Arc<Mutex<Option<TokenBody>>> {
+        let mut installations = self.installations.lock().await;
+        Arc::clone(installations.entry(owner(scope).to_ascii_lowercase()).or_default())
+    }
+
+    /// One minting per account at a time; other accounts are not held up by a slow one.
+    async fn installation_token(
+        &self,
+        client: &Client,
+        key: &AppKey,
+        scope: &Scope,
+    ) -> Result<String, GitHubError> {
+        let slot = self.slot(scope).await;
+        let mut cached = slot.lock().await;
+        let now = (client.clock)();
+        if let Some(token) = cached.as_ref().filter(|t| now + RENEW_BEFORE_END < t.expires_at) {
+            return Ok(token.token.clone());
+        }
+        *cached = None;
+        let minted = mint(client, &key.assertion(now)?, scope).await?;
+        let secret = minted.token.clone();
+        *cached = Some(minted);
+        Ok(secret)
+    }
+}
+
+async fn mint(client: &Client, assertion: &str, scope: &Scope) -> Result<TokenBody, GitHubError> {
+    let segments: &[&str] = match scope {
+        Scope::Repository { owner, name } => &["repos", owner, name, "installation"],
+        Scope::Organization { owner } => &["orgs", owner, "installation"],
+    };
+    let find = Question::new(Call::Read, Method::GET, address(client, segments)?);
+    let installation: InstallationBody = client.ask_json(&find, Some(assertion)).await?;
+    let id = installation.id.to_string();
+    let url = address(client, &["app", "installations", &id, "access_tokens"])?;
+    client.ask_json(&Question::new(Call::MintToken, Method::POST, url), Some(assertion)).await
+}
+
+pub(super) fn address(client: &Client, segments: &[&str]) -> Result<reqwest::Url, GitHubError> {
+    let refused =
+        || GitHubError::Invalid(format!("{:?} names no repository or organisation", segments.join("/")));
+    client.origin.join(segments).ok_or_else(refused)
+}
+
+fn owner(scope: &Scope) -> &str {
+    match scope {
+        Scope::Repository { owner, .. } | Scope::Organization { owner } => owner,
+    }
+}
+
+async fn read_token(path: &std::path::Path) -> Result<String, GitHubError> {
+    let denied =
+        |problem: &str| GitHubError::Denied(format!("github.token_file {}: {problem}", path.display()));
+    let text = tokio::fs::read_to_string(path).await.map_err(|e| denied(&e.to_string()))?;
+    let token = text.trim();
+    if token.is_empty() { Err(denied("holds no token")) } else { Ok(token.to_owned()) }
+}

@@ -1,0 +1,168 @@
+//! How is one request made? One exchange with one deadline, redirects only within the same origin, a bound on what is
+//! read, and the answer handed on unjudged to [`super::errors`].
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
+use reqwest::{Method, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::errors::{Answer, Call, accept, unusable};
+use super::origin::ApiUrl;
+use super::verbs::{Clock, SetupError};
+use crate::ports::github::GitHubError;
+
+/// A hundred runners with their labels are some 100 KiB; nothing we ask for comes near this.
+const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
+/// A renamed repository answers with one redirect to its number.
+const MAX_REDIRECTS: usize = 3;
+/// The version of the REST API this was written against. A server that does not know it says 400.
+const API_VERSION: &str = "2022-11-28";
+
+/// One question, complete but for the credential.
+pub(super) struct Question {
+    pub(super) call: Call,
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) body: Option<Vec<u8>>,
+}
+
+impl Question {
+    pub(super) fn new(call: Call, method: Method, url: Url) -> Self {
+        Self { call, method, url, body: None }
+    }
+
+    pub(super) fn with_body(mut self, body: &impl Serialize) -> Self {
+        self.body = Some(serde_json::to_vec(body).expect("our own request bodies have only string keys"));
+        self
+    }
+
+    /// Method and path: the query may name a runner, and neither holds a secret.
+    fn what(&self) -> String {
+        format!("{} {}", self.method, self.url.path())
+    }
+}
+
+/// The transport to one GitHub.
+#[derive(Clone)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    pub(super) origin: ApiUrl,
+    deadline: Duration,
+    pub(super) clock: Clock,
+}
+
+impl Client {
+    pub(super) fn new(origin: ApiUrl, deadline: Duration, clock: Clock) -> Result<Self, SetupError> {
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("runyard/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .default_headers(default_headers());
+        if origin.is_loopback() {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|e| SetupError::Transport(chain(&e)))?;
+        Ok(Self { http, origin, deadline, clock })
+    }
+
+    /// Asks within the deadline; whatever is not a 2xx answer is an error by its meaning.
+    pub(super) async fn ask(&self, question: &Question, secret: Option<&str>) -> Result<Answer, GitHubError> {
+        let exchange = self.exchange(question, secret);
+        let answer = tokio::time::timeout(self.deadline, exchange).await.map_err(|_| {
+            GitHubError::Unreachable(format!("{}: no answer within {:?}", question.what(), self.deadline))
+        })??;
+        accept(question.call, answer, (self.clock)())
+    }
+
+    /// Asks and reads the answer as JSON of this shape.
+    pub(super) async fn ask_json<T: DeserializeOwned>(
+        &self,
+        question: &Question,
+        secret: Option<&str>,
+    ) -> Result<T, GitHubError> {
+        let answer = self.ask(question, secret).await?;
+        if !answer.is_json() {
+            return Err(unusable(&answer.what, "the answer is not JSON"));
+        }
+        // The error names a place in the text, never the text: it may hold a token.
+        serde_json::from_slice(&answer.body).map_err(|e| {
+            unusable(&answer.what, format_args!("unreadable at line {}, column {}", e.line(), e.column()))
+        })
+    }
+
+    async fn exchange(&self, question: &Question, secret: Option<&str>) -> Result<Answer, GitHubError> {
+        let mut url = question.url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let answer = self.send(question, url.clone(), secret).await?;
+            match same_origin_redirect(&url, &answer) {
+                Some(next) => url = next,
+                None => return Ok(answer),
+            }
+        }
+        Err(unusable(&question.what(), "redirected too often"))
+    }
+
+    async fn send(&self, question: &Question, url: Url, secret: Option<&str>) -> Result<Answer, GitHubError> {
+        let mut request = self.http.request(question.method.clone(), url);
+        if let Some(secret) = secret {
+            request = request.header(reqwest::header::AUTHORIZATION, bearer(secret)?);
+        }
+        if let Some(body) = &question.body {
+            request = request.header(reqwest::header::CONTENT_TYPE, "application/json").body(body.clone());
+        }
+        let what = question.what();
+        let failed = |e: reqwest::Error| unusable(&what, chain(&e.without_url()));
+        let mut response = request.send().await.map_err(failed)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(unusable(&what, format_args!("the answer exceeds {MAX_BODY_BYTES} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, headers, body, what })
+    }
+}
+
+fn default_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
+    headers.insert("x-github-api-version", HeaderValue::from_static(API_VERSION));
+    headers
+}
+
+fn bearer(secret: &str) -> Result<HeaderValue, GitHubError> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))
+        .map_err(|_| GitHubError::Denied("the token holds characters no token has".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Where to ask again, verbatim; `None` for every other answer and for another origin, which never sees the token.
+fn same_origin_redirect(from: &Url, answer: &Answer) -> Option<Url> {
+    let redirects = [
+        StatusCode::MOVED_PERMANENTLY,
+        StatusCode::FOUND,
+        StatusCode::TEMPORARY_REDIRECT,
+        StatusCode::PERMANENT_REDIRECT,
+    ];
+    if !redirects.contains(&answer.status) {
+        return None;
+    }
+    let next = from.join(answer.headers.get(LOCATION)?.to_str().ok()?).ok()?;
+    (next.origin() == from.origin()).then_some(next)
+}
+
+/// An error with its causes: the outermost alone says only that a request failed.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,218 @@
+//! What does an answer that is not the expected one mean? Every status and header is judged here and nowhere else.
+
+use jiff::Timestamp;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::{StatusCode, Url};
+
+use super::retry_after;
+use super::wire::ErrorBody;
+use crate::ports::github::GitHubError;
+
+/// The most of GitHub's own words that go into an error.
+const MESSAGE_CHARS: usize = 200;
+
+/// What was being done: the same status means different things for different calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// Reading something.
+    Read,
+    /// Minting a token, of a runner or of an App.
+    MintToken,
+    /// Creating a runner.
+    CreateRunner,
+    /// Removing a runner.
+    RemoveRunner,
+}
+
+/// An answer, whatever its status, read to its end.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+    /// Method and path, for messages. Never holds a secret.
+    pub(super) what: String,
+}
+
+impl Answer {
+    /// Whether the body claims to be JSON, as everything GitHub itself says is.
+    pub(super) fn is_json(&self) -> bool {
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        kind.starts_with("application/") && kind.contains("json")
+    }
+
+    fn message(&self) -> String {
+        let said =
+            serde_json::from_slice::<ErrorBody>(&self.body).ok().and_then(|b| b.message).unwrap_or_default();
+        let said: String = said.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS).collect();
+        let status = self.status.as_u16();
+        if said.is_empty() {
+            format!("{} ({status})", self.what)
+        } else {
+            format!("{}: {said} ({status})", self.what)
+        }
+    }
+}
+
+/// Passes on an answer of the 2xx kind, and says of any other what it means.
+pub(super) fn accept(call: Call, answer: Answer, now: Timestamp) -> Result<Answer, GitHubError> {
+    let status = answer.status;
+    if status.is_success() { Ok(answer) } else { Err(refusal(call, &answer, now)) }
+}
+
+fn refusal(call: Call, answer: &Answer, now: Timestamp) -> GitHubError {
+    let throttled = || GitHubError::Throttled { retry_after: retry_after::pause(&answer.headers, now) };
+    let message = answer.message();
+    match answer.status.as_u16() {
+        300..=399 => GitHubError::Unreachable(format!("{message}, redirected to {}", redirect_host(answer))),
+        429 => throttled(),
+        401 | 403 if retry_after::is_rate_limit(&answer.headers) || mentions_rate_limit(&message) => {
+            throttled()
+        }
+        401 | 403 => GitHubError::Denied(message),
+        // A proxy's page says nothing about what GitHub knows, and a removal takes "not found" for done.
+        404 | 410 if !answer.is_json() => {
+            GitHubError::Unreachable(format!("{message}, and not in GitHub's words"))
+        }
+        404 | 410 => GitHubError::NotFound(message),
+        409 => conflict(call, message),
+        422 => unprocessable(call, message),
+        407 | 408 | 500..=599 => GitHubError::Unreachable(message),
+        // 1xx never gets here; what is left are the 4xx that blame our request.
+        _ => GitHubError::Invalid(message),
+    }
+}
+
+fn conflict(call: Call, message: String) -> GitHubError {
+    match call {
+        Call::CreateRunner => GitHubError::NameTaken(message),
+        Call::RemoveRunner => GitHubError::Busy(message),
+        Call::Read | Call::MintToken => GitHubError::Invalid(message),
+    }
+}
+
+fn unprocessable(call: Call, message: String) -> GitHubError {
+    match call {
+        Call::RemoveRunner => GitHubError::Busy(message),
+        Call::CreateRunner if message.to_ascii_lowercase().contains("already exists") => {
+            GitHubError::NameTaken(message)
+        }
+        Call::Read | Call::MintToken | Call::CreateRunner => GitHubError::Invalid(message),
+    }
+}
+
+/// Secondary limits are sometimes told by words alone.
+fn mentions_rate_limit(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("rate limit")
+}
+
+/// The host alone: the rest of the address may hold what is not to be logged.
+fn redirect_host(answer: &Answer) -> String {
+    let location = answer.headers.get(LOCATION).and_then(|v| v.to_str().ok());
+    let host = location.and_then(|l| Url::parse(l).ok()).and_then(|u| u.host_str().map(str::to_owned));
+    host.unwrap_or_else(|| "an unreadable address".to_owned())
+}
+
+/// An answer of the right status whose content cannot be used: a proxy's page, or a GitHub that changed.
+pub(super) fn unusable(what: &str, problem: impl std::fmt::Display) -> GitHubError {
+    GitHubError::Unreachable(format!("{what}: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
+        let mut all: HeaderMap =
+            headers.iter().map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect();
+        all.entry(CONTENT_TYPE).or_insert("application/json; charset=utf-8".parse().unwrap());
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { status, headers: all, body: body.as_bytes().to_vec(), what: "GET /x".to_owned() }
+    }
+
+    fn kind(call: Call, answer: Answer) -> &'static str {
+        match accept(call, answer, Timestamp::UNIX_EPOCH).unwrap_err() {
+            GitHubError::Unreachable(_) => "unreachable",
+            GitHubError::Throttled { .. } => "throttled",
+            GitHubError::Denied(_) => "denied",
+            GitHubError::NotFound(_) => "not found",
+            GitHubError::NameTaken(_) => "name taken",
+            GitHubError::Busy(_) => "busy",
+            GitHubError::Invalid(_) => "invalid",
+        }
+    }
+
+    #[test]
+    fn each_status_has_its_one_meaning() {
+        let cases: [(Call, u16, &str); 22] = [
+            (Call::Read, 301, "unreachable"),
+            (Call::Read, 304, "unreachable"),
+            (Call::Read, 400, "invalid"),
+            (Call::Read, 401, "denied"),
+            (Call::Read, 403, "denied"),
+            (Call::Read, 404, "not found"),
+            (Call::RemoveRunner, 404, "not found"),
+            (Call::Read, 410, "not found"),
+            (Call::Read, 407, "unreachable"),
+            (Call::Read, 408, "unreachable"),
+            (Call::CreateRunner, 409, "name taken"),
+            (Call::RemoveRunner, 409, "busy"),
+            (Call::Read, 409, "invalid"),
+            (Call::RemoveRunner, 422, "busy"),
+            (Call::CreateRunner, 422, "invalid"),
+            (Call::MintToken, 422, "invalid"),
+            (Call::Read, 418, "invalid"),
+            (Call::Read, 429, "throttled"),
+            (Call::Read, 500, "unreachable"),
+            (Call::Read, 502, "unreachable"),
+            (Call::Read, 503, "unreachable"),
+            (Call::Read, 599, "unreachable"),
+        ];
+        for (call, status, meaning) in cases {
+            assert_eq!(kind(call, answer(status, &[], "{}")), meaning, "{call:?} {status}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_about_the_rate_is_not_a_denial() {
+        for status in [401, 403] {
+            assert_eq!(kind(Call::Read, answer(status, &[("retry-after", "0")], "{}")), "throttled");
+            assert_eq!(
+                kind(Call::Read, answer(status, &[("x-ratelimit-remaining", "0")], "{}")),
+                "throttled"
+            );
+        }
+        let body = r#"{"message":"You have exceeded a secondary rate limit."}"#;
+        assert_eq!(kind(Call::Read, answer(403, &[], body)), "throttled");
+        let throttled = accept(Call::Read, answer(429, &[("retry-after", "7")], ""), Timestamp::UNIX_EPOCH);
+        assert_eq!(throttled.unwrap_err(), GitHubError::Throttled { retry_after: Duration::from_secs(7) });
+    }
+
+    #[test]
+    fn a_proxys_page_is_no_proof_that_something_is_gone() {
+        let page = answer(404, &[("content-type", "text/html")], "<html>not here</html>");
+        assert_eq!(kind(Call::RemoveRunner, page), "unreachable");
+    }
+
+    #[test]
+    fn a_taken_name_is_recognised_when_told_as_422() {
+        let body = r#"{"message":"Already exists - A runner with the name x already exists."}"#;
+        assert_eq!(kind(Call::CreateRunner, answer(422, &[], body)), "name taken");
+    }
+
+    #[test]
+    fn github_s_words_are_repeated_in_part_and_on_one_line() {
+        let body = format!(r#"{{"message":"a\nb{}"}}"#, "c".repeat(5000));
+        let error =
+            accept(Call::Read, answer(400, &[], &body), Timestamp::UNIX_EPOCH).unwrap_err().to_string();
+        assert!(error.contains("GET /x: abcc") && error.len() < 300, "{error}");
+    }
+
+    #[test]
+    fn a_redirect_s_query_is_not_repeated() {
+        let moved = answer(302, &[("location", "https://evil.example/?token=hunter2")], "");
+        let error = accept(Call::Read, moved, Timestamp::UNIX_EPOCH).unwrap_err().to_string();
+        assert!(error.contains("evil.example") && !error.contains("hunter2"), "{error}");
+    }
+}

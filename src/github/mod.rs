@@ -1,0 +1,25 @@
+//! How do we talk to a GitHub? [`RestGitHub`] answers for one of them (github.com, a GitHub Enterprise Server, the local
+//! stand-in) over its REST API: one request at a time, each with its own deadline, every answer judged in one place.
+
+mod auth;
+mod client;
+mod errors;
+mod origin;
+mod paging;
+mod retry_after;
+mod verbs;
+mod wire;
+
+#[cfg(test)]
+mod app_tests;
+#[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
+mod scripted;
+
+pub use auth::{AppKey, Credential};
+pub use origin::{ApiUrl, ApiUrlError};
+pub use verbs::{Clock, RestGitHub, SetupError};
+
+/// How long one call may take unless the caller says otherwise.
+pub const DEFAULT_DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);

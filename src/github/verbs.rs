@@ -1,0 +1,204 @@
+//! How does each thing we ask of GitHub become requests? One method per verb of the port; what the answers mean is
+//! decided in `errors`, so nothing here looks at a status but to tell an empty success from a page of HTML.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use reqwest::{Method, StatusCode, Url};
+use serde::de::DeserializeOwned;
+
+use super::auth::{Authenticator, Credential, address};
+use super::client::{Client, Question};
+use super::errors::{Answer, Call, unusable};
+use super::origin::ApiUrl;
+use super::paging::{Listing, Next, PAGE_SIZE};
+use super::wire::{JobConfigBody, JobConfigRequest, RunBody, TokenBody};
+use crate::ports::github::{GitHub, GitHubError, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+
+/// How often a list that changes under our reading is started again.
+const LIST_ATTEMPTS: usize = 3;
+
+/// What time it is; the wall clock in production.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The adapter cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The App's key is not one.
+    #[error(
+        "github.app_key_file holds no RSA private key in PEM form; download one on the App's settings page"
+    )]
+    AppKey,
+    /// TLS could not be set up, for example for want of root certificates.
+    #[error("cannot set up HTTPS: {0}")]
+    Transport(String),
+}
+
+/// One GitHub, asked over its REST API.
+pub struct RestGitHub {
+    client: Client,
+    auth: Authenticator,
+}
+
+impl RestGitHub {
+    /// An adapter for the GitHub at this address; each request has `deadline` to be answered.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new(
+        api_url: ApiUrl,
+        credential: Credential,
+        deadline: Duration,
+        clock: Clock,
+    ) -> Result<Self, SetupError> {
+        Ok(Self { client: Client::new(api_url, deadline, clock)?, auth: Authenticator::new(credential) })
+    }
+
+    fn address(&self, scope: &Scope, below: &[&str]) -> Result<Url, GitHubError> {
+        let mut segments: Vec<&str> = match scope {
+            Scope::Repository { owner, name } => vec!["repos", owner, name],
+            Scope::Organization { owner } => vec!["orgs", owner],
+        };
+        segments.extend_from_slice(below);
+        address(&self.client, &segments)
+    }
+
+    async fn ask(&self, scope: &Scope, question: &Question) -> Result<Answer, GitHubError> {
+        let secret = self.auth.secret(&self.client, scope).await?;
+        let answer = self.client.ask(question, secret.as_deref()).await;
+        if let Err(GitHubError::Denied(_)) = &answer {
+            self.auth.forget(scope).await;
+        }
+        answer
+    }
+
+    async fn ask_json<T: DeserializeOwned>(
+        &self,
+        scope: &Scope,
+        question: &Question,
+    ) -> Result<T, GitHubError> {
+        let secret = self.auth.secret(&self.client, scope).await?;
+        let answer = self.client.ask_json(question, secret.as_deref()).await;
+        if let Err(GitHubError::Denied(_)) = &answer {
+            self.auth.forget(scope).await;
+        }
+        answer
+    }
+
+    async fn mint(&self, scope: &Scope, kind: &str) -> Result<Token, GitHubError> {
+        let url = self.address(scope, &["actions", "runners", kind])?;
+        let body: TokenBody =
+            self.ask_json(scope, &Question::new(Call::MintToken, Method::POST, url)).await?;
+        if body.token.is_empty() {
+            return Err(unusable(kind, "the answer holds an empty token"));
+        }
+        Ok(Token { value: body.token, expires_at: body.expires_at })
+    }
+
+    async fn list(&self, scope: &Scope, name: Option<&str>) -> Result<Vec<Runner>, GitHubError> {
+        for _ in 0..LIST_ATTEMPTS {
+            if let Some(all) = self.list_once(scope, name).await? {
+                return Ok(all);
+            }
+        }
+        Err(unusable("the list of runners", "it kept changing while it was read"))
+    }
+
+    /// The whole list, or `None` if it changed between two pages.
+    async fn list_once(&self, scope: &Scope, name: Option<&str>) -> Result<Option<Vec<Runner>>, GitHubError> {
+        let (mut listing, mut page) = (Listing::default(), 1);
+        loop {
+            let mut url = self.address(scope, &["actions", "runners"])?;
+            url.query_pairs_mut()
+                .append_pair("per_page", &PAGE_SIZE.to_string())
+                .append_pair("page", &page.to_string())
+                .extend_pairs(name.map(|name| ("name", name)));
+            let answer = self.ask(scope, &Question::new(Call::Read, Method::GET, url)).await?;
+            let (next_listing, next) = listing.take(&answer)?;
+            listing = next_listing;
+            match next {
+                Next::Page(number) => page = number,
+                Next::Complete(all) => return Ok(Some(all)),
+                Next::Changed => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether the scope's runners can be seen at all; the error says why not.
+    async fn visible(&self, scope: &Scope) -> Result<(), GitHubError> {
+        let mut url = self.address(scope, &["actions", "runners"])?;
+        url.query_pairs_mut().append_pair("per_page", "1");
+        let _: serde_json::Value = self.ask_json(scope, &Question::new(Call::Read, Method::GET, url)).await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl GitHub for RestGitHub {
+    fn runner_url(&self, scope: &Scope) -> String {
+        let web = self.client.origin.web();
+        match scope {
+            Scope::Repository { owner, name } => format!("{web}/{owner}/{name}"),
+            Scope::Organization { owner } => format!("{web}/{owner}"),
+        }
+    }
+
+    async fn registration_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
+        self.mint(scope, "registration-token").await
+    }
+
+    async fn removal_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
+        self.mint(scope, "remove-token").await
+    }
+
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
+        let url = self.address(scope, &["actions", "runners", "generate-jitconfig"])?;
+        let question = Question::new(Call::CreateRunner, Method::POST, url).with_body(&JobConfigRequest {
+            name: &spec.name,
+            runner_group_id: spec.group_id,
+            labels: &spec.labels,
+            work_folder: &spec.work_folder,
+        });
+        let body: JobConfigBody = self.ask_json(scope, &question).await?;
+        if body.encoded_jit_config.is_empty() {
+            return Err(unusable("generate-jitconfig", "the answer holds an empty configuration"));
+        }
+        Ok(JobConfig { runner_id: body.runner.id, encoded: body.encoded_jit_config })
+    }
+
+    async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError> {
+        // Older servers ignore the filter, hence all pages and the comparison.
+        Ok(self.list(scope, Some(name)).await?.into_iter().find(|runner| runner.name == name))
+    }
+
+    async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.list(scope, None).await
+    }
+
+    async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
+        let url = self.address(scope, &["actions", "runners", &id.to_string()])?;
+        match self.ask(scope, &Question::new(Call::RemoveRunner, Method::DELETE, url)).await {
+            Ok(answer) if answer.status == StatusCode::NO_CONTENT => Ok(()),
+            Ok(answer) => {
+                Err(unusable(&answer.what, format_args!("status {} is not GitHub's 204", answer.status)))
+            }
+            // "Not found" is also said of a repository we may not see; only a visible one proves the runner gone.
+            Err(GitHubError::NotFound(_)) => self.visible(scope).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
+        let body: RunBody = self.ask_json(&scope, &Question::new(Call::Read, Method::GET, url)).await?;
+        match body.status.as_deref() {
+            Some("completed") => Ok(RunState::Completed { attempt: body.run_attempt.unwrap_or(1) }),
+            // Queued, waiting, in progress and whatever word GitHub adds: not over, and only "over" has consequences.
+            Some(_) => Ok(RunState::Active),
+            None => Err(unusable("the workflow run", "it has no status")),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Which parts of GitHub's answers do we read? Everything else in them is ignored, so that GitHub may add to them.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ports::github::Runner;
+
+#[derive(Deserialize)]
+pub(super) struct ErrorBody {
+    pub(super) message: Option<String>,
+}
+
+/// A runner token, or an App's installation token.
+#[derive(Deserialize)]
+pub(super) struct TokenBody {
+    pub(super) token: String,
+    pub(super) expires_at: Timestamp,
+}
+
+#[derive(Deserialize)]
+pub(super) struct InstallationBody {
+    pub(super) id: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct JobConfigRequest<'a> {
+    pub(super) name: &'a str,
+    pub(super) runner_group_id: u64,
+    pub(super) labels: &'a [String],
+    pub(super) work_folder: &'a str,
+}
+
+#[derive(Deserialize)]
+pub(super) struct JobConfigBody {
+    pub(super) runner: IdBody,
+    pub(super) encoded_jit_config: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct IdBody {
+    pub(super) id: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RunnersPage {
+    pub(super) total_count: u64,
+    pub(super) runners: Vec<RunnerBody>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RunnerBody {
+    pub(super) id: u64,
+    name: String,
+    status: String,
+    busy: bool,
+    labels: Vec<LabelBody>,
+}
+
+#[derive(Deserialize)]
+struct LabelBody {
+    name: String,
+}
+
+impl From<RunnerBody> for Runner {
+    fn from(body: RunnerBody) -> Self {
+        Self {
+            id: body.id,
+            name: body.name,
+            online: body.status == "online",
+            busy: body.busy,
+            labels: body.labels.into_iter().map(|label| label.name).collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct RunBody {
+    pub(super) status: Option<String>,
+    pub(super) run_attempt: Option<u32>,
+}

@@ -1,0 +1,208 @@
+//! Machines as child processes: how are they launched once per token, found again after the operator was killed, and
+//! ended without a trace? A machine is a directory and an agent in a session of its own; the agent's death is the
+//! machine's. What is known is written before it is done (`directory`), so that whoever opens the directory next can
+//! finish it.
+
+mod agent;
+mod directory;
+mod end;
+mod launch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use crate::model::{InstanceId, TableName};
+use crate::ports::{Clock, Compute, ComputeError, Entropy, LaunchOrder, Launched, Machine, MachineState};
+
+use super::process::Process;
+pub use agent::{AgentOptions, AgentTiming, RunnerPackage};
+use directory::{Directory, Facts};
+
+/// How an ended machine is remembered: long enough to answer for it, and to read its log.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// What local machines are made of.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    /// Where the machines live; nobody else may use it meanwhile.
+    pub dir: PathBuf,
+    /// The table they belong to.
+    pub table: TableName,
+    /// What each runs.
+    pub agent: AgentOptions,
+    /// How long an agent may take to end on SIGTERM.
+    pub patience: Duration,
+}
+
+/// Why there are no local machines.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// Another operator has the directory.
+    #[error("{} is in use by another operator: stop that one, or give this one another directory", .0.display())]
+    Locked(PathBuf),
+    /// The directory cannot be used.
+    #[error("{} cannot be used: {source}", path.display())]
+    Io {
+        /// What exactly.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// How far a machine's process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Written down; nothing runs.
+    Planned,
+    /// Its agent runs.
+    Alive(Process),
+    /// Its processes are being ended.
+    Ending,
+    /// Nothing of it runs any more.
+    Ended(Timestamp),
+}
+
+impl Stage {
+    const fn state(&self) -> MachineState {
+        match self {
+            Self::Planned => MachineState::Pending,
+            Self::Alive(_) => MachineState::Running,
+            Self::Ending => MachineState::ShuttingDown,
+            Self::Ended(_) => MachineState::Terminated,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    facts: Facts,
+    stage: Stage,
+}
+
+/// `compute.kind = "local"`.
+pub struct LocalCompute {
+    yard: Arc<Yard>,
+}
+
+/// What the port and the tasks that watch agents share.
+struct Yard {
+    options: LocalOptions,
+    directory: Directory,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    machines: Mutex<BTreeMap<InstanceId, Entry>>,
+    /// Held through a launch: two with one token must not both find nothing.
+    launching: tokio::sync::Mutex<()>,
+    /// Told at every change of stage.
+    changed: Notify,
+    /// Held for as long as anything of us may act on the directory.
+    _lock: File,
+}
+
+impl Yard {
+    fn machines(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Entry>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stage(&self, id: &InstanceId, stage: Stage) {
+        if let Some(entry) = self.machines().get_mut(id) {
+            entry.stage = stage;
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+impl LocalCompute {
+    /// Takes over a directory: living agents of an earlier operator are kept, dead ones' leftovers are ended.
+    /// Call it within a tokio runtime, which watches the agents from then on.
+    ///
+    /// # Errors
+    /// Another operator has the directory, or it cannot be used.
+    pub fn open(
+        options: LocalOptions,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, LocalError> {
+        let directory = Directory::new(options.dir.join("machines"));
+        let lock = directory.lock()?;
+        let now = clock.now();
+        let machines = directory.load(now, KEPT)?;
+        let yard = Yard {
+            options,
+            directory,
+            clock,
+            entropy,
+            machines: Mutex::new(machines),
+            launching: tokio::sync::Mutex::new(()),
+            changed: Notify::new(),
+            _lock: lock,
+        };
+        let compute = Self { yard: Arc::new(yard) };
+        compute.yard.adopt();
+        Ok(compute)
+    }
+
+    /// Ends every machine and waits until nothing of them runs.
+    pub async fn end_all(&self) {
+        let ids: Vec<InstanceId> = self.yard.machines().keys().cloned().collect();
+        for id in &ids {
+            self.yard.end(id, end::Manner::Asked);
+        }
+        loop {
+            let changed = self.yard.changed.notified();
+            tokio::pin!(changed);
+            // Registered before looking, so that no change falls in between.
+            changed.as_mut().enable();
+            let done = |entry: &Entry| match entry.stage {
+                Stage::Ended(_) => true,
+                Stage::Planned | Stage::Alive(_) | Stage::Ending => false,
+            };
+            if self.yard.machines().values().all(done) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+#[async_trait]
+impl Compute for LocalCompute {
+    fn keeps_inventory(&self) -> bool {
+        true
+    }
+
+    async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
+        let _turn = self.yard.launching.lock().await;
+        self.yard.launch(order).await
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
+        for id in ids {
+            self.yard.end(id, end::Manner::Asked);
+        }
+        Ok(())
+    }
+
+    async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+        let machines = self.yard.machines();
+        let known = ids.iter().filter_map(|id| Some((id.clone(), machines.get(id)?.stage.state())));
+        Ok(known.collect())
+    }
+
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+        let machines = self.yard.machines();
+        let ours = machines.values().filter(|entry| entry.facts.table == self.yard.options.table);
+        Ok(ours.map(|entry| entry.facts.machine(entry.stage.state())).collect())
+    }
+}

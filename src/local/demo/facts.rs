@@ -1,0 +1,64 @@
+//! What is known when the demonstration is over: what was asked for, what the records, the stand-in GitHub, the jobs
+//! and `/proc` each say happened. Nothing here judges; `checks` does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::InstanceId;
+
+use super::results::Line;
+
+/// A job that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) run_id: String,
+    /// The one label of the request it is meant for.
+    pub(super) label: String,
+}
+
+/// What the stand-in GitHub says of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Reported {
+    pub(super) succeeded: bool,
+    pub(super) runner: Option<String>,
+    /// The end of its log, for a person who wonders why.
+    pub(super) log: String,
+}
+
+/// Which machine a runner stands for, and which request's label that claim was made for, by the records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claimed {
+    pub(super) machine: InstanceId,
+    pub(super) label: String,
+}
+
+/// What is still there after the end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Left {
+    pub(super) processes: Vec<String>,
+    pub(super) runners: Vec<String>,
+    pub(super) agents: Vec<String>,
+    pub(super) instances: Vec<String>,
+    pub(super) requests: Vec<String>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// Jobs asked for, by name.
+    pub(super) wanted: BTreeMap<String, Wanted>,
+    /// The stand-in's word on them, by name.
+    pub(super) reported: BTreeMap<String, Reported>,
+    /// What the jobs wrote.
+    pub(super) lines: Vec<Line>,
+    /// The labels of every runner that was registered, by name, as the stand-in lists them.
+    pub(super) labels: BTreeMap<String, Vec<String>>,
+    /// The claims, by their runner's name.
+    pub(super) claims: BTreeMap<String, Claimed>,
+    /// How long the first run waited for machines that had to be started.
+    pub(super) cold: Duration,
+    /// How long the second waited for machines that were there.
+    pub(super) warm: Duration,
+    /// What is left.
+    pub(super) left: Left,
+}

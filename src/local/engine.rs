@@ -1,0 +1,126 @@
+//! Where is the table in local mode? In an embedded DynamoDB-compatible engine on a SQLite file of the data
+//! directory, served on loopback from this process, so that the operator, the agents, the command line and any
+//! DynamoDB client use the very code path they use on AWS.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use dynoxide::Database;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::port::{self, PortError};
+
+/// The region, access key and secret key of local mode: the engine takes any, clients want some.
+pub const REGION: &str = "local";
+/// See [`REGION`].
+pub const CREDENTIAL: &str = "local";
+
+const FILE: &str = "table.sqlite";
+const PORT: &str = "table.port";
+
+/// Why there is no engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The file cannot be used.
+    #[error("the table's file {} cannot be opened: {reason}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The running engine. Dropping it leaves it running; the data survives `kill -9` either way.
+#[derive(Debug)]
+pub struct Engine {
+    address: SocketAddr,
+    stop: CancellationToken,
+    server: JoinHandle<Result<(), String>>,
+}
+
+impl Engine {
+    /// Serves the table of a data directory, on the port the directory remembers.
+    ///
+    /// # Errors
+    /// The port is taken by another program, or the file cannot be used.
+    pub async fn start(dir: &Path) -> Result<Self, EngineError> {
+        let listener = port::listen(&dir.join(PORT)).await?;
+        let file = dir.join(FILE);
+        let unusable = |reason: String| EngineError::File { file: file.clone(), reason };
+        let path = file.to_str().ok_or_else(|| unusable("its path is not UTF-8".into()))?;
+        let database = Database::new(path).map_err(|error| unusable(error.to_string()))?;
+        let address = listener.local_addr().map_err(|error| unusable(error.to_string()))?;
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let server = tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database, stopped));
+        Ok(Self { address, stop, server })
+    }
+
+    /// What goes into `AWS_ENDPOINT_URL_DYNAMODB`.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Lets running requests finish for a moment, then ends.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        // A client that keeps a request open must not keep us.
+        let served = tokio::time::timeout(std::time::Duration::from_secs(2), &mut self.server).await;
+        if served.is_err() {
+            self.server.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn call(endpoint: &str, operation: &str, body: &str) -> String {
+        let response = reqwest::Client::new()
+            .post(endpoint)
+            .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
+            .header("content-type", "application/x-amz-json-1.0")
+            .header(
+                "authorization",
+                "AWS4-HMAC-SHA256 Credential=local/20260101/local/dynamodb/aws4_request, \
+                 SignedHeaders=host;x-amz-date, Signature=00",
+            )
+            .header("x-amz-date", "20260101T000000Z")
+            .body(body.to_owned());
+        response.send().await.unwrap().text().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn data_and_port_are_there_again_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::start(dir.path()).await.unwrap();
+        let before = engine.endpoint();
+        let table = r#"{"TableName":"yard","BillingMode":"PAY_PER_REQUEST",
+            "AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],
+            "KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}"#;
+        let made = call(&before, "CreateTable", table).await;
+        assert!(made.contains("yard"), "{made}");
+        call(&before, "PutItem", r#"{"TableName":"yard","Item":{"pk":{"S":"kept"}}}"#).await;
+        engine.stop().await;
+        let engine = Engine::start(dir.path()).await.unwrap();
+        assert_eq!(engine.endpoint(), before);
+        let found = call(&before, "GetItem", r#"{"TableName":"yard","Key":{"pk":{"S":"kept"}}}"#).await;
+        assert!(found.contains("kept"), "{found}");
+        engine.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_database_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), "no database, but long enough to be looked at".repeat(50))
+            .unwrap();
+        let error = Engine::start(dir.path()).await.unwrap_err().to_string();
+        assert!(error.contains(FILE), "{error}");
+    }
+}

@@ -1,0 +1,11 @@
+//! One machine as the whole yard: an embedded DynamoDB engine, machines as child processes, a stand-in GitHub. For
+//! trying, developing, and the one build machine in a cupboard; the operator and the agent are the same as on AWS.
+
+pub mod compute;
+mod demo;
+pub mod engine;
+pub mod process;
+pub mod standin;
+
+mod files;
+mod port;

@@ -1,0 +1,194 @@
+//! Which processes are a machine's, and is this pid still who it was? Everything a machine starts inherits
+//! `RUNYARD_MACHINE=<id>` in its environment, and a process is known by pid and start time together, so that a reused
+//! pid is never taken for ours. Linux's `/proc` is the only witness asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::model::InstanceId;
+
+/// The environment variable that marks a machine's processes.
+pub const MARKER: &str = "RUNYARD_MACHINE";
+
+/// One process of this boot of this host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Process {
+    /// Its pid.
+    pub pid: i32,
+    /// When it was started, in clock ticks since boot (`/proc/<pid>/stat`, field 22).
+    pub start: u64,
+    /// Which boot: ticks begin again after one.
+    pub boot: String,
+}
+
+/// What `/proc/<pid>/stat` tells of a process.
+struct Stat {
+    parent: i32,
+    start: u64,
+    dead: bool,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command in parentheses and may hold anything, parentheses too.
+    let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some(Stat { parent, start, dead: state == "Z" || state == "X" })
+}
+
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+impl Process {
+    /// The process that has this pid now, be it a zombie.
+    pub fn of(pid: i32) -> Option<Self> {
+        stat(pid).map(|stat| Self { pid, start: stat.start, boot: boot() })
+    }
+
+    /// Whether it still runs. A zombie does not.
+    pub fn alive(&self) -> bool {
+        stat(self.pid).is_some_and(|stat| !stat.dead && stat.start == self.start) && boot() == self.boot
+    }
+
+    /// Whether it runs and carries the machine's mark.
+    pub fn belongs_to(&self, machine: &InstanceId) -> bool {
+        self.alive() && carries(self.pid, &mark(machine))
+    }
+
+    /// Sends a signal, unless the pid has gone to somebody else.
+    pub fn signal(&self, signal: Signal) {
+        if self.alive() {
+            // It may die meanwhile, which is what is wanted; a process of another user is reported by its survival.
+            let _ = kill(Pid::from_raw(self.pid), signal);
+        }
+    }
+}
+
+fn mark(machine: &InstanceId) -> Vec<u8> {
+    format!("{MARKER}={machine}").into_bytes()
+}
+
+fn carries(pid: i32, mark: &[u8]) -> bool {
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
+}
+
+/// Every living process of a machine: those that carry its mark, and their descendants, which may have dropped it.
+/// Never this process.
+///
+/// # Assumptions
+/// What both drops the mark and outlives its parents is not found. On a host of one's own that is a daemon somebody
+/// hid on purpose; on EC2 the machine ends with all it runs.
+pub fn of_machine(machine: &InstanceId) -> Vec<Process> {
+    let (boot, mark) = (boot(), mark(machine));
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let living: BTreeMap<i32, Stat> =
+        pids.filter_map(|pid| Some((pid, stat(pid)?))).filter(|(_, stat)| !stat.dead).collect();
+    let mut ours: BTreeSet<i32> = living.keys().copied().filter(|pid| carries(*pid, &mark)).collect();
+    loop {
+        let children = living.iter().filter(|(pid, stat)| ours.contains(&stat.parent) && !ours.contains(pid));
+        let children: Vec<i32> = children.map(|(pid, _)| *pid).collect();
+        if children.is_empty() {
+            break;
+        }
+        ours.extend(children);
+    }
+    ours.remove(&i32::try_from(std::process::id()).unwrap_or(0));
+    let process = |pid| living.get(&pid).map(|stat| Process { pid, start: stat.start, boot: boot.clone() });
+    ours.into_iter().filter_map(process).collect()
+}
+
+/// Kills everything a machine runs, looking again until nothing is left: what is being killed may still fork.
+/// Answers what would not die in the time given.
+pub async fn sweep(machine: &InstanceId, patience: Duration) -> Vec<Process> {
+    let until = tokio::time::Instant::now() + patience;
+    loop {
+        let id = machine.clone();
+        let left = tokio::task::spawn_blocking(move || {
+            let left = of_machine(&id);
+            left.iter().for_each(|process| process.signal(Signal::SIGKILL));
+            left
+        });
+        let left = left.await.unwrap_or_default();
+        if left.is_empty() || tokio::time::Instant::now() > until {
+            return left;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    fn machine(id: &str) -> InstanceId {
+        InstanceId::parse(&format!("i-{id}-{}", std::process::id())).unwrap()
+    }
+
+    fn spawn(script: &str, machine: &InstanceId) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env(MARKER, machine.as_str()).stdin(Stdio::null());
+        command.spawn().unwrap()
+    }
+
+    fn pid(child: &Child) -> i32 {
+        i32::try_from(child.id()).unwrap()
+    }
+
+    #[test]
+    fn a_pid_with_another_start_time_is_somebody_else_and_is_never_signalled() {
+        let id = machine("reuse");
+        let mut child = spawn("exec sleep 60", &id);
+        let real = Process::of(pid(&child)).unwrap();
+        for impostor in [
+            Process { start: real.start + 1, ..real.clone() },
+            Process { boot: "another boot".into(), ..real.clone() },
+        ] {
+            assert!(!impostor.alive());
+            impostor.signal(Signal::SIGKILL);
+        }
+        assert!(real.alive(), "the impostor's signal must not reach it");
+        real.signal(Signal::SIGKILL);
+        child.wait().unwrap();
+        assert!(!real.alive());
+    }
+
+    #[test]
+    fn a_zombie_does_not_run() {
+        let mut child = spawn("exit 0", &machine("zombie"));
+        let process = Process::of(pid(&child)).unwrap();
+        let until = std::iter::repeat_with(|| std::thread::sleep(Duration::from_millis(5))).take(2000);
+        assert!(until.into_iter().any(|()| !process.alive()), "it has exited and nobody has waited for it");
+        child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_sweep_ends_marked_processes_and_their_unmarked_children_and_nobody_else() {
+        let (ours, theirs) = (machine("ours"), machine("theirs"));
+        let mut parent = spawn("trap '' TERM; env -i sleep 60 & wait", &ours);
+        let mut other = spawn("exec sleep 60", &theirs);
+        let both = tokio::time::timeout(Duration::from_secs(10), async {
+            while of_machine(&ours).len() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        both.await.expect("the shell starts its child");
+        assert_eq!(sweep(&ours, Duration::from_secs(10)).await, []);
+        parent.wait().unwrap();
+        assert!(of_machine(&ours).is_empty());
+        assert_eq!(of_machine(&theirs).len(), 1);
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}

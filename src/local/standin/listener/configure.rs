@@ -1,0 +1,102 @@
+//! How does a runner come to be, and go? `config.sh` and `config.sh remove`.
+
+use std::path::Path;
+
+use reqwest::Url;
+
+use super::super::http::wire;
+use super::args::{Configure, Remove};
+use super::calls::{CallError, Calls};
+use super::files::{self, Identity};
+
+/// Registers the runner and stores who it is.
+pub(super) async fn configure(root: &Path, options: Configure) -> Result<(), String> {
+    if Identity::load(root)?.is_some() {
+        return Err(
+            "Cannot configure the runner because it is already configured. To reconfigure the runner, run \
+                    './config.sh remove' first."
+                .to_owned(),
+        );
+    }
+    let (server, scope) = split(&options.url)?;
+    let name = options.name.unwrap_or_else(host_name);
+    let calls = Calls::anonymous(&server)?;
+    let registered = calls
+        .register(&wire::Register {
+            token: options.token,
+            scope: scope.clone(),
+            name: name.clone(),
+            labels: options.labels,
+            no_default_labels: options.no_default_labels,
+            replace: options.replace,
+            ephemeral: options.ephemeral,
+        })
+        .await
+        .map_err(|error| explain(&error, &name))?;
+    let config = wire::RunnerConfig {
+        url: server,
+        scope,
+        runner_id: registered.runner_id,
+        name,
+        ephemeral: options.ephemeral,
+        work_folder: options.work,
+    };
+    Identity { config, credential: registered.credential }.store(root)?;
+    println!("\u{221a} Connected to GitHub\n");
+    println!("\u{221a} Runner successfully added");
+    println!("\u{221a} Settings Saved.");
+    Ok(())
+}
+
+/// Removes the runner here and on the server. One that the server does not know any more is removed here.
+pub(super) async fn remove(root: &Path, options: Remove) -> Result<(), String> {
+    if options.local {
+        return files::remove(root);
+    }
+    let Some(identity) = Identity::load(root)? else {
+        println!(
+            "Cannot connect to server, because config files are missing. Skipping removing runner from the server."
+        );
+        return files::remove(root);
+    };
+    let token = options.token.ok_or("Invalid configuration provided for token: give --token.")?;
+    let config = identity.config;
+    let body = wire::Deregister { token, scope: config.scope, runner_id: config.runner_id };
+    match Calls::anonymous(&config.url)?.deregister(&body).await {
+        Ok(()) => println!("\n\u{221a} Runner removed successfully"),
+        Err(CallError::NotFound) => println!("Does not exist. Skipping Removing runner from the server"),
+        Err(error) => return Err(format!("Failed: Removing runner from the server\n{error}")),
+    }
+    files::remove(root)?;
+    println!("\u{221a} Removed .credentials\n\u{221a} Removed .runner");
+    Ok(())
+}
+
+fn explain(error: &CallError, name: &str) -> String {
+    match error {
+        CallError::Conflict(_) => format!("A runner exists with the same name {name}."),
+        CallError::Unauthorized => {
+            "Http response code: NotFound from 'POST /actions/runner-registration': the token is not valid here".to_owned()
+        }
+        CallError::NotFound | CallError::Gone | CallError::Refused(_) | CallError::Unreachable(_) => error.to_string(),
+    }
+}
+
+/// `http://host:port/owner/name` → the server and the scope.
+fn split(url: &str) -> Result<(String, String), String> {
+    let bad = || {
+        format!("Invalid configuration provided for url: {url:?} must be like https://github.com/owner/name")
+    };
+    let parsed = Url::parse(url).map_err(|_| bad())?;
+    let segments: Vec<_> = parsed.path_segments().ok_or_else(bad)?.filter(|s| !s.is_empty()).collect();
+    if segments.is_empty() || segments.len() > 2 {
+        return Err(bad());
+    }
+    Ok((parsed.origin().ascii_serialization(), segments.join("/")))
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "runner".to_owned() } else { name.to_owned() }
+}

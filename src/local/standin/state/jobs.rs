@@ -1,0 +1,158 @@
+//! What does a workflow ask for, and how far is it? Runs, their jobs, their end.
+
+use jiff::Timestamp;
+
+use super::State;
+use super::types::{Conclusion, Job, JobSpec, JobStatus, Refusal, Run, RunId};
+
+impl State {
+    /// Starts a run with its first jobs. The id of a finished run starts its next attempt; none takes a fresh id.
+    ///
+    /// # Errors
+    /// A repository that is not `owner/name`, a run that is not over, or jobs no runner could ever take.
+    pub fn start_run(
+        &mut self,
+        repository: &str,
+        id: Option<RunId>,
+        name: &str,
+        jobs: Vec<JobSpec>,
+        open: bool,
+        now: Timestamp,
+    ) -> Result<Run, Refusal> {
+        self.tick(now);
+        if !is_repository(repository) {
+            return Err(Refusal::Invalid(format!("repository {repository:?} must be owner/name")));
+        }
+        jobs.iter().try_for_each(validate)?;
+        let earlier = id.and_then(|id| self.runs.get(&id));
+        let (attempt, created_at) = match earlier {
+            None => (1, now),
+            Some(run) if !run.repository.eq_ignore_ascii_case(repository) => {
+                return Err(Refusal::Invalid(format!("run_id {} belongs to {}", run.id, run.repository)));
+            }
+            Some(run) if !self.run_over(run) => {
+                return Err(Refusal::Invalid(format!(
+                    "run_id {} is not over; add jobs to it instead",
+                    run.id
+                )));
+            }
+            Some(run) => (run.attempt + 1, run.created_at),
+        };
+        let id = id.unwrap_or_else(|| self.fresh_id());
+        let run = Run {
+            id,
+            attempt,
+            repository: repository.to_owned(),
+            name: name.to_owned(),
+            open,
+            created_at,
+            updated_at: now,
+        };
+        self.runs.insert(id, run.clone());
+        self.queue(&run, jobs, now);
+        self.changed();
+        Ok(run)
+    }
+
+    /// Adds jobs to an open run; `open: false` makes them the last.
+    ///
+    /// # Errors
+    /// An unknown or closed run, or jobs no runner could ever take.
+    pub fn add_jobs(
+        &mut self,
+        id: RunId,
+        jobs: Vec<JobSpec>,
+        open: bool,
+        now: Timestamp,
+    ) -> Result<Run, Refusal> {
+        self.tick(now);
+        jobs.iter().try_for_each(validate)?;
+        let run = self.runs.get_mut(&id).ok_or(Refusal::NotFound)?;
+        if !run.open {
+            return Err(Refusal::Invalid(format!("run_id {id} is closed: its last jobs were added")));
+        }
+        run.open = open;
+        run.updated_at = now;
+        let run = run.clone();
+        self.queue(&run, jobs, now);
+        self.changed();
+        Ok(run)
+    }
+
+    /// Ends a run: what is queued is cancelled, what runs is asked to stop, nothing is added any more.
+    ///
+    /// # Errors
+    /// An unknown run.
+    pub fn cancel_run(&mut self, id: RunId, now: Timestamp) -> Result<(), Refusal> {
+        self.tick(now);
+        let run = self.runs.get_mut(&id).ok_or(Refusal::NotFound)?;
+        run.open = false;
+        run.updated_at = now;
+        for job in self.jobs.values_mut().filter(|job| job.run_id == id && !job.status.over()) {
+            job.cancel_requested = true;
+            if job.status == JobStatus::Queued {
+                job.status = JobStatus::Completed(Conclusion::Cancelled);
+                job.completed_at = Some(now);
+            }
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// A run, if it is this repository's.
+    #[must_use]
+    pub fn run(&self, repository: &str, id: RunId) -> Option<&Run> {
+        self.runs.get(&id).filter(|run| run.repository.eq_ignore_ascii_case(repository))
+    }
+
+    /// Every run, by id.
+    pub fn all_runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.values()
+    }
+
+    /// The jobs of a run, all attempts, by id.
+    pub fn jobs_of(&self, id: RunId) -> impl Iterator<Item = &Job> {
+        self.jobs.values().filter(move |job| job.run_id == id)
+    }
+
+    /// Whether nothing can happen in this run any more.
+    #[must_use]
+    pub fn run_over(&self, run: &Run) -> bool {
+        !run.open && self.jobs_of(run.id).all(|job| job.status.over())
+    }
+
+    fn queue(&mut self, run: &Run, jobs: Vec<JobSpec>, now: Timestamp) {
+        for spec in jobs {
+            let id = self.fresh_id();
+            let job = Job {
+                id,
+                run_id: run.id,
+                attempt: run.attempt,
+                repository: run.repository.clone(),
+                spec,
+                status: JobStatus::Queued,
+                runner_id: None,
+                runner_name: None,
+                exit_code: None,
+                log: String::new(),
+                cancel_requested: false,
+                created_at: now,
+                started_at: None,
+                completed_at: None,
+            };
+            self.jobs.insert(id, job);
+        }
+    }
+}
+
+fn is_repository(text: &str) -> bool {
+    text.split_once('/')
+        .is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'))
+}
+
+fn validate(job: &JobSpec) -> Result<(), Refusal> {
+    if job.runs_on.is_empty() || job.runs_on.iter().any(|label| label.trim().is_empty()) {
+        return Err(Refusal::Invalid(format!("runs_on of job {:?} must name at least one label", job.name)));
+    }
+    Ok(())
+}

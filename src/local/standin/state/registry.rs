@@ -1,0 +1,196 @@
+//! Who may be a runner? Tokens, registration, single-use runners, removal.
+
+use jiff::Timestamp;
+
+use super::types::{Label, MintedToken, Refusal, RegisteredRunner, RunnerId, TokenKind};
+use super::{State, TOKEN_LIFETIME};
+
+/// What GitHub adds to a runner that does not say `--no-default-labels`.
+const DEFAULT_LABELS: [(u64, &str); 3] = [(1, "self-hosted"), (2, "Linux"), (3, "X64")];
+/// GitHub's limit on the length of a runner's name.
+const NAME_CHARS: usize = 64;
+
+/// What a runner says of itself when it registers.
+#[derive(Clone, Debug, Default)]
+pub struct Registration {
+    /// `owner/name` or `owner`.
+    pub scope: String,
+    /// Unique in the scope, unless `replace`.
+    pub name: String,
+    /// The labels of its own choosing.
+    pub labels: Vec<String>,
+    /// Only those.
+    pub no_default_labels: bool,
+    /// Take over the registration of a runner of the same name.
+    pub replace: bool,
+    /// Serve one job, then go.
+    pub ephemeral: bool,
+    /// 1 is the default group.
+    pub group_id: u64,
+}
+
+impl State {
+    /// Mints a token; `value` is to be unguessable.
+    pub fn mint_token(&mut self, kind: TokenKind, scope: &str, value: String, now: Timestamp) -> MintedToken {
+        self.tick(now);
+        let token = MintedToken { kind, scope: scope.to_owned(), value, expires_at: now + TOKEN_LIFETIME };
+        self.tokens.push(token.clone());
+        self.changed();
+        token
+    }
+
+    fn check_token(&self, kind: TokenKind, scope: &str, value: &str) -> Result<(), Refusal> {
+        let known =
+            |t: &MintedToken| t.kind == kind && t.value == value && t.scope.eq_ignore_ascii_case(scope);
+        if self.tokens.iter().any(known) { Ok(()) } else { Err(Refusal::Unauthorized) }
+    }
+
+    /// Registers a runner with a registration token; `credential` is to be unguessable.
+    ///
+    /// # Errors
+    /// A token that is not good here, a name that is taken, a name or label GitHub would not accept.
+    pub fn register(
+        &mut self,
+        token: &str,
+        registration: Registration,
+        credential: String,
+        now: Timestamp,
+    ) -> Result<RegisteredRunner, Refusal> {
+        self.tick(now);
+        self.check_token(TokenKind::Registration, &registration.scope, token)?;
+        self.admit(registration, credential, now)
+    }
+
+    /// Creates a single-use runner on behalf of whoever administers the scope.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn create_single_use(
+        &mut self,
+        registration: Registration,
+        credential: String,
+        now: Timestamp,
+    ) -> Result<RegisteredRunner, Refusal> {
+        self.tick(now);
+        let registration =
+            Registration { no_default_labels: true, replace: false, ephemeral: true, ..registration };
+        self.admit(registration, credential, now)
+    }
+
+    fn admit(
+        &mut self,
+        registration: Registration,
+        credential: String,
+        now: Timestamp,
+    ) -> Result<RegisteredRunner, Refusal> {
+        validate(&registration)?;
+        let same =
+            self.in_scope(&registration.scope).find(|r| r.name.eq_ignore_ascii_case(&registration.name));
+        let replaced = match same.map(|r| r.id) {
+            Some(_) if !registration.replace => return Err(Refusal::NameTaken(registration.name)),
+            Some(id) => {
+                self.end_session(id, now);
+                Some(id)
+            }
+            None => None,
+        };
+        let id = replaced.unwrap_or_else(|| self.fresh_id());
+        let labels = self.labels_of(&registration);
+        let runner = RegisteredRunner {
+            id,
+            scope: registration.scope,
+            name: registration.name,
+            labels,
+            group_id: registration.group_id,
+            ephemeral: registration.ephemeral,
+            version: None,
+            credential,
+            session: None,
+            job: None,
+        };
+        self.runners.insert(id, runner.clone());
+        self.changed();
+        Ok(runner)
+    }
+
+    fn labels_of(&mut self, registration: &Registration) -> Vec<Label> {
+        let runners = &self.runners;
+        self.labels.retain(|name, _| runners.values().any(|r| r.has_all(std::slice::from_ref(name))));
+        let mut labels = Vec::new();
+        if !registration.no_default_labels {
+            labels.extend(DEFAULT_LABELS.map(|(id, name)| Label {
+                id,
+                name: name.to_owned(),
+                custom: false,
+            }));
+        }
+        for name in &registration.labels {
+            if labels.iter().any(|own| own.name.eq_ignore_ascii_case(name)) {
+                continue;
+            }
+            let known = self.labels.get(&name.to_ascii_lowercase()).copied();
+            let id = known.unwrap_or_else(|| self.fresh_id());
+            self.labels.insert(name.to_ascii_lowercase(), id);
+            labels.push(Label { id, name: name.clone(), custom: true });
+        }
+        labels
+    }
+
+    /// The runners of exactly this scope, by id.
+    pub fn in_scope(&self, scope: &str) -> impl Iterator<Item = &RegisteredRunner> {
+        self.runners.values().filter(move |r| r.scope.eq_ignore_ascii_case(scope))
+    }
+
+    /// Every runner there is, by id.
+    pub fn all_runners(&self) -> impl Iterator<Item = &RegisteredRunner> {
+        self.runners.values()
+    }
+
+    /// Removes a runner on behalf of whoever administers the scope.
+    ///
+    /// # Errors
+    /// When it is not there, or has a job.
+    pub fn remove_runner(&mut self, scope: &str, id: RunnerId, now: Timestamp) -> Result<(), Refusal> {
+        self.tick(now);
+        let runner = self.in_scope(scope).find(|r| r.id == id).ok_or(Refusal::NotFound)?;
+        if runner.busy() {
+            return Err(Refusal::Busy(runner.name.clone()));
+        }
+        self.runners.remove(&id);
+        self.changed();
+        Ok(())
+    }
+
+    /// Removes a runner on its own behalf, with a removal token of its scope.
+    ///
+    /// # Errors
+    /// As [`Self::remove_runner`], and a token that is not good here.
+    pub fn deregister(
+        &mut self,
+        token: &str,
+        scope: &str,
+        id: RunnerId,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.tick(now);
+        self.check_token(TokenKind::Removal, scope, token)?;
+        self.remove_runner(scope, id, now)
+    }
+}
+
+fn validate(registration: &Registration) -> Result<(), Refusal> {
+    let invalid = |text: String| Err(Refusal::Invalid(text));
+    if registration.name.trim().is_empty() || registration.name.chars().count() > NAME_CHARS {
+        return invalid(format!("name {:?} must have 1 to {NAME_CHARS} characters", registration.name));
+    }
+    if registration.labels.iter().any(|l| l.trim().is_empty() || l.contains(',')) {
+        return invalid(format!(
+            "labels {:?}: a label must not be empty or hold a comma",
+            registration.labels
+        ));
+    }
+    if registration.no_default_labels && registration.labels.is_empty() {
+        return invalid("labels: at least one is needed without the default ones".to_owned());
+    }
+    Ok(())
+}

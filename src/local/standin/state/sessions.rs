@@ -1,0 +1,208 @@
+//! What does a connected runner get? A session, one job at a time, and its end. A job a runner has begun is never given
+//! to another, whatever becomes of the runner.
+
+use jiff::Timestamp;
+
+use super::State;
+use super::types::{Conclusion, Job, JobId, JobStatus, Refusal, RegisteredRunner, RunnerId, Session};
+
+/// The most that is kept of what a job prints.
+const LOG_BYTES: usize = 16 * 1024;
+
+impl State {
+    /// Connects a runner.
+    ///
+    /// # Errors
+    /// An unknown credential (the runner was deleted), or a session that is still alive.
+    pub fn open_session(&mut self, credential: &str, version: &str, now: Timestamp) -> Result<u64, Refusal> {
+        self.tick(now);
+        let runner = self.by_credential(credential)?;
+        if runner.session.is_some() {
+            return Err(Refusal::SessionConflict);
+        }
+        let runner_id = runner.id;
+        let id = self.fresh_id();
+        let runner = self.runners.get_mut(&runner_id).ok_or(Refusal::Unauthorized)?;
+        runner.session = Some(Session { id, last_seen: now });
+        runner.version = Some(version.to_owned());
+        Ok(id)
+    }
+
+    /// Disconnects a runner that says good-bye. Its job, if it has one, is settled as by silence.
+    ///
+    /// # Errors
+    /// An unknown credential or session.
+    pub fn close_session(&mut self, credential: &str, session: u64, now: Timestamp) -> Result<(), Refusal> {
+        let id = self.seen(credential, session, now)?;
+        self.end_session(id, now);
+        Ok(())
+    }
+
+    /// Notes that the runner is alive; says whether its job should end.
+    ///
+    /// # Errors
+    /// An unknown credential or session.
+    pub fn heartbeat(&mut self, credential: &str, session: u64, now: Timestamp) -> Result<bool, Refusal> {
+        let id = self.seen(credential, session, now)?;
+        let job = self.runners.get(&id).and_then(|r| r.job).and_then(|job| self.jobs.get(&job));
+        Ok(job.is_some_and(|job| job.cancel_requested))
+    }
+
+    /// The job for this runner, if there is one. Asked again before it began, the same job is the answer again: the
+    /// first answer may have been lost.
+    ///
+    /// # Errors
+    /// An unknown credential or session.
+    pub fn acquire(
+        &mut self,
+        credential: &str,
+        session: u64,
+        now: Timestamp,
+    ) -> Result<Option<Job>, Refusal> {
+        let id = self.seen(credential, session, now)?;
+        let held = self.runners.get(&id).and_then(|r| r.job);
+        if let Some(job) = held.and_then(|job| self.jobs.get(&job)) {
+            match job.status {
+                JobStatus::Assigned => return Ok(Some(job.clone())),
+                // It began and does not know of it any more.
+                JobStatus::InProgress | JobStatus::Queued | JobStatus::Completed(_) => self.settle(id, now),
+            }
+        }
+        let Some(runner) = self.runners.get(&id) else { return Ok(None) };
+        let fits = |job: &&Job| {
+            job.status == JobStatus::Queued
+                && runner.serves(&job.repository)
+                && runner.has_all(&job.spec.runs_on)
+        };
+        let Some(job_id) = self.jobs.values().find(fits).map(|job| job.id) else { return Ok(None) };
+        let name = runner.name.clone();
+        self.changed();
+        if let Some(runner) = self.runners.get_mut(&id) {
+            runner.job = Some(job_id);
+        }
+        let job = self.jobs.get_mut(&job_id).map(|job| {
+            job.status = JobStatus::Assigned;
+            job.runner_id = Some(id);
+            job.runner_name = Some(name);
+            job.clone()
+        });
+        Ok(job)
+    }
+
+    /// The runner begins its job. From here on nobody else gets it. Saying so again is fine: the answer may have been
+    /// lost, and a session is one process.
+    ///
+    /// # Errors
+    /// An unknown credential or session, or a job that is not (any more) to be begun by this runner.
+    pub fn begin(
+        &mut self,
+        credential: &str,
+        session: u64,
+        job: JobId,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let id = self.seen(credential, session, now)?;
+        let job = self.jobs.get_mut(&job).filter(|j| j.runner_id == Some(id)).ok_or(Refusal::NotYours)?;
+        match job.status {
+            JobStatus::Assigned => {}
+            JobStatus::InProgress => return Ok(()),
+            JobStatus::Queued | JobStatus::Completed(_) => return Err(Refusal::NotYours),
+        }
+        job.status = JobStatus::InProgress;
+        job.started_at = Some(now);
+        self.changed();
+        Ok(())
+    }
+
+    /// The runner reports the end of its job; a single-use runner is removed with it. The same report again is fine.
+    ///
+    /// # Errors
+    /// An unknown credential or session, or a job that was taken from this runner meanwhile.
+    pub fn finish(
+        &mut self,
+        credential: &str,
+        session: u64,
+        (job_id, conclusion, exit_code): (JobId, Conclusion, Option<i32>),
+        log: &str,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let id = self.seen(credential, session, now)?;
+        let job = self.jobs.get_mut(&job_id).filter(|j| j.runner_id == Some(id)).ok_or(Refusal::NotYours)?;
+        match job.status {
+            JobStatus::InProgress => {}
+            JobStatus::Completed(already) if already == conclusion => return Ok(()),
+            JobStatus::Completed(_) | JobStatus::Queued | JobStatus::Assigned => {
+                return Err(Refusal::NotYours);
+            }
+        }
+        job.status = JobStatus::Completed(conclusion);
+        job.exit_code = exit_code;
+        job.completed_at = Some(now);
+        job.log = tail(log).to_owned();
+        let ephemeral = self.runners.get_mut(&id).is_some_and(|runner| {
+            runner.job = None;
+            runner.ephemeral
+        });
+        if ephemeral {
+            self.runners.remove(&id);
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// The runner of this credential.
+    ///
+    /// # Errors
+    /// When there is none, or it was deleted.
+    pub fn by_credential(&self, credential: &str) -> Result<&RegisteredRunner, Refusal> {
+        self.runners.values().find(|r| r.credential == credential).ok_or(Refusal::Unauthorized)
+    }
+
+    fn seen(&mut self, credential: &str, session: u64, now: Timestamp) -> Result<RunnerId, Refusal> {
+        self.tick(now);
+        let id = self.by_credential(credential)?.id;
+        let open = self.runners.get_mut(&id).and_then(|r| r.session.as_mut()).filter(|s| s.id == session);
+        open.ok_or(Refusal::NotFound)?.last_seen = now;
+        Ok(id)
+    }
+
+    pub(super) fn end_session(&mut self, id: RunnerId, now: Timestamp) {
+        self.settle(id, now);
+        if let Some(runner) = self.runners.get_mut(&id) {
+            runner.session = None;
+        }
+        self.changed();
+    }
+
+    /// What becomes of the job of a runner that will not finish it: not begun, it is queued again; begun, it is lost.
+    fn settle(&mut self, id: RunnerId, now: Timestamp) {
+        let held = self.runners.get_mut(&id).and_then(|r| r.job.take());
+        let Some(job) = held.and_then(|job| self.jobs.get_mut(&job)) else { return };
+        match job.status {
+            JobStatus::Assigned => {
+                job.status = if job.cancel_requested {
+                    job.completed_at = Some(now);
+                    JobStatus::Completed(Conclusion::Cancelled)
+                } else {
+                    JobStatus::Queued
+                };
+                (job.runner_id, job.runner_name) = (None, None);
+            }
+            JobStatus::InProgress => {
+                job.status = JobStatus::Completed(Conclusion::Lost);
+                job.completed_at = Some(now);
+            }
+            JobStatus::Queued | JobStatus::Completed(_) => {}
+        }
+        self.changed();
+    }
+}
+
+/// The end of a text, in whole characters.
+fn tail(text: &str) -> &str {
+    let mut start = text.len().saturating_sub(LOG_BYTES);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}

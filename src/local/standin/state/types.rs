@@ -1,0 +1,265 @@
+//! The records of the stand-in, as they are stored.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::SILENCE;
+
+/// GitHub's number of a runner.
+pub type RunnerId = u64;
+/// GitHub's number of a job.
+pub type JobId = u64;
+/// GitHub's number of a workflow run.
+pub type RunId = u64;
+
+/// What a runner token is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenKind {
+    /// Registering runners.
+    Registration,
+    /// Removing runners.
+    Removal,
+}
+
+/// A runner token. Its value is stored, for it must survive a restart, and never printed.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct MintedToken {
+    pub(super) kind: TokenKind,
+    pub(super) scope: String,
+    pub(super) value: String,
+    /// Not accepted from this moment on.
+    pub expires_at: Timestamp,
+}
+
+impl MintedToken {
+    /// The secret itself.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+}
+
+impl fmt::Debug for MintedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MintedToken")
+            .field("kind", &self.kind)
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A label on a runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// The same label has the same id on every runner.
+    pub id: u64,
+    /// As given at registration.
+    pub name: String,
+    /// Whether a person chose it; the others are GitHub's own.
+    pub custom: bool,
+}
+
+/// A listener's connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Distinguishes this connection from an earlier one of the same runner.
+    pub id: u64,
+    /// When it last said anything.
+    pub last_seen: Timestamp,
+}
+
+impl Session {
+    pub(super) fn silent(&self, now: Timestamp) -> bool {
+        now > self.last_seen + SILENCE
+    }
+}
+
+/// A registered runner.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct RegisteredRunner {
+    /// GitHub's number.
+    pub id: RunnerId,
+    /// `owner/name` or `owner`.
+    pub scope: String,
+    /// Unique in its scope.
+    pub name: String,
+    /// What jobs are matched against.
+    pub labels: Vec<Label>,
+    /// 1 is the default group.
+    pub group_id: u64,
+    /// Whether it is removed after one job.
+    pub ephemeral: bool,
+    /// The runner package's version, once it connected.
+    pub version: Option<String>,
+    pub(super) credential: String,
+    pub(super) session: Option<Session>,
+    pub(super) job: Option<JobId>,
+}
+
+impl RegisteredRunner {
+    /// Whether its listener is connected.
+    #[must_use]
+    pub fn online(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Whether a job is assigned to it.
+    #[must_use]
+    pub fn busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    pub(super) fn has_all(&self, wanted: &[String]) -> bool {
+        wanted.iter().all(|label| self.labels.iter().any(|own| own.name.eq_ignore_ascii_case(label)))
+    }
+
+    pub(super) fn serves(&self, repository: &str) -> bool {
+        let owner = repository.split('/').next().unwrap_or_default();
+        self.scope.eq_ignore_ascii_case(repository) || self.scope.eq_ignore_ascii_case(owner)
+    }
+}
+
+impl fmt::Debug for RegisteredRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredRunner")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A job as a workflow states it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobSpec {
+    /// Shown to people.
+    pub name: String,
+    /// A runner must have all of these labels.
+    pub runs_on: Vec<String>,
+    /// Shell scripts, one after the other, until one fails.
+    pub steps: Vec<String>,
+    /// Added to the environment of every step.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conclusion {
+    /// Every step exited with 0.
+    Success,
+    /// A step did not.
+    Failure,
+    /// A person, or the runner's shutdown, ended it.
+    Cancelled,
+    /// Its runner vanished. It is never run again.
+    Lost,
+}
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobStatus {
+    /// No runner has it.
+    Queued,
+    /// A runner was given it and has not begun: it may still go elsewhere.
+    Assigned,
+    /// A runner has begun: it never goes elsewhere.
+    InProgress,
+    /// Over.
+    Completed(Conclusion),
+}
+
+impl JobStatus {
+    /// Whether nothing can change any more.
+    #[must_use]
+    pub fn over(self) -> bool {
+        match self {
+            Self::Queued | Self::Assigned | Self::InProgress => false,
+            Self::Completed(_) => true,
+        }
+    }
+}
+
+/// A job of a workflow run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// GitHub's number.
+    pub id: JobId,
+    /// The run it belongs to.
+    pub run_id: RunId,
+    /// The attempt of that run.
+    pub attempt: u32,
+    /// `owner/name`.
+    pub repository: String,
+    /// What the workflow states.
+    pub spec: JobSpec,
+    /// Where it stands.
+    pub status: JobStatus,
+    /// The runner that has or had it.
+    pub runner_id: Option<RunnerId>,
+    /// That runner's name.
+    pub runner_name: Option<String>,
+    /// The last step's exit code, when a step ran.
+    pub exit_code: Option<i32>,
+    /// The end of what the steps printed.
+    pub log: String,
+    /// Whether somebody asked for its end.
+    pub cancel_requested: bool,
+    /// When it was queued.
+    pub created_at: Timestamp,
+    /// When its runner began.
+    pub started_at: Option<Timestamp>,
+    /// When it was over.
+    pub completed_at: Option<Timestamp>,
+}
+
+/// A workflow run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// GitHub's number.
+    pub id: RunId,
+    /// 1, and one more for each re-run.
+    pub attempt: u32,
+    /// `owner/name`.
+    pub repository: String,
+    /// The workflow's name.
+    pub name: String,
+    /// Whether jobs may still be added. An open run is not over even when all its jobs are.
+    pub open: bool,
+    /// When its first attempt was queued.
+    pub created_at: Timestamp,
+    /// When it was last changed by its workflow.
+    pub updated_at: Timestamp,
+}
+
+/// Why the stand-in does not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The token or credential is missing, unknown, expired or for something else.
+    #[error("Bad credentials")]
+    Unauthorized,
+    /// There is no such thing here.
+    #[error("Not Found")]
+    NotFound,
+    /// A runner of this name exists.
+    #[error("Already exists - A runner with the name {0} already exists.")]
+    NameTaken(String),
+    /// The runner has a job.
+    #[error("Bad request - Runner \"{0}\" is still running a job")]
+    Busy(String),
+    /// The runner is connected from elsewhere.
+    #[error("A session for this runner already exists.")]
+    SessionConflict,
+    /// The job is not this runner's, or no longer.
+    #[error("the job is not this runner's any more")]
+    NotYours,
+    /// A mistake in what was sent: which field, and what it should be.
+    #[error("{0}")]
+    Invalid(String),
+}

@@ -1,0 +1,75 @@
+//! What became of a call to AWS, before any service's own codes are looked at: no answer, not even sent, or an answer
+//! with a code. Shared by the adapters; each maps the codes of its service in one file of its own.
+
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+
+/// Longest message kept, in characters: these end in records and log lines.
+const SHOWN: usize = 300;
+
+/// A call that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No usable answer came: it may or may not have happened.
+    NoAnswer(String),
+    /// It was not sent: no credentials, no region.
+    NotSent(String),
+    /// The service answered with an error.
+    Answered {
+        /// Its code, for example `ThrottlingException`; empty when the body was not the service's.
+        code: String,
+        /// The HTTP status.
+        status: u16,
+        /// Its message.
+        message: String,
+    },
+}
+
+impl Failure {
+    /// Reads an error of any operation.
+    pub(crate) fn of<E>(error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+    {
+        match error {
+            SdkError::ConstructionFailure(_) => Self::NotSent(chain(error)),
+            // Credentials and region are resolved while a request is dispatched, so their absence comes as this, and
+            // only its text tells it from other failures.
+            SdkError::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => {
+                let text = chain(error);
+                let setup = text.contains("credentials") || text.contains("region");
+                if setup { Self::NotSent(text) } else { Self::NoAnswer(text) }
+            }
+            SdkError::ServiceError(answer) => Self::Answered {
+                code: answer.err().code().unwrap_or_default().to_owned(),
+                status: answer.raw().status().as_u16(),
+                message: cut(answer.err().message().unwrap_or("no message")),
+            },
+            _ => Self::NoAnswer(chain(error)),
+        }
+    }
+}
+
+/// An error and what caused it, down to the cause nobody explains.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    cut(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+}
+
+/// The first line, cut. AWS repeats a signed request's headers, the session token among them, on the lines after it.
+fn cut(message: &str) -> String {
+    message.lines().next().unwrap_or_default().chars().take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_line_of_a_message_is_kept() {
+        let told = "The signature does not match.\n\nx-amz-security-token:SECRET";
+        assert_eq!(cut(told), "The signature does not match.");
+        assert_eq!(cut(&"x".repeat(1000)).len(), SHOWN);
+        assert_eq!(cut(""), "");
+    }
+}

@@ -1,0 +1,83 @@
+//! How items cross into the SDK's types and back. Inbound conversion never fails and never panics: a value of a type
+//! this program does not know becomes a null, which no record of ours holds, so its record reads as unreadable and
+//! blocks nothing else; writes carry only what they change, so the stored value itself is never touched.
+
+use aws_sdk_dynamodb::types::AttributeValue as Table;
+use aws_sdk_dynamodbstreams::types::AttributeValue as Stream;
+
+use crate::model::{AttributeValue, Item, Key};
+
+/// The SDK's form of an item, in whatever map the call takes.
+pub(super) fn to_sdk<M: FromIterator<(String, Table)>>(item: &Item) -> M {
+    item.iter().map(|(name, value)| (name.clone(), Table::from(value.clone()))).collect()
+}
+
+/// The SDK's form of a key.
+pub(super) fn key_to_sdk<M: FromIterator<(String, Table)>>(key: &Key) -> M {
+    [("pk", &key.pk), ("sk", &key.sk)]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Table::S(value.clone())))
+        .collect()
+}
+
+/// Declares the way in from one crate's attribute values; the two crates have equal types of their own.
+macro_rules! inbound {
+    ($(#[$doc:meta])* $item:ident, $value:ident, $from:ident) => {
+        $(#[$doc])*
+        pub(super) fn $item(item: impl IntoIterator<Item = (String, $from)>) -> Item {
+            item.into_iter().map(|(name, value)| (name, $value(value))).collect()
+        }
+
+        fn $value(value: $from) -> AttributeValue {
+            match value {
+                $from::N(n) => AttributeValue::N(n),
+                $from::S(s) => AttributeValue::S(s),
+                $from::Bool(b) => AttributeValue::Bool(b),
+                $from::B(bytes) => AttributeValue::B(bytes.into_inner()),
+                $from::Null(null) => AttributeValue::Null(null),
+                $from::M(map) => AttributeValue::M(map.into_iter().map(|(k, v)| (k, $value(v))).collect()),
+                $from::L(list) => AttributeValue::L(list.into_iter().map($value).collect()),
+                $from::Ss(set) => AttributeValue::Ss(set),
+                $from::Ns(set) => AttributeValue::Ns(set),
+                $from::Bs(set) => AttributeValue::Bs(set.into_iter().map(|bytes| bytes.into_inner()).collect()),
+                _ => AttributeValue::Null(true),
+            }
+        }
+    };
+}
+
+inbound!(
+    /// An item as the table gives it.
+    from_sdk, value_from_sdk, Table
+);
+inbound!(
+    /// An item as a stream gives it.
+    from_stream, value_from_stream, Stream
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_of_attribute_crosses_and_comes_back() {
+        let list = vec![AttributeValue::N("1".into()), AttributeValue::Bool(false)];
+        let map = [("x".to_owned(), AttributeValue::Null(true))].into_iter().collect();
+        let item: Item = [
+            ("n", AttributeValue::N("-12.5".into())),
+            ("s", AttributeValue::S(String::new())),
+            ("bool", AttributeValue::Bool(true)),
+            ("b", AttributeValue::B(vec![0, 255])),
+            ("null", AttributeValue::Null(true)),
+            ("l", AttributeValue::L(list)),
+            ("m", AttributeValue::M(map)),
+            ("ss", AttributeValue::Ss(vec!["a".into()])),
+            ("ns", AttributeValue::Ns(vec!["1".into()])),
+            ("bs", AttributeValue::Bs(vec![vec![1]])),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        assert_eq!(from_sdk(to_sdk::<Vec<_>>(&item)), item);
+    }
+}

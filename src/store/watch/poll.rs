@@ -1,0 +1,105 @@
+//! A watch without a stream: scan, compare with the last scan, tell the difference.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep_until};
+
+use super::PATIENCE;
+use crate::model::{Item, Key};
+use crate::ports::{Change, Store, StoreError, Watch};
+use crate::store::DynamoStore;
+
+/// A watch that scans.
+pub(super) struct PollWatch {
+    store: DynamoStore,
+    /// The table as of the last whole scan.
+    known: BTreeMap<Key, Item>,
+    /// The scan under way, kept here so that whoever stops waiting loses nothing.
+    scan: Scan,
+    due: Instant,
+}
+
+#[derive(Default)]
+struct Scan {
+    seen: BTreeMap<Key, Item>,
+    next: Option<Key>,
+}
+
+impl PollWatch {
+    /// Reads the table once, so that everything after is a change.
+    pub(super) async fn open(store: DynamoStore) -> Result<Self, StoreError> {
+        let due = Instant::now();
+        let mut watch = Self { store, known: BTreeMap::new(), scan: Scan::default(), due };
+        watch.look().await?;
+        Ok(watch)
+    }
+
+    /// One whole scan and what it changes.
+    async fn look(&mut self) -> Result<Vec<Change>, StoreError> {
+        loop {
+            let page = self.store.list(self.scan.next.as_ref()).await?;
+            let keyed = page.items.into_iter().filter_map(|item| Key::of(&item).map(|key| (key, item)));
+            self.scan.seen.extend(keyed);
+            self.scan.next = page.next;
+            if self.scan.next.is_none() {
+                break;
+            }
+        }
+        let seen = std::mem::take(&mut self.scan).seen;
+        let before = std::mem::replace(&mut self.known, seen);
+        self.due = Instant::now() + self.store.watching.scan_every;
+        Ok(difference(&before, &self.known))
+    }
+}
+
+fn difference(before: &BTreeMap<Key, Item>, after: &BTreeMap<Key, Item>) -> Vec<Change> {
+    let changed = after.iter().filter(|(key, item)| before.get(key) != Some(item));
+    let changed = changed.map(|(key, item)| Change { key: key.clone(), item: Some(item.clone()) });
+    let gone = before.keys().filter(|key| !after.contains_key(key));
+    changed.chain(gone.map(|key| Change { key: key.clone(), item: None })).collect()
+}
+
+#[async_trait]
+impl Watch for PollWatch {
+    async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if self.due > until {
+                sleep_until(until).await;
+                return Ok(Vec::new());
+            }
+            sleep_until(self.due).await;
+            let looked = self.look().await;
+            if looked.is_err() {
+                self.due = Instant::now() + self.store.watching.scan_every;
+            }
+            let changes = looked?;
+            if !changes.is_empty() || Instant::now() >= until {
+                return Ok(changes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AttributeValue;
+
+    fn table(records: &[(&str, &str)]) -> BTreeMap<Key, Item> {
+        let record = |(pk, v): &(&str, &str)| {
+            (Key::new(*pk, "s"), [("v".to_owned(), AttributeValue::S((*v).to_owned()))].into())
+        };
+        records.iter().map(record).collect()
+    }
+
+    #[test]
+    fn what_is_new_changed_or_gone_is_told_and_nothing_else() {
+        let before = table(&[("same", "1"), ("changed", "1"), ("gone", "1")]);
+        let after = table(&[("same", "1"), ("changed", "2"), ("new", "1")]);
+        let told: Vec<_> =
+            difference(&before, &after).into_iter().map(|c| (c.key.pk, c.item.is_some())).collect();
+        assert_eq!(told, [("changed".into(), true), ("new".into(), true), ("gone".into(), false)]);
+    }
+}

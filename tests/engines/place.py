@@ -1,0 +1,52 @@
+"""Where the test tools live: outside the checkout, one virtual environment for each, kept for the next run."""
+
+import hashlib
+import os
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOOLS = ("ministack", "moto", "client")
+"""What the tests need; installed when nothing is asked for by name."""
+
+ON_REQUEST = ("chart",)
+"""What only `.ci/run` needs."""
+
+
+def home() -> Path:
+    """`RUNYARD_TEST_HOME`, else `runyard-tests` in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("RUNYARD_TEST_HOME") or Path(cache) / "runyard-tests")
+
+
+def requirements(tool: str) -> Path:
+    """The pinned versions of one tool."""
+    return HERE / f"{tool}.txt"
+
+
+def stamp(tool: str) -> Path:
+    """Written last: holds the hash of the pins the environment was built from."""
+    return home() / tool / "stamp"
+
+
+def pins(tool: str) -> str:
+    """The hash of the pins as they are now."""
+    return hashlib.sha256(requirements(tool).read_bytes()).hexdigest()
+
+
+def installed(tool: str) -> bool:
+    """Whether the environment stands and was built from these pins, by an interpreter that still runs."""
+    return (
+        stamp(tool).is_file()
+        and stamp(tool).read_text().strip() == pins(tool)
+        and os.access(program(tool, "python"), os.X_OK)
+    )
+
+
+def programs(tool: str) -> Path:
+    """The directory of an environment's programs."""
+    return home() / tool / "bin"
+
+
+def program(tool: str, name: str) -> Path:
+    """One program of an environment."""
+    return programs(tool) / name

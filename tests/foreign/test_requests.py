@@ -1,0 +1,138 @@
+"""What a workflow may count on: how many it gets, by when, and what it is told when it does not."""
+
+from records import Refused
+from yard import Scenario
+
+
+def conditions(record: dict) -> str:
+    return " ".join(f"{condition['type']} {condition['reason']}" for condition in record.get("conditions", []))
+
+
+class Requests(Scenario):
+    def test_a_request_never_holds_more_than_it_asked_for(self):
+        self.pool(desired=5, max=8)
+        self.pooled(5)
+        key = self.ask("6001", count=3)
+        self.phase(key, "Ready")
+        self.settle()
+        self.assertEqual(len(self.holders(key)), 3)
+        held = [len(new.get("instances", [])) for _, new in self.history.of(key) if new]
+        self.assertLessEqual(max(held), 3, held)
+
+    def test_warm_and_cold_machines_together_make_one_request_ready(self):
+        self.pool(desired=1, max=4)
+        (warm,) = self.pooled(1)
+        key = self.ask("6002", count=3)
+        ready = self.phase(key, "Ready")
+        self.assertEqual(len(set(ready["instances"])), 3)
+        self.assertIn(warm["instanceId"], ready["instances"])
+
+    def test_an_unknown_class_fails_at_once_and_says_why(self):
+        key = self.ask("6003", resource_class="no-such-class")
+        failed = self.phase(key, "Failed", within=10)
+        self.assertIn("UnknownClass", conditions(failed))
+        self.assertIn("no-such-class", failed["message"])
+        self.assertEqual(failed.get("instances", []), [])
+
+    def test_more_than_the_class_may_have_fails_at_once(self):
+        self.pool(max=2)
+        failed = self.phase(self.ask("6004", count=3), "Failed", within=10)
+        self.assertIn("2", failed["message"])
+        self.assertEqual(self.instances(), [])
+
+    def test_a_repository_that_may_not_use_the_class_is_refused(self):
+        self.pool(repositories=["octo/*"])
+        failed = self.phase(self.ask("6005", repository="stranger/app"), "Failed", within=10)
+        self.assertIn("NotAllowed", conditions(failed))
+
+    def test_an_impossible_intent_is_refused_as_invalid(self):
+        self.pool()
+        failed = self.phase(self.ask("6006", count=2, minCount=5), "Failed", within=10)
+        self.assertIn("Invalid", conditions(failed))
+
+    def test_all_or_nothing_fails_at_the_deadline_and_gives_everything_back(self):
+        def third_is_silent(machine, instance):
+            machine.registers = "silent" if len(self.machines.machines) == 2 else "ok"
+
+        self.machines.prepare = third_is_silent
+        self.pool(max=3)
+        key = self.ask("6007", count=3, timeoutSeconds=4)
+        failed = self.phase(key, "Failed")
+        self.assertNotIn("Ready", self.history.path(key))
+        self.assertTrue(failed["message"])
+        self.pooled(3)
+        self.assertEqual(self.table.get(key).get("instances", []), [])
+
+    def test_with_a_minimum_it_is_ready_at_the_deadline_with_what_there_is(self):
+        def third_is_silent(machine, instance):
+            machine.registers = "silent" if len(self.machines.machines) == 2 else "ok"
+
+        self.machines.prepare = third_is_silent
+        self.pool(max=3)
+        key = self.ask("6008", count=3, minCount=2, timeoutSeconds=4)
+        ready = self.phase(key, "Ready")
+        self.assertGreaterEqual(ready["readyAt"], ready["deadline"])
+        self.assertEqual(len([one for one in self.holders(key) if one["state"] == "running"]), 2)
+
+    def test_the_oldest_request_of_a_class_is_served_first(self):
+        self.pool(desired=1, max=1)
+        (warm,) = self.pooled(1)
+        first = self.ask("6009")
+        self.phase(first, "Ready")
+        waiting = []
+        for run in ("6010", "6011"):
+            waiting.append(self.ask(run))
+            self.phase(waiting[-1], "Pending", "Fulfilling")
+        self.table.release(first)
+        self.assertEqual(self.phase(waiting[0], "Ready")["instances"], [warm["instanceId"]])
+        self.assertIn(self.table.get(waiting[1])["phase"], ("Pending", "Fulfilling"))
+        self.table.release(waiting[0])
+        self.phase(waiting[1], "Ready")
+
+    def test_a_request_released_before_it_was_served_holds_nothing(self):
+        self.pool(desired=0, max=2)
+        key = self.ask("6012", count=2)
+        self.table.release(key)
+        self.phase(key, "Released")
+        self.settle()
+        self.assertEqual(self.holders(key), [])
+
+    def test_a_newer_attempt_releases_the_older_one_of_the_same_name(self):
+        self.pool(max=4)
+        first = self.ask("6013")
+        other = self.ask("6013", name="other")
+        self.phase(first, "Ready")
+        self.phase(other, "Ready")
+        second = self.ask("6013", attempt=2)
+        self.phase(second, "Ready")
+        self.phase(first, "Released")
+        self.assertEqual(self.table.get(other)["phase"], "Ready")
+
+    def test_the_same_key_cannot_be_written_twice(self):
+        self.pool()
+        key = self.ask("6014")
+        with self.assertRaises(Refused):
+            self.ask("6014", count=2)
+        self.phase(key, "Ready")
+
+    def test_usage_classes_do_not_mix(self):
+        self.pool(desired=1, max=3, usageClass="on-demand")
+        (warm,) = self.pooled(1)
+        key = self.ask("6015", usageClass="spot")
+        ready = self.phase(key, "Ready")
+        self.assertNotIn(warm["instanceId"], ready["instances"])
+        self.assertEqual({one["usageClass"] for one in self.holders(key)}, {"spot"})
+
+    def test_the_ceiling_of_a_class_holds_over_all_requests(self):
+        self.pool(max=3)
+        keys = [self.ask(f"61{number:02}", count=2) for number in range(3)]
+        self.eventually("one is ready", lambda: [key for key in keys if self.table.get(key).get("phase") == "Ready"])
+        self.settle()
+        self.assertLessEqual(len(self.instances()), 3)
+        while left := [key for key in keys if self.table.get(key).get("phase") != "Released"]:
+            ready = self.eventually(
+                "the next is ready", lambda: [key for key in left if self.table.get(key).get("phase") == "Ready"]
+            )
+            self.table.release(ready[0])
+            self.phase(ready[0], "Released")
+            self.assertLessEqual(len(self.instances()), 3)

@@ -1,0 +1,122 @@
+"""Registrations come sealed to one machine's key, for one claim; nobody else can read them anywhere."""
+
+import records
+from github import GitHub
+from history import state_of
+from yard import REPOSITORY, Scenario
+
+
+class Sealed(Scenario):
+    sealed = True
+    timing = {"claimed": "4s", "created": "15s"}
+
+    def prepare(self) -> None:
+        self.github = GitHub()
+        self.addCleanup(self.github.close)
+        token = self.scratch / "token"
+        token.write_text("github-token-SECRET-000000\n")
+        token.chmod(0o600)
+        self.github_settings = {"kind": "real", "api_url": self.github.url, "token_file": str(token)}
+
+    def judge(self) -> None:
+        super().judge()
+        secrets = self.github.minted | {"github-token-SECRET-000000"}
+        told = "".join("".join(operator.log) for operator in self.running) + repr(self.history.steps)
+        self.assertFalse([secret for secret in secrets if secret in told], "a secret stands in a record or a log line")
+
+    def test_a_registration_and_a_removal_are_sealed_to_the_machine_and_name_its_claim(self):
+        self.pool(desired=1, max=1)
+        (warm,) = self.pooled(1)
+        key = self.ask("9001")
+        self.phase(key, "Ready")
+        machine, held = self.machines.of(warm), self.instance(warm)
+        box = machine.opened["registration"]
+        self.assertEqual(box["claimId"], held["claimId"])
+        self.assertIn(box["token"], self.github.minted)
+        self.assertEqual(box["labels"], ["9001"])
+        self.assertTrue(box["url"].startswith("http") and box["runnerName"])
+        self.assertIsInstance(box["seq"], int)
+        records.time_of(box["expiresAt"])
+        self.assertNotIn("registration", held)
+        self.table.release(key)
+        self.phase(key, "Released")
+        removal = machine.opened["removal"]
+        self.assertEqual(removal["claimId"], box["claimId"])
+        self.assertIn(removal["token"], self.github.minted)
+        self.assertTrue(removal["url"].startswith("http"))
+        records.time_of(removal["expiresAt"])
+
+    def test_a_named_request_has_a_label_of_its_own_and_no_two_claims_share_a_runner_name(self):
+        self.pool(desired=1, max=1)
+        (warm,) = self.pooled(1)
+        names = []
+        for run in ("9002", "9003"):
+            key = self.ask(run, name="build")
+            self.phase(key, "Ready")
+            box = self.machines.of(warm).opened["registration"]
+            self.assertEqual(box["labels"], [f"{run}-build"])
+            names.append(box["runnerName"])
+            self.table.release(key)
+            self.phase(key, "Released")
+        self.assertEqual(len(set(names)), 2, names)
+
+    def test_a_pools_extra_labels_never_stand_alone(self):
+        self.pool(labels=["gpu"])
+        key = self.ask("9004")
+        self.phase(key, "Ready")
+        (held,) = self.holders(key)
+        self.assertEqual(sorted(self.machines.of(held).opened["registration"]["labels"]), ["9004", "9004-gpu"])
+
+    def test_a_new_machine_gets_its_registration_once_its_key_is_known(self):
+        self.pool()
+        key = self.ask("9005", count=2)
+        self.phase(key, "Ready")
+        for held in self.holders(key):
+            box = self.machines.of(held).opened["registration"]
+            self.assertEqual(box["claimId"], held["claimId"])
+            self.assertTrue(held["publicKey"])
+
+    def test_a_machine_that_changes_its_key_is_ended(self):
+        self.pool(desired=1, max=1)
+        (warm,) = self.pooled(1)
+        self.eventually("its key is seen", lambda: self.instance(warm).get("publicKey"))
+        machine = self.machines.of(warm)
+        machine.key = type(machine.key).generate()
+        self.ended(warm, "unhealthy")
+
+    def test_while_github_is_out_deadlines_move_and_nobody_is_ended(self):
+        self.pool(desired=1, max=1)
+        (warm,) = self.pooled(1)
+        self.github.out = True
+        key = self.ask("9006")
+        claimed = self.eventually("it is claimed", lambda: state_of(now := self.instance(warm)) == "claimed" and now)
+        first = claimed["threshold"]
+        self.eventually("its deadline was moved on twice", lambda: self.moves(warm, first) >= 2)
+        self.assertEqual(state_of(self.instance(warm)), "claimed")
+        self.github.out = False
+        self.assertEqual(self.phase(key, "Ready")["instances"], [warm["instanceId"]])
+
+    def moves(self, instance: dict, first: str) -> int:
+        """How many later thresholds the claimed machine was given."""
+        thresholds = {
+            new["threshold"]
+            for _, new in self.history.of(records.instance_key(instance["instanceArn"]))
+            if new and new["state"] == "claimed"
+        }
+        return len([threshold for threshold in thresholds if threshold > first])
+
+    def test_in_mode_job_each_registration_serves_one_job_and_the_next_follows(self):
+        self.pool(desired=1, max=1, registrationMode="job")
+        (warm,) = self.pooled(1)
+        key = self.ask("9007")
+        self.phase(key, "Ready")
+        machine = self.machines.of(warm)
+        first = machine.opened["registration"]
+        self.assertTrue(first["jitConfig"])
+        self.assertNotIn("token", first)
+        machine.extra = {"registrationDone": first["seq"]}
+        held = self.eventually("the next is sealed", lambda: "registration" in (now := self.instance(warm)) and now)
+        second = machine.open("registration", held)
+        self.assertEqual((second["seq"], held["registrationSeq"]), (first["seq"] + 1, first["seq"] + 1))
+        self.assertNotEqual(second["jitConfig"], first["jitConfig"])
+        self.assertEqual(REPOSITORY, self.table.get(key)["repository"])

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Compares the stand-in GitHub's answers with GitHub's published description of its API.
+# usage: check.sh DESCRIPTION.json (a dereferenced one, as npm's @octokit/openapi carries: generated/api.github.com.deref.json)
+# Needs python3 with the package jsonschema. For the description: npm pack @octokit/openapi, then unpack it.
+set -eu
+description="$(realpath "$1")"
+cd "$(dirname "$0")/../.."
+exchanges="$(mktemp)"
+trap 'rm -f "$exchanges"' EXIT
+RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --quiet --lib -- \
+    --exact --ignored local::standin::http_tests::exchanges_for_the_published_description
+python3 tests/github_openapi/check.py "$description" "$exchanges"
