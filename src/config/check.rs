@@ -57,6 +57,8 @@ pub(super) fn credential(
     match (token_file, app_id, app_key_file) {
         (Some(file), None, None) => return Some(Credential::TokenFile(file)),
         (None, Some(id), Some(key_file)) => return Some(Credential::App { id, key_file }),
+        // What was given wrongly is told already; it is not missing as well.
+        (None, None, None) if reader.problems.iter().any(|problem| problem.field.starts_with("github.")) => {}
         (None, None, None) => reader.refuse(
             "github.token_file",
             String::new(),

@@ -112,17 +112,23 @@ fn variable(name: &str, section: Option<&str>, key: &str, value: String) -> Laye
     Layer { from: name.to_owned(), values }
 }
 
-/// The layer's values that have a place in the defaults; the others become problems.
+/// The layer's values that have a place in the defaults; the others, and pasted secrets, become problems.
 fn screened(layer: &Layer, known: &Dict, problems: &mut Vec<FieldError>) -> Dict {
     let mut kept = Dict::new();
     for (name, value) in &layer.values {
         match (known.get(name), value) {
             (Some(Value::Dict(_, keys)), Value::Dict(tag, given)) => {
-                let (good, bad): (Dict, Dict) =
-                    given.clone().into_iter().partition(|(key, _)| keys.contains_key(key));
-                problems.extend(bad.iter().map(|(key, value)| {
-                    unknown(layer, &format!("{name}.{key}"), value, &format!("the keys of [{name}]"), keys)
-                }));
+                let mut good = Dict::new();
+                for (key, value) in given {
+                    let path = format!("{name}.{key}");
+                    if !keys.contains_key(key) {
+                        problems.push(unknown(layer, &path, value, &format!("the keys of [{name}]"), keys));
+                    } else if let Some(problem) = pasted(layer, &path, value) {
+                        problems.push(problem);
+                    } else {
+                        good.insert(key.clone(), value.clone());
+                    }
+                }
                 kept.insert(name.clone(), Value::Dict(*tag, good));
             }
             (Some(Value::Dict(_, keys)), other) => {
@@ -133,13 +139,21 @@ fn screened(layer: &Layer, known: &Dict, problems: &mut Vec<FieldError>) -> Dict
                 let fix = format!("write {name} = \"…\" above the first section");
                 problems.push(FieldError::new(name, "[section]", from("is not a section", layer), fix));
             }
-            (Some(_), scalar) => {
-                kept.insert(name.clone(), scalar.clone());
-            }
+            (Some(_), single) => match pasted(layer, name, single) {
+                Some(problem) => problems.push(problem),
+                None => drop(kept.insert(name.clone(), single.clone())),
+            },
             (None, other) => problems.push(unknown(layer, name, other, "what there is", known)),
         }
     }
     kept
+}
+
+/// A secret where the name of one belongs, even when another layer hides it: it stands there in clear.
+fn pasted(layer: &Layer, path: &str, value: &Value) -> Option<FieldError> {
+    let fix = "put the secret into a file and write the file's name";
+    let secret = scalar(value).is_some_and(|text| looks_secret(&text));
+    secret.then(|| FieldError::new(path, HIDDEN, from("looks like a secret", layer), fix))
 }
 
 fn unknown(layer: &Layer, path: &str, value: &Value, what: &str, known: &Dict) -> FieldError {

@@ -276,8 +276,8 @@ impl Agent {
     }
 }
 
-/// The environment of this process; a value that is not Unicode is kept, spoilt, so that its key can refuse it.
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+/// The environment of this process, read here and nowhere else. A value that is not Unicode is kept, spoilt, so that
+/// its key can refuse it.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))

@@ -190,7 +190,6 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("[github]\nscope = \"enterprise\"", "github.scope", "not a known value", "organization"),
     ("[github]\napp_id = \"12 34\"", "github.app_id", "not the id", "App"),
     ("[github]\napp_id = 1234", "github.app_id", "two credentials", "clear"),
-    ("[github]\ntoken_file = \"\"\napp_id = 1", "github.app_id", "two credentials", "clear"),
     ("[github]\napp_key_file = \"/key.pem\"", "github.app_id", "missing", "both"),
     ("[admin]\nlisten = \":8080\"", "admin.listen", "not an address", "0.0.0.0:8080"),
     ("[admin]\nlisten = \"localhost:8080\"", "admin.listen", "not an address", "127.0.0.1:0"),
@@ -294,6 +293,14 @@ fn a_real_github_wants_a_credential_and_none_wants_none() {
     assert_eq!(errors.problems().len(), 1);
     assert!(errors.problems()[0].fix.contains("github.kind = \"none\""), "{errors}");
     assert_eq!(load(None, &[("RUNYARD_GITHUB__KIND", "none")]).unwrap().github, None);
+}
+
+#[test]
+fn a_credential_that_was_given_wrongly_is_not_also_called_missing() {
+    for file in ["[github]\ntoken_file = \"ghp_x\"", "[github]\ntoken = \"x\""] {
+        let errors = load(Some(file.as_bytes()), &[]).unwrap_err();
+        assert_eq!(errors.problems().len(), 1, "{errors}");
+    }
 }
 
 #[test]
