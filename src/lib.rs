@@ -3,7 +3,11 @@
 #[cfg(feature = "operator")]
 pub mod aws;
 #[cfg(feature = "operator")]
+pub mod clock;
+#[cfg(feature = "operator")]
 pub mod compute_none;
+#[cfg(feature = "operator")]
+pub mod config;
 #[cfg(feature = "operator")]
 pub mod controller;
 pub mod decide;
@@ -19,3 +23,5 @@ pub mod model;
 pub mod ports;
 #[cfg(feature = "store")]
 pub mod store;
+#[cfg(feature = "operator")]
+pub mod telemetry;
