@@ -11,7 +11,12 @@ use crate::model::TableName;
 
 /// Keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 #[derive(Debug, Parser)]
-#[command(name = "runyard", version, propagate_version = true, max_term_width = 110, after_help = "\
+#[command(
+    name = "runyard",
+    version,
+    propagate_version = true,
+    max_term_width = 110,
+    after_help = "\
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 the request failed, 4 the wait timed out.
 AWS is reached by its own environment: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on.
 
@@ -22,31 +27,39 @@ In a workflow:
 By a person:
   runyard init && runyard apply -f pools.yaml
   runyard get requests --watch
-  runyard explain request 1234567890")]
-pub struct Cli {
+  runyard explain request 1234567890"
+)]
+pub(crate) struct Cli {
     #[command(flatten)]
-    pub common: Common,
+    pub(crate) common: Common,
     #[command(subcommand)]
-    pub verb: Verb,
+    pub(crate) verb: Verb,
 }
 
 /// What every verb takes.
 #[derive(Debug, Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// The DynamoDB table [default: $RUNYARD_TABLE, else runyard]
     #[arg(long, global = true, value_name = "NAME", help_heading = "Everywhere")]
-    pub table: Option<TableName>,
+    pub(crate) table: Option<TableName>,
     /// How answers (and with json also errors) are written
-    #[arg(long, short, global = true, value_name = "FORMAT", default_value = "text", help_heading = "Everywhere")]
-    pub output: Format,
+    #[arg(
+        long,
+        short,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Everywhere"
+    )]
+    pub(crate) output: Format,
     /// Log more to stderr; twice for everything
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
-    pub verbose: u8,
+    pub(crate) verbose: u8,
 }
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Ask for machines; with --wait follow the request until they run
     Provision(Box<provision::ProvisionArgs>),
     /// Give machines back
@@ -80,7 +93,7 @@ pub enum Verb {
 }
 
 /// The form in which errors are wanted, as far as it can be told before everything is parsed.
-pub fn format_asked(arguments: &[OsString]) -> Format {
+pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     let pairs = words.windows(2).any(|pair| matches!(pair, ["-o" | "--output", "json"]));
     let joined = words.iter().any(|word| matches!(*word, "-ojson" | "-o=json" | "--output=json"));

@@ -9,25 +9,25 @@ use jiff::Timestamp;
 use crate::cli::expire::ending;
 use crate::cli::subject::kind_of;
 use crate::model::{
-    Agent, Desired, Event, EventType, Guard, Instance, Item, Key, Kind, Launch, LaunchPhase,
-    Lease, Pool, Reading, Record, Request, State, Write, read,
+    Agent, Desired, Event, EventType, Guard, Instance, Item, Key, Kind, Launch, LaunchPhase, Lease, Pool,
+    Reading, Record, Request, State, Write, read,
 };
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Whether a person should mind, or whether it passes by itself.
-    pub severity: EventType,
+    pub(crate) severity: EventType,
     /// One word, CamelCase, stable.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// The record it is about.
-    pub record: String,
+    pub(crate) record: String,
     /// What is wrong.
-    pub problem: String,
+    pub(crate) problem: String,
     /// What to do.
-    pub fix: String,
+    pub(crate) fix: String,
     /// The conditional write that mends it, where one does.
-    pub mend: Option<Write>,
+    pub(crate) mend: Option<Write>,
 }
 
 /// The records of one moment, by kind.
@@ -42,7 +42,7 @@ struct Records {
 }
 
 /// Everything that is wrong with these records; `patience` is how long past its moment something may be.
-pub fn examine(items: &[Item], now: Timestamp, patience: Duration) -> Vec<Finding> {
+pub(crate) fn examine(items: &[Item], now: Timestamp, patience: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     let records = sort(items, &mut findings);
     let late = |at: Timestamp| now.duration_since(at) > patience.try_into().unwrap_or_default();
@@ -143,7 +143,13 @@ fn one_instance(
     let (key, id) = (instance.key(), &instance.facts.instance_id);
     if let Some(threshold) = instance.threshold.filter(|threshold| late(threshold.at)) {
         let problem = format!("{} past its deadline {}", instance.state(), threshold.at);
-        findings.push(warning("PastDeadline", &key, problem, "check that an operator runs and what it logs", None));
+        findings.push(warning(
+            "PastDeadline",
+            &key,
+            problem,
+            "check that an operator runs and what it logs",
+            None,
+        ));
     }
     if !records.agents.contains_key(&Agent::key_of(&instance.facts.instance_arn)) && instance.state().live() {
         let problem = format!("{id} is {} and has no agent record", instance.state());
@@ -190,21 +196,42 @@ fn one_request(
                 }
                 Some(_) => continue,
             };
-            findings.push(warning("LostMachine", key, problem, "the operator mends it: run `runyard refresh`", None));
+            findings.push(warning(
+                "LostMachine",
+                key,
+                problem,
+                "the operator mends it: run `runyard refresh`",
+                None,
+            ));
         }
     }
     if request.phase().wants_machines() && status.ready_at.is_none() && status.deadline.is_some_and(late) {
         let problem = format!("{} past its deadline", request.phase());
-        findings.push(warning("PastDeadline", key, problem, "see `runyard explain request`, or `runyard fail` it", None));
+        findings.push(warning(
+            "PastDeadline",
+            key,
+            problem,
+            "see `runyard explain request`, or `runyard fail` it",
+            None,
+        ));
     }
     let unseen = status.observed_generation < request.intent.generation;
-    if unseen && !request.phase().is_final() && request.updated_at.or(request.intent.created_at).is_some_and(late) {
+    if unseen
+        && !request.phase().is_final()
+        && request.updated_at.or(request.intent.created_at).is_some_and(late)
+    {
         let what = match request.intent.desired {
             Desired::Provisioned => "asked for",
             Desired::Released => "released",
         };
         let problem = format!("was {what} and no operator has answered");
-        findings.push(warning("Unanswered", key, problem, "check that an operator runs and what it logs", None));
+        findings.push(warning(
+            "Unanswered",
+            key,
+            problem,
+            "check that an operator runs and what it logs",
+            None,
+        ));
     }
 }
 
@@ -225,7 +252,13 @@ fn one_agent(
     if agent.heartbeat_seq > 0 && agent.updated_at.is_some_and(late) {
         let last = agent.updated_at.unwrap_or_default();
         let problem = format!("silent since {last} while its machine is {}", instance.state());
-        findings.push(warning("SilentAgent", key, problem, "check that an operator runs; it ends silent machines", None));
+        findings.push(warning(
+            "SilentAgent",
+            key,
+            problem,
+            "check that an operator runs; it ends silent machines",
+            None,
+        ));
     }
 }
 

@@ -14,7 +14,7 @@ use super::screen::plain;
 use super::table::columns;
 use crate::model::{EventType, FieldError};
 
-pub use examine::{Finding, examine};
+pub(crate) use examine::{Finding, examine};
 
 /// Looks for what is wrong.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ Exit code 0 when nothing is wrong (or all of it was mended), 1 when something is
 Examples:
   runyard doctor
   runyard doctor --fix -o json")]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Mend what can be mended by the same conditional changes that the operator makes
     #[arg(long)]
     fix: bool,
@@ -34,7 +34,7 @@ pub struct DoctorArgs {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
     let items = context.everything().await?;
     let findings = examine(&items, context.clock.now(), args.patience);
     let mut rows = Vec::new();
@@ -110,9 +110,16 @@ fn show(context: &mut Context, rows: &[(&Finding, Mended)]) {
         return;
     }
     let cells = |(finding, mended): &(&Finding, Mended)| {
-        [finding.severity.as_str(), finding.reason, &finding.record, &finding.problem, &finding.fix, mended.said()]
-            .map(plain)
-            .to_vec()
+        [
+            finding.severity.as_str(),
+            finding.reason,
+            &finding.record,
+            &finding.problem,
+            &finding.fix,
+            mended.said(),
+        ]
+        .map(plain)
+        .to_vec()
     };
     let heads = ["TYPE", "REASON", "RECORD", "PROBLEM", "FIX", ""];
     let text = columns(&context.screen, &heads, rows.iter().map(cells).collect());
