@@ -2,6 +2,8 @@
 
 #[cfg(feature = "operator")]
 pub mod aws;
+#[cfg(feature = "cli")]
+pub mod cli;
 #[cfg(feature = "operator")]
 pub mod clock;
 #[cfg(feature = "operator")]
