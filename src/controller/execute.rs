@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::decide::{Action, Credential, Note, Observation, Step};
 use crate::model::{
-    Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Pool, PoolMessage, Record,
+    Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool, PoolMessage, Record,
     Request, State, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
