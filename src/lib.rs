@@ -27,3 +27,5 @@ pub mod ports;
 pub mod store;
 #[cfg(feature = "operator")]
 pub mod telemetry;
+#[cfg(feature = "local")]
+pub mod wire;
