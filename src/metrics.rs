@@ -4,6 +4,8 @@
 
 mod classes;
 mod families;
+#[cfg(test)]
+mod port_tests;
 pub mod ports;
 #[cfg(test)]
 mod tests;

@@ -76,9 +76,10 @@ async fn other_paths_and_methods_are_refused() {
 }
 
 #[tokio::test]
-async fn it_ends_when_told_even_with_a_connection_that_says_nothing() {
+async fn it_ends_when_told_even_with_a_connection_that_stops_midway() {
     let running = running().await;
-    let _silent = TcpStream::connect(running.address).await.unwrap();
+    let mut stalled = TcpStream::connect(running.address).await.unwrap();
+    stalled.write_all(b"GET /livez HT").await.unwrap();
     assert_eq!(ask(running.address, "GET", "/livez").await.0, 200);
     running.shutdown.cancel();
     let ended = tokio::time::timeout(Duration::from_secs(30), running.server).await;

@@ -320,3 +320,51 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         self.counted("run", self.inner.run(owner, name, run_id)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every variant has an outcome that was promised, and none was promised in vain.
+    fn check<E: Outcome>(every: &[E]) {
+        let outcomes = every.iter().map(Outcome::outcome);
+        assert_eq!([OK].into_iter().chain(outcomes).collect::<Vec<_>>(), E::OUTCOMES);
+    }
+
+    #[test]
+    fn every_error_has_its_outcome() {
+        let text = String::new;
+        check(&[
+            StoreError::Refused { refusals: Vec::new() },
+            StoreError::Contended,
+            StoreError::Throttled,
+            StoreError::Unknown(text()),
+            StoreError::Denied(text()),
+            StoreError::NoTable(text()),
+            StoreError::Invalid(text()),
+        ]);
+        check(&[
+            QueueError::Missing,
+            QueueError::Throttled,
+            QueueError::Unreachable(text()),
+            QueueError::Denied(text()),
+            QueueError::Invalid(text()),
+        ]);
+        check(&[
+            ComputeError::Throttled,
+            ComputeError::NoCapacity(text()),
+            ComputeError::Unknown(text()),
+            ComputeError::Refused(text()),
+            ComputeError::TokenSpent(text()),
+        ]);
+        check(&[
+            GitHubError::Unreachable(text()),
+            GitHubError::Throttled { retry_after: std::time::Duration::from_secs(1) },
+            GitHubError::Denied(text()),
+            GitHubError::NotFound(text()),
+            GitHubError::NameTaken(text()),
+            GitHubError::Busy(text()),
+            GitHubError::Invalid(text()),
+        ]);
+    }
+}

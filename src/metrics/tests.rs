@@ -1,20 +1,7 @@
-//! The names are the contract's, every series is there from the start, labels stay bounded, and standing before a
-//! port changes nothing but the numbers.
+//! The names are the contract's, every series is there from the start, and labels stay bounded.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use async_trait::async_trait;
-
-use super::ports::Metered;
 use super::*;
-use crate::admin::{Health, Unready};
 use crate::clock::SystemClock;
-use crate::model::{Item, Key, PoolMessage, Write};
-use crate::ports::github::Scope;
-use crate::ports::{
-    Change, Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Page, PoolQueue, QueueError,
-    Received, Store, StoreError, Watch,
-};
 
 /// Name, type, labels of every family of ours.
 const GOLDEN: &str = "\
@@ -38,16 +25,16 @@ runyard_transitions_total counter from,to
 runyard_unreadable_records gauge
 ";
 
-fn metrics() -> Metrics {
+pub(super) fn metrics() -> Metrics {
     Metrics::new(Arc::new(SystemClock::new()))
 }
 
-fn class(name: &str) -> ClassName {
+pub(super) fn class(name: &str) -> ClassName {
     ClassName::parse(name).unwrap()
 }
 
 /// The value of the one series that begins so.
-fn value(text: &str, series: &str) -> f64 {
+pub(super) fn value(text: &str, series: &str) -> f64 {
     let prefix = format!("{series} ");
     let mut found = text.lines().filter_map(|line| line.strip_prefix(&prefix));
     let value = found.next().unwrap_or_else(|| panic!("no {series} in\n{text}"));
@@ -257,218 +244,4 @@ async fn the_oldest_waiting_request_ages_by_the_wall_clock_and_never_below_zero(
 #[tokio::test]
 async fn the_process_is_measured_too() {
     assert!(value(&metrics().render(), "process_resident_memory_bytes") > 0.0);
-}
-
-/// A port that fails as it is told, call by call.
-struct Failing {
-    error: Mutex<Option<StoreError>>,
-    looks: AtomicUsize,
-}
-
-impl Failing {
-    fn with(error: Option<StoreError>) -> Self {
-        Self { error: Mutex::new(error), looks: AtomicUsize::new(0) }
-    }
-
-    async fn answer<T: Default>(&self) -> Result<T, StoreError> {
-        tokio::time::sleep(Duration::from_millis(40)).await;
-        self.error.lock().unwrap().clone().map_or_else(|| Ok(T::default()), Err)
-    }
-}
-
-#[async_trait]
-impl Store for Failing {
-    async fn get(&self, _: &Key) -> Result<Option<Item>, StoreError> {
-        self.answer().await
-    }
-    async fn list(&self, _: Option<&Key>) -> Result<Page, StoreError> {
-        self.answer().await
-    }
-    async fn query(&self, _: &str, _: &str, _: Option<&Key>) -> Result<Page, StoreError> {
-        self.answer().await
-    }
-    async fn write(&self, _: &Write) -> Result<Item, StoreError> {
-        self.answer().await
-    }
-    async fn transact(&self, _: &[Write]) -> Result<(), StoreError> {
-        self.answer().await
-    }
-    async fn append(&self, _: &[Item]) -> Result<usize, StoreError> {
-        self.answer().await
-    }
-    async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        self.answer::<()>().await?;
-        Ok(Box::new(Quiet))
-    }
-}
-
-struct Quiet;
-
-#[async_trait]
-impl Watch for Quiet {
-    async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(vec![Change { key: Key::new("p", "s"), item: None }])
-    }
-}
-
-fn calls(metrics: &Metrics, service: &str, operation: &str, outcome: &str) -> f64 {
-    let labels = format!("operation=\"{operation}\",outcome=\"{outcome}\",service=\"{service}\"");
-    value(&metrics.render(), &format!("runyard_backend_requests_total{{{labels}}}"))
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_call_of_the_table_is_counted_with_its_outcome_and_time() {
-    let metrics = metrics();
-    let inner: Arc<dyn Store> = Arc::new(Failing::with(None));
-    let store = Metered::new(inner, metrics.clone());
-    let key = Key::new("p", "s");
-    store.get(&key).await.unwrap();
-    store.get(&key).await.unwrap();
-    store.list(None).await.unwrap();
-    store.query("p", "", None).await.unwrap();
-    store.write(&Write::create(key.clone(), Item::new())).await.unwrap();
-    store.transact(&[]).await.unwrap();
-    store.append(&[]).await.unwrap();
-    assert_eq!(calls(&metrics, "store", "get", "ok"), 2.0);
-    for operation in ["list", "query", "write", "transact", "append"] {
-        assert_eq!(calls(&metrics, "store", operation, "ok"), 1.0, "{operation}");
-    }
-    let spent = "runyard_backend_request_seconds_sum{operation=\"get\",service=\"store\"}";
-    assert!((value(&metrics.render(), spent) - 0.08).abs() < 1e-9);
-}
-
-#[tokio::test(start_paused = true)]
-async fn every_failure_has_a_series_that_was_there_before_it() {
-    let key = Key::new("p", "s");
-    for error in [
-        StoreError::Refused { refusals: Vec::new() },
-        StoreError::Contended,
-        StoreError::Throttled,
-        StoreError::Unknown(String::new()),
-        StoreError::Denied(String::new()),
-        StoreError::NoTable(String::new()),
-        StoreError::Invalid(String::new()),
-    ] {
-        let metrics = metrics();
-        assert_eq!(calls(&metrics, "store", "get", error.label()), 0.0);
-        let store = Metered::new(Arc::new(Failing::with(Some(error.clone()))), metrics.clone());
-        assert_eq!(store.get(&key).await.unwrap_err(), error);
-        assert_eq!(calls(&metrics, "store", "get", error.label()), 1.0);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_is_passed_on_and_shows_that_the_stream_answers() {
-    let metrics = metrics();
-    let store = Metered::new(Arc::new(Failing::with(None)), metrics.clone());
-    let mut watch = store.watch().await.unwrap();
-    tokio::time::advance(Duration::from_secs(20)).await;
-    assert_eq!(value(&metrics.render(), "runyard_stream_lag_seconds"), 20.0);
-    assert_eq!(watch.next().await.unwrap().len(), 1);
-    assert_eq!(value(&metrics.render(), "runyard_stream_lag_seconds"), 0.0);
-    assert_eq!(calls(&metrics, "store", "watch", "ok"), 1.0);
-    assert_eq!(calls(&metrics, "store", "next", "ok"), 1.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_health_hears_of_answers_and_of_nothing_else() {
-    let key = Key::new("p", "s");
-    let rows = [
-        (None, true),
-        (Some(StoreError::Refused { refusals: Vec::new() }), true),
-        (Some(StoreError::Contended), true),
-        (Some(StoreError::Throttled), false),
-        (Some(StoreError::Unknown(String::new())), false),
-        (Some(StoreError::Denied(String::new())), false),
-        (Some(StoreError::NoTable(String::new())), false),
-        (Some(StoreError::Invalid(String::new())), false),
-    ];
-    for (error, answers) in rows {
-        let clock = Arc::new(SystemClock::new());
-        let health = Arc::new(Health::new(clock.clone()));
-        health.listed();
-        let inner = Arc::new(Failing::with(error.clone()));
-        let store = Metered::new(inner, Metrics::new(clock)).telling(health.clone());
-        let _ = store.get(&key).await;
-        let expected = if answers { Ok(()) } else { Err(Unready::Silent(None)) };
-        assert_eq!(health.verdict(), expected, "{error:?}");
-    }
-}
-
-/// A queue and a compute that only ever refuse.
-struct Refusing;
-
-#[async_trait]
-impl PoolQueue for Refusing {
-    async fn ensure(&self, _: &ClassName) -> Result<(), QueueError> {
-        Err(QueueError::Missing)
-    }
-    async fn announce(&self, _: &PoolMessage) -> Result<(), QueueError> {
-        Err(QueueError::Throttled)
-    }
-    async fn receive(&self, _: &ClassName, _: u32) -> Result<Vec<Received>, QueueError> {
-        Err(QueueError::Unreachable(String::new()))
-    }
-    async fn delete(&self, _: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
-        Ok(receipts.to_vec())
-    }
-    async fn give_back(&self, _: &ClassName, _: &[String]) -> Result<(), QueueError> {
-        Err(QueueError::Denied(String::new()))
-    }
-    async fn bury(&self, _: &ClassName, _: &str, _: &str) -> Result<(), QueueError> {
-        Err(QueueError::Invalid(String::new()))
-    }
-}
-
-#[async_trait]
-impl Compute for Refusing {
-    fn keeps_inventory(&self) -> bool {
-        true
-    }
-    async fn launch(&self, _: &LaunchOrder) -> Result<Launched, ComputeError> {
-        Err(ComputeError::Throttled)
-    }
-    async fn terminate(&self, _: &[crate::model::InstanceId]) -> Result<(), ComputeError> {
-        Err(ComputeError::Refused(String::new()))
-    }
-    async fn describe(
-        &self,
-        _: &[crate::model::InstanceId],
-    ) -> Result<BTreeMap<crate::model::InstanceId, MachineState>, ComputeError> {
-        Err(ComputeError::Unknown(String::new()))
-    }
-    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
-        Ok(Vec::new())
-    }
-}
-
-#[tokio::test]
-async fn queue_and_compute_are_passed_on_and_counted_by_outcome() {
-    let metrics = metrics();
-    let metered = Metered::new(Arc::new(Refusing), metrics.clone());
-    let linux = class("linux");
-    let receipts = ["a".to_owned()];
-    assert_eq!(PoolQueue::ensure(&metered, &linux).await, Err(QueueError::Missing));
-    assert!(metered.receive(&linux, 1).await.is_err());
-    assert_eq!(metered.delete(&linux, &receipts).await.unwrap(), receipts);
-    assert!(metered.give_back(&linux, &receipts).await.is_err());
-    assert!(metered.bury(&linux, "a", "x").await.is_err());
-    assert!(metered.terminate(&[]).await.is_err());
-    assert!(metered.describe(&[]).await.is_err());
-    assert!(Compute::list(&metered).await.unwrap().is_empty());
-    assert!(metered.keeps_inventory());
-    for (service, operation, outcome) in [
-        ("queue", "ensure", "missing"),
-        ("queue", "receive", "unreachable"),
-        ("queue", "delete", "ok"),
-        ("queue", "give_back", "denied"),
-        ("queue", "bury", "invalid"),
-        ("compute", "terminate", "refused"),
-        ("compute", "describe", "unknown"),
-        ("compute", "list", "ok"),
-    ] {
-        assert_eq!(calls(&metrics, service, operation, outcome), 1.0, "{service} {operation} {outcome}");
-    }
 }
