@@ -38,6 +38,7 @@ pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
 pub use request::{Condition, ConditionType, Desired, Intent, Phase, Request, Status, label, runner_name};
 pub use selector::InstanceTypes;
+#[cfg(feature = "operator")]
 pub(crate) use state::words;
 pub use state::{Reason, Signal, State, UsageClass};
 pub use stored::{AttributeValue, Guard, Item, Key, Operation, Write};
