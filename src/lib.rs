@@ -5,7 +5,11 @@ pub mod aws;
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "operator")]
+pub mod clock;
+#[cfg(feature = "operator")]
 pub mod compute_none;
+#[cfg(feature = "operator")]
+pub mod config;
 #[cfg(feature = "operator")]
 pub mod controller;
 pub mod decide;
@@ -15,7 +19,13 @@ pub mod fakes;
 pub mod github;
 #[cfg(feature = "local")]
 pub mod local;
+#[cfg(feature = "operator")]
+pub mod metrics;
 pub mod model;
 pub mod ports;
 #[cfg(feature = "store")]
 pub mod store;
+#[cfg(feature = "operator")]
+pub mod telemetry;
+#[cfg(feature = "local")]
+pub mod wire;

@@ -51,7 +51,8 @@ impl SqsQueue {
 
     fn name(&self, class: &ClassName) -> Result<String, QueueError> {
         let name = format!("{}-{class}", self.table);
-        let fix = "name the table in at most 74 characters together with the class, of A-Z, a-z, 0-9, - and _";
+        let fix =
+            "name the table in at most 74 characters together with the class, of A-Z, a-z, 0-9, - and _";
         if name.contains('.') || name.len() + "-dead".len() > NAME {
             return Err(QueueError::Invalid(format!("no queue can be called {name:?}; {fix}")));
         }
@@ -145,7 +146,8 @@ impl PoolQueue for SqsQueue {
         let ensured = async {
             let dead_letters = self.made(&dead(&name), None).await?;
             let target = self.arn(&dead_letters).await?;
-            let policy = serde_json::json!({ "deadLetterTargetArn": target, "maxReceiveCount": RECEIVES.to_string() });
+            let policy =
+                serde_json::json!({ "deadLetterTargetArn": target, "maxReceiveCount": RECEIVES.to_string() });
             self.made(&name, Some(policy.to_string())).await
         };
         ensured.await.map(|_| ()).map_err(|error| self.judged(class, error))
@@ -175,9 +177,12 @@ impl PoolQueue for SqsQueue {
         if receipts.is_empty() {
             return Ok(Vec::new());
         }
-        let entries: Result<Vec<_>, _> = (0..).zip(receipts).map(|(id, receipt): (usize, _)| {
-            DeleteMessageBatchRequestEntry::builder().id(id.to_string()).receipt_handle(receipt).build()
-        }).collect();
+        let entries: Result<Vec<_>, _> = (0..)
+            .zip(receipts)
+            .map(|(id, receipt): (usize, _)| {
+                DeleteMessageBatchRequestEntry::builder().id(id.to_string()).receipt_handle(receipt).build()
+            })
+            .collect();
         let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
         let call = self.client.delete_message_batch().queue_url(self.url(class).await?);
         let done = call.set_entries(Some(entries)).send().await;
@@ -190,10 +195,13 @@ impl PoolQueue for SqsQueue {
         if receipts.is_empty() {
             return Ok(());
         }
-        let entries: Result<Vec<_>, _> = (0..).zip(receipts).map(|(id, receipt): (usize, _)| {
-            let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(id.to_string());
-            entry.receipt_handle(receipt).visibility_timeout(0).build()
-        }).collect();
+        let entries: Result<Vec<_>, _> = (0..)
+            .zip(receipts)
+            .map(|(id, receipt): (usize, _)| {
+                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(id.to_string());
+                entry.receipt_handle(receipt).visibility_timeout(0).build()
+            })
+            .collect();
         let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
         let call = self.client.change_message_visibility_batch().queue_url(self.url(class).await?);
         let done = call.set_entries(Some(entries)).send().await;

@@ -24,10 +24,10 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Starts the writer; it ends when the last `Events` is gone and everything is written.
-    pub(super) fn start(store: Arc<dyn Store>, metrics: Metrics) -> (Self, tokio::task::JoinHandle<()>) {
+    /// Where events go, and the writer to run; it ends when the last `Events` is gone and everything is written.
+    pub(super) fn start(store: Arc<dyn Store>, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(WAITING);
-        let writer = tokio::spawn(write(store, metrics.clone(), waiting));
+        let writer = write(store, metrics.clone(), waiting);
         (Self { queue, metrics }, writer)
     }
 

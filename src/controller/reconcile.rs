@@ -3,8 +3,8 @@
 //! what the leader left undone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -12,9 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
-use crate::model::{
-    ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State,
-};
+use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State};
 use crate::ports::{Machine, StoreError};
 
 use super::courier::Courier;
@@ -119,7 +117,9 @@ pub(super) async fn run(
     if let Ok(token) = candidate.attempt().await {
         tell_lease.send_replace(token);
     }
-    let keeping = tokio::spawn(candidate.keep(tell_lease, shutdown.child_token()));
+    // Dropped with this future, so that nothing of an operator outlives it.
+    let mut company = JoinSet::new();
+    company.spawn(candidate.keep(tell_lease, shutdown.child_token()));
     let (tell_seen, mut seen) = mpsc::channel(256);
     let (kick_list, list_kicks) = mpsc::channel(1);
     let follower = Follower {
@@ -130,10 +130,10 @@ pub(super) async fn run(
         kicks: list_kicks,
         shutdown: shutdown.child_token(),
     };
-    let following = tokio::spawn(follower.run());
+    company.spawn(follower.run());
     let (kick_sweep, sweep_kicks) = mpsc::channel(1);
     let (tell_machines, mut machines) = mpsc::channel(4);
-    let sweeping = tokio::spawn(sweep::run(
+    company.spawn(sweep::run(
         ports.compute.clone(),
         settings.sweep,
         lease.clone(),
@@ -142,6 +142,7 @@ pub(super) async fn run(
         shutdown.child_token(),
     ));
     let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
+    company.spawn(writing);
     let courier = ports.github.clone().map(|github| {
         let courier = Courier::new(github, ports.clock.clone(), ports.entropy.clone(), settings.organization);
         Arc::new(courier)
@@ -179,7 +180,7 @@ pub(super) async fn run(
         }
     }
     drop(state);
-    let _ = tokio::join!(keeping, following, sweeping, writing);
+    while company.join_next().await.is_some() {}
     Ok(())
 }
 
@@ -387,9 +388,14 @@ impl Loop {
     fn around(&self, action: &Action) -> Surroundings {
         match action {
             Action::Instance(step, _) => self.around_machine(&step.before.facts.instance_arn),
-            Action::Announce(arn) | Action::Credential(arn, _) | Action::SweepRunner(arn) => self.around_machine(arn),
+            Action::Announce(arn) | Action::Credential(arn, _) | Action::SweepRunner(arn) => {
+                self.around_machine(arn)
+            }
             Action::Claim { machines, .. } => Surroundings {
-                pool: machines.first().and_then(|step| self.yard.pool(&step.before.facts.resource_class)).cloned(),
+                pool: machines
+                    .first()
+                    .and_then(|step| self.yard.pool(&step.before.facts.resource_class))
+                    .cloned(),
                 ..Surroundings::default()
             },
             Action::Order(id) => self.around_launch(id),
@@ -473,7 +479,7 @@ impl Loop {
         let free = match failure {
             Failure::Lost => 2,
             Failure::Store(StoreError::Contended) => 1,
-            Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Queue(_) | Failure::Gone => 0,
+            Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone => 0,
         };
         if *times > free {
             let pause = (PAUSE * 2_u32.saturating_pow((*times - free - 1).min(10))).min(PAUSE_MOST);
@@ -497,7 +503,9 @@ impl Loop {
             }
         };
         match action {
-            Action::Instance(step, _) | Action::Silence(step, ..) => moved(Some(step.before.state()), &step.after),
+            Action::Instance(step, _) | Action::Silence(step, ..) => {
+                moved(Some(step.before.state()), &step.after)
+            }
             Action::Claim { machines, .. } => {
                 machines.iter().for_each(|step| moved(Some(step.before.state()), &step.after));
             }
@@ -547,7 +555,8 @@ impl Loop {
             Some(tracked.instance.pooled_at().is_some() && tracked.instance.facts.resource_class == *class)
         };
         let back = self.executor.take_receipts(class, |id| state(id) == Some(true));
-        let unknown = |id: &crate::model::InstanceId| self.yard.by_id(id).is_none() || state(id) == Some(false);
+        let unknown =
+            |id: &crate::model::InstanceId| self.yard.by_id(id).is_none() || state(id) == Some(false);
         let stale = self.executor.take_receipts(class, unknown);
         if back.is_empty() && stale.is_empty() {
             return;
@@ -590,7 +599,11 @@ impl Loop {
         for (name, class) in self.yard.classes() {
             let Some(pool) = &class.pool else { continue };
             for state in State::ALL.iter().filter(|state| state.live()) {
-                metrics.instances(name.as_str(), *state, class.counts.get(state).copied().unwrap_or(0).into());
+                metrics.instances(
+                    name.as_str(),
+                    *state,
+                    class.counts.get(state).copied().unwrap_or(0).into(),
+                );
             }
             metrics.pool_desired(name.as_str(), effective(pool, now).desired.into());
             for phase in Phase::ALL {

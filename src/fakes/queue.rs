@@ -161,6 +161,9 @@ impl PoolQueue for MemoryQueue {
     async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         batch(most)?;
+        if most == 0 {
+            return Err(QueueError::Invalid("at least 1 message is to be asked for".into()));
+        }
         let now = self.0.clock.elapsed();
         self.with(class, |queue| queue.receive(most, now))
     }

@@ -5,4 +5,5 @@
 mod support;
 
 mod dynamo;
+mod queue;
 mod store;

@@ -132,7 +132,10 @@ mod tests {
         std::fs::write(&results, "").unwrap();
         let saw = |run: u64| {
             let lines = parse(&std::fs::read_to_string(&results).unwrap()).unwrap();
-            lines.into_iter().filter(|line: &Line| line.word == Word::Saw && line.run_id == run.to_string()).count()
+            lines
+                .into_iter()
+                .filter(|line: &Line| line.word == Word::Saw && line.run_id == run.to_string())
+                .count()
         };
         run(101, dir.path(), &results);
         run(101, dir.path(), &results);
