@@ -26,7 +26,7 @@ pub(crate) struct ScaleArgs {
     #[arg(long, value_name = "N", value_parser = machines, allow_negative_numbers = true)]
     desired: Option<u32>,
     /// For how long [default: until --reset]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration::hold, requires = "desired", allow_negative_numbers = true)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::hold, conflicts_with = "reset", allow_negative_numbers = true)]
     hold: Option<Duration>,
     /// Go back to the spec and its schedules
     #[arg(long)]

@@ -39,7 +39,10 @@ pub(crate) fn problem(error: &clap::Error) -> FieldError {
             let fix = if known.is_empty() { help } else { format!("use one of {known}") };
             FieldError::new(field, value, "not a known value", fix)
         }
-        ErrorKind::UnknownArgument => XX,
+        ErrorKind::UnknownArgument => {
+            let fix = format!("{near}; a value that begins with - is written --option=VALUE");
+            FieldError::new(field.clone(), field, "unknown option or argument", fix)
+        }
         ErrorKind::InvalidSubcommand => {
             FieldError::new("verb", of(ContextKind::InvalidSubcommand), "unknown verb", near)
         }

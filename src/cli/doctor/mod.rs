@@ -48,7 +48,7 @@ pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
     if left == 0 {
         return Ok(());
     }
-    let fix = match (args.fix, findings.iter().any(|finding| finding.mend.is_some())) {
+    let fix = match (args.fix, findings.iter().any(|finding| !finding.mend.is_empty())) {
         (false, true) => "run `runyard doctor --fix`, or do what each finding says",
         (true, _) | (false, false) => "do what each finding says",
     };
@@ -75,16 +75,16 @@ impl Mended {
 }
 
 async fn mend(context: &Context, finding: &Finding) -> Mended {
-    let Some(write) = &finding.mend else { return Mended::NotTried };
-    match context.store.write(write).await {
-        Ok(_) => {
+    let Some(first) = finding.mend.first() else { return Mended::NotTried };
+    match context.store.transact(&finding.mend).await {
+        Ok(()) => {
             let message = format!("mended by doctor: {}", finding.problem);
-            let deed = Deed { key: &write.key, reason: "Mended", message, change: None };
+            let deed = Deed { key: &first.key, reason: "Mended", message, change: None };
             context.note(deed).await;
             Mended::Done
         }
         Err(error) => {
-            tracing::warn!(key = %write.key, %error, "not mended");
+            tracing::warn!(record = %first.key, %error, "not mended");
             Mended::Overtaken
         }
     }
@@ -96,7 +96,7 @@ fn show(context: &mut Context, rows: &[(&Finding, Mended)]) {
         .map(|(finding, mended)| {
             json!({
                 "type": finding.severity, "reason": finding.reason, "record": finding.record,
-                "message": finding.problem, "fix": finding.fix, "mendable": finding.mend.is_some(),
+                "message": finding.problem, "fix": finding.fix, "mendable": !finding.mend.is_empty(),
                 "mended": *mended == Mended::Done,
             })
         })
