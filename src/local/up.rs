@@ -20,7 +20,7 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
         Some(dir) => std::path::absolute(&dir).map_err(|source| SiteError::Io { path: dir, source })?,
         None => super::options::directory(environment).map_err(WireError::from)?,
     };
-    let ground = setup::open(dir, environment).await?;
+    let ground = setup::open(dir, environment, setup::classes()).await?;
     // Set up before by whoever called us, or now.
     let _ = telemetry::init(&ground.config.log);
     let env_file = ground.site.write_environment(&ground.config.table)?;
@@ -58,7 +58,8 @@ fn greeting(ground: &Ground, env_file: &Path) -> String {
          \x20 runyard get instances\n",
         env = env_file.display(),
     ));
-    if let (Some(standin), Some(token)) = (&site.standin, site.standin.as_ref().and_then(|s| s.token_file())) {
+    if let (Some(standin), Some(token)) = (&site.standin, site.standin.as_ref().and_then(|s| s.token_file()))
+    {
         text.push_str(&format!(
             "  curl -s {}/_workflow/runs -H \"Authorization: Bearer $(cat {})\" \\\n\
              \x20   -d '{{\"repository\":\"demo/app\",\"run_id\":1,\"jobs\":[{{\"name\":\"hello\",\"runs_on\":[\"1\"],\
