@@ -17,7 +17,6 @@ use crate::config::{
     ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
 };
 use crate::controller::{self, OperatorError, Ports, Settings};
-use crate::fakes::MemoryQueue;
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
 #[cfg(feature = "local")]
 use crate::local::compute::{LocalCompute, LocalError};
@@ -25,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
 use crate::ports::{Clock, Compute, Entropy, GitHub, PoolQueue, Store};
+use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
 
 /// Machines of a maker that charges for looking are listed at most so often.
@@ -124,7 +124,7 @@ pub fn build(
     let store: Arc<dyn Store> = Arc::new(DynamoStore::connect(config.table.clone(), sdk));
     let queue: Arc<dyn PoolQueue> = match config.queue {
         QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
-        QueueKind::Memory => Arc::new(MemoryQueue::new(clock.clone())),
+        QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),
     };
     let github = config.github.as_ref().map(|github| self::github(github, clock.clone())).transpose()?;
     let mut settings = settings(config, identity);

@@ -6,7 +6,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use super::screen::Format;
-use super::{apply, describe, doctor, events, expire, fail, get, init, provision, refresh, release, scale};
+use super::{
+    apply, daemon, describe, doctor, events, expire, fail, get, init, provision, refresh, release, scale,
+};
 use crate::model::TableName;
 
 /// Keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
@@ -60,6 +62,18 @@ pub(crate) struct Common {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Run the whole yard on this machine
+    #[cfg(feature = "local")]
+    Up(daemon::UpArgs),
+    /// Show three workflow runs through the whole life of their machines
+    #[cfg(feature = "local")]
+    Demo,
+    /// Run the operator
+    Operator(daemon::OperatorArgs),
+    /// What the stand-in GitHub's runner package calls
+    #[cfg(feature = "local")]
+    #[command(hide = true)]
+    StandInRunner(daemon::RunnerArgs),
     /// Ask for machines; with --wait follow the request until they run
     Provision(Box<provision::ProvisionArgs>),
     /// Give machines back
@@ -90,6 +104,30 @@ pub(crate) enum Verb {
         /// Which shell
         shell: Shell,
     },
+}
+
+impl Verb {
+    /// Whether it stays, with a log of its own.
+    pub(crate) fn stays(&self) -> bool {
+        match self {
+            #[cfg(feature = "local")]
+            Self::Up(_) | Self::Demo | Self::StandInRunner(_) => true,
+            Self::Operator(_) => true,
+            Self::Provision(_)
+            | Self::Release(_)
+            | Self::Get(_)
+            | Self::Describe(_)
+            | Self::Events(_)
+            | Self::Scale(_)
+            | Self::Apply(_)
+            | Self::Expire(_)
+            | Self::Fail(_)
+            | Self::Refresh(_)
+            | Self::Doctor(_)
+            | Self::Init(_)
+            | Self::Completions { .. } => false,
+        }
+    }
 }
 
 /// The form in which errors are wanted, as far as it can be told before everything is parsed.

@@ -6,6 +6,7 @@ mod apply;
 mod args;
 mod connect;
 mod context;
+mod daemon;
 mod describe;
 mod doctor;
 mod duration;
@@ -51,8 +52,16 @@ pub fn main() -> ExitCode {
     };
     let environment = Environment::of_process();
     let format = cli.common.output;
-    log_to_stderr(&cli.common, &environment);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = if cli.verb.stays() {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    } else {
+        log_to_stderr(&cli.common, &environment);
+        tokio::runtime::Builder::new_current_thread().enable_all().build()
+    };
+    #[cfg(feature = "local")]
+    if let (Verb::StandInRunner(args), Ok(runtime)) = (&cli.verb, &runtime) {
+        return runtime.block_on(daemon::runner(args)).into();
+    }
     let ended = match runtime {
         Ok(runtime) => runtime.block_on(run(cli, environment)),
         Err(error) => Err(Failure::error("runtime", "", error.to_string(), "run the command again")),
@@ -109,6 +118,13 @@ async fn run(cli: Cli, environment: Environment) -> Outcome {
     let mut screen = Screen::stdout(cli.common.output);
     let env = &environment;
     match cli.verb {
+        #[cfg(feature = "local")]
+        Verb::Up(args) => daemon::up(&args, cli.common.table.as_ref()).await,
+        #[cfg(feature = "local")]
+        Verb::Demo => daemon::demo(cli.common.table.as_ref()).await,
+        Verb::Operator(args) => daemon::operator(&args, cli.common.table.as_ref()).await,
+        #[cfg(feature = "local")]
+        Verb::StandInRunner(_) => unreachable!("it was played before"),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "runyard", &mut script);

@@ -20,7 +20,7 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
         Some(dir) => std::path::absolute(&dir).map_err(|source| SiteError::Io { path: dir, source })?,
         None => super::options::directory(environment).map_err(WireError::from)?,
     };
-    let ground = setup::open(dir, environment).await?;
+    let ground = setup::open(dir, environment, setup::classes()).await?;
     // Set up before by whoever called us, or now.
     let _ = telemetry::init(&ground.config.log);
     let env_file = ground.site.write_environment(&ground.config.table)?;
