@@ -1,6 +1,8 @@
 //! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 
 #[cfg(feature = "operator")]
+pub mod admin;
+#[cfg(feature = "operator")]
 pub mod aws;
 #[cfg(feature = "cli")]
 pub mod cli;

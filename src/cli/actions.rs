@@ -10,7 +10,7 @@ use crate::model::{Phase, Request, label};
 
 /// Appends the outputs and the summary of a request, where GitHub Actions asked for them. What cannot be written is
 /// logged: the machines are worth more than their summary.
-pub fn publish(environment: &Environment, request: &Request) {
+pub(crate) fn publish(environment: &Environment, request: &Request) {
     let files = [("GITHUB_OUTPUT", outputs(request)), ("GITHUB_STEP_SUMMARY", summary(request))];
     for (name, text) in files {
         let Some(path) = environment.file(name) else { continue };
@@ -41,8 +41,14 @@ fn summary(request: &Request) -> String {
         Phase::Failed => "❌",
         Phase::Pending | Phase::Fulfilling | Phase::Releasing | Phase::Released => "⏳",
     };
-    let mut text = format!("### {mark} Runyard: {} of {} `{}`\n\n", status.instances.len(), intent.count, intent.resource_class);
-    let mut row = |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("a string takes all");
+    let mut text = format!(
+        "### {mark} Runyard: {} of {} `{}`\n\n",
+        status.instances.len(),
+        intent.count,
+        intent.resource_class
+    );
+    let mut row =
+        |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("a string takes all");
     row("request", format!("`{}/{}` attempt {}", id.run_id, id.name, id.attempt));
     row("---", "---".into());
     row("phase", request.phase().to_string());

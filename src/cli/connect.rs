@@ -9,16 +9,21 @@ use rand::RngCore as _;
 use super::context::Context;
 use super::environment::Environment;
 use super::screen::Screen;
+use crate::aws::SqsQueue;
 use crate::model::{TableName, millis};
-use crate::ports::{Clock, Entropy};
+use crate::ports::{Clock, Entropy, PoolQueue};
 use crate::store::DynamoStore;
 
 /// Everything a verb works with, reached as AWS's own environment says.
-pub async fn connect(table: TableName, environment: Environment, screen: Screen) -> (Context, DynamoStore) {
+pub(crate) async fn connect(
+    table: TableName,
+    environment: Environment,
+    screen: Screen,
+) -> (Context, DynamoStore) {
     let store = DynamoStore::connect_env(table.clone()).await;
     let context = Context {
         store: Arc::new(store.clone()),
-        queue: None,
+        queue: queue(&table, &environment).await,
         clock: Arc::new(Wall(tokio::time::Instant::now())),
         entropy: Arc::new(Chance),
         table,
@@ -28,11 +33,25 @@ pub async fn connect(table: TableName, environment: Environment, screen: Screen)
     (context, store)
 }
 
+/// The pool queues. Whoever moves DynamoDB elsewhere and says nothing about SQS has none: the embedded engine keeps
+/// its queues in the operator's process.
+async fn queue(table: &TableName, environment: &Environment) -> Option<Arc<dyn PoolQueue>> {
+    let set = |name| environment.get(name).is_some();
+    let elsewhere = set("AWS_ENDPOINT_URL_DYNAMODB");
+    if elsewhere && !set("AWS_ENDPOINT_URL") && !set("AWS_ENDPOINT_URL_SQS") {
+        return None;
+    }
+    Some(Arc::new(SqsQueue::connect_env(table.clone()).await))
+}
+
 /// The machine's clock.
 struct Wall(tokio::time::Instant);
 
 impl Clock for Wall {
-    #[expect(clippy::disallowed_methods, reason = "this is the command line's one place that reads the clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the command line's one place that reads the clock"
+    )]
     fn now(&self) -> Timestamp {
         millis(Timestamp::now())
     }

@@ -7,58 +7,53 @@ use super::environment::Environment;
 use super::failure::{Failure, Outcome};
 use super::screen::Screen;
 use crate::model::{
-    AttributeValue, Event, EventType, Item, Key, Reading, Record, TableName, Unreadable, Write, millis, read,
+    AttributeValue, Event, EventType, Item, Key, Reading, Record, TableName, Unreadable, millis, read,
 };
 use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
 
 /// What a verb works with.
-pub struct Context {
+pub(crate) struct Context {
     /// The table.
-    pub store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// The pool queues, where there are any.
-    pub queue: Option<Arc<dyn PoolQueue>>,
+    pub(crate) queue: Option<Arc<dyn PoolQueue>>,
     /// The wall clock.
-    pub clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Fresh names.
-    pub entropy: Arc<dyn Entropy>,
+    pub(crate) entropy: Arc<dyn Entropy>,
     /// The table's name.
-    pub table: TableName,
+    pub(crate) table: TableName,
     /// Our surroundings.
-    pub environment: Environment,
+    pub(crate) environment: Environment,
     /// Where answers go.
-    pub screen: Screen,
+    pub(crate) screen: Screen,
 }
 
 /// What a person did, as an event tells it.
-pub struct Deed<'a> {
+pub(crate) struct Deed<'a> {
     /// The record it was done to.
-    pub key: &'a Key,
+    pub(crate) key: &'a Key,
     /// One word, CamelCase, stable.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// A sentence.
-    pub message: String,
+    pub(crate) message: String,
     /// The attribute's value before and after, where one word says it.
-    pub change: Option<(String, String)>,
+    pub(crate) change: Option<(String, String)>,
 }
 
 impl Context {
     /// What the table answered, for a person.
-    pub fn failed(&self, error: &StoreError) -> Failure {
+    pub(crate) fn failed(&self, error: &StoreError) -> Failure {
         Failure::of_store(&self.table, error)
     }
 
     /// One item.
-    pub async fn item(&self, key: &Key) -> Outcome<Option<Item>> {
+    pub(crate) async fn item(&self, key: &Key) -> Outcome<Option<Item>> {
         self.store.get(key).await.map_err(|error| self.failed(&error))
     }
 
-    /// One record, which must be readable if it is there.
-    pub async fn record<T: Record>(&self, key: &Key) -> Outcome<Option<T>> {
-        self.item(key).await?.map(|item| readable(&item)).transpose()
-    }
-
     /// Every item of the table.
-    pub async fn everything(&self) -> Outcome<Vec<Item>> {
+    pub(crate) async fn everything(&self) -> Outcome<Vec<Item>> {
         let mut items = Vec::new();
         let mut after: Option<Key> = None;
         loop {
@@ -70,7 +65,7 @@ impl Context {
     }
 
     /// The items under one partition key whose sort keys begin with a prefix, in their order.
-    pub async fn under(&self, pk: &str, sk_prefix: &str) -> Outcome<Vec<Item>> {
+    pub(crate) async fn under(&self, pk: &str, sk_prefix: &str) -> Outcome<Vec<Item>> {
         let mut items = Vec::new();
         let mut after: Option<Key> = None;
         loop {
@@ -81,16 +76,10 @@ impl Context {
         }
     }
 
-    /// One conditional write.
-    pub async fn write(&self, write: &Write) -> Outcome<Item> {
-        self.store.write(write).await.map_err(|error| self.failed(&error))
-    }
-
     /// Records what was done, for people. Best effort: whoever may do it need not be allowed to write events.
-    pub async fn note(&self, deed: Deed<'_>) {
+    pub(crate) async fn note(&self, deed: Deed<'_>) {
         let id = self.entropy.hex();
-        let mut event =
-            Event::new(&deed.key.pk, id, millis(self.clock.now()), &self.environment.actor());
+        let mut event = Event::new(&deed.key.pk, id, millis(self.clock.now()), &self.environment.actor());
         event.event_type = EventType::Normal;
         event.reason = deed.reason.to_owned();
         event.message = deed.message;
@@ -110,7 +99,7 @@ fn gather(items: &mut Vec<Item>, page: Page, after: &mut Option<Key>) -> bool {
 }
 
 /// The record an item is, or why it cannot be used.
-pub fn readable<T: Record>(item: &Item) -> Outcome<T> {
+pub(crate) fn readable<T: Record>(item: &Item) -> Outcome<T> {
     match read::<T>(item) {
         Reading::Record(record) => Ok(record),
         Reading::Newer { schema } => {
@@ -124,21 +113,21 @@ pub fn readable<T: Record>(item: &Item) -> Outcome<T> {
 }
 
 /// An attribute of text.
-pub fn text(value: impl ToString) -> AttributeValue {
+pub(crate) fn text(value: impl ToString) -> AttributeValue {
     AttributeValue::S(value.to_string())
 }
 
 /// An attribute of a number.
-pub fn number(value: impl Into<u64>) -> AttributeValue {
+pub(crate) fn number(value: impl Into<u64>) -> AttributeValue {
     AttributeValue::N(value.into().to_string())
 }
 
 /// Attributes from pairs.
-pub fn attributes<const N: usize>(pairs: [(&str, AttributeValue); N]) -> Item {
+pub(crate) fn attributes<const N: usize>(pairs: [(&str, AttributeValue); N]) -> Item {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// One more on each of these numbers.
-pub fn one_more<const N: usize>(names: [&str; N]) -> BTreeMap<String, i64> {
+pub(crate) fn one_more<const N: usize>(names: [&str; N]) -> BTreeMap<String, i64> {
     names.into_iter().map(|name| (name.to_owned(), 1)).collect()
 }

@@ -22,7 +22,7 @@ Examples:
   runyard describe instance i-0123456789abcdef0
   runyard describe request 1234567890
   runyard describe pool linux-x64")]
-pub struct DescribeArgs {
+pub(crate) struct DescribeArgs {
     /// What it is
     #[arg(value_name = "KIND")]
     noun: Noun,
@@ -34,17 +34,17 @@ pub struct DescribeArgs {
 }
 
 /// What is looked for.
-pub struct Looked(Subject, Option<Repository>);
+pub(crate) struct Looked(Subject, Option<Repository>);
 
 /// What the options say.
-pub fn check(args: &DescribeArgs, environment: &Environment) -> Outcome<Looked> {
+pub(crate) fn check(args: &DescribeArgs, environment: &Environment) -> Outcome<Looked> {
     let subject = Subject::parse(args.noun, &args.name).map_err(|p| Failure::usage(p.named("NAME")))?;
     let repository = repository_hint(args.look.repository.as_ref(), environment).map_err(Failure::usage)?;
     Ok(Looked(subject, repository))
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &DescribeArgs, looked: &Looked) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &DescribeArgs, looked: &Looked) -> Outcome {
     let mut last: Option<Value> = None;
     loop {
         let seen = look(context, looked).await?;
@@ -145,9 +145,11 @@ fn line(value: &Value) -> String {
         Value::Bool(_) | Value::Number(_) => value.to_string(),
         Value::Array(list) if list.is_empty() => "none".into(),
         Value::Array(list) => list.iter().map(line).collect::<Vec<_>>().join(" "),
-        Value::Object(map) => {
-            map.iter().map(|(name, value)| format!("{}={}", plain(name), line(value))).collect::<Vec<_>>().join(", ")
-        }
+        Value::Object(map) => map
+            .iter()
+            .map(|(name, value)| format!("{}={}", plain(name), line(value)))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 

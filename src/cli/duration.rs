@@ -9,16 +9,16 @@ use crate::model::FieldError;
 const FIX: &str = "write a number and its unit, such as 90s, 30m, 2h or 1h30m";
 
 /// The longest wait for a request: GitHub itself gives up on a queued job after a day.
-pub const LONGEST_WAIT: Duration = Duration::from_hours(24);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 /// The longest run: GitHub ends a workflow run after 35 days.
-pub const LONGEST_RUN: Duration = Duration::from_hours(35 * 24);
+pub(crate) const LONGEST_RUN: Duration = Duration::from_hours(35 * 24);
 
 /// The longest a person's `scale` holds.
-pub const LONGEST_SCALE: Duration = Duration::from_hours(366 * 24);
+pub(crate) const LONGEST_SCALE: Duration = Duration::from_hours(366 * 24);
 
 /// Reads a positive duration of at most `longest`.
-pub fn parse(text: &str, longest: Duration) -> Result<Duration, FieldError> {
+pub(crate) fn parse(text: &str, longest: Duration) -> Result<Duration, FieldError> {
     let refused = |message: &str| Err(FieldError::new("duration", text, message, FIX));
     let Ok(span) = text.trim().parse::<Span>() else {
         return refused("not a duration");
@@ -35,7 +35,7 @@ pub fn parse(text: &str, longest: Duration) -> Result<Duration, FieldError> {
 }
 
 /// Reads how long a request waits: whole seconds, as its record carries them.
-pub fn wait(text: &str) -> Result<Duration, FieldError> {
+pub(crate) fn wait(text: &str) -> Result<Duration, FieldError> {
     let length = parse(text, LONGEST_WAIT)?;
     if length.subsec_nanos() != 0 {
         return Err(FieldError::new("duration", text, "must be whole seconds", FIX));
@@ -44,7 +44,7 @@ pub fn wait(text: &str) -> Result<Duration, FieldError> {
 }
 
 /// Reads how long a machine may run: whole minutes, as its record carries them.
-pub fn run(text: &str) -> Result<Duration, FieldError> {
+pub(crate) fn run(text: &str) -> Result<Duration, FieldError> {
     let length = parse(text, LONGEST_RUN)?;
     if !length.as_secs().is_multiple_of(60) || length.subsec_nanos() != 0 {
         return Err(FieldError::new("duration", text, "must be whole minutes", FIX));
@@ -53,17 +53,17 @@ pub fn run(text: &str) -> Result<Duration, FieldError> {
 }
 
 /// Reads how long the command itself waits.
-pub fn patience(text: &str) -> Result<Duration, FieldError> {
+pub(crate) fn patience(text: &str) -> Result<Duration, FieldError> {
     parse(text, LONGEST_WAIT)
 }
 
 /// Reads how long a person's `scale` holds.
-pub fn hold(text: &str) -> Result<Duration, FieldError> {
+pub(crate) fn hold(text: &str) -> Result<Duration, FieldError> {
     parse(text, LONGEST_SCALE)
 }
 
 /// A length for people: its two largest units.
-pub fn show(length: Duration) -> String {
+pub(crate) fn show(length: Duration) -> String {
     let seconds = length.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes, seconds % 60) {
@@ -83,10 +83,12 @@ mod tests {
 
     #[test]
     fn durations_need_a_unit_and_a_sensible_size() {
-        for (good, seconds) in [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1d", 86_400), ("24h", 86_400)] {
+        for (good, seconds) in [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1d", 86_400), ("24h", 86_400)]
+        {
             assert_eq!(wait(good).unwrap().as_secs(), seconds, "{good}");
         }
-        for bad in ["", "30", "0", "0s", "-10m", "100y", "100 years", "25h", "abc", "1500ms", "1e9s", "９m"] {
+        for bad in ["", "30", "0", "0s", "-10m", "100y", "100 years", "25h", "abc", "1500ms", "1e9s", "９m"]
+        {
             let refused = wait(bad).unwrap_err();
             assert_eq!(refused.value, bad);
             assert!(refused.fix.contains("90s"));

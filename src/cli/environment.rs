@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The variables the command line looks at; an empty one counts as not set.
 #[derive(Clone, Debug, Default)]
-pub struct Environment(BTreeMap<&'static str, String>);
+pub(crate) struct Environment(BTreeMap<&'static str, String>);
 
 const READ: &[&str] = &[
     "GITHUB_RUN_ID",
@@ -22,36 +22,35 @@ const READ: &[&str] = &[
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_DYNAMODB",
     "AWS_ENDPOINT_URL_SQS",
-    "AWS_ENDPOINT_URL_EC2",
 ];
 
 impl Environment {
     /// The environment of this process.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads it for the command line")]
-    pub fn of_process() -> Self {
+    pub(crate) fn of_process() -> Self {
         let set = READ.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?)));
         Self(set.filter(|(_, value)| !value.is_empty()).collect())
     }
 
     /// An environment made of these variables alone.
     #[cfg(test)]
-    pub fn of(pairs: &[(&'static str, &str)]) -> Self {
+    pub(crate) fn of(pairs: &[(&'static str, &str)]) -> Self {
         Self(pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect())
     }
 
     /// A variable's value, unless it is not set or empty.
-    pub fn get(&self, name: &'static str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &'static str) -> Option<&str> {
         debug_assert!(READ.contains(&name), "{name} is not among the variables that are read");
         self.0.get(name).map(String::as_str)
     }
 
     /// A variable that names a file.
-    pub fn file(&self, name: &'static str) -> Option<PathBuf> {
+    pub(crate) fn file(&self, name: &'static str) -> Option<PathBuf> {
         self.get(name).map(PathBuf::from)
     }
 
     /// Who is asking, as events name them.
-    pub fn actor(&self) -> String {
+    pub(crate) fn actor(&self) -> String {
         let user = ["GITHUB_ACTOR", "USER", "LOGNAME"].into_iter().find_map(|name| self.get(name));
         format!("cli:{}", user.unwrap_or("unknown"))
     }

@@ -22,7 +22,7 @@ Examples:
   runyard events
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]
-pub struct EventsArgs {
+pub(crate) struct EventsArgs {
     /// Only those of a record of this kind
     #[arg(value_name = "KIND", requires = "name")]
     noun: Option<Noun>,
@@ -34,10 +34,10 @@ pub struct EventsArgs {
 }
 
 /// What is looked for: one record's events, or all.
-pub struct Looked(Option<Subject>, Option<Repository>);
+pub(crate) struct Looked(Option<Subject>, Option<Repository>);
 
 /// What the options say.
-pub fn check(args: &EventsArgs, environment: &Environment) -> Outcome<Looked> {
+pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> Outcome<Looked> {
     let subject = match (args.noun, args.name.as_deref()) {
         (Some(noun), Some(name)) => {
             Some(Subject::parse(noun, name).map_err(|p| Failure::usage(p.named("NAME")))?)
@@ -49,7 +49,7 @@ pub fn check(args: &EventsArgs, environment: &Environment) -> Outcome<Looked> {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &EventsArgs, looked: &Looked) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &EventsArgs, looked: &Looked) -> Outcome {
     let mut seen: BTreeSet<Key> = BTreeSet::new();
     loop {
         let mut items = match &looked.0 {
@@ -70,7 +70,7 @@ pub async fn run(context: &mut Context, args: &EventsArgs, looked: &Looked) -> O
 }
 
 /// The events under one partition key, oldest first.
-pub async fn of(context: &Context, pk: &str) -> Outcome<Vec<Item>> {
+pub(crate) async fn of(context: &Context, pk: &str) -> Outcome<Vec<Item>> {
     context.under(pk, "event#").await
 }
 
@@ -100,7 +100,7 @@ fn show(context: &mut Context, watch: bool, first: bool, items: &[Item]) {
 }
 
 /// Events as lines, with their subjects or without.
-pub fn lines(screen: &Screen, items: &[Item], subjects: bool) -> String {
+pub(crate) fn lines(screen: &Screen, items: &[Item], subjects: bool) -> String {
     let attribute = |item: &Item, name: &str| match item.get(name) {
         Some(AttributeValue::S(text)) => text.clone(),
         Some(_) | None => String::new(),

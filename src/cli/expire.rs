@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::context::{Context, Deed, attributes, one_more, readable, text};
 use super::failure::{Exit, Failure, Outcome};
+use super::json;
 use super::subject::{Noun, Subject, kind_of};
 use super::table::state;
-use super::json;
 use crate::model::{
     ClassName, Guard, Instance, Item, Key, Kind, Place, Reading, Record, State, Write, millis, read,
 };
@@ -21,7 +21,7 @@ Examples:
   runyard expire i-0123456789abcdef0          # if it is idle
   runyard expire i-0123456789abcdef0 --now    # even if a run is on it
   runyard expire linux-x64 --idle             # all idle machines of the class")]
-pub struct ExpireArgs {
+pub(crate) struct ExpireArgs {
     /// A machine's id, or with --idle a resource class
     #[arg(value_name = "INSTANCE|CLASS")]
     name: String,
@@ -34,7 +34,7 @@ pub struct ExpireArgs {
 }
 
 /// What is to end.
-pub enum Target {
+pub(crate) enum Target {
     /// One machine.
     Instance(Subject),
     /// The idle ones of a class.
@@ -42,7 +42,7 @@ pub enum Target {
 }
 
 /// What the options say.
-pub fn check(args: &ExpireArgs) -> Outcome<Target> {
+pub(crate) fn check(args: &ExpireArgs) -> Outcome<Target> {
     let target = if args.idle {
         ClassName::parse(&args.name).map(Target::Class)
     } else {
@@ -52,7 +52,7 @@ pub fn check(args: &ExpireArgs) -> Outcome<Target> {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &ExpireArgs, target: &Target) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &ExpireArgs, target: &Target) -> Outcome {
     let items = match target {
         Target::Instance(subject) => vec![subject.find(context, None).await?],
         Target::Class(class) => idle(context, class, args.now).await?,
@@ -136,7 +136,12 @@ fn may_end(instance: &Instance, args: &ExpireArgs) -> Outcome {
     }
     if let Some(run) = instance.run() {
         let message = format!("is {} for run {run}", instance.state());
-        return Err(Failure::error("INSTANCE", id, message, "release the run first, or add --now to end it anyway"));
+        return Err(Failure::error(
+            "INSTANCE",
+            id,
+            message,
+            "release the run first, or add --now to end it anyway",
+        ));
     }
     // Of a whole class only what was idle when it was listed: a claim may have come between.
     let taken = args.idle && instance.state() != State::Idle;
@@ -149,7 +154,7 @@ fn may_end(instance: &Instance, args: &ExpireArgs) -> Outcome {
 
 /// The write that lets a machine's time be over. Deadlines are the operator's clock, which is not ours: the moment it
 /// set the last one is surely past for it, however wrong our own clock may be.
-pub fn ending(instance: &Instance, now: Timestamp) -> Write {
+pub(crate) fn ending(instance: &Instance, now: Timestamp) -> Write {
     let at = instance.threshold.map_or(now, |threshold| threshold.set_at.min(now));
     let set = attributes([("threshold", text(at)), ("thresholdSetAt", text(at)), ("updatedAt", text(now))]);
     Write::update(instance.key(), Guard::Version(instance.version), set, one_more(["version"]))

@@ -20,7 +20,7 @@ The operator fails the request and gives its machines back, as if its time were 
 Examples:
   runyard fail 1234567890
   runyard fail 1234567890/gpu --repository acme/web")]
-pub struct FailArgs {
+pub(crate) struct FailArgs {
     /// The request; its latest attempt unless one is given
     #[arg(value_name = "RUN_ID[/NAME[/ATTEMPT]]", value_parser = RequestSelector::parse)]
     request: RequestSelector,
@@ -30,12 +30,12 @@ pub struct FailArgs {
 }
 
 /// Where to look.
-pub fn check(args: &FailArgs, environment: &Environment) -> Outcome<Option<Repository>> {
+pub(crate) fn check(args: &FailArgs, environment: &Environment) -> Outcome<Option<Repository>> {
     repository_hint(args.repository.as_ref(), environment).map_err(Failure::usage)
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &FailArgs, repository: Option<&Repository>) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &FailArgs, repository: Option<&Repository>) -> Outcome {
     let request = request_record(context, &args.request, repository).await?;
     let key = request.key();
     let (after, done) = ask(context, &request).await?;
@@ -74,8 +74,7 @@ async fn ask(context: &Context, request: &Request) -> Outcome<(Item, bool)> {
             ("failRequestedBy", text(context.environment.actor())),
             ("updatedAt", text(now)),
         ]);
-        let write =
-            Write::update(key.clone(), Guard::Version(current.version), set, one_more(["version"]));
+        let write = Write::update(key.clone(), Guard::Version(current.version), set, one_more(["version"]));
         context.store.write(&write).await.map(|item| Ok((item, true)))
     };
     super::polling::again(attempt).await.map_err(|error| context.failed(&error))?

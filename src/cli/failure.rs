@@ -8,7 +8,7 @@ use crate::ports::StoreError;
 
 /// Why a verb ended without success; the number is the process's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub(crate) enum Exit {
     /// Something went wrong, or was refused after looking.
     Error = 1,
     /// What could be refused without the network.
@@ -27,24 +27,24 @@ impl From<Exit> for ExitCode {
 
 /// What a verb that did not succeed says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The exit code.
-    pub exit: Exit,
+    pub(crate) exit: Exit,
     /// What is wrong; at least one.
-    pub problems: Vec<FieldError>,
+    pub(crate) problems: Vec<FieldError>,
 }
 
 /// What verbs answer.
-pub type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
     /// One problem of the wrong-usage kind.
-    pub fn usage(problem: FieldError) -> Self {
+    pub(crate) fn usage(problem: FieldError) -> Self {
         Self { exit: Exit::Usage, problems: vec![problem] }
     }
 
     /// One problem found after looking.
-    pub fn error(
+    pub(crate) fn error(
         field: impl Into<String>,
         value: impl Into<String>,
         message: impl Into<String>,
@@ -55,13 +55,13 @@ impl Failure {
 
     /// The same with another exit code.
     #[must_use]
-    pub fn exiting(mut self, exit: Exit) -> Self {
+    pub(crate) fn exiting(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
     /// What the table answered, with what a person does about it.
-    pub fn of_store(table: &TableName, error: &StoreError) -> Self {
+    pub(crate) fn of_store(table: &TableName, error: &StoreError) -> Self {
         let fix = match error {
             StoreError::Refused { .. } | StoreError::Contended => "run the command again",
             StoreError::Throttled => "wait a little and run the command again",
@@ -78,7 +78,7 @@ impl Failure {
     }
 
     /// A record that is there and cannot be used.
-    pub fn unreadable(record: &Unreadable) -> Self {
+    pub(crate) fn unreadable(record: &Unreadable) -> Self {
         Self::error(
             "record",
             record.key.to_string(),
@@ -88,33 +88,33 @@ impl Failure {
     }
 
     /// A record that a newer program wrote.
-    pub fn newer(key: &str, schema: u64) -> Self {
-        Self::error("schema", schema.to_string(), format!("{key} was written by a newer runyard"), "update this one")
-    }
-
-    /// A file that could not be read or written.
-    pub fn of_file(field: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
-        Self::error(field, path.display().to_string(), error.to_string(), "check the path and its permissions")
+    pub(crate) fn newer(key: &str, schema: u64) -> Self {
+        Self::error(
+            "schema",
+            schema.to_string(),
+            format!("{key} was written by a newer runyard"),
+            "update this one",
+        )
     }
 }
 
 /// Gathers refusals, so that a person sees all of them at once.
 #[derive(Debug, Default)]
-pub struct Problems(Vec<FieldError>);
+pub(crate) struct Problems(Vec<FieldError>);
 
 impl Problems {
     /// Keeps a refusal.
-    pub fn add(&mut self, problem: FieldError) {
+    pub(crate) fn add(&mut self, problem: FieldError) {
         self.0.push(problem);
     }
 
     /// The value, or nothing and its refusal kept.
-    pub fn keep<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
+    pub(crate) fn keep<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
         result.map_err(|problem| self.0.push(problem)).ok()
     }
 
     /// Fails as wrong usage if anything was refused.
-    pub fn check(&mut self) -> Outcome {
+    pub(crate) fn check(&mut self) -> Outcome {
         if self.0.is_empty() {
             return Ok(());
         }

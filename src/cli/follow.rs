@@ -14,19 +14,19 @@ use crate::model::{Desired, Item, Key, Phase, Record, Request, label};
 use crate::ports::StoreError;
 
 /// What is followed, and how.
-pub struct Following {
+pub(crate) struct Following {
     /// The request as it was written or found.
-    pub item: Item,
+    pub(crate) item: Item,
     /// How long.
-    pub limit: Duration,
+    pub(crate) limit: Duration,
     /// What ends the wait early.
-    pub interrupts: Interrupts,
+    pub(crate) interrupts: Interrupts,
     /// Whether the request stays when the wait ends without machines.
-    pub keep: bool,
+    pub(crate) keep: bool,
 }
 
 /// Follows the request.
-pub async fn follow(context: &mut Context, mut following: Following) -> Outcome {
+pub(crate) async fn follow(context: &mut Context, mut following: Following) -> Outcome {
     let first: Request = readable(&following.item)?;
     let mut progress = Progress::new(&context.screen);
     let waited = {
@@ -94,7 +94,8 @@ fn finish(context: &mut Context, item: &Item) -> Outcome {
 fn over(request: &Request) -> Failure {
     let id = &request.id;
     let failed = request.phase() == Phase::Failed;
-    let mut message = if failed { "failed".to_owned() } else { "was released before it was ready".to_owned() };
+    let mut message =
+        if failed { "failed".to_owned() } else { "was released before it was ready".to_owned() };
     if !request.status.message.is_empty() {
         message = format!("{message}: {}", plain(&request.status.message));
     }

@@ -13,7 +13,9 @@ use super::json;
 use super::run::repository_hint;
 use super::subject::{Noun, Subject, kind_of};
 use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, Surroundings};
-use crate::model::{FieldError, Instance, Item, Key, Launch, Pool, Reading, Record, Repository, Request, read};
+use crate::model::{
+    FieldError, Instance, Item, Key, Launch, Pool, Reading, Record, Repository, Request, read,
+};
 
 /// Lists records.
 #[derive(Debug, Args)]
@@ -23,7 +25,7 @@ Examples:
   runyard get requests -o wide --watch
   runyard get request 1234567890/default/2 -o json
   runyard get pools -o json | jq '.items[].resourceClass'")]
-pub struct GetArgs {
+pub(crate) struct GetArgs {
     /// What to list
     #[arg(value_name = "KIND")]
     noun: Noun,
@@ -36,27 +38,27 @@ pub struct GetArgs {
 
 /// How to look.
 #[derive(Debug, Args)]
-pub struct LookArgs {
+pub(crate) struct LookArgs {
     /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
-    pub repository: Option<Repository>,
+    pub(crate) repository: Option<Repository>,
     /// Look again and again, and show what changed
     #[arg(long, short)]
-    pub watch: bool,
+    pub(crate) watch: bool,
 }
 
 /// What is looked for.
-pub struct Looked {
+pub(crate) struct Looked {
     noun: Noun,
     subject: Option<Subject>,
     repository: Option<Repository>,
 }
 
 /// How often `--watch` looks.
-pub const WATCH: Duration = Duration::from_secs(1);
+pub(crate) const WATCH: Duration = Duration::from_secs(1);
 
 /// What the options say, refused where it makes no sense.
-pub fn check(args: &GetArgs, environment: &Environment) -> Outcome<Looked> {
+pub(crate) fn check(args: &GetArgs, environment: &Environment) -> Outcome<Looked> {
     let subject = args.name.as_deref().map(|name| Subject::parse(args.noun, name)).transpose();
     let subject = subject.map_err(|problem: FieldError| Failure::usage(problem.named("NAME")))?;
     let given = args.look.repository.as_ref();
@@ -66,7 +68,7 @@ pub fn check(args: &GetArgs, environment: &Environment) -> Outcome<Looked> {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &GetArgs, looked: &Looked) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &GetArgs, looked: &Looked) -> Outcome {
     let mut last: Option<String> = None;
     loop {
         let seen = look(context, looked).await?;
@@ -103,11 +105,8 @@ async fn look(context: &Context, looked: &Looked) -> Outcome<Seen> {
 }
 
 async fn list(context: &Context, looked: &Looked) -> Outcome<(Vec<Item>, Vec<Item>)> {
-    let (mut items, others): (Vec<Item>, Vec<Item>) = context
-        .everything()
-        .await?
-        .into_iter()
-        .partition(|item| kind_of(item) == Some(looked.noun.kind()));
+    let (mut items, others): (Vec<Item>, Vec<Item>) =
+        context.everything().await?.into_iter().partition(|item| kind_of(item) == Some(looked.noun.kind()));
     if let Some(repository) = &looked.repository {
         let prefix = format!("request#{repository}#");
         items.retain(|item| Key::of(item).is_some_and(|key| key.pk.starts_with(&prefix)));

@@ -16,14 +16,14 @@ use crate::store::{Difference, DynamoStore, TableState};
 Examples:
   runyard init --dry-run
   runyard init --table ci-runners")]
-pub struct InitArgs {
+pub(crate) struct InitArgs {
     /// Say what is missing and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &InitArgs, store: &DynamoStore) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &InitArgs, store: &DynamoStore) -> Outcome {
     let state = store.check_table().await.map_err(|error| context.failed(&error))?;
     let mut done = Vec::new();
     match (&state, args.dry_run) {

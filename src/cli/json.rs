@@ -8,13 +8,13 @@ use serde_json::{Map, Number, Value};
 use crate::model::{AttributeValue, Item};
 
 /// A record as an object.
-pub fn record(item: &Item) -> Value {
+pub(crate) fn record(item: &Item) -> Value {
     let shown = item.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
     Value::Object(shown.map(|(name, value)| (name.clone(), attribute(value))).collect())
 }
 
 /// Records as the contract's list.
-pub fn list<'a>(items: impl IntoIterator<Item = &'a Item>) -> Value {
+pub(crate) fn list<'a>(items: impl IntoIterator<Item = &'a Item>) -> Value {
     let items: Vec<Value> = items.into_iter().map(record).collect();
     Value::Object(Map::from_iter([("items".to_owned(), Value::Array(items))]))
 }

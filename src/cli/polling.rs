@@ -14,7 +14,7 @@ const TRIES: usize = 8;
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited<T> {
+pub(crate) enum Waited<T> {
     /// It is so.
     Done(T),
     /// The time was over first.
@@ -24,30 +24,35 @@ pub enum Waited<T> {
 }
 
 /// SIGINT and SIGTERM, from the moment this is made.
-pub struct Interrupts {
+pub(crate) struct Interrupts {
     int: Signal,
     term: Signal,
 }
 
 impl Interrupts {
     /// Begins to listen; from now on these signals no longer end the process.
-    pub fn listen() -> Outcome<Self> {
+    pub(crate) fn listen() -> Outcome<Self> {
         let on = |kind| {
             signal(kind).map_err(|error| {
-                Failure::error("signals", "", format!("cannot be listened to: {error}"), "run the command again")
+                Failure::error(
+                    "signals",
+                    "",
+                    format!("cannot be listened to: {error}"),
+                    "run the command again",
+                )
             })
         };
         Ok(Self { int: on(SignalKind::interrupt())?, term: on(SignalKind::terminate())? })
     }
 
     /// The next of them.
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! { _ = self.int.recv() => {}, _ = self.term.recv() => {} }
     }
 }
 
 /// Looks until `look` finds something. Looking may be cut short, so it must not change anything.
-pub async fn until<T>(
+pub(crate) async fn until<T>(
     limit: Duration,
     interrupts: &mut Interrupts,
     mut look: impl AsyncFnMut() -> Outcome<Option<T>>,
@@ -70,7 +75,7 @@ pub async fn until<T>(
 }
 
 /// The pauses between looks: 50 ms at first, then longer, never longer than `most`.
-pub fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
+pub(crate) fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
         .with_max_delay(most)
@@ -80,7 +85,9 @@ pub fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
 }
 
 /// Does what another writer may have to be asked again for: `attempt` reads, decides and writes afresh each time.
-pub async fn again<T>(mut attempt: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+pub(crate) async fn again<T>(
+    mut attempt: impl AsyncFnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     let mut pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
         .with_max_delay(Duration::from_millis(500))

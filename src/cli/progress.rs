@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::screen::Screen;
 
 /// The progress of one wait.
-pub struct Progress {
+pub(crate) struct Progress {
     spinner: Option<ProgressBar>,
     last: String,
 }
 
 impl Progress {
     /// Progress in the form that fits where answers go.
-    pub fn new(screen: &Screen) -> Self {
+    pub(crate) fn new(screen: &Screen) -> Self {
         let spinner = (screen.live && !screen.format.for_programs()).then(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}");
             let style = style.expect("the template names only what indicatif knows");
@@ -27,7 +27,7 @@ impl Progress {
     }
 
     /// Shows the latest word.
-    pub fn show(&mut self, screen: &mut Screen, line: &str) {
+    pub(crate) fn show(&mut self, screen: &mut Screen, line: &str) {
         if line == self.last {
             return;
         }
@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// Ends it; on a terminal the last word stays.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         if let Some(spinner) = &self.spinner {
             spinner.abandon();
         }

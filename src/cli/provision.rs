@@ -28,7 +28,7 @@ Examples:
   runyard provision --run-id 42 --repository acme/web --class linux-x64 --count 1
   runyard provision --class gpu --name gpu --count 4 --min-count 2 --usage-class spot \\
       --on-demand-fallback --allowed-instance-types 'g5.* g6.*' --timeout 20m --wait")]
-pub struct ProvisionArgs {
+pub(crate) struct ProvisionArgs {
     #[command(flatten)]
     run: RunArgs,
     /// The resource class, as in `runyard get pools`
@@ -92,7 +92,11 @@ fn types(text: &str) -> Result<InstanceTypes, FieldError> {
 }
 
 /// What the options ask for, refused as a whole where it makes no sense.
-pub fn check(args: &ProvisionArgs, environment: &Environment, table: &TableName) -> Outcome<RequestKey> {
+pub(crate) fn check(
+    args: &ProvisionArgs,
+    environment: &Environment,
+    table: &TableName,
+) -> Outcome<RequestKey> {
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
     let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
@@ -123,7 +127,7 @@ pub fn check(args: &ProvisionArgs, environment: &Environment, table: &TableName)
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome {
     // Before the write: from here on an interruption must find the request and take it back.
     let interrupts = args.wait.then(super::polling::Interrupts::listen).transpose()?;
     let item = submit(context, args, id).await?;
@@ -138,9 +142,13 @@ fn accepted(context: &mut Context, item: &Item) -> Outcome {
     let request: Request = context::readable(item)?;
     actions::publish(&context.environment, &request);
     let id = &request.id;
-    context.screen.say(format!("{id}: asked for {} of {}", request.intent.count, request.intent.resource_class));
+    context
+        .screen
+        .say(format!("{id}: asked for {} of {}", request.intent.count, request.intent.resource_class));
     context.screen.say(format!("its machines will have the label {}", label(id)));
-    context.screen.say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
+    context
+        .screen
+        .say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
     context.screen.document(&json::record(item));
     Ok(())
 }
@@ -161,7 +169,12 @@ async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Out
         return Ok(item);
     }
     let Some(theirs) = context.item(&key).await? else {
-        return Err(Failure::error("request", id.to_string(), "was deleted at this moment", "run the command again"));
+        return Err(Failure::error(
+            "request",
+            id.to_string(),
+            "was deleted at this moment",
+            "run the command again",
+        ));
     };
     same_request(&theirs, &ours)?;
     Ok(theirs)

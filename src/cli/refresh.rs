@@ -20,14 +20,14 @@ A full resync: every record is judged afresh, and what EC2 and GitHub know is co
 
 Example:
   runyard refresh --timeout 2m")]
-pub struct RefreshArgs {
+pub(crate) struct RefreshArgs {
     /// How long to wait until it is done
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::patience, allow_negative_numbers = true)]
     timeout: Duration,
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &RefreshArgs) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &RefreshArgs) -> Outcome {
     let mut interrupts = Interrupts::listen()?;
     let asked = ask(context).await?;
     let key = Lease::key_of(Lease::RESYNC);

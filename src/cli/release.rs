@@ -12,7 +12,8 @@ use super::polling::{Interrupts, Waited, again, until};
 use super::run::{RunArgs, in_field};
 use super::{duration, subject};
 use crate::model::{
-    Desired, FieldError, Guard, Item, Key, Kind, Record, Repository, Request, RequestName, RunId, Write, millis,
+    Desired, FieldError, Guard, Item, Key, Kind, Record, Repository, Request, RequestName, RunId, Write,
+    millis,
 };
 use crate::ports::StoreError;
 
@@ -23,7 +24,7 @@ Examples:
   runyard release                               # in a workflow: this attempt and earlier ones
   runyard release --run-id 42 --repository acme/web --wait
   runyard release --run-id 42 --repository acme/web --name gpu --attempt 2")]
-pub struct ReleaseArgs {
+pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     run: RunArgs,
     /// Release this attempt and earlier ones [default: $GITHUB_RUN_ATTEMPT, else all]
@@ -38,7 +39,7 @@ pub struct ReleaseArgs {
 }
 
 /// Which requests are released.
-pub struct Released {
+pub(crate) struct Released {
     repository: Repository,
     run_id: RunId,
     name: RequestName,
@@ -47,7 +48,7 @@ pub struct Released {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &ReleaseArgs, asked: &Released) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &ReleaseArgs, asked: &Released) -> Outcome {
     let mut found = requests(context, asked).await?;
     if found.is_empty() {
         context.screen.say(format!("{asked}: there is no such request, nothing to release"));
@@ -69,7 +70,7 @@ pub async fn run(context: &mut Context, args: &ReleaseArgs, asked: &Released) ->
 }
 
 /// What the options say, refused as a whole where it makes no sense.
-pub fn check(args: &ReleaseArgs, environment: &super::environment::Environment) -> Outcome<Released> {
+pub(crate) fn check(args: &ReleaseArgs, environment: &super::environment::Environment) -> Outcome<Released> {
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
     let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
@@ -109,14 +110,11 @@ async fn release_one(context: &mut Context, item: &Item) -> Outcome<Item> {
 }
 
 /// Writes `desired = released` unless it says so already; answers the record as it is then.
-pub async fn write_released(context: &Context, request: &Request, why: &str) -> Outcome<Item> {
+pub(crate) async fn write_released(context: &Context, request: &Request, why: &str) -> Outcome<Item> {
     let key = request.key();
-    let set = attributes([
-        ("desired", text(Desired::Released)),
-        ("updatedAt", text(millis(context.clock.now()))),
-    ]);
-    let write =
-        Write::update(key.clone(), Guard::StillProvisioned, set, one_more(["generation", "version"]));
+    let set =
+        attributes([("desired", text(Desired::Released)), ("updatedAt", text(millis(context.clock.now())))]);
+    let write = Write::update(key.clone(), Guard::StillProvisioned, set, one_more(["generation", "version"]));
     let written = again(async || match context.store.write(&write).await {
         Err(StoreError::Refused { .. }) => Ok(None),
         Ok(item) => Ok(Some(item)),

@@ -9,21 +9,21 @@ use crate::model::{FieldError, Repository, RequestName, RunId};
 
 /// The options that name a run's request.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// The workflow run [default: $GITHUB_RUN_ID]
     #[arg(long, value_name = "ID")]
-    pub run_id: Option<RunId>,
+    pub(crate) run_id: Option<RunId>,
     /// The repository whose workflow it is [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
-    pub repository: Option<Repository>,
+    pub(crate) repository: Option<Repository>,
     /// Which of the run's requests; a run may have several under different names
     #[arg(long, value_name = "NAME", default_value = "default")]
-    pub name: RequestName,
+    pub(crate) name: RequestName,
 }
 
 impl RunArgs {
     /// The repository, run and name that are meant; what is missing or wrong goes to the problems.
-    pub fn resolve(
+    pub(crate) fn resolve(
         &self,
         environment: &Environment,
         problems: &mut Problems,
@@ -38,7 +38,7 @@ impl RunArgs {
 }
 
 /// The option's value, else the variable's, else a refusal that names both.
-pub fn default_from<T>(
+pub(crate) fn default_from<T>(
     given: Option<T>,
     environment: &Environment,
     variable: &'static str,
@@ -57,7 +57,7 @@ where
 }
 
 /// The repository to look in, if one is given or the environment names one.
-pub fn repository_hint(
+pub(crate) fn repository_hint(
     given: Option<&Repository>,
     environment: &Environment,
 ) -> Result<Option<Repository>, FieldError> {
@@ -69,6 +69,6 @@ pub fn repository_hint(
 }
 
 /// A refusal under the name of where the value came from.
-pub fn in_field<T>(field: &str, result: Result<T, FieldError>) -> Result<T, FieldError> {
+pub(crate) fn in_field<T>(field: &str, result: Result<T, FieldError>) -> Result<T, FieldError> {
     result.map_err(|problem| problem.named(field))
 }

@@ -9,9 +9,7 @@ use jiff::Timestamp;
 use super::context::{Context, Deed, number, readable, text};
 use super::failure::{Failure, Outcome};
 use super::{duration, json};
-use crate::model::{
-    AttributeValue, ClassName, FieldError, Guard, Item, Pool, PoolOverride, Write, millis,
-};
+use crate::model::{AttributeValue, ClassName, FieldError, Guard, Item, Pool, PoolOverride, Write, millis};
 use crate::ports::StoreError;
 
 /// Keeps more or fewer idle machines for a while.
@@ -20,7 +18,7 @@ use crate::ports::StoreError;
 Examples:
   runyard scale linux-x64 --desired 10 --for 2h
   runyard scale linux-x64 --reset")]
-pub struct ScaleArgs {
+pub(crate) struct ScaleArgs {
     /// The resource class
     #[arg(value_name = "CLASS")]
     class: ClassName,
@@ -28,7 +26,7 @@ pub struct ScaleArgs {
     #[arg(long, value_name = "N", value_parser = machines, allow_negative_numbers = true)]
     desired: Option<u32>,
     /// For how long [default: until --reset]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration::hold, requires = "desired", allow_negative_numbers = true)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::hold, conflicts_with = "reset", allow_negative_numbers = true)]
     hold: Option<Duration>,
     /// Go back to the spec and its schedules
     #[arg(long)]
@@ -44,7 +42,7 @@ fn machines(text: &str) -> Result<u32, FieldError> {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &ScaleArgs) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &ScaleArgs) -> Outcome {
     let item = write(context, args).await?;
     let pool: Pool = readable(&item)?;
     let said = match &pool.scale {
@@ -98,8 +96,8 @@ fn overridden(before: &Item, scale: Option<&PoolOverride>, version: u64, now: Ti
     let mut after = before.clone();
     after.remove("override");
     if let Some(scale) = scale {
-        let value: AttributeValue =
-            serde_dynamo::to_attribute_value(scale).expect("an override has only types that DynamoDB can hold");
+        let value: AttributeValue = serde_dynamo::to_attribute_value(scale)
+            .expect("an override has only types that DynamoDB can hold");
         after.insert("override".into(), value);
     }
     after.insert("version".into(), number(version + 1));
@@ -114,5 +112,10 @@ fn missing(class: &ClassName) -> Failure {
 
 fn too_many(desired: u32, pool: &Pool) -> Failure {
     let fix = format!("use 0 to {}, or raise max with `runyard apply`", pool.spec.max);
-    Failure::error("--desired", desired.to_string(), format!("is more than the pool's max {}", pool.spec.max), fix)
+    Failure::error(
+        "--desired",
+        desired.to_string(),
+        format!("is more than the pool's max {}", pool.spec.max),
+        fix,
+    )
 }

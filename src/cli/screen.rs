@@ -10,7 +10,7 @@ use crate::model::FieldError;
 
 /// The form of what is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// Tables and sentences for people.
     #[default]
     Text,
@@ -24,7 +24,7 @@ pub enum Format {
 
 impl Format {
     /// Whether a program reads the answer.
-    pub const fn for_programs(self) -> bool {
+    pub(crate) const fn for_programs(self) -> bool {
         match self {
             Self::Json | Self::Yaml => true,
             Self::Text | Self::Wide => false,
@@ -33,29 +33,29 @@ impl Format {
 }
 
 /// Standard output.
-pub struct Screen {
+pub(crate) struct Screen {
     out: Box<dyn Write + Send>,
     /// In which form.
-    pub format: Format,
+    pub(crate) format: Format,
     /// Whether a person looks at it live.
-    pub live: bool,
+    pub(crate) live: bool,
     closed: bool,
 }
 
 impl Screen {
     /// The process's standard output.
-    pub fn stdout(format: Format) -> Self {
+    pub(crate) fn stdout(format: Format) -> Self {
         let out = std::io::stdout();
         Self { live: out.is_terminal(), out: Box::new(out), format, closed: false }
     }
 
     /// Whether nobody reads any more.
-    pub const fn closed(&self) -> bool {
+    pub(crate) const fn closed(&self) -> bool {
         self.closed
     }
 
     /// Writes text as it is.
-    pub fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         if self.closed {
             return;
         }
@@ -68,14 +68,14 @@ impl Screen {
     }
 
     /// A line for people; programs do not get it.
-    pub fn say(&mut self, line: impl AsRef<str>) {
+    pub(crate) fn say(&mut self, line: impl AsRef<str>) {
         if !self.format.for_programs() {
             self.text(&format!("{}\n", line.as_ref()));
         }
     }
 
     /// A document for programs; people do not get it.
-    pub fn document(&mut self, value: &Value) {
+    pub(crate) fn document(&mut self, value: &Value) {
         match self.format {
             Format::Json => self.text(&format!("{value:#}\n")),
             Format::Yaml => self.text(&yaml(value)),
@@ -84,7 +84,7 @@ impl Screen {
     }
 
     /// One of many documents, as a stream of them is read: JSON on one line, YAML after a separator.
-    pub fn next_document(&mut self, value: &Value) {
+    pub(crate) fn next_document(&mut self, value: &Value) {
         match self.format {
             Format::Json => self.text(&format!("{value}\n")),
             Format::Yaml => self.text(&format!("---\n{}", yaml(value))),
@@ -98,7 +98,7 @@ fn yaml(value: &Value) -> String {
 }
 
 /// Says on stderr why a verb failed.
-pub fn report(failure: &Failure, format: Format) {
+pub(crate) fn report(failure: &Failure, format: Format) {
     let mut err = std::io::stderr().lock();
     // Nobody can be told when stderr itself is gone; the exit code still says it.
     let _ = err.write_all(told(&failure.problems, format).as_bytes());
@@ -120,7 +120,7 @@ fn told(problems: &[FieldError], format: Format) -> String {
 }
 
 /// Text from a record, fit for a terminal: control characters and direction overrides become visible.
-pub fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let harmful = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if harmful(c) { '\u{fffd}' } else { c }).collect()
 }
@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn errors_for_programs_name_field_value_message_and_fix() {
         let problem = FieldError::new("--count", "0", "must be 1 to 500", "ask for 1 to 500 machines");
-        let document: Value = serde_json::from_str(&told(std::slice::from_ref(&problem), Format::Json)).unwrap();
+        let document: Value =
+            serde_json::from_str(&told(std::slice::from_ref(&problem), Format::Json)).unwrap();
         assert_eq!(
             document,
             json!({"error": {"field": "--count", "value": "0", "message": "must be 1 to 500",

@@ -4,13 +4,13 @@
 use super::context::{Context, readable};
 use super::failure::{Failure, Outcome};
 use crate::model::{
-    AttributeValue, ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId,
-    Repository, Request, RequestKey, RequestName, RunId,
+    AttributeValue, ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId, Repository,
+    Request, RequestKey, RequestName, RunId,
 };
 
 /// The kinds that can be read by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Noun {
+pub(crate) enum Noun {
     /// Machines, by their id.
     #[value(name = "instances", alias = "instance")]
     Instances,
@@ -27,7 +27,7 @@ pub enum Noun {
 
 impl Noun {
     /// The kind of record.
-    pub const fn kind(self) -> Kind {
+    pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Instances => Kind::Instance,
             Self::Requests => Kind::Request,
@@ -39,18 +39,18 @@ impl Noun {
 
 /// `RUN_ID[/NAME[/ATTEMPT]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestSelector {
+pub(crate) struct RequestSelector {
     /// The run.
-    pub run_id: RunId,
+    pub(crate) run_id: RunId,
     /// The request's name; any when absent.
-    pub name: Option<RequestName>,
+    pub(crate) name: Option<RequestName>,
     /// The attempt; the latest when absent.
-    pub attempt: Option<u32>,
+    pub(crate) attempt: Option<u32>,
 }
 
 impl RequestSelector {
     /// Reads a selector.
-    pub fn parse(text: &str) -> Result<Self, FieldError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
         let fix = "write RUN_ID, RUN_ID/NAME or RUN_ID/NAME/ATTEMPT";
         let mut parts = text.split('/');
         let run_id = RunId::parse(parts.next().unwrap_or_default())?;
@@ -70,16 +70,21 @@ impl RequestSelector {
 }
 
 /// Reads the number of an attempt.
-pub fn attempt(text: &str) -> Result<u32, FieldError> {
+pub(crate) fn attempt(text: &str) -> Result<u32, FieldError> {
     let number = text.parse::<u32>().ok().filter(|n| (1..=1_000_000).contains(n));
     number.ok_or_else(|| {
-        FieldError::new("attempt", text, "not the number of an attempt", "use 1, 2, … as in GITHUB_RUN_ATTEMPT")
+        FieldError::new(
+            "attempt",
+            text,
+            "not the number of an attempt",
+            "use 1, 2, … as in GITHUB_RUN_ATTEMPT",
+        )
     })
 }
 
 /// One record, as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// By its id, or its whole ARN.
     Instance(String),
     /// By run, name and attempt.
@@ -92,7 +97,7 @@ pub enum Subject {
 
 impl Subject {
     /// Reads a name of this kind.
-    pub fn parse(noun: Noun, name: &str) -> Result<Self, FieldError> {
+    pub(crate) fn parse(noun: Noun, name: &str) -> Result<Self, FieldError> {
         match noun {
             Noun::Instances if name.starts_with("arn:") => {
                 InstanceArn::parse(name).map(|arn| Self::Instance(arn.to_string()))
@@ -105,7 +110,7 @@ impl Subject {
     }
 
     /// The one item it names.
-    pub async fn find(&self, context: &Context, repository: Option<&Repository>) -> Outcome<Item> {
+    pub(crate) async fn find(&self, context: &Context, repository: Option<&Repository>) -> Outcome<Item> {
         match self {
             Self::Instance(name) => instance(context, name).await,
             Self::Request(selector) => request(context, selector, repository).await,
@@ -116,7 +121,7 @@ impl Subject {
 }
 
 /// The kind of an item: what it says it is, or what its key says it must be.
-pub fn kind_of(item: &Item) -> Option<Kind> {
+pub(crate) fn kind_of(item: &Item) -> Option<Kind> {
     if let Some(AttributeValue::S(kind)) = item.get("kind")
         && let Ok(kind) = kind.parse()
     {
@@ -205,7 +210,7 @@ async fn request(
 }
 
 /// The request a selector names, which must be readable.
-pub async fn request_record(
+pub(crate) async fn request_record(
     context: &Context,
     selector: &RequestSelector,
     repository: Option<&Repository>,

@@ -6,30 +6,42 @@ use jiff::Timestamp;
 use super::duration;
 use super::screen::{Format, Screen, plain};
 use crate::model::{
-    Agent, AttributeValue, Instance, Item, Key, Launch, Life, Pool, Reading, Record, Request, State, Unreadable,
-    read,
+    Agent, AttributeValue, Instance, Item, Key, Launch, Life, Pool, Reading, Record, Request, State,
+    Unreadable, read,
 };
 
 /// What a kind of record shows: the heads of its columns, how many of them only `-o wide` has, and a record's cells.
-pub struct Columns<T> {
+pub(crate) struct Columns<T> {
     heads: &'static [&'static str],
     wide: usize,
     cells: fn(&T, &Surroundings<'_>) -> Vec<String>,
 }
 
 /// What a row may need besides its own record.
-pub struct Surroundings<'a> {
+pub(crate) struct Surroundings<'a> {
     /// The time.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
     /// Other records of the table, for what is told across records.
-    pub others: &'a [Item],
+    pub(crate) others: &'a [Item],
 }
 
 /// The columns of machines.
-pub const INSTANCES: Columns<Instance> = Columns {
+pub(crate) const INSTANCES: Columns<Instance> = Columns {
     heads: &[
-        "INSTANCE", "CLASS", "STATE", "RUN", "IN STATE", "DEADLINE", "TYPE", "ZONE", "USAGE", "USES", "CLAIM",
-        "LAUNCH", "SIGNAL", "HEARTBEAT",
+        "INSTANCE",
+        "CLASS",
+        "STATE",
+        "RUN",
+        "IN STATE",
+        "DEADLINE",
+        "TYPE",
+        "ZONE",
+        "USAGE",
+        "USES",
+        "CLAIM",
+        "LAUNCH",
+        "SIGNAL",
+        "HEARTBEAT",
     ],
     wide: 8,
     cells: |instance, around| {
@@ -55,10 +67,21 @@ pub const INSTANCES: Columns<Instance> = Columns {
 };
 
 /// The columns of requests.
-pub const REQUESTS: Columns<Request> = Columns {
+pub(crate) const REQUESTS: Columns<Request> = Columns {
     heads: &[
-        "REPOSITORY", "RUN", "NAME", "ATTEMPT", "CLASS", "PHASE", "READY", "AGE", "MESSAGE", "MIN", "USAGE",
-        "DEADLINE", "INSTANCES",
+        "REPOSITORY",
+        "RUN",
+        "NAME",
+        "ATTEMPT",
+        "CLASS",
+        "PHASE",
+        "READY",
+        "AGE",
+        "MESSAGE",
+        "MIN",
+        "USAGE",
+        "DEADLINE",
+        "INSTANCES",
     ],
     wide: 4,
     cells: |request, around| {
@@ -83,10 +106,22 @@ pub const REQUESTS: Columns<Request> = Columns {
 };
 
 /// The columns of pools.
-pub const POOLS: Columns<Pool> = Columns {
+pub(crate) const POOLS: Columns<Pool> = Columns {
     heads: &[
-        "CLASS", "DESIRED", "MIN", "MAX", "IDLE", "LIVE", "PAUSED", "MESSAGE", "CPU", "MEMORY", "USAGE", "REUSE",
-        "REGISTRATION", "OVERRIDE",
+        "CLASS",
+        "DESIRED",
+        "MIN",
+        "MAX",
+        "IDLE",
+        "LIVE",
+        "PAUSED",
+        "MESSAGE",
+        "CPU",
+        "MEMORY",
+        "USAGE",
+        "REUSE",
+        "REGISTRATION",
+        "OVERRIDE",
     ],
     wide: 6,
     cells: |pool, around| {
@@ -113,7 +148,7 @@ pub const POOLS: Columns<Pool> = Columns {
 };
 
 /// The columns of launches.
-pub const LAUNCHES: Columns<Launch> = Columns {
+pub(crate) const LAUNCHES: Columns<Launch> = Columns {
     heads: &["LAUNCH", "CLASS", "COUNT", "PHASE", "AGE", "FOR", "MESSAGE", "ATTEMPT", "USAGE", "INSTANCES"],
     wide: 3,
     cells: |launch, around| {
@@ -136,8 +171,10 @@ pub const LAUNCHES: Columns<Launch> = Columns {
 impl Surroundings<'_> {
     fn agent(&self, arn: &str) -> Option<Agent> {
         let pk = format!("agent#{arn}");
-        let item =
-            self.others.iter().find(|item| matches!(item.get("pk"), Some(AttributeValue::S(s)) if *s == pk))?;
+        let item = self
+            .others
+            .iter()
+            .find(|item| matches!(item.get("pk"), Some(AttributeValue::S(s)) if *s == pk))?;
         match read(item) {
             Reading::Record(agent) => Some(agent),
             Reading::Newer { .. } | Reading::Unreadable(_) => None,
@@ -147,8 +184,9 @@ impl Surroundings<'_> {
 
 impl<T: Record> Columns<T> {
     /// The table of these items; what cannot be read has its key and its problem instead of its cells.
-    pub fn table(&self, screen: &Screen, items: &[&Item], around: &Surroundings<'_>) -> String {
-        let shown = if screen.format == Format::Wide { self.heads.len() } else { self.heads.len() - self.wide };
+    pub(crate) fn table(&self, screen: &Screen, items: &[&Item], around: &Surroundings<'_>) -> String {
+        let shown =
+            if screen.format == Format::Wide { self.heads.len() } else { self.heads.len() - self.wide };
         let mut rows = Vec::new();
         let mut odd = Vec::new();
         for item in items {
@@ -158,7 +196,9 @@ impl<T: Record> Columns<T> {
                     cells.truncate(shown);
                     rows.push(cells);
                 }
-                Reading::Newer { schema } => odd.push((key_of(item), format!("written by a newer runyard (schema {schema})"))),
+                Reading::Newer { schema } => {
+                    odd.push((key_of(item), format!("written by a newer runyard (schema {schema})")))
+                }
                 Reading::Unreadable(Unreadable { key, problem }) => odd.push((key.to_string(), problem)),
             }
         }
@@ -178,7 +218,7 @@ fn key_of(item: &Item) -> String {
 }
 
 /// Rows under heads.
-pub fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
+pub(crate) fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(heads.iter().copied());
     let arrangement = if screen.live { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
@@ -193,7 +233,7 @@ pub fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> Strin
 }
 
 /// The state of a machine with what an idle one is idle for.
-pub fn state(instance: &Instance) -> String {
+pub(crate) fn state(instance: &Instance) -> String {
     match &instance.life {
         Life::Idle { pooled_at: Some(_) } => "idle, pooled".into(),
         Life::Idle { pooled_at: None } => "idle, cleaning".into(),
@@ -204,11 +244,11 @@ pub fn state(instance: &Instance) -> String {
 }
 
 /// How long ago.
-pub fn age(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
     duration::show(now.duration_since(at).try_into().unwrap_or_default())
 }
 
 /// How long until, or how long over.
-pub fn distance(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn distance(at: Timestamp, now: Timestamp) -> String {
     if at >= now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
 }

@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::model::FieldError;
 
 /// The complaint as a problem.
-pub fn problem(error: &clap::Error) -> FieldError {
+pub(crate) fn problem(error: &clap::Error) -> FieldError {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(", "),
@@ -29,14 +29,20 @@ pub fn problem(error: &clap::Error) -> FieldError {
     let help = "see --help".to_owned();
     let near = near.map_or_else(|| help.clone(), |near| format!("did you mean {near}?"));
     match error.kind() {
-        ErrorKind::InvalidValue if value.is_empty() => {
-            FieldError::new(field, "", "needs a value", "write the value after it; one that begins with - after =")
-        }
+        ErrorKind::InvalidValue if value.is_empty() => FieldError::new(
+            field,
+            "",
+            "needs a value",
+            "write the value after it; one that begins with - after =",
+        ),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let fix = if known.is_empty() { help } else { format!("use one of {known}") };
             FieldError::new(field, value, "not a known value", fix)
         }
-        ErrorKind::UnknownArgument => FieldError::new(field.clone(), field, "unknown option or argument", near),
+        ErrorKind::UnknownArgument => {
+            let fix = format!("{near}; a value that begins with - is written --option=VALUE");
+            FieldError::new(field.clone(), field, "unknown option or argument", fix)
+        }
         ErrorKind::InvalidSubcommand => {
             FieldError::new("verb", of(ContextKind::InvalidSubcommand), "unknown verb", near)
         }
@@ -50,11 +56,15 @@ pub fn problem(error: &clap::Error) -> FieldError {
     }
 }
 
-/// `--count <N>` as `--count`, `<CLASS>` as `CLASS`.
+/// `--count <N>` as `--count`, `<CLASS>` as `CLASS`, `<--desired <N>|--reset>` as `--desired|--reset`.
 fn option_of(shown: &str) -> String {
     let one = |arg: &str| {
         let word = arg.split_whitespace().next().unwrap_or_default();
-        word.trim_matches(['<', '>', '[', ']']).to_owned()
+        word.trim_start_matches(['<', '[']).trim_end_matches(['>', ']']).to_owned()
     };
-    shown.split(", ").map(one).collect::<Vec<_>>().join(", ")
+    let each = |args: &str| match args.split_once('|') {
+        Some(_) if args.contains("--") => args.split('|').map(one).collect::<Vec<_>>().join("|"),
+        Some(_) | None => one(args),
+    };
+    shown.split(", ").map(each).collect::<Vec<_>>().join(", ")
 }

@@ -29,7 +29,8 @@ impl Key {
 
     /// The key of an item that has one.
     pub fn of(item: &Item) -> Option<Self> {
-        let (Some(AttributeValue::S(pk)), Some(AttributeValue::S(sk))) = (item.get("pk"), item.get("sk")) else {
+        let (Some(AttributeValue::S(pk)), Some(AttributeValue::S(sk))) = (item.get("pk"), item.get("sk"))
+        else {
             return None;
         };
         Some(Self::new(pk, sk))

@@ -10,9 +10,9 @@ use crate::model::FieldError;
 /// A field of a spec on its way to be checked.
 pub(super) struct Field<'a> {
     /// Its path from the top of the file, for example `pools[0].launch.ami`.
-    pub path: String,
+    pub(crate) path: String,
     /// What stands there.
-    pub value: &'a Value,
+    pub(crate) value: &'a Value,
 }
 
 impl Field<'_> {
@@ -69,7 +69,9 @@ impl Field<'_> {
     /// The elements of a list that is not empty.
     pub(super) fn elements(&self) -> Result<Vec<Field<'_>>, FieldError> {
         match self.value.as_array() {
-            Some(list) if list.is_empty() => Err(self.refuse("is an empty list", "leave it out, or name at least one")),
+            Some(list) if list.is_empty() => {
+                Err(self.refuse("is an empty list", "leave it out, or name at least one"))
+            }
             Some(list) => {
                 let field = |(i, value)| Field { path: format!("{}[{i}]", self.path), value };
                 Ok(list.iter().enumerate().map(field).collect())
@@ -80,7 +82,7 @@ impl Field<'_> {
 }
 
 /// Whether this is an EC2 instance type with `*` for any characters.
-pub fn is_type_glob(text: &str) -> bool {
+pub(crate) fn is_type_glob(text: &str) -> bool {
     (1..=60).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"*.-".contains(&b))
 }

@@ -22,7 +22,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Value>, FieldError> {
         None if path == Path::new("-") => false,
         Some(_) | None => return Err(refused("has an unknown suffix".into(), "use .yaml, .yml or .json")),
     };
-    let text = text(path).map_err(|error| refused(error.to_string(), "check the path and its permissions"))?;
+    let text =
+        text(path).map_err(|error| refused(error.to_string(), "check the path and its permissions"))?;
     if text.len() as u64 > LONGEST {
         return Err(refused(format!("is longer than {LONGEST} bytes"), "split it"));
     }

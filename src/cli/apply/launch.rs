@@ -47,9 +47,7 @@ fn one(name: &str, field: &Field<'_>, problems: &mut Problems) {
         ),
         "volumeGiB" => field.whole(1, 65_536),
         "preRunnerScript" => field.text(SCRIPT).map(|_| ()),
-        "launchTemplateId" => {
-            field.shaped(|v| is_ec2_id(v, "lt-"), "use an id such as lt-0123456789abcdef0")
-        }
+        "launchTemplateId" => field.shaped(|v| is_ec2_id(v, "lt-"), "use an id such as lt-0123456789abcdef0"),
         "subnetIds" => return ids(field, |v| is_ec2_id(v, "subnet-"), "subnet-0123456789abcdef0", problems),
         "securityGroupIds" => return ids(field, |v| is_ec2_id(v, "sg-"), "sg-0123456789abcdef0", problems),
         _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),

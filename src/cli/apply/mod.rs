@@ -13,12 +13,10 @@ use clap::Args;
 use super::context::{Context, Deed, number, text};
 use super::failure::{Failure, Outcome, Problems};
 use super::json;
-use crate::model::{
-    ClassName, FieldError, Guard, Item, Key, Kind, Pool, PoolSpec, TableName, Write, millis,
-};
+use crate::model::{ClassName, FieldError, Guard, Item, Key, Kind, Pool, PoolSpec, TableName, Write, millis};
 use crate::ports::StoreError;
 
-pub use checks::is_type_glob;
+pub(crate) use checks::is_type_glob;
 
 /// Creates and changes pools.
 #[derive(Debug, Args)]
@@ -39,7 +37,7 @@ Examples:
         - {cron: '0 8 * * 1-5', timeZone: Europe/Berlin, desired: 10}
         - {cron: '0 19 * * *', timeZone: Europe/Berlin, desired: 0}
   END")]
-pub struct ApplyArgs {
+pub(crate) struct ApplyArgs {
     /// The file of pool specs
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
@@ -49,16 +47,17 @@ pub struct ApplyArgs {
 const QUEUE_NAME: usize = 74;
 
 /// Whether the class's queue can have its name.
-pub fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<(), FieldError> {
+pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<(), FieldError> {
     if table.as_str().len() + class.as_str().len() <= QUEUE_NAME {
         return Ok(());
     }
-    let message = format!("is too long beside the table's name {table}: together at most {QUEUE_NAME} characters");
+    let message =
+        format!("is too long beside the table's name {table}: together at most {QUEUE_NAME} characters");
     Err(FieldError::new("resourceClass", class.as_str(), message, "shorten the class or the table's name"))
 }
 
 /// What the file asks for, refused as a whole where any of it makes no sense.
-pub fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec>> {
+pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec>> {
     let mut problems = Problems::default();
     let entries = file::read(&args.file).map_err(Failure::usage)?;
     let specs = spec::all(&entries, table, &mut problems);
@@ -67,7 +66,7 @@ pub fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec>> {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, specs: &[PoolSpec]) -> Outcome {
+pub(crate) async fn run(context: &mut Context, specs: &[PoolSpec]) -> Outcome {
     let mut records = Vec::new();
     for spec in specs {
         let class = &spec.resource_class;

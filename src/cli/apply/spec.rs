@@ -50,7 +50,8 @@ pub(super) fn all(entries: &[Value], table: &TableName, problems: &mut Problems)
         let path = format!("pools[{i}]");
         let Value::Object(map) = entry else {
             let whole = Field { path, value: entry };
-            problems.add(whole.refuse("must be an object", "write resourceClass, max and what else it needs"));
+            problems
+                .add(whole.refuse("must be an object", "write resourceClass, max and what else it needs"));
             continue;
         };
         if let Some(class) = map.get("resourceClass").and_then(Value::as_str)

@@ -14,7 +14,7 @@ use super::screen::plain;
 use super::table::columns;
 use crate::model::{EventType, FieldError};
 
-pub use examine::{Finding, examine};
+pub(crate) use examine::{Finding, examine};
 
 /// Looks for what is wrong.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ Exit code 0 when nothing is wrong (or all of it was mended), 1 when something is
 Examples:
   runyard doctor
   runyard doctor --fix -o json")]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Mend what can be mended by the same conditional changes that the operator makes
     #[arg(long)]
     fix: bool,
@@ -34,7 +34,7 @@ pub struct DoctorArgs {
 }
 
 /// Runs the verb.
-pub async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
     let items = context.everything().await?;
     let findings = examine(&items, context.clock.now(), args.patience);
     let mut rows = Vec::new();
@@ -48,7 +48,7 @@ pub async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
     if left == 0 {
         return Ok(());
     }
-    let fix = match (args.fix, findings.iter().any(|finding| finding.mend.is_some())) {
+    let fix = match (args.fix, findings.iter().any(|finding| !finding.mend.is_empty())) {
         (false, true) => "run `runyard doctor --fix`, or do what each finding says",
         (true, _) | (false, false) => "do what each finding says",
     };
@@ -75,16 +75,16 @@ impl Mended {
 }
 
 async fn mend(context: &Context, finding: &Finding) -> Mended {
-    let Some(write) = &finding.mend else { return Mended::NotTried };
-    match context.store.write(write).await {
-        Ok(_) => {
+    let Some(first) = finding.mend.first() else { return Mended::NotTried };
+    match context.store.transact(&finding.mend).await {
+        Ok(()) => {
             let message = format!("mended by doctor: {}", finding.problem);
-            let deed = Deed { key: &write.key, reason: "Mended", message, change: None };
+            let deed = Deed { key: &first.key, reason: "Mended", message, change: None };
             context.note(deed).await;
             Mended::Done
         }
         Err(error) => {
-            tracing::warn!(key = %write.key, %error, "not mended");
+            tracing::warn!(record = %first.key, %error, "not mended");
             Mended::Overtaken
         }
     }
@@ -96,7 +96,7 @@ fn show(context: &mut Context, rows: &[(&Finding, Mended)]) {
         .map(|(finding, mended)| {
             json!({
                 "type": finding.severity, "reason": finding.reason, "record": finding.record,
-                "message": finding.problem, "fix": finding.fix, "mendable": finding.mend.is_some(),
+                "message": finding.problem, "fix": finding.fix, "mendable": !finding.mend.is_empty(),
                 "mended": *mended == Mended::Done,
             })
         })
@@ -110,9 +110,16 @@ fn show(context: &mut Context, rows: &[(&Finding, Mended)]) {
         return;
     }
     let cells = |(finding, mended): &(&Finding, Mended)| {
-        [finding.severity.as_str(), finding.reason, &finding.record, &finding.problem, &finding.fix, mended.said()]
-            .map(plain)
-            .to_vec()
+        [
+            finding.severity.as_str(),
+            finding.reason,
+            &finding.record,
+            &finding.problem,
+            &finding.fix,
+            mended.said(),
+        ]
+        .map(plain)
+        .to_vec()
     };
     let heads = ["TYPE", "REASON", "RECORD", "PROBLEM", "FIX", ""];
     let text = columns(&context.screen, &heads, rows.iter().map(cells).collect());
