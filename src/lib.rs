@@ -1,6 +1,8 @@
 //! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 
 #[cfg(feature = "operator")]
+pub mod admin;
+#[cfg(feature = "operator")]
 pub mod aws;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -27,5 +29,5 @@ pub mod ports;
 pub mod store;
 #[cfg(feature = "operator")]
 pub mod telemetry;
-#[cfg(feature = "local")]
+#[cfg(feature = "operator")]
 pub mod wire;

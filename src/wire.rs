@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use crate::aws::SqsQueue;
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::compute_none::NoCompute;
-use crate::config::{ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind};
+use crate::config::{
+    ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
+};
 use crate::controller::{self, Health, OperatorError, Ports, Settings};
 use crate::fakes::MemoryQueue;
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
@@ -113,7 +115,15 @@ pub fn build(
     let github = config.github.as_ref().map(|github| self::github(github, clock.clone())).transpose()?;
     let mut settings = settings(config, identity);
     let metrics = Metrics::default();
-    let ports = |compute| Ports { store, queue, compute, github, clock: clock.clone(), entropy: entropy.clone(), metrics };
+    let ports = |compute| Ports {
+        store,
+        queue,
+        compute,
+        github,
+        clock: clock.clone(),
+        entropy: entropy.clone(),
+        metrics,
+    };
     match config.compute {
         ComputeKind::None => {
             let compute: Arc<dyn Compute> = Arc::new(NoCompute::new(clock.clone()));
@@ -144,7 +154,8 @@ pub fn build(
 fn unsupported(kind: ComputeKind) -> WireError {
     let known = if cfg!(feature = "local") { "local, none" } else { "none" };
     let fix = format!("set compute.kind (RUNYARD_COMPUTE__KIND) to one of: {known}");
-    FieldError::new("compute.kind", kind.as_str(), "this build does not know how to make such machines", fix).into()
+    FieldError::new("compute.kind", kind.as_str(), "this build does not know how to make such machines", fix)
+        .into()
 }
 
 fn settings(config: &Config, identity: String) -> Settings {
@@ -202,7 +213,8 @@ pub struct Stop {
 /// # Errors
 /// The system does not let us listen.
 pub fn on_signals() -> Result<Stop, WireError> {
-    let listen = |kind| signal(kind).map_err(|error| WireError::System("signals cannot be listened to", error));
+    let listen =
+        |kind| signal(kind).map_err(|error| WireError::System("signals cannot be listened to", error));
     let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     let stop = Stop::default();
     let tell = stop.clone();
@@ -219,5 +231,7 @@ pub fn on_signals() -> Result<Stop, WireError> {
 fn hostname(environment: &BTreeMap<String, String>) -> String {
     let file = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = environment.get("HOSTNAME").cloned().or_else(file);
-    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "operator".into())
+    name.map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "operator".into())
 }

@@ -67,8 +67,7 @@ pub enum End {
 pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     let Parts { records, executor, clock, power, timing, state_dir, boot_id } = parts;
     let key = key(&state_dir.join("key"))?;
-    let identity =
-        Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() };
+    let identity = Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() };
     let (seen_in, seen) = watch::channel(Sight::default());
     let (stored_in, stored) = watch::channel(Stored::default());
     let (status_in, status) = watch::channel(Status::default());

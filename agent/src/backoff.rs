@@ -24,7 +24,7 @@ impl Backoff {
     }
 
     /// How long to wait now.
-    pub fn next(&mut self) -> Duration {
+    pub fn wait(&mut self) -> Duration {
         self.waits.next().expect("the waits have no end")
     }
 
@@ -49,11 +49,11 @@ mod tests {
     fn waits_grow_to_the_limit_and_begin_again_after_a_success() {
         let (first, limit) = (Duration::from_millis(100), Duration::from_secs(1));
         let mut backoff = Backoff::new(first, limit);
-        let waits: Vec<_> = (0..20).map(|_| backoff.next()).collect();
+        let waits: Vec<_> = (0..20).map(|_| backoff.wait()).collect();
         assert!(waits.iter().all(|w| *w >= first && *w <= limit * 2), "{waits:?}");
         assert!(waits[19] >= limit);
         backoff.reset();
-        assert!(backoff.next() <= first * 2);
+        assert!(backoff.wait() <= first * 2);
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Heartbeat {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the agent record");
-                    tokio::time::sleep(backoff.next()).await;
+                    tokio::time::sleep(backoff.wait()).await;
                 }
             }
         }
@@ -85,7 +85,10 @@ impl Heartbeat {
         };
         match self.records.write(&change).await {
             Ok(stored) => {
-                if matches!((&stored, &*self.stored.borrow()), (Stored::Absent, Stored::Known(_) | Stored::Unknown)) {
+                if matches!(
+                    (&stored, &*self.stored.borrow()),
+                    (Stored::Absent, Stored::Known(_) | Stored::Unknown)
+                ) {
                     tracing::warn!("there is no agent record; going on as the last instance record said");
                 }
                 self.stored.send_replace(stored);
@@ -94,7 +97,7 @@ impl Heartbeat {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot write the agent record");
-                backoff.next().min(self.every)
+                backoff.wait().min(self.every)
             }
         }
     }
@@ -128,7 +131,9 @@ fn change(identity: &Identity, status: &Status, stored: &Stored, now: Timestamp)
     if shown.and_then(|a| a.says(claim)) == Some(say.signal) {
         return change;
     }
-    for (name, value) in [("signal", say.signal.as_str()), ("signalClaimId", claim), ("signalRunId", &say.run)] {
+    for (name, value) in
+        [("signal", say.signal.as_str()), ("signalClaimId", claim), ("signalRunId", &say.run)]
+    {
         change.set.insert(name.to_owned(), AttributeValue::S(value.to_owned()));
     }
     change.set.insert("signalAt".to_owned(), at);
@@ -139,3 +144,6 @@ fn change(identity: &Identity, status: &Status, stored: &Stored, now: Timestamp)
     tracing::info!(signal = %say.signal, claim, detail = say.detail.as_deref(), "saying");
     change
 }
+
+#[cfg(test)]
+mod tests;

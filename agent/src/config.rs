@@ -63,7 +63,12 @@ impl Config {
     /// All problems there are.
     pub fn parse(text: &str) -> Result<Self, Problems> {
         let table = text.parse::<Table>().map_err(|e| {
-            Problems(vec![FieldError::new("(file)", "", e.message(), "write TOML: key = \"value\", [section]")])
+            Problems(vec![FieldError::new(
+                "(file)",
+                "",
+                e.message(),
+                "write TOML: key = \"value\", [section]",
+            )])
         })?;
         let mut keys = Keys { table, problems: Vec::new() };
         let config = read(&mut keys);
@@ -78,7 +83,8 @@ impl Config {
 /// Every key is read before any is missed, so that all problems are found.
 fn read(keys: &mut Keys) -> Option<Config> {
     let table = keys.text("table").and_then(|v| keys.checked("table", TableName::parse(&v)));
-    let instance_id = keys.text("instance_id").and_then(|v| keys.checked("instance_id", InstanceId::parse(&v)));
+    let instance_id =
+        keys.text("instance_id").and_then(|v| keys.checked("instance_id", InstanceId::parse(&v)));
     let arn = keys.text("instance_arn").and_then(|v| keys.checked("instance_arn", InstanceArn::parse(&v)));
     let (state_dir, work_dir) = (keys.path("state_dir"), keys.path("work_dir"));
     let heartbeat = keys.duration("timing.heartbeat", Duration::from_secs(10));
@@ -96,7 +102,12 @@ fn read(keys: &mut Keys) -> Option<Config> {
     if let (Some(arn), Some(id)) = (&arn, &instance_id)
         && arn.instance_id() != id.as_str()
     {
-        keys.problem("instance_arn", arn.as_str(), "not the ARN of instance_id", "end it in instance/<instance_id>");
+        keys.problem(
+            "instance_arn",
+            arn.as_str(),
+            "not the ARN of instance_id",
+            "end it in instance/<instance_id>",
+        );
     }
     Some(Config {
         table: table?,
@@ -139,7 +150,12 @@ impl Keys {
         match self.take(key)? {
             Value::String(value) if !value.is_empty() => Some(value),
             other => {
-                self.problem(key, &other.to_string(), "not a string with something in it", "write key = \"value\"");
+                self.problem(
+                    key,
+                    &other.to_string(),
+                    "not a string with something in it",
+                    "write key = \"value\"",
+                );
                 None
             }
         }
@@ -170,7 +186,12 @@ impl Keys {
         match parsed {
             Some(duration) if duration >= SHORTEST => duration,
             Some(_) | None => {
-                self.problem(key, &value, "not a duration of at least 100ms", "write for example \"90s\" or \"5m\"");
+                self.problem(
+                    key,
+                    &value,
+                    "not a duration of at least 100ms",
+                    "write for example \"90s\" or \"5m\"",
+                );
                 default
             }
         }
@@ -190,7 +211,12 @@ impl Keys {
         if value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Some(value.to_ascii_lowercase());
         }
-        self.problem(key, value, "not a SHA-256", "write its 64 hexadecimal digits, as sha256sum prints them");
+        self.problem(
+            key,
+            value,
+            "not a SHA-256",
+            "write its 64 hexadecimal digits, as sha256sum prints them",
+        );
         None
     }
 
@@ -200,7 +226,12 @@ impl Keys {
             Some("exit") => PowerOff::Exit,
             Some(other) => {
                 let other = other.to_owned();
-                self.problem("power.off", &other, "not a way to switch off", "use systemctl, or exit in local mode");
+                self.problem(
+                    "power.off",
+                    &other,
+                    "not a way to switch off",
+                    "use systemctl, or exit in local mode",
+                );
                 PowerOff::Systemctl
             }
         }
@@ -218,7 +249,12 @@ impl Keys {
             }
         }
         for (key, value) in rest {
-            self.problem(&key, &value.to_string(), "not a known key", "remove it, or look for a slip of the pen");
+            self.problem(
+                &key,
+                &value.to_string(),
+                "not a known key",
+                "remove it, or look for a slip of the pen",
+            );
         }
     }
 }
@@ -288,7 +324,9 @@ mod tests {
     #[test]
     fn an_empty_file_names_everything_that_is_missing() {
         let error = Config::parse("").unwrap_err();
-        for key in ["table", "instance_id", "instance_arn", "state_dir", "work_dir", "runner.url", "runner.sha256"] {
+        for key in
+            ["table", "instance_id", "instance_arn", "state_dir", "work_dir", "runner.url", "runner.sha256"]
+        {
             assert!(error.0.iter().any(|p| p.field == key && p.message == "missing"), "{key}: {error}");
         }
         assert!(Config::parse("= ?").is_err());

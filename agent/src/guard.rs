@@ -56,7 +56,8 @@ struct Seen {
 impl Memory {
     /// Of a machine that saw no record yet.
     fn begin(boot_id: &str, now: Duration, lengths: Lengths) -> Self {
-        let mut memory = Self { boot_id: boot_id.to_owned(), began_ms: ms(now), seen: None, power_off_at_ms: 0 };
+        let mut memory =
+            Self { boot_id: boot_id.to_owned(), began_ms: ms(now), seen: None, power_off_at_ms: 0 };
         memory.count(lengths);
         memory
     }
@@ -75,11 +76,8 @@ impl Memory {
         if known == Some((deadline.at, deadline.set_at)) {
             return false;
         }
-        self.seen = Some(Seen {
-            threshold: deadline.at,
-            threshold_set_at: deadline.set_at,
-            first_seen_ms: ms(now),
-        });
+        self.seen =
+            Some(Seen { threshold: deadline.at, threshold_set_at: deadline.set_at, first_seen_ms: ms(now) });
         self.count(lengths);
         true
     }
@@ -173,3 +171,6 @@ impl Guard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

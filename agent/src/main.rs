@@ -9,11 +9,11 @@ use runyard::store::DynamoStore;
 use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, boot_id};
 use runyard_agent::config::{Config, PowerOff};
+use runyard_agent::disk;
 use runyard_agent::host::{self, Account, Host, Settings};
 use runyard_agent::lock::Lock;
 use runyard_agent::power::{Exit, Power, Systemctl};
 use runyard_agent::records::TableRecords;
-use runyard_agent::disk;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -53,7 +53,9 @@ fn arguments() -> Result<Option<PathBuf>, String> {
             println!("runyard-agent {}", env!("CARGO_PKG_VERSION"));
             return Ok(None);
         }
-        Some(flag) if flag == "--config" => arguments.next().ok_or("--config: missing (give the path of a TOML file)")?,
+        Some(flag) if flag == "--config" => {
+            arguments.next().ok_or("--config: missing (give the path of a TOML file)")?
+        }
         Some(other) => return Err(format!("{}: not an option of the agent", other.display())),
         None => return Err("--config: missing (give the path of a TOML file)".to_owned()),
     };

@@ -30,7 +30,9 @@ const AGAIN: Duration = Duration::from_secs(20);
 #[async_trait]
 impl Power for Systemctl {
     async fn off(&self) {
-        for force in [&["poweroff"][..], &["poweroff", "--force"], &["poweroff", "--force", "--force"]].iter().cycle() {
+        for force in
+            [&["poweroff"][..], &["poweroff", "--force"], &["poweroff", "--force", "--force"]].iter().cycle()
+        {
             let done = tokio::process::Command::new("systemctl").args(*force).status().await;
             tracing::warn!(command = ?force, outcome = ?done.map(|status| status.code()), "powering off");
             // A machine that is going down ends us here.

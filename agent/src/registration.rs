@@ -42,7 +42,7 @@ pub async fn read_record(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the instance record");
-                    backoff.next()
+                    backoff.wait()
                 }
             };
             tokio::time::sleep(wait).await;
@@ -56,13 +56,16 @@ fn note(before: &Sight, now: &Sight) {
     match now {
         Sight::Orders(orders) => {
             let known = before.orders();
-            if known.map(|o| (o.state, &o.claim, &o.run)) != Some((orders.state, &orders.claim, &orders.run)) {
+            if known.map(|o| (o.state, &o.claim, &o.run)) != Some((orders.state, &orders.claim, &orders.run))
+            {
                 let claim = orders.claim.as_ref().map_or("", |claim| claim.as_str());
                 tracing::info!(state = %orders.state, claim, run = orders.run, "the record changed");
             }
         }
         Sight::Absent if before != now => tracing::warn!("there is no instance record"),
-        Sight::Unreadable(problem) if before != now => tracing::warn!(problem, "the instance record is left alone"),
+        Sight::Unreadable(problem) if before != now => {
+            tracing::warn!(problem, "the instance record is left alone")
+        }
         Sight::Absent | Sight::Unreadable(_) | Sight::Unseen => {}
     }
 }
@@ -117,7 +120,8 @@ impl Registration {
                 doing = self.begin(effects.work);
             }
             let retry = local.claim.as_ref().and_then(|served| served.retry_at);
-            let retry = retry.map(|at| at.saturating_sub(self.clock.elapsed())).filter(|left| !left.is_zero());
+            let retry =
+                retry.map(|at| at.saturating_sub(self.clock.elapsed())).filter(|left| !left.is_zero());
             tokio::select! {
                 outcome = async { (&mut doing.as_mut().expect("guarded").outcome).await }, if doing.is_some() => {
                     tracing::info!(work = ?doing.take().map(|doing| doing.work), ?outcome, "done");
@@ -146,3 +150,6 @@ impl Registration {
         Some(Doing { work, outcome: Box::pin(async move { executor.execute(order).await }) })
     }
 }
+
+#[cfg(test)]
+mod tests;

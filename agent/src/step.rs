@@ -203,7 +203,9 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Work
         Stage::Configured => Work::Start { claim, single_use: None },
         Stage::Accepted | Stage::Configuring if waiting(view, served) => Work::Rest,
         Stage::Accepted | Stage::Configuring => register(view, served, orders),
-        Stage::Refused(_) | Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => Work::Rest,
+        Stage::Refused(_) | Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => {
+            Work::Rest
+        }
     }
 }
 
@@ -213,11 +215,14 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Wo
     let opened = match view.key.open::<RegistrationBox>(sealed) {
         Ok(opened) => opened,
         Err(SealError::Key | SealError::Box | SealError::Content) => {
-            served.stage = Stage::Refused("the registration in the record does not open with this machine's key".to_owned());
+            served.stage = Stage::Refused(
+                "the registration in the record does not open with this machine's key".to_owned(),
+            );
             return Work::Rest;
         }
     };
-    if opened.claim_id != served.id.as_str() || (served.mode == Some(Mode::Job) && opened.seq <= served.done) {
+    if opened.claim_id != served.id.as_str() || (served.mode == Some(Mode::Job) && opened.seq <= served.done)
+    {
         return Work::Rest;
     }
     let mode = match (&opened.token, &opened.jit_config) {
@@ -301,21 +306,24 @@ fn status(stored: &Stored, local: &Local) -> Status {
                 Some(Mode::Job),
             )) => say(Signal::RegOk, served, None),
             Some((Stage::Stopping(_) | Stage::Stopped, ..)) => None,
-            Some((
-                Stage::Accepted | Stage::Configuring | Stage::Configured | Stage::Started(_),
-                _,
-                _,
-            ))
-            | None => (!local.served && !spoke_of_a_claim(stored))
-                .then(|| say(Signal::Ok, None, None))
-                .flatten(),
+            Some((Stage::Accepted | Stage::Configuring | Stage::Configured | Stage::Started(_), _, _))
+            | None => {
+                (!local.served && !spoke_of_a_claim(stored)).then(|| say(Signal::Ok, None, None)).flatten()
+            }
         },
     };
     Status {
         say: said,
         runner_name: served.and_then(|served| served.runner_name.clone()),
-        registration_done: served.filter(|served| served.mode == Some(Mode::Job)).map(|served| served.done),
+        // Also where an earlier claim left a number: it says nothing of this one.
+        registration_done: served
+            .filter(|served| served.mode == Some(Mode::Job) || counts_boxes(stored))
+            .map(|served| served.done),
     }
+}
+
+fn counts_boxes(stored: &Stored) -> bool {
+    stored.agent().is_some_and(|agent| agent.registration_done.is_some())
 }
 
 /// Whether the stored record shows that a claim was served; `UD_OK` must never come after it.
@@ -326,3 +334,6 @@ fn spoke_of_a_claim(stored: &Stored) -> bool {
         Stored::Known(agent) => agent.signal_claim_id.as_deref().is_some_and(|claim| !claim.is_empty()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -358,3 +358,36 @@ fn durations_have_a_unit() {
         assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
     }
 }
+
+/// Texts near to what the program understands, so that more than the first check is reached.
+fn nearly() -> impl proptest::strategy::Strategy<Value = String> {
+    "(\\[|timing|\\]|\n|created|=|\"|5m|kind|compute|ec2|\\.|table|\\{|\\}|github|ghp_|[0-9a-z ]|\\PC){0,24}"
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_is_given_is_taken_or_refused(
+        file in proptest::prelude::any::<Vec<u8>>(),
+        text in nearly(),
+        section in "(TIMING|GITHUB|LOG|COMPUTE|[A-Z_]{0,8})",
+        key in "(CREATED|KIND|API_URL|FILTER|APP_ID|[A-Z_.]{0,8})",
+        value in "\\PC{0,40}",
+    ) {
+        for bytes in [file.as_slice(), text.as_bytes()] {
+            let environment = [(format!("RUNYARD_{section}__{key}"), value.clone())];
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(bytes).unwrap();
+            if let Err(errors) = Config::load(Some(file.path()), environment.into_iter()) {
+                proptest::prop_assert!(!errors.problems().is_empty());
+                proptest::prop_assert!(errors.problems().iter().all(|problem| !problem.fix.is_empty()));
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_read_as_a_duration_is_within_its_bounds(text in "(-|[0-9]{1,20}|ms|s|m|h|d|\\.| |P|T){0,6}") {
+        if let Ok(read) = duration(&text) {
+            proptest::prop_assert!(read >= SHORTEST && read <= secs(365 * 24 * 3600));
+        }
+    }
+}

@@ -147,6 +147,11 @@ fn passed_on(environment: &BTreeMap<String, String>) -> BTreeMap<String, String>
 fn script(path: &Path) -> Result<String, FieldError> {
     std::fs::read_to_string(path).map_err(|error| {
         let message = format!("cannot be read: {error}");
-        FieldError::new("agent.pre_runner_script", path.display().to_string(), message, "name a readable script")
+        FieldError::new(
+            "agent.pre_runner_script",
+            path.display().to_string(),
+            message,
+            "name a readable script",
+        )
     })
 }

@@ -58,7 +58,8 @@ fn greeting(ground: &Ground, env_file: &Path) -> String {
          \x20 runyard get instances\n",
         env = env_file.display(),
     ));
-    if let (Some(standin), Some(token)) = (&site.standin, site.standin.as_ref().and_then(|s| s.token_file())) {
+    if let (Some(standin), Some(token)) = (&site.standin, site.standin.as_ref().and_then(|s| s.token_file()))
+    {
         text.push_str(&format!(
             "  curl -s {}/_workflow/runs -H \"Authorization: Bearer $(cat {})\" \\\n\
              \x20   -d '{{\"repository\":\"demo/app\",\"run_id\":1,\"jobs\":[{{\"name\":\"hello\",\"runs_on\":[\"1\"],\

@@ -45,7 +45,8 @@ impl Host {
             let _turn = turn;
             remove(&registration)?;
             empty(&claims)?;
-            account.map_or(Ok(()), |account| SHARED.iter().try_for_each(|dir| disown(Path::new(dir), &account)))
+            account
+                .map_or(Ok(()), |account| SHARED.iter().try_for_each(|dir| disown(Path::new(dir), &account)))
         });
         match wiping.await.map_err(io::Error::other).flatten() {
             Ok(()) => Outcome::Wiped,

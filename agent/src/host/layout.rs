@@ -34,7 +34,8 @@ impl Layout {
         disk::private_dir(&self.state)?;
         for passage in [self.work.clone(), self.claims()] {
             fs::create_dir_all(&passage).map_err(|e| disk::at(&passage, &e))?;
-            fs::set_permissions(&passage, Permissions::from_mode(0o711)).map_err(|e| disk::at(&passage, &e))?;
+            fs::set_permissions(&passage, Permissions::from_mode(0o711))
+                .map_err(|e| disk::at(&passage, &e))?;
         }
         disk::private_dir(&self.package())
     }

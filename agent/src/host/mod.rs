@@ -135,3 +135,6 @@ impl Executor for Host {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

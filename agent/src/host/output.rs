@@ -115,7 +115,10 @@ mod tests {
         let said = format!("{}\n\u{1b}[31mtoken SECRET refused\0", "x".repeat(2000));
         let detail = detail("config.sh failed", &said, &["SECRET"]);
         assert_eq!(detail.chars().count(), DETAIL);
-        assert!(detail.starts_with("config.sh failed: x") && detail.ends_with("token *** refused"), "{detail}");
+        assert!(
+            detail.starts_with("config.sh failed: x") && detail.ends_with("token *** refused"),
+            "{detail}"
+        );
         assert!(!detail.contains(char::is_control));
     }
 

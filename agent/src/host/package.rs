@@ -52,7 +52,7 @@ impl Host {
                     }
                 }
             }
-            tokio::time::sleep(backoff.next()).await;
+            tokio::time::sleep(backoff.wait()).await;
         }
     }
 
@@ -127,7 +127,10 @@ impl Host {
             let mut file = File::open(&archive).map_err(|e| disk::at(&archive, &e))?;
             if digest(&mut file)? != sha256 {
                 let _ = fs::remove_file(&archive);
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the runner package on disk was changed",
+                ));
             }
             file.rewind()?;
             fs::create_dir(&into).map_err(|e| disk::at(&into, &e))?;

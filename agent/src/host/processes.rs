@@ -38,7 +38,9 @@ impl Process {
 
     /// Whether it works, or keeps a root, below a directory.
     pub(super) fn is_under(&self, directory: &Path) -> bool {
-        let link = |name: &str| fs::read_link(format!("/proc/{}/{name}", self.pid)).unwrap_or_else(|_| PathBuf::new());
+        let link = |name: &str| {
+            fs::read_link(format!("/proc/{}/{name}", self.pid)).unwrap_or_else(|_| PathBuf::new())
+        };
         ["cwd", "exe", "root"].into_iter().any(|name| link(name).starts_with(directory))
     }
 

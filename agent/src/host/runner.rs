@@ -48,7 +48,11 @@ impl Host {
         }
         match self.keep_registration(&dirs) {
             Ok(()) => Outcome::Configured,
-            Err(why) => Outcome::Failed(Failure::Refused(detail("cannot keep the registration", &why.to_string(), &[]))),
+            Err(why) => Outcome::Failed(Failure::Refused(detail(
+                "cannot keep the registration",
+                &why.to_string(),
+                &[],
+            ))),
         }
     }
 
@@ -129,7 +133,11 @@ impl Host {
     pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalBox) -> Outcome {
         let dirs = self.layout.claim(claim);
         if let Err(why) = self.second_package(&dirs).await {
-            return Outcome::Failed(Failure::Refused(detail("no fresh directory to deregister from", &why, &[])));
+            return Outcome::Failed(Failure::Refused(detail(
+                "no fresh directory to deregister from",
+                &why,
+                &[],
+            )));
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
         command.args(["remove", "--token", &removal.token]);
@@ -151,7 +159,11 @@ impl Host {
         self.unpack(dirs.removal()).await.map_err(|e| e.to_string())?;
         let kept = copy_registration(&self.layout.registration(), &dirs.removal());
         kept.map_err(|e| e.to_string())?;
-        self.settings.account.as_ref().map_or(Ok(()), |account| give(&dirs.removal(), account)).map_err(|e| e.to_string())
+        self.settings
+            .account
+            .as_ref()
+            .map_or(Ok(()), |account| give(&dirs.removal(), account))
+            .map_err(|e| e.to_string())
     }
 
     /// An empty place for a runner, with the package in it and no process of the claim.
@@ -182,9 +194,11 @@ fn configured(end: ScriptEnd, log: &Path, script: &str, token: &str) -> Result<(
     let said = output::end_of(log);
     match end {
         ScriptEnd::Done => Ok(()),
-        ScriptEnd::TimedOut => {
-            Err(Failure::Unreachable(detail(&format!("{script} took longer than {CONFIG:?}"), &said, &[token])))
-        }
+        ScriptEnd::TimedOut => Err(Failure::Unreachable(detail(
+            &format!("{script} took longer than {CONFIG:?}"),
+            &said,
+            &[token],
+        ))),
         ScriptEnd::Failed(how) => Err(judge(&said, detail(&format!("{script} {how}"), &said, &[token]))),
     }
 }
@@ -199,7 +213,8 @@ fn copy_registration(from: &Path, to: &Path) -> io::Result<()> {
         if wanted && metadata.is_file() && metadata.len() <= KEPT_BYTES {
             let content = std::fs::read(entry.path())?;
             let mut options = std::fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(to.join(&name))?;
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(to.join(&name))?;
             io::Write::write_all(&mut file, &content)?;
         }
     }

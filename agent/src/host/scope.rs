@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::processes::{self, Process};
 use super::Host;
+use super::processes::{self, Process};
 use crate::work::Leader;
 
 /// How long killed processes may take to be gone.
@@ -92,8 +92,11 @@ fn in_group_of(process: &Process, leader: Leader) -> bool {
 fn descendants(all: &[Process], of: i32) -> BTreeSet<i32> {
     let mut found = BTreeSet::from([of]);
     loop {
-        let more: Vec<i32> =
-            all.iter().filter(|p| found.contains(&p.parent) && !found.contains(&p.pid)).map(|p| p.pid).collect();
+        let more: Vec<i32> = all
+            .iter()
+            .filter(|p| found.contains(&p.parent) && !found.contains(&p.pid))
+            .map(|p| p.pid)
+            .collect();
         if more.is_empty() {
             found.remove(&of);
             return found;

@@ -53,7 +53,13 @@ impl Host {
     }
 
     /// A script of the runner package, for a claim, as the user jobs run as.
-    pub(super) fn runner_script(&self, name: &str, package: &Path, claim: &ClaimId, dirs: &ClaimDirs) -> Command {
+    pub(super) fn runner_script(
+        &self,
+        name: &str,
+        package: &Path,
+        claim: &ClaimId,
+        dirs: &ClaimDirs,
+    ) -> Command {
         let mut command = self.script(&package.join(name), &dirs.home(), &dirs.tmp());
         command.current_dir(package).env("RUNYARD_CLAIM", claim.as_str());
         match &self.settings.account {

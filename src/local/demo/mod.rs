@@ -136,7 +136,8 @@ fn child_environment(
     environment: &BTreeMap<String, String>,
     client: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let kept = environment.iter().filter(|(name, _)| ["PATH", "HOME", "USER", "LANG"].contains(&name.as_str()));
+    let kept =
+        environment.iter().filter(|(name, _)| ["PATH", "HOME", "USER", "LANG"].contains(&name.as_str()));
     kept.map(|(name, value)| (name.clone(), value.clone())).chain(client).collect()
 }
 
