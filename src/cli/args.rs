@@ -6,12 +6,20 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use super::screen::Format;
-use super::{apply, daemon, describe, doctor, events, expire, fail, get, init, provision, refresh, release, scale};
+use super::{
+    apply, describe, doctor, entry, events, expire, fail, foresight, get, init, provision, refresh, release,
+    scale,
+};
 use crate::model::TableName;
 
 /// Keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 #[derive(Debug, Parser)]
-#[command(name = "runyard", version, propagate_version = true, max_term_width = 110, after_help = "\
+#[command(
+    name = "runyard",
+    version,
+    propagate_version = true,
+    max_term_width = 110,
+    after_help = "\
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 the request failed, 4 the wait timed out.
 AWS is reached by its own environment: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on.
 
@@ -22,43 +30,48 @@ In a workflow:
 By a person:
   runyard init && runyard apply -f pools.yaml
   runyard get requests --watch
-  runyard explain request 1234567890")]
-pub struct Cli {
+  runyard explain request 1234567890"
+)]
+pub(crate) struct Cli {
     #[command(flatten)]
-    pub common: Common,
+    pub(crate) common: Common,
     #[command(subcommand)]
-    pub verb: Verb,
+    pub(crate) verb: Verb,
 }
 
 /// What every verb takes.
 #[derive(Debug, Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// The DynamoDB table [default: $RUNYARD_TABLE, else runyard]
     #[arg(long, global = true, value_name = "NAME", help_heading = "Everywhere")]
-    pub table: Option<TableName>,
+    pub(crate) table: Option<TableName>,
     /// How answers (and with json also errors) are written
-    #[arg(long, short, global = true, value_name = "FORMAT", default_value = "text", help_heading = "Everywhere")]
-    pub output: Format,
+    #[arg(
+        long,
+        short,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Everywhere"
+    )]
+    pub(crate) output: Format,
     /// Log more to stderr; twice for everything
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
-    pub verbose: u8,
+    pub(crate) verbose: u8,
 }
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
-    /// Run the whole yard on this machine
-    #[cfg(feature = "local")]
-    Up(daemon::UpArgs),
-    /// Show three workflow runs through the whole life of their machines
-    #[cfg(feature = "local")]
-    Demo,
-    /// Run the operator
-    Operator(daemon::OperatorArgs),
-    /// What the stand-in GitHub's runner package calls
-    #[cfg(feature = "local")]
-    #[command(hide = true)]
-    StandInRunner(daemon::RunnerArgs),
+pub(crate) enum Verb {
+    #[command(flatten)]
+    Once(Once),
+    #[command(flatten)]
+    Process(Process),
+}
+
+/// Verbs that look or write, and end.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Once {
     /// Ask for machines; with --wait follow the request until they run
     Provision(Box<provision::ProvisionArgs>),
     /// Give machines back
@@ -83,6 +96,10 @@ pub enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Create or check the table and the queues
     Init(init::InitArgs),
+    /// Tell what the operator would do now, and why not more
+    Plan(foresight::PlanArgs),
+    /// Tell why one record is where it is, and what comes next
+    Explain(foresight::ExplainArgs),
     /// Write the completions of a shell to standard output
     #[command(after_help = "Example:\n  runyard completions bash > /etc/bash_completion.d/runyard")]
     Completions {
@@ -91,32 +108,23 @@ pub enum Verb {
     },
 }
 
-impl Verb {
-    /// Whether it stays, with a log of its own.
-    pub fn stays(&self) -> bool {
-        match self {
-            #[cfg(feature = "local")]
-            Self::Up(_) | Self::Demo | Self::StandInRunner(_) => true,
-            Self::Operator(_) => true,
-            Self::Provision(_)
-            | Self::Release(_)
-            | Self::Get(_)
-            | Self::Describe(_)
-            | Self::Events(_)
-            | Self::Scale(_)
-            | Self::Apply(_)
-            | Self::Expire(_)
-            | Self::Fail(_)
-            | Self::Refresh(_)
-            | Self::Doctor(_)
-            | Self::Init(_)
-            | Self::Completions { .. } => false,
-        }
-    }
+/// Verbs that are programs of their own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Process {
+    /// Run everything on this machine: table, operator, machines, and a stand-in GitHub
+    Up(entry::UpArgs),
+    /// Play three workflow runs through the whole life of their machines, with a timeline
+    #[command(after_help = "Example:\n  runyard demo")]
+    Demo,
+    /// Run the operator
+    Operator(entry::OperatorArgs),
+    /// The process inside the stand-in's runner package
+    #[command(hide = true)]
+    StandInRunner(entry::RunnerArgs),
 }
 
 /// The form in which errors are wanted, as far as it can be told before everything is parsed.
-pub fn format_asked(arguments: &[OsString]) -> Format {
+pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     let pairs = words.windows(2).any(|pair| matches!(pair, ["-o" | "--output", "json"]));
     let joined = words.iter().any(|word| matches!(*word, "-ojson" | "-o=json" | "--output=json"));
