@@ -7,7 +7,8 @@ use clap_complete::Shell;
 
 use super::screen::Format;
 use super::{
-    apply, daemon, describe, doctor, events, expire, fail, get, init, provision, refresh, release, scale,
+    apply, describe, doctor, entry, events, expire, fail, foresight, get, init, provision, refresh, release,
+    scale,
 };
 use crate::model::TableName;
 
@@ -62,18 +63,15 @@ pub(crate) struct Common {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run the whole yard on this machine
-    #[cfg(feature = "local")]
-    Up(daemon::UpArgs),
-    /// Show three workflow runs through the whole life of their machines
-    #[cfg(feature = "local")]
-    Demo,
-    /// Run the operator
-    Operator(daemon::OperatorArgs),
-    /// What the stand-in GitHub's runner package calls
-    #[cfg(feature = "local")]
-    #[command(hide = true)]
-    StandInRunner(daemon::RunnerArgs),
+    #[command(flatten)]
+    Once(Once),
+    #[command(flatten)]
+    Process(Process),
+}
+
+/// Verbs that look or write, and end.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Once {
     /// Ask for machines; with --wait follow the request until they run
     Provision(Box<provision::ProvisionArgs>),
     /// Give machines back
@@ -98,6 +96,10 @@ pub(crate) enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Create or check the table and the queues
     Init(init::InitArgs),
+    /// Tell what the operator would do now, and why not more
+    Plan(foresight::PlanArgs),
+    /// Tell why one record is where it is, and what comes next
+    Explain(foresight::ExplainArgs),
     /// Write the completions of a shell to standard output
     #[command(after_help = "Example:\n  runyard completions bash > /etc/bash_completion.d/runyard")]
     Completions {
@@ -106,28 +108,19 @@ pub(crate) enum Verb {
     },
 }
 
-impl Verb {
-    /// Whether it stays, with a log of its own.
-    pub(crate) fn stays(&self) -> bool {
-        match self {
-            #[cfg(feature = "local")]
-            Self::Up(_) | Self::Demo | Self::StandInRunner(_) => true,
-            Self::Operator(_) => true,
-            Self::Provision(_)
-            | Self::Release(_)
-            | Self::Get(_)
-            | Self::Describe(_)
-            | Self::Events(_)
-            | Self::Scale(_)
-            | Self::Apply(_)
-            | Self::Expire(_)
-            | Self::Fail(_)
-            | Self::Refresh(_)
-            | Self::Doctor(_)
-            | Self::Init(_)
-            | Self::Completions { .. } => false,
-        }
-    }
+/// Verbs that are programs of their own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Process {
+    /// Run everything on this machine: table, operator, machines, and a stand-in GitHub
+    Up(entry::UpArgs),
+    /// Play three workflow runs through the whole life of their machines, with a timeline
+    #[command(after_help = "Example:\n  runyard demo")]
+    Demo,
+    /// Run the operator
+    Operator(entry::OperatorArgs),
+    /// The process inside the stand-in's runner package
+    #[command(hide = true)]
+    StandInRunner(entry::RunnerArgs),
 }
 
 /// The form in which errors are wanted, as far as it can be told before everything is parsed.

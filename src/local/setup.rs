@@ -88,6 +88,8 @@ pub(crate) async fn open(
     environment.insert("RUNYARD_DIR".into(), dir.to_string_lossy().into_owned());
     let site = Site::open(SiteOptions { dir, executable, stand_in }, clock.clone()).await?;
     let config = options::config(&site, &environment).map_err(WireError::from)?;
+    // Whoever set up logging before us has the say.
+    let _ = crate::telemetry::init(&config.log);
     let client = site.environment(&config.table);
     environment.extend(client.clone());
     let sdk = sdk(&site).await;

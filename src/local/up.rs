@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use super::setup::{self, Ground, LocalModeError};
 use super::site::SiteError;
-use crate::telemetry;
 use crate::wire::{self, WireError};
 
 /// Runs local mode until a signal stops it.
@@ -21,8 +20,6 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
         None => super::options::directory(environment).map_err(WireError::from)?,
     };
     let ground = setup::open(dir, environment, setup::classes()).await?;
-    // Set up before by whoever called us, or now.
-    let _ = telemetry::init(&ground.config.log);
     let env_file = ground.site.write_environment(&ground.config.table)?;
     println!("{}", greeting(&ground, &env_file));
     let Ground { site, config, wired, machines, .. } = ground;

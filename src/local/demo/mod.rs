@@ -69,7 +69,6 @@ async fn play(
     std::fs::write(&results, "").map_err(|error| system(&results, error))?;
     let journal = Arc::new(Journal::starting(Arc::new(SystemClock::new())));
     let ground = setup::open(dir.join("yard"), environment, classes()).await?;
-    let _ = crate::telemetry::init(&ground.config.log);
     let Ground { site, config, store, wired, machines, client, .. } = ground;
     let store: Arc<dyn Store> = store;
     let telling = {
