@@ -141,8 +141,8 @@ impl MemoryQueue {
 }
 
 fn batch(count: usize) -> Result<(), QueueError> {
-    let told = || QueueError::Invalid(format!("{count} messages in one call, 1 to {BATCH} are possible"));
-    if (1..=BATCH).contains(&count) { Ok(()) } else { Err(told()) }
+    let told = || QueueError::Invalid(format!("{count} messages in one call, at most {BATCH} are possible"));
+    if count <= BATCH { Ok(()) } else { Err(told()) }
 }
 
 #[async_trait]
@@ -161,6 +161,9 @@ impl PoolQueue for MemoryQueue {
     async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         batch(most)?;
+        if most == 0 {
+            return Err(QueueError::Invalid("at least 1 message is to be asked for".into()));
+        }
         let now = self.0.clock.elapsed();
         self.with(class, |queue| queue.receive(most, now))
     }

@@ -2,7 +2,7 @@
 //! with a code. Shared by the adapters; each maps the codes of its service in one file of its own.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
 /// Longest message kept, in characters: these end in records and log lines.
 const SHOWN: usize = 300;
@@ -33,10 +33,12 @@ impl Failure {
     {
         match error {
             SdkError::ConstructionFailure(_) => Self::NotSent(chain(error)),
-            // Credentials are resolved while a request is dispatched, so their absence comes as this.
+            // Credentials and region are resolved while a request is dispatched, so their absence comes as this, and
+            // only its text tells it from other failures.
             SdkError::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => {
                 let text = chain(error);
-                if text.contains("credentials") { Self::NotSent(text) } else { Self::NoAnswer(text) }
+                let setup = text.contains("credentials") || text.contains("region");
+                if setup { Self::NotSent(text) } else { Self::NoAnswer(text) }
             }
             SdkError::ServiceError(answer) => Self::Answered {
                 code: answer.err().code().unwrap_or_default().to_owned(),
@@ -48,8 +50,10 @@ impl Failure {
     }
 }
 
-fn chain(error: &(impl std::error::Error + 'static)) -> String {
-    cut(&DisplayErrorContext(error).to_string())
+/// An error and what caused it, down to the cause nobody explains.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    cut(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
 }
 
 /// The first line, cut. AWS repeats a signed request's headers, the session token among them, on the lines after it.

@@ -80,10 +80,4 @@ mod tests {
         .collect();
         assert_eq!(from_sdk(to_sdk::<Vec<_>>(&item)), item);
     }
-
-    #[test]
-    fn a_type_from_the_future_becomes_a_null() {
-        let item = from_sdk([("new".to_owned(), Table::Unknown)]);
-        assert_eq!(item["new"], AttributeValue::Null(true));
-    }
 }

@@ -147,14 +147,16 @@ fn refused(write: &Write, current: Option<Item>) -> StoreError {
     StoreError::Refused { refusals: vec![Refusal { key: write.key.clone(), current }] }
 }
 
-fn retries() -> RetryConfig {
+/// The only layer that repeats calls.
+pub(crate) fn retries() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS)
         .with_initial_backoff(Duration::from_millis(50))
         .with_max_backoff(Duration::from_secs(2))
 }
 
-fn timeouts() -> TimeoutConfig {
+/// How long calls may take.
+pub(crate) fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT)
         .operation_attempt_timeout(ATTEMPT)
@@ -237,5 +239,33 @@ impl Store for DynamoStore {
 
     async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
         watch::open(self).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_types::service_config::LoadServiceConfig;
+
+    use super::*;
+
+    /// An environment in which one service was moved.
+    #[derive(Debug)]
+    struct Moved(&'static str);
+
+    impl LoadServiceConfig for Moved {
+        fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+            (key.service_id() == self.0).then(|| format!("http://127.0.0.1:1/{}", self.0))
+        }
+    }
+
+    #[test]
+    fn streams_are_read_where_the_table_is() {
+        let config = SdkConfig::builder().service_config(Moved("DynamoDB")).build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:1/DynamoDB"));
+        let config = SdkConfig::builder().service_config(Moved("DynamoDB Streams")).build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:1/DynamoDB Streams"));
+        let config = SdkConfig::builder().endpoint_url("http://127.0.0.1:2").build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:2"));
+        assert_eq!(streams_endpoint(&SdkConfig::builder().build()), None);
     }
 }

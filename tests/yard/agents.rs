@@ -115,7 +115,9 @@ impl Agents {
         let mut said: Option<(Signal, String)> = None;
         tokio::time::sleep(Duration::from_secs(2)).await;
         loop {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Old agents look less often, so that a day passes quickly.
+            let old = self.0.clock.elapsed().saturating_sub(born) > Duration::from_secs(7200);
+            tokio::time::sleep(Duration::from_millis(if old { 5000 } else { 100 })).await;
             let alive = self.0.compute.machines().iter().any(|m| m.id == machine.id && m.state.alive());
             let habit = self.habit(&machine.id);
             let age = self.0.clock.elapsed().saturating_sub(born);

@@ -26,10 +26,13 @@ const PAGE: usize = 1000;
 
 /// A table in memory. Clones share it.
 #[derive(Clone, Debug)]
-pub struct MemoryStore(Arc<Inner>);
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    page: usize,
+}
 
 #[derive(Debug)]
-struct Inner {
+struct Shared {
     table: Mutex<BTreeMap<Key, Item>>,
     watches: Mutex<Vec<mpsc::UnboundedSender<Change>>>,
     reads: Script<StoreError>,
@@ -37,12 +40,11 @@ struct Inner {
     delay: Mutex<Duration>,
     silent: AtomicBool,
     atomic: bool,
-    page: usize,
 }
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self::with(true, PAGE)
+        Self::with(true)
     }
 }
 
@@ -52,18 +54,13 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// An empty table that gives at most so many records a page.
-    pub fn paged(records: usize) -> Self {
-        Self::with(true, records.max(1))
-    }
-
     /// An empty table whose writes are not atomic: others get in between the condition and the change.
     pub fn racy() -> Self {
-        Self::with(false, PAGE)
+        Self::with(false)
     }
 
-    fn with(atomic: bool, page: usize) -> Self {
-        Self(Arc::new(Inner {
+    fn with(atomic: bool) -> Self {
+        let shared = Shared {
             table: Mutex::default(),
             watches: Mutex::default(),
             reads: Script::default(),
@@ -71,44 +68,50 @@ impl MemoryStore {
             delay: Mutex::default(),
             silent: AtomicBool::new(false),
             atomic,
-            page,
-        }))
+        };
+        Self { shared: Arc::new(shared), page: PAGE }
+    }
+
+    /// The same table, giving at most so many records a page.
+    #[must_use]
+    pub fn paged(self, records: u16) -> Self {
+        Self { page: usize::from(records.max(1)), ..self }
     }
 
     /// What the next read (get, list, query, watch) meets; several stand in line.
     pub fn next_read(&self, fault: Fault<StoreError>) {
-        self.0.reads.add(fault);
+        self.shared.reads.add(fault);
     }
 
     /// What the next write (write, transact, append) meets; several stand in line.
     pub fn next_write(&self, fault: Fault<StoreError>) {
-        self.0.writes.add(fault);
+        self.shared.writes.add(fault);
     }
 
     /// Forgets the faults that nothing has met yet.
     pub fn heal(&self) {
-        self.0.reads.clear();
-        self.0.writes.clear();
+        self.shared.reads.clear();
+        self.shared.writes.clear();
     }
 
     /// How long every call takes from now on.
     pub fn every_call_takes(&self, delay: Duration) {
-        *locked(&self.0.delay) = delay;
+        *locked(&self.shared.delay) = delay;
     }
 
     /// Whether watches are told nothing from now on; what they miss is lost.
     pub fn silence_watches(&self, silent: bool) {
-        self.0.silent.store(silent, Ordering::SeqCst);
+        self.shared.silent.store(silent, Ordering::SeqCst);
     }
 
     /// Ends all watches, as a trimmed stream does.
     pub fn break_watches(&self) {
-        locked(&self.0.watches).clear();
+        locked(&self.shared.watches).clear();
     }
 
     /// Every record, in the order of their keys.
     pub fn records(&self) -> Vec<Item> {
-        locked(&self.0.table).values().cloned().collect()
+        locked(&self.shared.table).values().cloned().collect()
     }
 
     /// Puts a record there unconditionally, as a person with the console does.
@@ -117,24 +120,24 @@ impl MemoryStore {
     /// When the item has no key.
     pub fn put(&self, item: Item) {
         let key = Key::of(&item).expect("an item put by a test has pk and sk");
-        locked(&self.0.table).insert(key.clone(), item.clone());
+        locked(&self.shared.table).insert(key.clone(), item.clone());
         self.tell(Change { key, item: Some(item) });
     }
 
     /// Takes a record away unconditionally, as a person with the console does.
     pub fn remove(&self, key: &Key) {
-        locked(&self.0.table).remove(key);
+        locked(&self.shared.table).remove(key);
         self.tell(Change { key: key.clone(), item: None });
     }
 
     fn tell(&self, change: Change) {
-        if !self.0.silent.load(Ordering::SeqCst) {
-            locked(&self.0.watches).retain(|watch| watch.send(change.clone()).is_ok());
+        if !self.shared.silent.load(Ordering::SeqCst) {
+            locked(&self.shared.watches).retain(|watch| watch.send(change.clone()).is_ok());
         }
     }
 
     async fn take_time(&self) {
-        let delay = *locked(&self.0.delay);
+        let delay = *locked(&self.shared.delay);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -173,19 +176,19 @@ impl MemoryStore {
             refusals if done(writes, &refusals) => Ok(true),
             refusals => Err(StoreError::Refused { refusals }),
         };
-        if !self.0.atomic {
-            let refusals = Self::refusals(&locked(&self.0.table), writes);
+        if !self.shared.atomic {
+            let refusals = Self::refusals(&locked(&self.shared.table), writes);
             tokio::task::yield_now().await;
             let there_already = refused(refusals)?;
-            return if there_already { Ok(()) } else { self.apply(&mut locked(&self.0.table), writes) };
+            return if there_already { Ok(()) } else { self.apply(&mut locked(&self.shared.table), writes) };
         }
-        let mut table = locked(&self.0.table);
+        let mut table = locked(&self.shared.table);
         if refused(Self::refusals(&table, writes))? { Ok(()) } else { self.apply(&mut table, writes) }
     }
 
     fn page<'a>(&self, records: impl Iterator<Item = (&'a Key, &'a Item)>) -> Page {
         let mut records = records.peekable();
-        let items: Vec<_> = records.by_ref().take(self.0.page).map(|(_, item)| item.clone()).collect();
+        let items: Vec<_> = records.by_ref().take(self.page).map(|(_, item)| item.clone()).collect();
         let next = records.peek().and_then(|_| items.last().and_then(Key::of));
         Page { items, next }
     }
@@ -202,22 +205,22 @@ fn done(writes: &[Write], refusals: &[Refusal]) -> bool {
 impl Store for MemoryStore {
     async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
         self.take_time().await;
-        let exit = self.0.reads.enter()?;
-        exit.answer(Ok(locked(&self.0.table).get(key).cloned()))
+        let exit = self.shared.reads.enter()?;
+        exit.answer(Ok(locked(&self.shared.table).get(key).cloned()))
     }
 
     async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
         self.take_time().await;
-        let exit = self.0.reads.enter()?;
-        let table = locked(&self.0.table);
+        let exit = self.shared.reads.enter()?;
+        let table = locked(&self.shared.table);
         let from = after.map_or(Unbounded, Excluded);
         exit.answer(Ok(self.page(table.range::<Key, _>((from, Unbounded)))))
     }
 
     async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
         self.take_time().await;
-        let exit = self.0.reads.enter()?;
-        let table = locked(&self.0.table);
+        let exit = self.shared.reads.enter()?;
+        let table = locked(&self.shared.table);
         let from = after.map_or(Unbounded, Excluded);
         let of_partition = table.range::<Key, _>((from, Unbounded)).filter(|(key, _)| key.pk == pk);
         exit.answer(Ok(self.page(of_partition.filter(|(key, _)| key.sk.starts_with(sk_prefix)))))
@@ -225,12 +228,12 @@ impl Store for MemoryStore {
 
     async fn write(&self, write: &Write) -> Result<Item, StoreError> {
         self.take_time().await;
-        let exit = self.0.writes.enter()?;
+        let exit = self.shared.writes.enter()?;
         let outcome = self.change(std::slice::from_ref(write)).await;
         let after = || match write.operation {
             Operation::Delete(_) => Item::new(),
             Operation::Create(_) | Operation::Update { .. } | Operation::Check(_) => {
-                locked(&self.0.table).get(&write.key).cloned().unwrap_or_default()
+                locked(&self.shared.table).get(&write.key).cloned().unwrap_or_default()
             }
         };
         exit.answer(outcome.map(|()| after()))
@@ -238,13 +241,13 @@ impl Store for MemoryStore {
 
     async fn transact(&self, writes: &[Write]) -> Result<(), StoreError> {
         self.take_time().await;
-        let exit = self.0.writes.enter()?;
+        let exit = self.shared.writes.enter()?;
         exit.answer(self.change(writes).await)
     }
 
     async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
         self.take_time().await;
-        let exit = self.0.writes.enter()?;
+        let exit = self.shared.writes.enter()?;
         let keyed: Vec<_> = items.iter().filter(|item| Key::of(item).is_some()).collect();
         let dropped = items.len() - keyed.len();
         keyed.into_iter().for_each(|item| self.put(item.clone()));
@@ -253,9 +256,9 @@ impl Store for MemoryStore {
 
     async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
         self.take_time().await;
-        let exit = self.0.reads.enter()?;
+        let exit = self.shared.reads.enter()?;
         let (sender, receiver) = mpsc::unbounded_channel();
-        locked(&self.0.watches).push(sender);
+        locked(&self.shared.watches).push(sender);
         exit.answer(Ok(Box::new(watch::MemoryWatch(receiver))))
     }
 }

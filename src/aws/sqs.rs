@@ -1,0 +1,226 @@
+//! The pool queues on SQS: one standard queue a class, `<table>-<class>`, and its dead letters in
+//! `<table>-<class>-dead`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_sdk_sqs::types::{
+    BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
+    QueueAttributeName,
+};
+use aws_sdk_sqs::{Client, config};
+
+use super::errors::queue as classify;
+use crate::model::{ClassName, PoolMessage, TableName};
+use crate::ports::{PoolQueue, QueueError, Received};
+use crate::store::{retries, timeouts};
+
+/// How long a received message stays hidden, in seconds: much longer than a claim takes, much shorter than a person
+/// waits for a machine whose operator died holding its message.
+const VISIBILITY: i32 = 30;
+/// How often a message is received before SQS itself puts it aside; giving back counts as a receive.
+const RECEIVES: u32 = 1000;
+/// Most messages of one call (SQS).
+const BATCH: usize = 10;
+/// Longest name of a queue (SQS).
+const NAME: usize = 80;
+
+/// The pool queues of one table on SQS.
+#[derive(Debug)]
+pub struct SqsQueue {
+    table: TableName,
+    client: Client,
+    /// Where each queue is, by name, once it is known.
+    urls: Mutex<BTreeMap<String, String>>,
+}
+
+impl SqsQueue {
+    /// The queues of `table`, reached as `config` says. Nothing is sent yet.
+    pub fn connect(table: TableName, config: &SdkConfig) -> Self {
+        let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
+        Self { table, client: Client::from_conf(config.build()), urls: Mutex::default() }
+    }
+
+    /// The queues of `table`, reached as the environment says: region, credentials and endpoints by AWS's own names.
+    pub async fn connect_env(table: TableName) -> Self {
+        let config = aws_config::defaults(BehaviorVersion::latest()).load().await;
+        Self::connect(table, &config)
+    }
+
+    fn name(&self, class: &ClassName) -> Result<String, QueueError> {
+        let name = format!("{}-{class}", self.table);
+        let fix =
+            "name the table in at most 74 characters together with the class, of A-Z, a-z, 0-9, - and _";
+        if name.contains('.') || name.len() + "-dead".len() > NAME {
+            return Err(QueueError::Invalid(format!("no queue can be called {name:?}; {fix}")));
+        }
+        Ok(name)
+    }
+
+    async fn url(&self, class: &ClassName) -> Result<String, QueueError> {
+        self.url_of(&self.name(class)?).await
+    }
+
+    async fn dead_url(&self, class: &ClassName) -> Result<String, QueueError> {
+        self.url_of(&dead(&self.name(class)?)).await
+    }
+
+    async fn url_of(&self, name: &str) -> Result<String, QueueError> {
+        if let Some(known) = self.known().get(name) {
+            return Ok(known.clone());
+        }
+        let told = self.client.get_queue_url().queue_name(name).send().await;
+        let url = told.map_err(|error| classify(&error))?.queue_url;
+        self.learn(name, url)
+    }
+
+    fn learn(&self, name: &str, url: Option<String>) -> Result<String, QueueError> {
+        let url = url.ok_or_else(|| QueueError::Unreachable(format!("no address was given for {name}")))?;
+        self.known().insert(name.to_owned(), url.clone());
+        Ok(url)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+        self.urls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets where a class's queues are when they turn out to be gone, so that `ensure` makes them again.
+    fn judged(&self, class: &ClassName, error: QueueError) -> QueueError {
+        if error == QueueError::Missing
+            && let Ok(name) = self.name(class)
+        {
+            let mut known = self.known();
+            known.remove(&dead(&name));
+            known.remove(&name);
+        }
+        error
+    }
+
+    /// The queue of this name, made if there is none. One that is there keeps the attributes people gave it.
+    async fn made(&self, name: &str, redrive: Option<String>) -> Result<String, QueueError> {
+        match self.url_of(name).await {
+            Err(QueueError::Missing) => {}
+            other => return other,
+        }
+        let mut call = self.client.create_queue().queue_name(name);
+        if let Some(policy) = redrive {
+            call = call
+                .attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY.to_string())
+                .attributes(QueueAttributeName::RedrivePolicy, policy);
+        }
+        let url = call.send().await.map_err(|error| classify(&error))?.queue_url;
+        self.learn(name, url)
+    }
+
+    async fn arn(&self, url: &str) -> Result<String, QueueError> {
+        let call = self.client.get_queue_attributes().queue_url(url);
+        let told = call.attribute_names(QueueAttributeName::QueueArn).send().await;
+        let mut attributes = told.map_err(|error| classify(&error))?.attributes.unwrap_or_default();
+        let arn = attributes.remove(&QueueAttributeName::QueueArn);
+        arn.ok_or_else(|| QueueError::Unreachable(format!("no ARN was given for {url}")))
+    }
+}
+
+fn dead(name: &str) -> String {
+    format!("{name}-dead")
+}
+
+fn batch(count: usize) -> Result<(), QueueError> {
+    if count <= BATCH {
+        return Ok(());
+    }
+    Err(QueueError::Invalid(format!("{count} messages in one call, at most {BATCH} are possible")))
+}
+
+/// The entry of a batch that an answer is about.
+fn entry<'a>(receipts: &'a [String], failed: &BatchResultErrorEntry) -> Option<&'a String> {
+    receipts.get(failed.id().parse::<usize>().ok()?)
+}
+
+#[async_trait]
+impl PoolQueue for SqsQueue {
+    async fn ensure(&self, class: &ClassName) -> Result<(), QueueError> {
+        let name = self.name(class)?;
+        let ensured = async {
+            let dead_letters = self.made(&dead(&name), None).await?;
+            let target = self.arn(&dead_letters).await?;
+            let policy =
+                serde_json::json!({ "deadLetterTargetArn": target, "maxReceiveCount": RECEIVES.to_string() });
+            self.made(&name, Some(policy.to_string())).await
+        };
+        ensured.await.map(|_| ()).map_err(|error| self.judged(class, error))
+    }
+
+    async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
+        let class = &message.resource_class;
+        let body = serde_json::to_string(message).map_err(|error| QueueError::Invalid(error.to_string()))?;
+        let call = self.client.send_message().queue_url(self.url(class).await?).message_body(body);
+        call.send().await.map(|_| ()).map_err(|error| self.judged(class, classify(&error)))
+    }
+
+    async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError> {
+        let most = i32::try_from(most).unwrap_or(i32::MAX);
+        let call = self.client.receive_message().queue_url(self.url(class).await?);
+        let call = call.max_number_of_messages(most).visibility_timeout(VISIBILITY).wait_time_seconds(0);
+        let got = call.send().await.map_err(|error| self.judged(class, classify(&error)))?;
+        let messages = got.messages.unwrap_or_default().into_iter().filter_map(|message| {
+            let body = PoolMessage::read(&message.body.unwrap_or_default());
+            message.receipt_handle.map(|receipt| Received { receipt, body })
+        });
+        Ok(messages.collect())
+    }
+
+    async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
+        batch(receipts.len())?;
+        if receipts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let entries: Result<Vec<_>, _> = (0..)
+            .zip(receipts)
+            .map(|(id, receipt): (usize, _)| {
+                DeleteMessageBatchRequestEntry::builder().id(id.to_string()).receipt_handle(receipt).build()
+            })
+            .collect();
+        let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
+        let call = self.client.delete_message_batch().queue_url(self.url(class).await?);
+        let done = call.set_entries(Some(entries)).send().await;
+        let done = done.map_err(|error| self.judged(class, classify(&error)))?;
+        Ok(done.failed.iter().filter_map(|failed| entry(receipts, failed)).cloned().collect())
+    }
+
+    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
+        batch(receipts.len())?;
+        if receipts.is_empty() {
+            return Ok(());
+        }
+        let entries: Result<Vec<_>, _> = (0..)
+            .zip(receipts)
+            .map(|(id, receipt): (usize, _)| {
+                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(id.to_string());
+                entry.receipt_handle(receipt).visibility_timeout(0).build()
+            })
+            .collect();
+        let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
+        let call = self.client.change_message_visibility_batch().queue_url(self.url(class).await?);
+        let done = call.set_entries(Some(entries)).send().await;
+        let done = done.map_err(|error| self.judged(class, classify(&error)))?;
+        // A receipt that ran out belongs to a message that is visible already: what was wanted.
+        match done.failed.iter().find(|failed| !failed.sender_fault()) {
+            None => Ok(()),
+            Some(failed) => {
+                let (count, code) = (done.failed.len(), failed.code());
+                Err(QueueError::Unreachable(format!("{count} messages were not given back: {code}")))
+            }
+        }
+    }
+
+    async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
+        let body = if raw.is_empty() { "(an empty body)" } else { raw };
+        let call = self.client.send_message().queue_url(self.dead_url(class).await?).message_body(body);
+        call.send().await.map_err(|error| self.judged(class, classify(&error)))?;
+        let call = self.client.delete_message().queue_url(self.url(class).await?).receipt_handle(receipt);
+        call.send().await.map(|_| ()).map_err(|error| self.judged(class, classify(&error)))
+    }
+}
