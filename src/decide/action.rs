@@ -128,7 +128,8 @@ impl Action {
                 let machines = machines.iter().map(|step| step.before.key());
                 machines.chain([request.before.key()]).collect()
             }
-            Self::Intend(launch, _) => vec![launch.key()],
+            // It has no name yet: one intent of a class is written at a time, other classes are not held up.
+            Self::Intend(launch, _) => vec![launches(&launch.resource_class)],
             Self::Order(id) => vec![Launch::key_of(id)],
             Self::Bind { launch, request, machines } => {
                 let machines = machines.iter().map(|(instance, _)| instance.key());
@@ -276,6 +277,8 @@ pub enum WaitReason {
     Mismatch,
     /// GitHub cannot be reached.
     GitHub,
+    /// What is seen lacks too much to be believed.
+    Doubt,
 }
 
 /// Something not done, and why.
@@ -315,6 +318,11 @@ impl Plan {
     pub(super) fn wait(&mut self, subject: &Key, reason: WaitReason, message: impl Into<String>) {
         self.waits.push(Wait { subject: subject.pk.clone(), reason, message: message.into() });
     }
+}
+
+/// What stands for the launches of a class that have no name yet, where records being written are remembered.
+pub(super) fn launches(class: &ClassName) -> Key {
+    Key::new(format!("pool#{class}"), "launches")
 }
 
 /// Machines and the ids of machines, for messages.
