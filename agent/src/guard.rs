@@ -130,9 +130,13 @@ impl Guard {
         let mut memory = Memory::resume(kept, &self.boot_id, self.clock.elapsed(), self.lengths);
         self.keep(&memory);
         let mut read_ended = false;
+        self.seen.mark_changed();
         loop {
-            let sight = self.seen.borrow_and_update().clone();
-            self.take_note(&mut memory, &sight);
+            // Only what is news: the last look may have found something newer than what was read before it.
+            if self.seen.has_changed().unwrap_or_default() {
+                let sight = self.seen.borrow_and_update().clone();
+                self.take_note(&mut memory, &sight);
+            }
             let left = memory.left(self.clock.elapsed());
             if left.is_zero() && self.over(&mut memory).await {
                 return Some(if memory.seen.is_some() {
