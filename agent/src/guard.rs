@@ -129,11 +129,10 @@ impl Guard {
         });
         let mut memory = Memory::resume(kept, &self.boot_id, self.clock.elapsed(), self.lengths);
         self.keep(&memory);
-        let mut read_ended = false;
-        self.seen.mark_changed();
+        let (mut news, mut read_ended) = (true, false);
         loop {
             // Only what is news: the last look may have found something newer than what was read before it.
-            if self.seen.has_changed().unwrap_or_default() {
+            if std::mem::take(&mut news) {
                 let sight = self.seen.borrow_and_update().clone();
                 self.take_note(&mut memory, &sight);
             }
@@ -147,7 +146,10 @@ impl Guard {
             }
             tokio::select! {
                 () = tokio::time::sleep(left.clamp(Duration::from_millis(10), LOOK)) => {}
-                changed = self.seen.changed(), if !read_ended => read_ended = changed.is_err(),
+                changed = self.seen.changed(), if !read_ended => {
+                    read_ended = changed.is_err();
+                    news = !read_ended;
+                }
                 () = stop.cancelled() => return None,
             }
         }

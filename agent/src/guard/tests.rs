@@ -71,6 +71,19 @@ async fn the_length_of_the_threshold_counts_from_the_first_sight_whatever_the_cl
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_record_that_is_read_later_moves_the_end() {
+    let yard = Yard::new();
+    let from = tokio::time::Instant::now();
+    let guard = tokio::spawn(yard.guard().run(CancellationToken::new()));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    yard.read();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    yard.read();
+    assert!(guard.await.unwrap().is_some());
+    assert_eq!(from.elapsed().as_secs(), 100 + 1200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_threshold_that_was_renewed_unseen_is_found_by_the_last_look() {
     let yard = Yard::new();
     yard.read();
