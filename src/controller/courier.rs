@@ -8,7 +8,8 @@ use crypto_box::aead::rand_core::{CryptoRng, RngCore};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
-    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Request, label, runner_name, seal,
+    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Request, label, runner_name,
+    seal,
 };
 use crate::ports::github::{RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
@@ -125,7 +126,12 @@ impl Courier {
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
-    pub async fn register(&self, next: &mut Instance, request: &Request, pool: &Pool) -> Result<(), CourierError> {
+    pub async fn register(
+        &self,
+        next: &mut Instance,
+        request: &Request,
+        pool: &Pool,
+    ) -> Result<(), CourierError> {
         let scope = self.scope(request);
         let secret = match pool.spec.registration_mode {
             RegistrationMode::Run => match self.cached(Kind::Registration, &scope) {
@@ -198,7 +204,8 @@ impl Courier {
             runner_group: pool.spec.runner_group.clone(),
             expires_at,
         };
-        let sealed = seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
+        let sealed =
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
         next.registration = Some(Registration { sealed, expires_at: Some(crate::model::millis(expires_at)) });
         next.registration_seq = seq;
         Ok(())
@@ -212,8 +219,10 @@ impl Courier {
             token: token.value.clone(),
             expires_at: token.expires_at,
         };
-        let sealed = seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
-        next.removal = Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
+        let sealed =
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
+        next.removal =
+            Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
         Ok(())
     }
 

@@ -24,10 +24,10 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Starts the writer; it ends when the last `Events` is gone and everything is written.
-    pub(super) fn start(store: Arc<dyn Store>, metrics: Metrics) -> (Self, tokio::task::JoinHandle<()>) {
+    /// Where events go, and the writer to run; it ends when the last `Events` is gone and everything is written.
+    pub(super) fn start(store: Arc<dyn Store>, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(WAITING);
-        let writer = tokio::spawn(write(store, metrics.clone(), waiting));
+        let writer = write(store, metrics.clone(), waiting);
         (Self { queue, metrics }, writer)
     }
 
@@ -55,7 +55,7 @@ async fn write(store: Arc<dyn Store>, metrics: Metrics, mut waiting: mpsc::Recei
             }
         }
         let dropped = store.append(&batch).await.unwrap_or(batch.len());
-        metrics.events_dropped(dropped as u64);
+        metrics.events_dropped(dropped);
         batch.clear();
     }
 }

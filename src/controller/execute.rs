@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::decide::{Action, Credential, Note, Observation, Step};
+use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Pool, PoolMessage, Record,
-    Request, State, Versioned, Write,
+    Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool, PoolMessage,
+    Record, Request, State, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
@@ -36,9 +37,6 @@ pub(super) enum Failure {
     /// GitHub, or a machine's key.
     #[error(transparent)]
     Courier(#[from] CourierError),
-    /// A pool queue.
-    #[error(transparent)]
-    Queue(#[from] QueueError),
     /// What the action needs is not there any more.
     #[error("what it is about is gone")]
     Gone,
@@ -93,9 +91,15 @@ impl Executor {
                 // It may have happened: what the records say decides.
                 let mut seen = Vec::new();
                 for key in keys {
-                    seen.extend(self.ports.store.get(&key).await.ok().map(|item| Observation::Looked(key, item)));
+                    seen.extend(
+                        self.ports.store.get(&key).await.ok().map(|item| Observation::Looked(key, item)),
+                    );
                 }
-                Outcome { seen, failure: Some(Failure::Store(StoreError::Unknown(why))), ..Outcome::default() }
+                Outcome {
+                    seen,
+                    failure: Some(Failure::Store(StoreError::Unknown(why))),
+                    ..Outcome::default()
+                }
             }
             Err(Failure::Courier(CourierError::GitHub(error))) => Outcome {
                 seen: vec![Observation::GitHub(answered(&error))],
@@ -148,7 +152,10 @@ impl Executor {
             }
             Action::Announce(arn) => {
                 let instance = around.instance.as_ref().ok_or(Failure::Gone)?;
-                self.ports.queue.announce(&PoolMessage::announcing(instance)).await?;
+                if let Err(error) = self.announce(&PoolMessage::announcing(instance)).await {
+                    // A hint that was not given costs time only; it is given again with the next announcement.
+                    tracing::warn!(%arn, %error, "a free machine could not be announced");
+                }
                 Ok(vec![Observation::Announced(arn)])
             }
             Action::Receive(class) => Ok(self.receive(class).await),
@@ -175,7 +182,8 @@ impl Executor {
     }
 
     async fn replace<T: Versioned>(&self, step: &Step<T>) -> Result<Vec<Observation>, Failure> {
-        let item = self.ports.store.write(&step.after.replacing(&step.before)).await.map_err(Failure::Store)?;
+        let item =
+            self.ports.store.write(&step.after.replacing(&step.before)).await.map_err(Failure::Store)?;
         Ok(vec![Observation::Record(step.after.key(), Some(item))])
     }
 
@@ -184,7 +192,11 @@ impl Executor {
         Ok(seen)
     }
 
-    async fn instance(&self, mut step: Step<Instance>, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
+    async fn instance(
+        &self,
+        mut step: Step<Instance>,
+        around: &Surroundings,
+    ) -> Result<Vec<Observation>, Failure> {
         let given_back = step.before.run().is_some() && step.after.state() == State::Idle;
         if given_back
             && let (Some(courier), Some(request), Some(pool)) = (&self.courier, &around.request, &around.pool)
@@ -229,7 +241,11 @@ impl Executor {
     }
 
     /// Takes the receipts of some machines of a class out of those not dealt with.
-    pub(super) fn take_receipts(&self, class: &ClassName, which: impl Fn(&InstanceId) -> bool) -> Vec<String> {
+    pub(super) fn take_receipts(
+        &self,
+        class: &ClassName,
+        which: impl Fn(&InstanceId) -> bool,
+    ) -> Vec<String> {
         let mut receipts = self.receipts.lock().expect("nobody panics while holding the receipts");
         let Some(held) = receipts.get_mut(class) else { return Vec::new() };
         let (taken, kept) = std::mem::take(held).into_iter().partition(|(id, _)| which(id));
@@ -280,6 +296,17 @@ impl Executor {
         self.transact(&writes, observed).await
     }
 
+    /// Announces a machine; a class whose queue is not there yet gets it.
+    async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
+        match self.ports.queue.announce(message).await {
+            Err(QueueError::Missing) => {
+                self.ports.queue.ensure(&message.resource_class).await?;
+                self.ports.queue.announce(message).await
+            }
+            other => other,
+        }
+    }
+
     /// Who the queue says is free. A queue that does not answer in time is done without.
     async fn receive(&self, class: ClassName) -> Vec<Observation> {
         let received = tokio::time::timeout(QUEUE_PATIENCE, self.ports.queue.receive(&class, 10)).await;
@@ -296,11 +323,12 @@ impl Executor {
             match message.body {
                 Ok(body) => {
                     hints.push(body.instance_id.clone());
-                    let mut receipts = self.receipts.lock().expect("nobody panics while holding the receipts");
+                    let mut receipts =
+                        self.receipts.lock().expect("nobody panics while holding the receipts");
                     receipts.entry(class.clone()).or_default().push((body.instance_id, message.receipt));
                 }
                 Err(raw) => {
-                    self.ports.metrics.queue_message("unreadable");
+                    self.ports.metrics.queue_message(QueueOutcome::Unreadable);
                     tracing::warn!(%class, "a message of the pool queue cannot be read, moving it to the dead letters");
                     if let Err(error) = self.ports.queue.bury(&class, &message.receipt, &raw).await {
                         tracing::warn!(%class, %error, "it could not be moved");
@@ -312,7 +340,9 @@ impl Executor {
     }
 
     async fn credential(&self, kind: Credential, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
-        let (Some(courier), Some(instance), Some(request)) = (&self.courier, &around.instance, &around.request) else {
+        let (Some(courier), Some(instance), Some(request)) =
+            (&self.courier, &around.instance, &around.request)
+        else {
             return Err(Failure::Gone);
         };
         let mut step = Step::of(instance, self.ports.clock.now(), |_| ());
@@ -357,15 +387,21 @@ impl Executor {
             }
             Action::Claim { request, machines } => {
                 let claimed = Note::normal("Claimed", format!("claimed for {}", request.before.id));
-                let ids: Vec<_> = machines.iter().map(|step| step.before.facts.instance_id.to_string()).collect();
+                let ids: Vec<_> =
+                    machines.iter().map(|step| step.before.facts.instance_id.to_string()).collect();
                 let got = Note::normal("Claimed", format!("claimed {}", ids.join(", ")));
-                machines.iter().map(|step| of_instance(step, &claimed)).chain([of_request(request, &got)]).collect()
+                machines
+                    .iter()
+                    .map(|step| of_instance(step, &claimed))
+                    .chain([of_request(request, &got)])
+                    .collect()
             }
             Action::Bind { launch, request, machines } => {
                 let note = Note::normal("Bound", launch.after.message.clone());
                 let bound = [event(&launch.before.key().pk, &note, Some("Intent"), Some("Bound"))];
                 let born = machines.iter().map(|(instance, _)| {
-                    let whom = instance.run().map_or_else(|| "warm".to_owned(), |run| format!("for run {run}"));
+                    let whom =
+                        instance.run().map_or_else(|| "warm".to_owned(), |run| format!("for run {run}"));
                     let message = format!("launched {whom} by {}", launch.before.launch_id);
                     event(&instance.key().pk, &Note::normal("Launched", message), None, Some("created"))
                 });

@@ -29,7 +29,12 @@ struct Seen {
 }
 
 impl Candidate {
-    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, identity: String, term: Duration) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        identity: String,
+        term: Duration,
+    ) -> Self {
         Self { store, clock, identity, term, seen: None, held: None }
     }
 
@@ -79,7 +84,8 @@ impl Candidate {
         let now = Instant::now();
         match &self.seen {
             Some(seen) if seen.token == lease.token && seen.renewals == lease.renewals => {
-                let term = Duration::try_from_secs_f64(lease.term_seconds).unwrap_or(self.term).max(self.term);
+                let term =
+                    Duration::try_from_secs_f64(lease.term_seconds).unwrap_or(self.term).max(self.term);
                 now.duration_since(seen.since) >= term
             }
             Some(_) | None => {

@@ -3,18 +3,18 @@
 //! what the leader left undone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
-use crate::model::{
-    ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State,
-};
+use crate::metrics::{QueueOutcome, Source};
+use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State};
 use crate::ports::{Machine, StoreError};
 
 use super::courier::Courier;
@@ -35,31 +35,6 @@ const LOOK_VOUCHES: Duration = Duration::from_secs(5);
 /// How often the gauges are brought up to date.
 const GAUGES: Duration = Duration::from_secs(2);
 
-/// Whether the operator can do its work, for `/readyz`: the first list is done and the table answers.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    listed: Arc<AtomicBool>,
-    answered: Arc<AtomicU64>,
-}
-
-impl Health {
-    /// Whether the first list is done and the table answered within a minute; `elapsed` is the clock's monotonic time.
-    pub fn ready(&self, elapsed: Duration) -> Result<(), &'static str> {
-        if !self.listed.load(Ordering::Relaxed) {
-            return Err("the first list of the table is not done");
-        }
-        let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
-        if elapsed.saturating_sub(answered) > Duration::from_secs(60) {
-            return Err("the table has not answered for 60 s");
-        }
-        Ok(())
-    }
-
-    fn answered(&self, elapsed: Duration) {
-        self.answered.store(elapsed.as_millis() as u64, Ordering::Relaxed);
-    }
-}
-
 /// What a finished action reports.
 struct Done {
     unit: Unit,
@@ -74,7 +49,7 @@ struct Loop {
     policy: Policy,
     executor: Executor,
     events: Events,
-    health: Health,
+    health: Arc<Health>,
     yard: Yard,
     dirty: BTreeSet<Unit>,
     timers: Timers,
@@ -102,7 +77,7 @@ struct Loop {
 pub(super) async fn run(
     ports: Ports,
     settings: Settings,
-    health: Health,
+    health: Arc<Health>,
     shutdown: CancellationToken,
 ) -> Result<(), OperatorError> {
     // A table that is not there is said at once; one that does not answer is waited for.
@@ -119,7 +94,9 @@ pub(super) async fn run(
     if let Ok(token) = candidate.attempt().await {
         tell_lease.send_replace(token);
     }
-    let keeping = tokio::spawn(candidate.keep(tell_lease, shutdown.child_token()));
+    // Dropped with this future, so that nothing of an operator outlives it.
+    let mut company = JoinSet::new();
+    company.spawn(candidate.keep(tell_lease, shutdown.child_token()));
     let (tell_seen, mut seen) = mpsc::channel(256);
     let (kick_list, list_kicks) = mpsc::channel(1);
     let follower = Follower {
@@ -130,10 +107,10 @@ pub(super) async fn run(
         kicks: list_kicks,
         shutdown: shutdown.child_token(),
     };
-    let following = tokio::spawn(follower.run());
+    company.spawn(follower.run());
     let (kick_sweep, sweep_kicks) = mpsc::channel(1);
     let (tell_machines, mut machines) = mpsc::channel(4);
-    let sweeping = tokio::spawn(sweep::run(
+    company.spawn(sweep::run(
         ports.compute.clone(),
         settings.sweep,
         lease.clone(),
@@ -142,6 +119,7 @@ pub(super) async fn run(
         shutdown.child_token(),
     ));
     let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
+    company.spawn(writing);
     let courier = ports.github.clone().map(|github| {
         let courier = Courier::new(github, ports.clock.clone(), ports.entropy.clone(), settings.organization);
         Arc::new(courier)
@@ -179,7 +157,7 @@ pub(super) async fn run(
         }
     }
     drop(state);
-    let _ = tokio::join!(keeping, following, sweeping, writing);
+    while company.join_next().await.is_some() {}
     Ok(())
 }
 
@@ -237,7 +215,7 @@ impl Loop {
         let now = self.ports.clock.elapsed();
         self.seen += now.saturating_sub(self.last_look).min(LOOK_VOUCHES);
         self.last_look = now;
-        self.health.answered(now);
+        self.health.table_answered(now);
     }
 
     fn roles(&mut self) {
@@ -302,10 +280,12 @@ impl Loop {
     fn listed(&mut self, mut keys: BTreeSet<Key>) {
         let Some((begun, also)) = self.listing.take() else { return };
         keys.extend(also);
-        self.observe(Observation::Listed(begun, keys));
-        if !self.health.listed.swap(true, Ordering::Relaxed) {
+        if self.yard.listed.is_none() {
             tracing::info!("the table is listed, working");
         }
+        self.observe(Observation::Listed(begun, keys));
+        self.health.listed();
+        self.ports.metrics.resynced();
         if let Some((token, since)) = self.taken
             && begun >= since
         {
@@ -387,9 +367,14 @@ impl Loop {
     fn around(&self, action: &Action) -> Surroundings {
         match action {
             Action::Instance(step, _) => self.around_machine(&step.before.facts.instance_arn),
-            Action::Announce(arn) | Action::Credential(arn, _) | Action::SweepRunner(arn) => self.around_machine(arn),
+            Action::Announce(arn) | Action::Credential(arn, _) | Action::SweepRunner(arn) => {
+                self.around_machine(arn)
+            }
             Action::Claim { machines, .. } => Surroundings {
-                pool: machines.first().and_then(|step| self.yard.pool(&step.before.facts.resource_class)).cloned(),
+                pool: machines
+                    .first()
+                    .and_then(|step| self.yard.pool(&step.before.facts.resource_class))
+                    .cloned(),
                 ..Surroundings::default()
             },
             Action::Order(id) => self.around_launch(id),
@@ -473,7 +458,7 @@ impl Loop {
         let free = match failure {
             Failure::Lost => 2,
             Failure::Store(StoreError::Contended) => 1,
-            Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Queue(_) | Failure::Gone => 0,
+            Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone => 0,
         };
         if *times > free {
             let pause = (PAUSE * 2_u32.saturating_pow((*times - free - 1).min(10))).min(PAUSE_MOST);
@@ -497,7 +482,9 @@ impl Loop {
             }
         };
         match action {
-            Action::Instance(step, _) | Action::Silence(step, ..) => moved(Some(step.before.state()), &step.after),
+            Action::Instance(step, _) | Action::Silence(step, ..) => {
+                moved(Some(step.before.state()), &step.after)
+            }
             Action::Claim { machines, .. } => {
                 machines.iter().for_each(|step| moved(Some(step.before.state()), &step.after));
             }
@@ -511,9 +498,9 @@ impl Loop {
                     let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
                     let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
                     let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
-                        (true, true) => "cold",
-                        (true, false) => "mixed",
-                        (false, _) => "warm",
+                        (true, true) => Source::Cold,
+                        (true, false) => Source::Mixed,
+                        (false, _) => Source::Warm,
                     };
                     metrics.request_ready(&step.after.intent.resource_class, source, waited);
                 }
@@ -547,7 +534,8 @@ impl Loop {
             Some(tracked.instance.pooled_at().is_some() && tracked.instance.facts.resource_class == *class)
         };
         let back = self.executor.take_receipts(class, |id| state(id) == Some(true));
-        let unknown = |id: &crate::model::InstanceId| self.yard.by_id(id).is_none() || state(id) == Some(false);
+        let unknown =
+            |id: &crate::model::InstanceId| self.yard.by_id(id).is_none() || state(id) == Some(false);
         let stale = self.executor.take_receipts(class, unknown);
         if back.is_empty() && stale.is_empty() {
             return;
@@ -555,7 +543,7 @@ impl Loop {
         let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
         tokio::spawn(async move {
             for receipts in stale.chunks(10) {
-                metrics.queue_message("stale");
+                metrics.queue_message(QueueOutcome::Stale);
                 if let Err(error) = queue.delete(&class, receipts).await {
                     tracing::debug!(%class, %error, "stale messages were not removed");
                 }
@@ -583,23 +571,40 @@ impl Loop {
     fn gauge(&self) {
         let metrics = &self.ports.metrics;
         let now = self.ports.clock.now();
-        let mut requests: BTreeMap<(String, Phase), u32> = BTreeMap::new();
+        let mut requests: BTreeMap<(&str, Phase), usize> = BTreeMap::new();
+        let mut oldest: BTreeMap<&str, Timestamp> = BTreeMap::new();
         for (_, request) in self.yard.requests() {
-            *requests.entry((request.intent.resource_class.clone(), request.phase())).or_default() += 1;
+            let class = request.intent.resource_class.as_str();
+            *requests.entry((class, request.phase())).or_default() += 1;
+            let waiting = matches!(request.phase(), Phase::Pending | Phase::Fulfilling);
+            if let Some(since) = request.status.accepted_at.filter(|_| waiting) {
+                let first = oldest.entry(class).or_insert(since);
+                *first = since.min(*first);
+            }
         }
         for (name, class) in self.yard.classes() {
-            let Some(pool) = &class.pool else { continue };
+            let Some(pool) = &class.pool else {
+                metrics.forget(name);
+                continue;
+            };
+            metrics.class(name);
             for state in State::ALL.iter().filter(|state| state.live()) {
-                metrics.instances(name.as_str(), *state, class.counts.get(state).copied().unwrap_or(0).into());
+                metrics.instances(name, *state, class.counts.get(state).copied().unwrap_or(0) as usize);
             }
-            metrics.pool_desired(name.as_str(), effective(pool, now).desired.into());
+            metrics.pool_desired(name, effective(pool, now).desired as usize);
             for phase in Phase::ALL {
-                let n = requests.get(&(name.to_string(), *phase)).copied().unwrap_or(0);
-                metrics.requests(name.as_str(), *phase, n.into());
+                let n = requests.get(&(name.as_str(), *phase)).copied().unwrap_or(0);
+                metrics.requests(name.as_str(), *phase, n);
             }
+            metrics.oldest_waiting(name.as_str(), oldest.get(name.as_str()).copied());
         }
-        metrics.unreadable(self.yard.unreadable.len() as u64);
-        metrics.newer(self.yard.newer.len() as u64);
+        let late = |tracked: &&crate::decide::Tracked| {
+            let threshold = tracked.instance.threshold;
+            threshold.is_some_and(|t| now.duration_since(t.at) > jiff::SignedDuration::from_secs(60))
+        };
+        metrics.over_threshold(self.yard.instances().filter(late).count());
+        metrics.unreadable(self.yard.unreadable.len());
+        metrics.newer(self.yard.newer.len());
     }
 }
 

@@ -53,7 +53,7 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
         if request.status.phase.is_none() && request::refused(cx, request).is_some() {
             continue;
         }
-        let lack = lacking(cx.yard, key, request);
+        let lack = lacking(cx.yard, key, request, cx.now.wall);
         let paused = spec.paused;
         let share = if paused {
             Share::default()

@@ -6,6 +6,7 @@ mod action;
 mod capacity;
 mod class;
 mod context;
+mod explain;
 mod instance;
 mod launch;
 mod matching;
@@ -16,6 +17,7 @@ mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
+pub use explain::{explain, judge, picture};
 pub use observe::Observation;
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use yard::{Class, Tracked, Unit, Yard};

@@ -248,7 +248,7 @@ impl Yard {
             })
             .collect();
         for request in concerned {
-            self.line_up(&request, dirty);
+            self.line_up(&request, now, dirty);
         }
     }
 
@@ -375,7 +375,7 @@ impl Yard {
                 }
                 self.requests.insert(key.clone(), new);
                 dirty.insert(Unit::Request(key.clone()));
-                self.line_up(key, dirty);
+                self.line_up(key, now, dirty);
             }
             None => {
                 self.touched.remove(key);
@@ -400,10 +400,11 @@ impl Yard {
     }
 
     /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
-    fn line_up(&mut self, key: &Key, dirty: &mut BTreeSet<Unit>) {
+    fn line_up(&mut self, key: &Key, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(request) = self.requests.get(key) else { return };
         let Some(class) = Self::class_of(request) else { return };
-        let lacks = super::request::lacking(self, key, request) > 0 || request.status.phase.is_none();
+        let lacks =
+            super::request::lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
         let rank = request.rank();
         let class_entry = self.classes.entry(class.clone()).or_default();
         let stood = class_entry.waiting.contains_key(&rank);

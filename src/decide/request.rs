@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::model::{
     Condition, ConditionType, Desired, Instance, Intent, Key, MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec,
     Record, Request, Status, after,
@@ -15,6 +17,9 @@ use super::yard::{Holding, Yard};
 const KEPT: i64 = 7 * 24 * 3600;
 /// Most machines one request may ask for.
 const MOST: u32 = 500;
+/// A machine lost this shortly before the end of its request's time is not replaced: those that became ready first
+/// pass their deadline a little before the request does.
+const LAST_REPLACEMENT: Duration = Duration::from_secs(5);
 /// Longest a request may wait, in seconds.
 const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
 
@@ -38,12 +43,21 @@ fn target(request: &Request) -> u32 {
 }
 
 /// How many machines it still lacks, by its own record less what is proved lost.
-pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request) -> u32 {
-    if gives_back(request) {
+pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request, now: Timestamp) -> u32 {
+    if gives_back(request) || over_time(yard, request).is_some_and(|at| at <= now) {
         return 0;
     }
     let held = yard.holding(key, request).held.len() as u32;
     target(request).saturating_sub(held)
+}
+
+/// When a ready request has had its machines for as long as it may: nothing is replaced after that, and it is released,
+/// so that a workflow that never says it is over does not cost for ever.
+fn over_time(yard: &Yard, request: &Request) -> Option<Timestamp> {
+    let ready_at = request.status.ready_at?;
+    let class = Yard::class_of(request).and_then(|class| yard.pool(&class).map(|pool| &pool.spec));
+    let term = max_runtime(Some(request), class).saturating_sub(LAST_REPLACEMENT);
+    Some(after(ready_at, term))
 }
 
 /// How long a machine may run for a request.
@@ -166,6 +180,11 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         let why = format!("superseded by attempt {newer}");
         return release(cx, key, request, holding, &why);
     }
+    if let Some(over) = over_time(cx.yard, request).map(|at| after(at, LAST_REPLACEMENT))
+        && over <= now
+    {
+        return release(cx, key, request, holding, "its maximum runtime is over");
+    }
     let due = status.deadline.is_some_and(|deadline| deadline <= now);
     let ready = status.phase == Some(Phase::Ready);
     let enough = holding.running >= intent.count || (due && holding.running >= intent.min_count);
@@ -186,6 +205,9 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         return fail(cx, request, "DeadlinePassed", message);
     }
     let mut plan = if ready { degraded(cx, key, request, holding) } else { launching(cx, key, request) };
+    if let Some(over) = over_time(cx.yard, request) {
+        plan.wake_at(cx.now.when(after(over, LAST_REPLACEMENT)));
+    }
     if let Some(deadline) = status.deadline.filter(|_| !ready) {
         plan.wake_at(cx.now.when(deadline));
         let starting = holding.held.len() as u32 - holding.running.min(holding.held.len() as u32);

@@ -39,6 +39,9 @@ pub struct Lease {
     pub updated_at: Option<Timestamp>,
 }
 
+/// Longest term that is believed, in seconds.
+const LONGEST_TERM: f64 = 86_400.0;
+
 impl Lease {
     /// The key of a lease.
     pub fn key_of(name: &str) -> Key {
@@ -66,6 +69,11 @@ impl Record for Lease {
 
     fn from_row(key: &Key, row: Self) -> Result<Self, FieldError> {
         let name = key.pk.strip_prefix("lease#").unwrap_or_default().to_owned();
+        if !(0.0..=LONGEST_TERM).contains(&row.term_seconds) {
+            let (value, fix) =
+                (row.term_seconds.to_string(), "let the holder write it again, or remove the record");
+            return Err(FieldError::new("termSeconds", value, "not a time between 0 and a day", fix));
+        }
         Ok(Self { name, ..row })
     }
 }

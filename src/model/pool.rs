@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 use super::ids::{ClassName, Repository};
-use super::record::{Kind, Record, Versioned};
+use super::record::{Kind, Record, Versioned, parse};
 use super::request::Condition;
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
-use super::stored::Key;
+use super::stored::{Item, Key};
 use super::time::Seconds;
 
 words! {
@@ -251,11 +251,19 @@ impl Pool {
     }
 }
 
-/// The flat stored form.
+/// The flat stored form. Only its parts are ever parsed, see [`Record::row`] below.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PoolRow {
     #[serde(flatten)]
     spec: PoolSpec,
+    #[serde(flatten)]
+    rest: PoolRest,
+}
+
+/// What a pool record has beside its spec.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolRest {
     #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     scale: Option<PoolOverride>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -265,7 +273,7 @@ pub struct PoolRow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
     version: u64,
-    #[serde(rename = "updatedAt", default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
 }
 
@@ -279,28 +287,33 @@ impl Record for Pool {
 
     fn to_row(&self) -> PoolRow {
         let seen = !self.status.counts.is_empty();
-        PoolRow {
-            spec: self.spec.clone(),
+        let rest = PoolRest {
             scale: self.scale.clone(),
             counts: seen.then(|| self.status.counts.clone()),
             message: seen.then(|| self.status.message.clone()),
             conditions: self.status.conditions.clone(),
             version: self.version,
             updated_at: self.updated_at,
-        }
+        };
+        PoolRow { spec: self.spec.clone(), rest }
+    }
+
+    fn row(attributes: &Item) -> Result<PoolRow, String> {
+        Ok(PoolRow { spec: parse(attributes)?, rest: parse(attributes)? })
     }
 
     fn from_row(_: &Key, row: PoolRow) -> Result<Self, FieldError> {
+        let PoolRow { spec, rest } = row;
         Ok(Self {
-            spec: row.spec,
-            scale: row.scale,
+            spec,
+            scale: rest.scale,
             status: PoolStatus {
-                counts: row.counts.unwrap_or_default(),
-                message: row.message.unwrap_or_default(),
-                conditions: row.conditions,
+                counts: rest.counts.unwrap_or_default(),
+                message: rest.message.unwrap_or_default(),
+                conditions: rest.conditions,
             },
-            version: row.version,
-            updated_at: row.updated_at,
+            version: rest.version,
+            updated_at: rest.updated_at,
         })
     }
 }

@@ -1,8 +1,6 @@
 //! What every kind of record has in common: a kind, a key, a stored form that reads back, and a clear word when it
 //! does not. A record that cannot be read, or that a newer program wrote, is named and left alone.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -70,6 +68,13 @@ pub trait Record: Sized + Clone {
     fn key(&self) -> Key;
     /// Its attributes.
     fn to_row(&self) -> Self::Row;
+    /// The row that an item's attributes are.
+    ///
+    /// # Errors
+    /// Names the attribute that is missing or of another type.
+    fn row(attributes: &Item) -> Result<Self::Row, String> {
+        parse(attributes)
+    }
     /// The record that a row means.
     ///
     /// # Errors
@@ -134,13 +139,13 @@ pub fn read<T: Record>(item: &Item) -> Reading<T> {
         }
         Some(_) | None => return unreadable(key, "kind: missing or not a string".into()),
     }
-    let fields: BTreeMap<String, AttributeValue> = item.clone();
-    let value = AttributeValue::M(fields.into_iter().collect());
-    let row: T::Row =
-        match serde_path_to_error::deserialize(serde_dynamo::Deserializer::from_attribute_value(value)) {
-            Ok(row) => row,
-            Err(error) => return unreadable(key, format!("{}: {}", error.path(), error.inner())),
-        };
+    if let Some(problem) = COUNTS.iter().find_map(|name| overflowing(name, item.get(*name))) {
+        return unreadable(key, problem);
+    }
+    let row = match T::row(item) {
+        Ok(row) => row,
+        Err(problem) => return unreadable(key, problem),
+    };
     match T::from_row(&key, row) {
         Ok(record) if record.key() == key => Reading::Record(record),
         Ok(record) => unreadable(key, format!("pk, sk: its attributes belong under {}", record.key())),
@@ -148,6 +153,42 @@ pub fn read<T: Record>(item: &Item) -> Reading<T> {
     }
 }
 
+/// Attributes that rise by one and one.
+const COUNTS: [&str; 11] = [
+    "attempt",
+    "generation",
+    "heartbeatSeq",
+    "observedGeneration",
+    "registrationDone",
+    "registrationFailures",
+    "registrationSeq",
+    "renewals",
+    "token",
+    "uses",
+    "version",
+];
+
+/// Where counts end. At ten a second it takes six years to get here; nobody counts that far, and what is beyond was
+/// made up to see whether adding one overflows.
+const COUNT_LIMIT: u64 = 1 << 31;
+
+fn overflowing(name: &str, value: Option<&AttributeValue>) -> Option<String> {
+    let Some(AttributeValue::N(n)) = value else { return None };
+    let counts = n.parse::<u64>().is_ok_and(|n| n < COUNT_LIMIT);
+    (!counts).then(|| format!("{name}: {n} is not a whole number below {COUNT_LIMIT}"))
+}
+
+/// Attributes as a type that lists them; unknown ones are left out. Types are told apart by their attributes' names in
+/// errors, so a row with flattened parts (serde forgets names there) parses its parts one by one.
+pub(super) fn parse<T: DeserializeOwned>(attributes: &Item) -> Result<T, String> {
+    let value = AttributeValue::M(attributes.clone().into_iter().collect());
+    serde_path_to_error::deserialize(serde_dynamo::Deserializer::from_attribute_value(value))
+        .map_err(|error| format!("{}: {}", error.path(), error.inner()))
+}
+
+/// Longest complaint, in characters: what is wrong may be 400 KB of it.
+const SHOWN: usize = 400;
+
 fn unreadable<T>(key: Key, problem: String) -> Reading<T> {
-    Reading::Unreadable(Unreadable { key, problem })
+    Reading::Unreadable(Unreadable { key, problem: problem.chars().take(SHOWN).collect() })
 }

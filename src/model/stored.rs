@@ -29,10 +29,11 @@ impl Key {
 
     /// The key of an item that has one.
     pub fn of(item: &Item) -> Option<Self> {
-        match (item.get("pk"), item.get("sk")) {
-            (Some(AttributeValue::S(pk)), Some(AttributeValue::S(sk))) => Some(Self::new(pk, sk)),
-            _ => None,
-        }
+        let (Some(AttributeValue::S(pk)), Some(AttributeValue::S(sk))) = (item.get("pk"), item.get("sk"))
+        else {
+            return None;
+        };
+        Some(Self::new(pk, sk))
     }
 }
 

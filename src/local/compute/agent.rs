@@ -54,7 +54,9 @@ pub struct AgentOptions {
     pub timing: AgentTiming,
     /// Its runner.
     pub runner: RunnerPackage,
-    /// How long a class's pre-runner script may take.
+    /// What runs at first boot unless the class names a script of its own.
+    pub pre_runner_script: Option<String>,
+    /// How long a pre-runner script may take.
     pub pre_runner_timeout: Duration,
 }
 

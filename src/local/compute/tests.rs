@@ -83,6 +83,7 @@ impl Site {
                     created: Duration::from_secs(60),
                 },
                 runner: RunnerPackage { url: "http://r/".into(), sha256: "00".into(), version: "2".into() },
+                pre_runner_script: None,
                 pre_runner_timeout: Duration::from_secs(60),
             },
             patience: Duration::from_millis(300),

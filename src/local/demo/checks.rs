@@ -96,9 +96,8 @@ fn clean(facts: &Facts) -> Check {
     let mut against: Vec<String> =
         saw.map(|line| format!("job {} of run {} saw {}", line.job, line.run_id, line.what)).collect();
     let machine = |line: &Line| facts.claims.get(&line.runner).map(|claim| claim.machine.clone());
-    let later = |first: &Line| {
-        ran(facts).any(|line| line.run_id != first.run_id && machine(line) == machine(first))
-    };
+    let later =
+        |first: &Line| ran(facts).any(|line| line.run_id != first.run_id && machine(line) == machine(first));
     let (mut files, mut processes) = (0, 0);
     for line in facts.lines.iter().filter(|line| machine(line).is_some() && later(line)) {
         match line.word {
@@ -131,7 +130,8 @@ fn nothing_left(facts: &Facts) -> Check {
         ("live machine", &left.instances),
         ("open request", &left.requests),
     ];
-    let against = kinds.iter().flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind} {name}")));
+    let against =
+        kinds.iter().flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind} {name}")));
     Check {
         claim: "nothing left: no process, runner, agent record, live machine, open request".into(),
         against: against.collect(),
@@ -151,11 +151,8 @@ mod tests {
 
     /// Two runs with a job each on one machine, all as it should be.
     fn good() -> Facts {
-        let mut facts = Facts {
-            cold: Duration::from_secs(2),
-            warm: Duration::from_millis(300),
-            ..Facts::default()
-        };
+        let mut facts =
+            Facts { cold: Duration::from_secs(2), warm: Duration::from_millis(300), ..Facts::default() };
         for (run, runner) in [("1", "runyard-i-1.2"), ("2", "runyard-i-1.7")] {
             let job = format!("{run}-a");
             facts.wanted.insert(job.clone(), Wanted { run_id: run.into(), label: run.into() });
@@ -189,14 +186,30 @@ mod tests {
             ("a job is unknown to GitHub", |f| drop(f.reported.remove("1-a")), once),
             ("a stranger ran", |f| f.lines.push(line(Word::Ran, "x", "1", "runyard-i-1.2")), once),
             ("there were no jobs", |f| *f = Facts::default(), once),
-            ("a runner had a second label", |f| f.labels.get_mut("runyard-i-1.2").unwrap().push("2".into()), labels),
-            ("a runner had the other run's label", |f| f.labels.get_mut("runyard-i-1.2").unwrap()[0] = "2".into(), labels),
+            (
+                "a runner had a second label",
+                |f| f.labels.get_mut("runyard-i-1.2").unwrap().push("2".into()),
+                labels,
+            ),
+            (
+                "a runner had the other run's label",
+                |f| f.labels.get_mut("runyard-i-1.2").unwrap()[0] = "2".into(),
+                labels,
+            ),
             ("a runner was not registered", |f| drop(f.labels.remove("runyard-i-1.2")), labels),
-            ("a machine was held by the other run", |f| f.claims.get_mut("runyard-i-1.2").unwrap().label = "2".into(), labels),
+            (
+                "a machine was held by the other run",
+                |f| f.claims.get_mut("runyard-i-1.2").unwrap().label = "2".into(),
+                labels,
+            ),
             ("a machine was held by nobody", |f| drop(f.claims.remove("runyard-i-1.2")), labels),
             ("a job saw itself in another run", |f| f.lines[0].run_id = "2".into(), labels),
             ("GitHub names another runner", |f| f.reported.get_mut("1-a").unwrap().runner = None, labels),
-            ("each run had its own machine", |f| f.claims.get_mut("runyard-i-1.7").unwrap().machine = InstanceId::parse("i-2").unwrap(), reuse),
+            (
+                "each run had its own machine",
+                |f| f.claims.get_mut("runyard-i-1.7").unwrap().machine = InstanceId::parse("i-2").unwrap(),
+                reuse,
+            ),
             ("a file was seen", |f| f.lines.push(line(Word::Saw, "2-a", "2", "runyard-i-1.7")), clean),
             ("no file was left to be seen", |f| f.lines.retain(|l| l.word != Word::Left), clean),
             ("no process was left to be seen", |f| f.lines.retain(|l| l.word != Word::Started), clean),

@@ -26,7 +26,7 @@ pub(super) struct RequestPlan {
 pub(super) const RUNS: [RunPlan; 3] = [
     RunPlan {
         run_id: 101,
-        title: "Run 101 finds an empty yard: its machines start cold",
+        title: "Run 101 finds an empty yard: its machines boot first (1 s)",
         requests: &[RequestPlan { name: "default", class: "small", machines: 2, jobs: 3 }],
     },
     RunPlan {
@@ -132,7 +132,10 @@ mod tests {
         std::fs::write(&results, "").unwrap();
         let saw = |run: u64| {
             let lines = parse(&std::fs::read_to_string(&results).unwrap()).unwrap();
-            lines.into_iter().filter(|line: &Line| line.word == Word::Saw && line.run_id == run.to_string()).count()
+            lines
+                .into_iter()
+                .filter(|line: &Line| line.word == Word::Saw && line.run_id == run.to_string())
+                .count()
         };
         run(101, dir.path(), &results);
         run(101, dir.path(), &results);

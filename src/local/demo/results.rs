@@ -50,8 +50,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Line>, FieldError> {
 
 fn line(text: &str) -> Result<Line, FieldError> {
     let mut fields = text.split('\t').map(str::to_owned);
-    let mut next = || {
-        fields.next().ok_or_else(|| FieldError::new("line", text, "lacks a field", "run the demo again"))
-    };
+    let mut next =
+        || fields.next().ok_or_else(|| FieldError::new("line", text, "lacks a field", "run the demo again"));
     Ok(Line { word: next()?.parse()?, job: next()?, run_id: next()?, runner: next()?, what: next()? })
 }

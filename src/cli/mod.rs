@@ -1,0 +1,181 @@
+//! The command line: which verb was asked for, with what, and how it ended. Everything that can be refused without
+//! the network is refused before anything is reached.
+
+mod actions;
+mod apply;
+mod args;
+mod connect;
+mod context;
+mod daemon;
+mod describe;
+mod doctor;
+mod duration;
+mod environment;
+mod events;
+mod expire;
+mod fail;
+mod failure;
+mod follow;
+mod get;
+mod init;
+mod json;
+mod polling;
+mod progress;
+mod provision;
+mod refresh;
+mod release;
+mod run;
+mod scale;
+mod screen;
+mod subject;
+mod table;
+mod usage;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use self::args::{Cli, Common, Verb};
+use self::environment::Environment;
+use self::failure::{Failure, Outcome};
+use self::run::in_field;
+use self::screen::{Format, Screen};
+use crate::model::TableName;
+
+/// Runs what the process was asked for; answers its exit code.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return not_understood(&error, args::format_asked(&arguments)),
+    };
+    let environment = Environment::of_process();
+    let format = cli.common.output;
+    let runtime = if cli.verb.stays() {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    } else {
+        log_to_stderr(&cli.common, &environment);
+        tokio::runtime::Builder::new_current_thread().enable_all().build()
+    };
+    #[cfg(feature = "local")]
+    if let (Verb::StandInRunner(args), Ok(runtime)) = (&cli.verb, &runtime) {
+        return runtime.block_on(daemon::runner(args)).into();
+    }
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(run(cli, environment)),
+        Err(error) => Err(Failure::error("runtime", "", error.to_string(), "run the command again")),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            screen::report(&failure, format);
+            failure.exit.into()
+        }
+    }
+}
+
+/// Help and versions go to stdout; what is wrong is said as every other problem is.
+fn not_understood(error: &clap::Error, format: Format) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that left wants no help either.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let failure = Failure::usage(usage::problem(error));
+    let own = std::error::Error::source(error).is_some();
+    if format == Format::Json || own {
+        screen::report(&failure, format);
+    } else {
+        let _ = error.print();
+    }
+    failure.exit.into()
+}
+
+fn log_to_stderr(common: &Common, environment: &Environment) {
+    let level = match common.verbose {
+        0 => "warn",
+        1 => "warn,runyard=debug",
+        _ => "debug",
+    };
+    let filter = environment.get("RUNYARD_LOG").unwrap_or(level);
+    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
+    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second subscriber in one process is refused; the first one serves as well.
+    let _ = logging.with_target(false).log_internal_errors(false).try_init();
+}
+
+fn table_of(common: &Common, environment: &Environment) -> Outcome<TableName> {
+    match (&common.table, environment.get("RUNYARD_TABLE")) {
+        (Some(table), _) => Ok(table.clone()),
+        (None, Some(name)) => in_field("RUNYARD_TABLE", TableName::parse(name)).map_err(Failure::usage),
+        (None, None) => Ok(TableName::parse("runyard").expect("the default is a valid name")),
+    }
+}
+
+async fn run(cli: Cli, environment: Environment) -> Outcome {
+    let table = table_of(&cli.common, &environment)?;
+    let mut screen = Screen::stdout(cli.common.output);
+    let env = &environment;
+    match cli.verb {
+        #[cfg(feature = "local")]
+        Verb::Up(args) => daemon::up(&args, cli.common.table.as_ref()).await,
+        #[cfg(feature = "local")]
+        Verb::Demo => daemon::demo(cli.common.table.as_ref()).await,
+        Verb::Operator(args) => daemon::operator(&args, cli.common.table.as_ref()).await,
+        #[cfg(feature = "local")]
+        Verb::StandInRunner(_) => unreachable!("it was played before"),
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "runyard", &mut script);
+            screen.text(&String::from_utf8_lossy(&script));
+            Ok(())
+        }
+        Verb::Provision(args) => {
+            let id = provision::check(&args, env, &table)?;
+            provision::run(&mut connect::connect(table, environment, screen).await.0, &args, &id).await
+        }
+        Verb::Release(args) => {
+            let asked = release::check(&args, env)?;
+            release::run(&mut connect::connect(table, environment, screen).await.0, &args, &asked).await
+        }
+        Verb::Get(args) => {
+            let looked = get::check(&args, env)?;
+            get::run(&mut connect::connect(table, environment, screen).await.0, &args, &looked).await
+        }
+        Verb::Describe(args) => {
+            let looked = describe::check(&args, env)?;
+            describe::run(&mut connect::connect(table, environment, screen).await.0, &args, &looked).await
+        }
+        Verb::Events(args) => {
+            let looked = events::check(&args, env)?;
+            events::run(&mut connect::connect(table, environment, screen).await.0, &args, &looked).await
+        }
+        Verb::Scale(args) => {
+            scale::run(&mut connect::connect(table, environment, screen).await.0, &args).await
+        }
+        Verb::Apply(args) => {
+            let specs = apply::check(&args, &table)?;
+            apply::run(&mut connect::connect(table, environment, screen).await.0, &specs).await
+        }
+        Verb::Expire(args) => {
+            let target = expire::check(&args)?;
+            expire::run(&mut connect::connect(table, environment, screen).await.0, &args, &target).await
+        }
+        Verb::Fail(args) => {
+            let repository = fail::check(&args, env)?;
+            let context = &mut connect::connect(table, environment, screen).await.0;
+            fail::run(context, &args, repository.as_ref()).await
+        }
+        Verb::Refresh(args) => {
+            refresh::run(&mut connect::connect(table, environment, screen).await.0, &args).await
+        }
+        Verb::Doctor(args) => {
+            doctor::run(&mut connect::connect(table, environment, screen).await.0, &args).await
+        }
+        Verb::Init(args) => {
+            let (mut context, store) = connect::connect(table, environment, screen).await;
+            init::run(&mut context, &args, &store).await
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The operator in paused time, on fakes of every port, with agents that follow the contract: one file per question a
+//! person on call might ask.
+
+mod a_machine_falls_silent;
+mod a_machine_is_lost_at_its_maker;
+mod a_machine_never_registers;
+mod a_request_is_released_and_its_machine_reused;
+mod a_request_waits;
+mod agents;
+mod github_is_away;
+mod pools_keep_machines_warm;
+mod two_operators;
+mod world;

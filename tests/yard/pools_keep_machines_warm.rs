@@ -1,0 +1,74 @@
+use std::time::Duration;
+
+use crate::world::{World, linux};
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_keeps_its_number_idle_and_renews_rather_than_replaces() {
+    let world = World::new();
+    let mut spec = linux(2, 5);
+    spec["idleSeconds"] = 300.into();
+    world.pool(spec).await;
+    world.start();
+    world.until("two are warm", Duration::from_secs(60), async || world.pooled().len() == 2).await;
+    let before: Vec<_> = world.pooled().into_iter().map(|instance| instance.facts.instance_id).collect();
+    world.sleep(2 * 3600).await;
+    let after: Vec<_> = world.pooled().into_iter().map(|instance| instance.facts.instance_id).collect();
+    assert_eq!(before, after);
+    assert!(world.reasons().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_too_old_goes_after_its_replacement_came() {
+    let world = World::new();
+    let mut spec = linux(1, 5);
+    spec["maxAgeSeconds"] = 3600.into();
+    world.pool(spec).await;
+    world.start();
+    world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    for _ in 0..400 {
+        world.sleep(10).await;
+        assert!(!world.pooled().is_empty(), "at {}\n{}", world.show(), "the pool is never empty");
+    }
+    assert_eq!(world.reasons(), ["max-age"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_max_ends_idle_machines_and_never_a_busy_one() {
+    let world = World::new();
+    world.pool(linux(2, 5)).await;
+    world.start();
+    let key = world.provision("1", "linux", 2, serde_json::json!({})).await;
+    world.until_phase(&key, "Ready", 60).await;
+    world.until("two are warm", Duration::from_secs(60), async || world.pooled().len() == 2).await;
+    let pool_key = runyard::model::Pool::key_of(&"linux".parse().unwrap());
+    let change = async |max: u32| {
+        let pool: runyard::model::Pool = world.get(&pool_key).await.unwrap();
+        let mut next = pool.clone();
+        runyard::model::Versioned::advance(&mut next, world.at());
+        (next.spec.max, next.spec.desired) = (max, 0);
+        runyard::ports::Store::write(&world.store, &runyard::model::Versioned::replacing(&next, &pool))
+            .await
+            .is_ok()
+    };
+    world.until("the change is written", Duration::from_secs(10), async || change(1).await).await;
+    world.until("idle ones end", Duration::from_secs(60), async || world.pooled().is_empty()).await;
+    assert_eq!(world.reasons(), ["surplus", "surplus"]);
+    assert_eq!(world.live().len(), 2, "the busy ones stay");
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_in_the_pool_are_announced_and_announced_again() {
+    let world = World::new();
+    world.pool(linux(1, 5)).await;
+    world.start();
+    let class = "linux".parse().unwrap();
+    world
+        .until("it is announced", Duration::from_secs(60), async || !world.queue.bodies(&class).is_empty())
+        .await;
+    world.queue.lose_all();
+    world
+        .until("it is announced again", Duration::from_secs(310), async || {
+            !world.queue.bodies(&class).is_empty()
+        })
+        .await;
+}
