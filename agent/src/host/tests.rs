@@ -421,7 +421,7 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
         ("#!/bin/sh\necho fine\n", None),
         ("#!/bin/sh\necho no disk; exit 3\n", Some("exit status: 3: no disk")),
         ("#!/bin/sh\necho begun; setsid sleep 600 & sleep 600\n", Some("longer than 500ms: begun")),
-        ("not a script", Some("cannot be started")),
+        ("#!/nonexistent/interpreter\n", Some("cannot be started")),
     ];
     for (text, wanted) in cases {
         let script = script(yard.dir.path(), text);
