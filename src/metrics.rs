@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use prometheus::{Registry, TextEncoder};
 
 pub use classes::OTHER;
+pub use ports::Metered;
 
 use crate::model::{ClassName, Phase, Reason, State, TRANSITIONS, words};
 use crate::ports::Clock;
