@@ -12,6 +12,7 @@ use super::failure::{Failure, Outcome};
 use crate::clock::SystemClock;
 use crate::config::{self, Config};
 use crate::local::setup::LocalModeError;
+use crate::local::site::SiteError;
 use crate::local::standin::listener;
 use crate::local::{demo, up};
 use crate::model::{FieldError, TableName};
@@ -23,12 +24,14 @@ use crate::wire::{self, WireError};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The table is an embedded engine on loopback, machines are child processes, GitHub is a stand-in unless the environment
-names a real one (RUNYARD_GITHUB__TOKEN_FILE or RUNYARD_GITHUB__APP_ID). Ctrl-C ends it; the directory keeps the table.
+names a real one (RUNYARD_GITHUB__TOKEN_FILE or RUNYARD_GITHUB__APP_ID, and the runner package by RUNYARD_AGENT__RUNNER_URL,
+_SHA256 and _VERSION). Ctrl-C ends it and its machines; the directory keeps the table, and what still wants machines gets
+new ones at the next start. After a kill -9 the next start finds its machines again.
 
 Example:
   runyard up --dir ~/yard")]
 pub(crate) struct UpArgs {
-    /// Where everything is kept [default: .runyard in the home directory]
+    /// Where everything is kept [default: $RUNYARD_DIR, else .runyard in the working directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -128,6 +131,11 @@ fn of_wire(error: &WireError) -> Failure {
 fn of_local(error: &LocalModeError) -> Failure {
     match error {
         LocalModeError::Wire(error) => of_wire(error),
+        LocalModeError::Site(SiteError::Locked { dir, pid }) => {
+            let message = format!("is served by another `runyard` (pid {pid})");
+            let fix = "stop that one, or use another --dir";
+            Failure::error("--dir", dir.display().to_string(), message, fix)
+        }
         LocalModeError::Site(_)
         | LocalModeError::Table(_)
         | LocalModeError::Shape { .. }

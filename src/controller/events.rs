@@ -55,7 +55,7 @@ async fn write(store: Arc<dyn Store>, metrics: Metrics, mut waiting: mpsc::Recei
             }
         }
         let dropped = store.append(&batch).await.unwrap_or(batch.len());
-        metrics.events_dropped(dropped as u64);
+        metrics.events_dropped(dropped);
         batch.clear();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::decide::{Action, Credential, Note, Observation, Step};
+use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool, PoolMessage,
     Record, Request, State, Versioned, Write,
@@ -327,7 +328,7 @@ impl Executor {
                     receipts.entry(class.clone()).or_default().push((body.instance_id, message.receipt));
                 }
                 Err(raw) => {
-                    self.ports.metrics.queue_message("unreadable");
+                    self.ports.metrics.queue_message(QueueOutcome::Unreadable);
                     tracing::warn!(%class, "a message of the pool queue cannot be read, moving it to the dead letters");
                     if let Err(error) = self.ports.queue.bury(&class, &message.receipt, &raw).await {
                         tracing::warn!(%class, %error, "it could not be moved");

@@ -4,14 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
+use crate::metrics::{QueueOutcome, Source};
 use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State};
 use crate::ports::{Machine, StoreError};
 
@@ -33,31 +35,6 @@ const LOOK_VOUCHES: Duration = Duration::from_secs(5);
 /// How often the gauges are brought up to date.
 const GAUGES: Duration = Duration::from_secs(2);
 
-/// Whether the operator can do its work, for `/readyz`: the first list is done and the table answers.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    listed: Arc<AtomicBool>,
-    answered: Arc<AtomicU64>,
-}
-
-impl Health {
-    /// Whether the first list is done and the table answered within a minute; `elapsed` is the clock's monotonic time.
-    pub fn ready(&self, elapsed: Duration) -> Result<(), &'static str> {
-        if !self.listed.load(Ordering::Relaxed) {
-            return Err("the first list of the table is not done");
-        }
-        let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
-        if elapsed.saturating_sub(answered) > Duration::from_secs(60) {
-            return Err("the table has not answered for 60 s");
-        }
-        Ok(())
-    }
-
-    fn answered(&self, elapsed: Duration) {
-        self.answered.store(elapsed.as_millis() as u64, Ordering::Relaxed);
-    }
-}
-
 /// What a finished action reports.
 struct Done {
     unit: Unit,
@@ -72,7 +49,7 @@ struct Loop {
     policy: Policy,
     executor: Executor,
     events: Events,
-    health: Health,
+    health: Arc<Health>,
     yard: Yard,
     dirty: BTreeSet<Unit>,
     timers: Timers,
@@ -100,7 +77,7 @@ struct Loop {
 pub(super) async fn run(
     ports: Ports,
     settings: Settings,
-    health: Health,
+    health: Arc<Health>,
     shutdown: CancellationToken,
 ) -> Result<(), OperatorError> {
     // A table that is not there is said at once; one that does not answer is waited for.
@@ -238,7 +215,7 @@ impl Loop {
         let now = self.ports.clock.elapsed();
         self.seen += now.saturating_sub(self.last_look).min(LOOK_VOUCHES);
         self.last_look = now;
-        self.health.answered(now);
+        self.health.table_answered(now);
     }
 
     fn roles(&mut self) {
@@ -303,10 +280,12 @@ impl Loop {
     fn listed(&mut self, mut keys: BTreeSet<Key>) {
         let Some((begun, also)) = self.listing.take() else { return };
         keys.extend(also);
-        self.observe(Observation::Listed(begun, keys));
-        if !self.health.listed.swap(true, Ordering::Relaxed) {
+        if self.yard.listed.is_none() {
             tracing::info!("the table is listed, working");
         }
+        self.observe(Observation::Listed(begun, keys));
+        self.health.listed();
+        self.ports.metrics.resynced();
         if let Some((token, since)) = self.taken
             && begun >= since
         {
@@ -519,9 +498,9 @@ impl Loop {
                     let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
                     let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
                     let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
-                        (true, true) => "cold",
-                        (true, false) => "mixed",
-                        (false, _) => "warm",
+                        (true, true) => Source::Cold,
+                        (true, false) => Source::Mixed,
+                        (false, _) => Source::Warm,
                     };
                     metrics.request_ready(&step.after.intent.resource_class, source, waited);
                 }
@@ -564,7 +543,7 @@ impl Loop {
         let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
         tokio::spawn(async move {
             for receipts in stale.chunks(10) {
-                metrics.queue_message("stale");
+                metrics.queue_message(QueueOutcome::Stale);
                 if let Err(error) = queue.delete(&class, receipts).await {
                     tracing::debug!(%class, %error, "stale messages were not removed");
                 }
@@ -592,27 +571,40 @@ impl Loop {
     fn gauge(&self) {
         let metrics = &self.ports.metrics;
         let now = self.ports.clock.now();
-        let mut requests: BTreeMap<(String, Phase), u32> = BTreeMap::new();
+        let mut requests: BTreeMap<(&str, Phase), usize> = BTreeMap::new();
+        let mut oldest: BTreeMap<&str, Timestamp> = BTreeMap::new();
         for (_, request) in self.yard.requests() {
-            *requests.entry((request.intent.resource_class.clone(), request.phase())).or_default() += 1;
+            let class = request.intent.resource_class.as_str();
+            *requests.entry((class, request.phase())).or_default() += 1;
+            let waiting = matches!(request.phase(), Phase::Pending | Phase::Fulfilling);
+            if let Some(since) = request.status.accepted_at.filter(|_| waiting) {
+                let first = oldest.entry(class).or_insert(since);
+                *first = since.min(*first);
+            }
         }
         for (name, class) in self.yard.classes() {
-            let Some(pool) = &class.pool else { continue };
+            let Some(pool) = &class.pool else {
+                metrics.forget(name);
+                continue;
+            };
+            metrics.class(name);
             for state in State::ALL.iter().filter(|state| state.live()) {
-                metrics.instances(
-                    name.as_str(),
-                    *state,
-                    class.counts.get(state).copied().unwrap_or(0).into(),
-                );
+                metrics.instances(name, *state, class.counts.get(state).copied().unwrap_or(0) as usize);
             }
-            metrics.pool_desired(name.as_str(), effective(pool, now).desired.into());
+            metrics.pool_desired(name, effective(pool, now).desired as usize);
             for phase in Phase::ALL {
-                let n = requests.get(&(name.to_string(), *phase)).copied().unwrap_or(0);
-                metrics.requests(name.as_str(), *phase, n.into());
+                let n = requests.get(&(name.as_str(), *phase)).copied().unwrap_or(0);
+                metrics.requests(name.as_str(), *phase, n);
             }
+            metrics.oldest_waiting(name.as_str(), oldest.get(name.as_str()).copied());
         }
-        metrics.unreadable(self.yard.unreadable.len() as u64);
-        metrics.newer(self.yard.newer.len() as u64);
+        let late = |tracked: &&crate::decide::Tracked| {
+            let threshold = tracked.instance.threshold;
+            threshold.is_some_and(|t| now.duration_since(t.at) > jiff::SignedDuration::from_secs(60))
+        };
+        metrics.over_threshold(self.yard.instances().filter(late).count());
+        metrics.unreadable(self.yard.unreadable.len());
+        metrics.newer(self.yard.newer.len());
     }
 }
 

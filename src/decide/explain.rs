@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Item, Key, Lease, Phase, Reading, Record, Request, State, read};
+use crate::model::{Item, Key, Lease, Phase, Reading, Request, State, read};
 
 use super::context::{Context, Now, Policy, Role};
 use super::observe::Observation;
@@ -66,8 +66,10 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
 
 fn headline(request: &Request) -> String {
     let (intent, status) = (&request.intent, &request.status);
-    let phase = status.phase.map_or("new (no operator has seen it yet)".to_owned(), |phase| phase.to_string());
-    let mut line = format!("{} asks for {} of class {}: {phase}", request.id, intent.count, intent.resource_class);
+    let phase =
+        status.phase.map_or("new (no operator has seen it yet)".to_owned(), |phase| phase.to_string());
+    let mut line =
+        format!("{} asks for {} of class {}: {phase}", request.id, intent.count, intent.resource_class);
     if let (Some(deadline), Some(Phase::Pending | Phase::Fulfilling)) = (status.deadline, status.phase) {
         line.push_str(&format!(", fails at {deadline} unless {} run by then", intent.min_count));
     }
@@ -80,9 +82,14 @@ fn machines(yard: &Yard, request: &Request) -> Vec<String> {
         None => format!("machine {id}: no record"),
         Some(tracked) => {
             let instance = &tracked.instance;
-            let said = tracked.agent.as_ref().and_then(|agent| agent.signal).map_or("nothing yet", |s| s.as_str());
+            let said =
+                tracked.agent.as_ref().and_then(|agent| agent.signal).map_or("nothing yet", |s| s.as_str());
             let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
-            format!("machine {id}: {} since {}{until}; its agent says {said}", instance.state(), instance.state_since)
+            format!(
+                "machine {id}: {} since {}{until}; its agent says {said}",
+                instance.state(),
+                instance.state_since
+            )
         }
     })
     .collect()
@@ -163,6 +170,9 @@ mod tests {
         assert!(told.contains("as many machines as max allows (1)"), "{told}");
         assert!(told.contains("place in the line of its class: 2"), "{told}");
         let nobody = Key::new("request#a/b#3", "request#default#1");
-        assert_eq!(explain(&yard, &policy(), now, Role { lease: None }, &nobody), ["there is no such request"]);
+        assert_eq!(
+            explain(&yard, &policy(), now, Role { lease: None }, &nobody),
+            ["there is no such request"]
+        );
     }
 }

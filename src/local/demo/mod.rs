@@ -23,15 +23,14 @@ use self::stage::Stage;
 use super::files;
 use super::setup::{self, Ground, LocalModeError};
 use crate::clock::{SystemClock, SystemEntropy};
-use crate::model::InstanceId;
+use crate::model::{InstanceId, PoolSpec};
 use crate::ports::{Compute as _, Entropy as _, Store};
 use crate::wire::{self, Stop, WireError};
 
 pub use stage::DemoError;
 
-/// How long the operator may take to stop, and the last events to arrive.
+/// How long the operator may take to stop.
 const STOPPING: Duration = Duration::from_secs(10);
-const LAST_EVENTS: Duration = Duration::from_millis(600);
 
 /// Runs the demonstration in a directory of its own, which goes when all is well; answers whether it is.
 ///
@@ -69,8 +68,7 @@ async fn play(
     let results = dir.join("results.txt");
     std::fs::write(&results, "").map_err(|error| system(&results, error))?;
     let journal = Arc::new(Journal::starting(Arc::new(SystemClock::new())));
-    let ground = setup::open(dir.join("yard"), environment).await?;
-    let _ = crate::telemetry::init(&ground.config.log);
+    let ground = setup::open(dir.join("yard"), environment, classes()).await?;
     let Ground { site, config, store, wired, machines, client, .. } = ground;
     let store: Arc<dyn Store> = store;
     let telling = {
@@ -94,10 +92,12 @@ async fn play(
         acted = act(&stage, &machines, &mut facts) => acted,
         () = stop.gently.cancelled() => Err(WireError::Aborted.into()),
     };
-    tokio::time::sleep(LAST_EVENTS).await;
     stop.gently.cancel();
     let stopped = tokio::time::timeout(STOPPING, operator).await;
+    // The last events are written by the operator as it stops.
+    tokio::time::sleep(journal::HELD).await;
     telling.abort();
+    journal.print(jiff::Timestamp::MAX);
     // What still runs now was left behind; only then is it cleared away.
     facts.left.processes = ending::processes(&ids(&machines).await);
     machines.end_all().await;
@@ -111,6 +111,15 @@ async fn play(
     }
     read_results(&results, &mut facts)?;
     Ok(verdict(&facts))
+}
+
+/// A machine's first boot takes time anywhere; here it is a second.
+fn classes() -> Vec<PoolSpec> {
+    let mut classes = setup::classes();
+    for class in &mut classes {
+        class.launch.pre_runner_script = Some("sleep 1\n".into());
+    }
+    classes
 }
 
 async fn act(
