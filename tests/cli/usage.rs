@@ -202,5 +202,5 @@ fn a_configuration_key_that_nobody_knows_stops_the_operator_as_wrong_usage() {
     for word in ["timing.resink", "timing.grace", "fix:"] {
         assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
     }
-    assert_eq!(ends(command(&["plan", "--config", file, "-o", "json"]), 2).error()["field"], "timing.grace");
+    assert_eq!(ends(command(&["plan", "--config", file, "-o", "json"]), 2).error()["field"], "timing.resink");
 }
