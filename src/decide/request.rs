@@ -134,8 +134,8 @@ fn invalid(intent: &Intent) -> Option<String> {
     }
     intent
         .max_runtime_minutes
-        .filter(|minutes| !(1..=60 * 24 * 7).contains(minutes))
-        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 7))
+        .filter(|minutes| !(1..=60 * 24 * 35).contains(minutes))
+        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 35))
 }
 
 /// What to do about one request now.
