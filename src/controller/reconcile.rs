@@ -33,7 +33,7 @@ const PAUSE_MOST: Duration = Duration::from_secs(30);
 /// Longest stretch of successful reads that one look vouches for.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
 /// How often the gauges are brought up to date.
-const GAUGES: Duration = Duration::from_secs(2);
+const GAUGES: Duration = Duration::from_secs(1);
 
 /// What a finished action reports.
 struct Done {
@@ -53,8 +53,8 @@ struct Loop {
     yard: Yard,
     dirty: BTreeSet<Unit>,
     timers: Timers,
-    /// Units whose last action failed: how often in a row, and until when they rest.
-    resting: BTreeMap<Unit, (u32, Duration)>,
+    /// What failed last, by unit and kind: how often in a row, and until when it rests. Other kinds go on.
+    resting: BTreeMap<(Unit, &'static str), (u32, Duration)>,
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
@@ -309,23 +309,28 @@ impl Loop {
 
     /// Judges everything dirty.
     fn settle(&mut self) {
+        // A newer program's records are as unreadable to this one as broken ones.
+        let newer = self.yard.newer.len();
+        self.ports.metrics.unreadable(self.yard.unreadable.len() + newer);
+        self.ports.metrics.newer(newer);
         if self.yard.listed.is_none() {
             return;
         }
         while let Some(unit) = self.dirty.pop_first() {
             let now = self.now();
-            if let Some((_, until)) = self.resting.get(&unit)
-                && now.mono < *until
-            {
-                self.timers.set(&unit, Some(*until));
-                continue;
-            }
             let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
             let plan = decide(&cx, &unit);
             let mut wake = plan.wake;
             let leader = self.role.lease.is_some();
-            let actions: Vec<Action> =
-                plan.actions.into_iter().filter(|action| leader || !action.leader_only()).collect();
+            let mut actions = plan.actions;
+            actions.retain(|action| leader || !action.leader_only());
+            actions.retain(|action| match self.resting.get(&(unit.clone(), action.kind())) {
+                Some((_, until)) if now.mono < *until => {
+                    wake = Some(wake.map_or(*until, |wake| wake.min(*until)));
+                    false
+                }
+                Some(_) | None => true,
+            });
             if actions.is_empty() {
                 self.due.remove(&unit);
             } else if !leader {
@@ -428,7 +433,7 @@ impl Loop {
         self.ports.metrics.reconcile(done.took);
         match &done.outcome.failure {
             None => {
-                self.resting.remove(&done.unit);
+                self.resting.remove(&(done.unit.clone(), done.action.kind()));
                 self.count(&done.action);
                 for event in &done.outcome.events {
                     let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
@@ -453,7 +458,7 @@ impl Loop {
     /// A failed unit rests, longer each time; one that only lost a race is judged again at once, twice.
     fn rest(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
         let now = self.ports.clock.elapsed();
-        let (times, until) = self.resting.entry(unit.clone()).or_insert((0, now));
+        let (times, until) = self.resting.entry((unit.clone(), action.kind())).or_insert((0, now));
         *times = times.saturating_add(1);
         let free = match failure {
             Failure::Lost => 2,
@@ -603,8 +608,6 @@ impl Loop {
             threshold.is_some_and(|t| now.duration_since(t.at) > jiff::SignedDuration::from_secs(60))
         };
         metrics.over_threshold(self.yard.instances().filter(late).count());
-        metrics.unreadable(self.yard.unreadable.len());
-        metrics.newer(self.yard.newer.len());
     }
 }
 

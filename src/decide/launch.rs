@@ -56,10 +56,7 @@ fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &
 }
 
 fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
-    let found: Vec<Machine> = tagged(cx, &tracked.launch).cloned().collect();
-    if !found.is_empty() {
-        return bind(cx, &tracked.launch, &Launched { machines: found, shortfalls: Vec::new() });
-    }
+    // Its token brings all its machines again; a list of machines may show some of them only.
     if cx.role.lease.is_some() {
         return Plan::act(Action::Order(tracked.launch.launch_id.clone()));
     }
@@ -92,7 +89,7 @@ fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     if !found.is_empty() {
         return bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() });
     }
-    if cx.now.mono >= tracked.since + cx.policy.orphan {
+    if cx.now.mono >= tracked.since.saturating_add(cx.policy.orphan) {
         return fail(cx, launch, "no answer, and no machine of this launch was found");
     }
     let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
