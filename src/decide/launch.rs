@@ -204,3 +204,6 @@ fn recorded(
         updated_at: now,
     }
 }
+
+#[cfg(test)]
+mod tests;
