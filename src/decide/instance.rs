@@ -556,3 +556,6 @@ pub(super) fn listed_by_former(yard: &Yard, instance: &Instance) -> bool {
     let former = instance.claim.as_ref().and_then(|claim| yard.request(&claim.request));
     former.is_some_and(|request| request.status.instances.contains(id))
 }
+
+#[cfg(test)]
+mod tests;

@@ -468,3 +468,6 @@ fn set_condition(
     status.conditions.retain(|c| c.condition_type != condition_type);
     status.conditions.push(Condition { condition_type, status: is, reason: reason.into(), message, at });
 }
+
+#[cfg(test)]
+mod tests;
