@@ -281,3 +281,6 @@ fn condition(
     let at = before.map_or(cx.now.wall, |c| c.at);
     Condition { condition_type, status, reason: reason.into(), message, at }
 }
+
+#[cfg(test)]
+mod tests;
