@@ -147,12 +147,16 @@ pub(super) fn decide(cx: &Context<'_>, key: &Key) -> Plan {
         return plan;
     }
     let holding = cx.yard.holding(key, request);
-    match request.status.phase {
-        Some(Phase::Released | Phase::Failed) => over(cx, key, request, &holding),
-        _ if request.intent.desired == Desired::Released => release(cx, key, request, &holding, "released"),
-        Some(Phase::Releasing) => release(cx, key, request, &holding, "superseded by a newer attempt"),
-        None => arrived(cx, key, request),
-        Some(Phase::Pending | Phase::Fulfilling | Phase::Ready) => serve(cx, key, request, &holding),
+    match (request.status.phase, request.intent.desired) {
+        (Some(Phase::Released | Phase::Failed), _) => over(cx, key, request, &holding),
+        (_, Desired::Released) => release(cx, key, request, &holding, "released"),
+        (Some(Phase::Releasing), Desired::Provisioned) => {
+            release(cx, key, request, &holding, "superseded by a newer attempt, or over its time")
+        }
+        (None, Desired::Provisioned) => arrived(cx, key, request),
+        (Some(Phase::Pending | Phase::Fulfilling | Phase::Ready), Desired::Provisioned) => {
+            serve(cx, key, request, &holding)
+        }
     }
 }
 
