@@ -94,7 +94,7 @@ async fn whoever_is_killed_at_whatever_moment_every_request_ends_and_nothing_is_
             kill_somebody(&mut home, &client, &mut random, &mut tally).await;
         }
         stop.store(true, Ordering::Relaxed);
-        println!("{TRIES} tries in {} s: {:#?}", started.elapsed().as_secs(), tally.kills);
+        println!("{TRIES} tries in {} s: {:?}", started.elapsed().as_secs(), tally.kills);
     };
     join(workflows, killing).await;
     println!("{fared:?}");
@@ -131,7 +131,7 @@ async fn kill_somebody(home: &mut Home, client: &Client, random: &mut StdRng, ta
     }
     let machine = victim_of(home, &seen, phases, random);
     let hit = seen.all::<Request>().iter().map(Request::phase).find(|phase| phases.contains(phase));
-    let at = hit.map_or("none in the phase aimed at", |phase| phase.as_str());
+    let at = hit.map_or("between", |phase| phase.as_str());
     *tally.kills.entry((victim, at)).or_default() += 1;
     if victim != Victim::Operator
         && let Some(agent) = machine.and_then(|machine| home.agent(&machine))

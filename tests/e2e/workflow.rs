@@ -25,7 +25,7 @@ const JOBS: Duration = Duration::from_secs(6);
 const JOB: &str = r#"
 echo "ran $RUNYARD_MACHINE $GITHUB_RUN_ID" >> "$RESULTS"
 for file in $(grep -lsz "^RUNYARD_MACHINE=$RUNYARD_MACHINE\$" /proc/[0-9]*/environ); do
-  other=$(tr '\0' '\n' < "$file" 2>/dev/null | sed -n 's/^GITHUB_RUN_ID=//p')
+  other=$(tr '\0' '\n' < "$file" 2>/dev/null | sed -n 's/^GITHUB_RUN_ID=//p' || true)
   if [ -n "$other" ] && [ "$other" != "$GITHUB_RUN_ID" ]; then
     echo "met $RUNYARD_MACHINE $GITHUB_RUN_ID $other" >> "$RESULTS"
   fi
