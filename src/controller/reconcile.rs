@@ -18,7 +18,7 @@ use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Life, Phase, Rec
 use crate::ports::{Machine, StoreError};
 
 use super::courier::Courier;
-use super::events::Events;
+use super::events::{self, Events};
 use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
@@ -67,6 +67,8 @@ struct Loop {
     lease: watch::Receiver<Option<u64>>,
     /// When the lease was taken that no list has followed yet.
     taken: Option<(u64, Duration)>,
+    /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
+    late: Vec<(Key, i64)>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     kick_list: mpsc::Sender<()>,
@@ -144,6 +146,7 @@ pub(super) async fn run(
         role: Role { lease: None },
         lease,
         taken: None,
+        late: Vec::new(),
         asked: None,
         kick_list,
         kick_sweep,
@@ -242,7 +245,9 @@ impl Loop {
             Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
             Seen::Page(items) => {
                 self.looked();
+                let now = self.ports.clock.now().as_second();
                 for item in items {
+                    self.late.extend(events::left_over(&item, now));
                     self.record(item);
                 }
             }
@@ -291,6 +296,10 @@ impl Loop {
         {
             self.role.lease = Some(token);
             self.taken = None;
+        }
+        let late = std::mem::take(&mut self.late);
+        if self.role.lease.is_some() && !late.is_empty() {
+            tokio::spawn(events::remove(self.ports.store.clone(), late));
         }
         if let Some(asked) = self.asked
             && begun >= asked
