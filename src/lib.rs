@@ -25,6 +25,8 @@ pub mod local;
 pub mod metrics;
 pub mod model;
 pub mod ports;
+#[cfg(feature = "operator")]
+pub mod queue_memory;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "operator")]

@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use prometheus::{Registry, TextEncoder};
 
 pub use classes::OTHER;
+pub use ports::Metered;
 
 use crate::model::{ClassName, Phase, Reason, State, TRANSITIONS, words};
 use crate::ports::Clock;
@@ -101,7 +102,9 @@ impl Metrics {
         }
         for (service, operations, outcomes) in ports::SERIES {
             for operation in *operations {
-                families.backend_seconds.with_label_values(&[service, operation]);
+                if *operation != ports::LOOK {
+                    families.backend_seconds.with_label_values(&[service, operation]);
+                }
                 for outcome in *outcomes {
                     families.backend_requests.with_label_values(&[service, operation, outcome]);
                 }
@@ -235,8 +238,13 @@ impl Metrics {
 
     /// A call of a port came back.
     pub fn backend(&self, service: &str, operation: &str, outcome: &str, took: Duration) {
-        self.families().backend_requests.with_label_values(&[service, operation, outcome]).inc();
+        self.look(service, operation, outcome);
         self.families().backend_seconds.with_label_values(&[service, operation]).observe(took.as_secs_f64());
+    }
+
+    /// A call came back whose time says nothing, because it waits for something to happen.
+    fn look(&self, service: &str, operation: &str, outcome: &str) {
+        self.families().backend_requests.with_label_values(&[service, operation, outcome]).inc();
     }
 
     /// Everything, in Prometheus' text format. Ages are as of now, so a loop that hangs shows.

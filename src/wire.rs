@@ -9,20 +9,22 @@ use aws_config::{BehaviorVersion, SdkConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::{self, Admin, Health};
 use crate::aws::SqsQueue;
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::compute_none::NoCompute;
 use crate::config::{
     ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
 };
-use crate::controller::{self, Health, OperatorError, Ports, Settings};
-use crate::fakes::MemoryQueue;
+use crate::controller::{self, OperatorError, Ports, Settings};
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
 #[cfg(feature = "local")]
 use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
+use crate::metrics::ports::Metered;
 use crate::model::FieldError;
 use crate::ports::{Clock, Compute, Entropy, GitHub, PoolQueue, Store};
+use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
 
 /// Machines of a maker that charges for looking are listed at most so often.
@@ -64,6 +66,8 @@ pub struct Wired {
     pub ports: Ports,
     /// How it behaves.
     pub settings: Settings,
+    /// What `/readyz` tells.
+    pub health: Arc<Health>,
     /// The machines, when they are child processes: whoever stops for good ends them.
     #[cfg(feature = "local")]
     pub machines: Option<Arc<LocalCompute>>,
@@ -86,13 +90,23 @@ pub async fn operator(config: &Config, environment: &BTreeMap<String, String>) -
 /// # Errors
 /// The loop's own.
 pub async fn serve(wired: Wired, config: &Config, stop: Stop) -> Result<(), WireError> {
-    let health = Health::default();
-    let _ = config.listen;
-    let running = controller::run(wired.ports, wired.settings, health, stop.gently.clone());
-    tokio::select! {
-        ended = running => Ok(ended?),
+    let listener = tokio::net::TcpListener::bind(config.listen).await.map_err(|error| {
+        let fix = "set admin.listen (RUNYARD_ADMIN__LISTEN) to an address of this machine that is free; port 0 finds one";
+        FieldError::new("admin.listen", config.listen.to_string(), error.to_string(), fix)
+    })?;
+    let answers = Admin { health: wired.health.clone(), metrics: wired.ports.metrics.clone() };
+    let closed = CancellationToken::new();
+    let answering = tokio::spawn(admin::serve(listener, answers, closed.clone()));
+    let running = controller::run(wired.ports, wired.settings, wired.health, stop.gently.clone());
+    let ended = tokio::select! {
+        ended = running => ended.map_err(WireError::from),
         () = stop.at_once.cancelled() => Err(WireError::Aborted),
+    };
+    closed.cancel();
+    if let Ok(Err(error)) = answering.await {
+        tracing::warn!(%error, "the admin port broke");
     }
+    ended
 }
 
 /// Builds every adapter. Nothing is asked of anybody yet.
@@ -110,19 +124,23 @@ pub fn build(
     let store: Arc<dyn Store> = Arc::new(DynamoStore::connect(config.table.clone(), sdk));
     let queue: Arc<dyn PoolQueue> = match config.queue {
         QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
-        QueueKind::Memory => Arc::new(MemoryQueue::new(clock.clone())),
+        QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),
     };
     let github = config.github.as_ref().map(|github| self::github(github, clock.clone())).transpose()?;
     let mut settings = settings(config, identity);
-    let metrics = Metrics::default();
-    let ports = |compute| Ports {
+    let metrics = Metrics::new(clock.clone());
+    let health = Arc::new(Health::new(clock.clone()));
+    let store = Arc::new(Metered::new(store, metrics.clone()).telling(health.clone()));
+    let queue = Arc::new(Metered::new(queue, metrics.clone()));
+    let github = github.map(|github| Arc::new(Metered::new(github, metrics.clone())) as Arc<dyn GitHub>);
+    let ports = |compute: Arc<dyn Compute>| Ports {
         store,
         queue,
-        compute,
+        compute: Arc::new(Metered::new(compute, metrics.clone())),
         github,
         clock: clock.clone(),
         entropy: entropy.clone(),
-        metrics,
+        metrics: metrics.clone(),
     };
     match config.compute {
         ComputeKind::None => {
@@ -130,6 +148,7 @@ pub fn build(
             Ok(Wired {
                 ports: ports(compute),
                 settings,
+                health,
                 #[cfg(feature = "local")]
                 machines: None,
             })
@@ -140,7 +159,7 @@ pub fn build(
             settings.sweep = Duration::from_secs(1);
             let options = crate::local::options::machines(config, sdk, environment)?;
             let machines = Arc::new(LocalCompute::open(options, clock.clone(), entropy.clone())?);
-            Ok(Wired { ports: ports(machines.clone()), settings, machines: Some(machines) })
+            Ok(Wired { ports: ports(machines.clone()), settings, health, machines: Some(machines) })
         }
         #[cfg(not(feature = "local"))]
         ComputeKind::Local => {

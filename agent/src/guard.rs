@@ -129,10 +129,13 @@ impl Guard {
         });
         let mut memory = Memory::resume(kept, &self.boot_id, self.clock.elapsed(), self.lengths);
         self.keep(&memory);
-        let mut read_ended = false;
+        let (mut news, mut read_ended) = (true, false);
         loop {
-            let sight = self.seen.borrow_and_update().clone();
-            self.take_note(&mut memory, &sight);
+            // Only what is news: the last look may have found something newer than what was read before it.
+            if std::mem::take(&mut news) {
+                let sight = self.seen.borrow_and_update().clone();
+                self.take_note(&mut memory, &sight);
+            }
             let left = memory.left(self.clock.elapsed());
             if left.is_zero() && self.over(&mut memory).await {
                 return Some(if memory.seen.is_some() {
@@ -143,7 +146,10 @@ impl Guard {
             }
             tokio::select! {
                 () = tokio::time::sleep(left.clamp(Duration::from_millis(10), LOOK)) => {}
-                changed = self.seen.changed(), if !read_ended => read_ended = changed.is_err(),
+                changed = self.seen.changed(), if !read_ended => {
+                    read_ended = changed.is_err();
+                    news = !read_ended;
+                }
                 () = stop.cancelled() => return None,
             }
         }

@@ -6,7 +6,10 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use super::screen::Format;
-use super::{apply, describe, doctor, events, expire, fail, get, init, provision, refresh, release, scale};
+use super::{
+    apply, describe, doctor, entry, events, expire, fail, foresight, get, init, provision, refresh, release,
+    scale,
+};
 use crate::model::TableName;
 
 /// Keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
@@ -60,6 +63,15 @@ pub(crate) struct Common {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    #[command(flatten)]
+    Once(Once),
+    #[command(flatten)]
+    Process(Process),
+}
+
+/// Verbs that look or write, and end.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Once {
     /// Ask for machines; with --wait follow the request until they run
     Provision(Box<provision::ProvisionArgs>),
     /// Give machines back
@@ -84,12 +96,31 @@ pub(crate) enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Create or check the table and the queues
     Init(init::InitArgs),
+    /// Tell what the operator would do now, and why not more
+    Plan(foresight::PlanArgs),
+    /// Tell why one record is where it is, and what comes next
+    Explain(foresight::ExplainArgs),
     /// Write the completions of a shell to standard output
     #[command(after_help = "Example:\n  runyard completions bash > /etc/bash_completion.d/runyard")]
     Completions {
         /// Which shell
         shell: Shell,
     },
+}
+
+/// Verbs that are programs of their own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Process {
+    /// Run everything on this machine: table, operator, machines, and a stand-in GitHub
+    Up(entry::UpArgs),
+    /// Play three workflow runs through the whole life of their machines, with a timeline
+    #[command(after_help = "Example:\n  runyard demo")]
+    Demo,
+    /// Run the operator
+    Operator(entry::OperatorArgs),
+    /// The process inside the stand-in's runner package
+    #[command(hide = true)]
+    StandInRunner(entry::RunnerArgs),
 }
 
 /// The form in which errors are wanted, as far as it can be told before everything is parsed.

@@ -1,17 +1,14 @@
-//! How are the table and the clock reached? The one place where the command line builds its adapters.
+//! How is the table reached? The one place where the command line builds its adapters.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use jiff::Timestamp;
-use rand::RngCore as _;
 
 use super::context::Context;
 use super::environment::Environment;
 use super::screen::Screen;
 use crate::aws::SqsQueue;
-use crate::model::{TableName, millis};
-use crate::ports::{Clock, Entropy, PoolQueue};
+use crate::clock::{SystemClock, SystemEntropy};
+use crate::model::TableName;
+use crate::ports::PoolQueue;
 use crate::store::DynamoStore;
 
 /// Everything a verb works with, reached as AWS's own environment says.
@@ -24,8 +21,8 @@ pub(crate) async fn connect(
     let context = Context {
         store: Arc::new(store.clone()),
         queue: queue(&table, &environment).await,
-        clock: Arc::new(Wall(tokio::time::Instant::now())),
-        entropy: Arc::new(Chance),
+        clock: Arc::new(SystemClock::new()),
+        entropy: Arc::new(SystemEntropy),
         table,
         environment,
         screen,
@@ -42,34 +39,4 @@ async fn queue(table: &TableName, environment: &Environment) -> Option<Arc<dyn P
         return None;
     }
     Some(Arc::new(SqsQueue::connect_env(table.clone()).await))
-}
-
-/// The machine's clock.
-struct Wall(tokio::time::Instant);
-
-impl Clock for Wall {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the command line's one place that reads the clock"
-    )]
-    fn now(&self) -> Timestamp {
-        millis(Timestamp::now())
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-/// The machine's randomness.
-struct Chance;
-
-impl Entropy for Chance {
-    fn hex(&self) -> String {
-        format!("{:016x}", rand::rng().next_u64())
-    }
-
-    fn fill(&self, buffer: &mut [u8]) {
-        rand::rng().fill_bytes(buffer);
-    }
 }

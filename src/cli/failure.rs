@@ -43,6 +43,11 @@ impl Failure {
         Self { exit: Exit::Usage, problems: vec![problem] }
     }
 
+    /// Several problems of the wrong-usage kind, at least one.
+    pub(crate) fn all_usage(problems: Vec<FieldError>) -> Self {
+        Self { exit: Exit::Usage, problems }
+    }
+
     /// One problem found after looking.
     pub(crate) fn error(
         field: impl Into<String>,

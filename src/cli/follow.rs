@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::release::write_released;
 use super::screen::plain;
 use super::{actions, duration, json};
-use crate::model::{Desired, Item, Key, Phase, Record, Request, label};
+use crate::model::{Condition, ConditionType, Desired, Item, Key, Phase, Record, Request, label};
 use crate::ports::StoreError;
 
 /// What is followed, and how.
@@ -99,13 +99,22 @@ fn over(request: &Request) -> Failure {
     if !request.status.message.is_empty() {
         message = format!("{message}: {}", plain(&request.status.message));
     }
-    for condition in &request.status.conditions {
-        let status = if condition.status { "" } else { "not " };
+    for condition in request.status.conditions.iter().filter(|condition| tells_more(condition, request)) {
         let (reason, text) = (plain(&condition.reason), plain(&condition.message));
-        message.push_str(&format!("\n  {status}{}: {reason}: {text}", condition.condition_type));
+        message.push_str(&format!("\n  {}: {reason}: {text}", condition.condition_type));
     }
     let fix = format!("see `runyard explain request {}/{}/{}`", id.run_id, id.name, id.attempt);
     Failure::error("request", id.to_string(), message, fix)
+}
+
+/// Whether a condition says something that the message does not say already.
+fn tells_more(condition: &Condition, request: &Request) -> bool {
+    let wrong = match condition.condition_type {
+        ConditionType::Accepted | ConditionType::Ready | ConditionType::Warm => !condition.status,
+        ConditionType::Degraded | ConditionType::Blocked => condition.status,
+    };
+    let said = &request.status.message;
+    wrong && !(said.contains(&condition.reason) && said.contains(&condition.message))
 }
 
 fn gone(request: &Request) -> Failure {

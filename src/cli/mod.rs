@@ -9,12 +9,14 @@ mod context;
 mod describe;
 mod doctor;
 mod duration;
+mod entry;
 mod environment;
 mod events;
 mod expire;
 mod fail;
 mod failure;
 mod follow;
+mod foresight;
 mod get;
 mod init;
 mod json;
@@ -35,7 +37,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use self::args::{Cli, Common, Verb};
+use self::args::{Cli, Common, Once, Process, Verb};
 use self::environment::Environment;
 use self::failure::{Failure, Outcome};
 use self::run::in_field;
@@ -49,19 +51,32 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_understood(&error, args::format_asked(&arguments)),
     };
-    let environment = Environment::of_process();
     let format = cli.common.output;
-    log_to_stderr(&cli.common, &environment);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = match runtime {
-        Ok(runtime) => runtime.block_on(run(cli, environment)),
-        Err(error) => Err(Failure::error("runtime", "", error.to_string(), "run the command again")),
-    };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
+    match begin(cli) {
+        Ok(code) => code,
         Err(failure) => {
             screen::report(&failure, format);
             failure.exit.into()
+        }
+    }
+}
+
+/// Runs the verb in the surroundings it needs: the long-running ones bring their own.
+fn begin(cli: Cli) -> Outcome<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
+    match cli.verb {
+        Verb::Process(Process::Up(args)) => entry::up(args, cli.common.table).map(done),
+        Verb::Process(Process::Demo) => entry::demo(cli.common.table).map(done),
+        Verb::Process(Process::Operator(args)) => entry::operator(&args, cli.common.table).map(done),
+        Verb::Process(Process::StandInRunner(args)) => entry::stand_in_runner(&args),
+        Verb::Once(verb) => {
+            let environment = Environment::of_process();
+            log_to_stderr(&cli.common, &environment);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let refused = |error: std::io::Error| {
+                Failure::error("runtime", "", error.to_string(), "run the command again")
+            };
+            runtime.map_err(refused)?.block_on(run(&cli.common, verb, environment)).map(done)
         }
     }
 }
@@ -104,62 +119,70 @@ fn table_of(common: &Common, environment: &Environment) -> Outcome<TableName> {
     }
 }
 
-async fn run(cli: Cli, environment: Environment) -> Outcome {
-    let table = table_of(&cli.common, &environment)?;
-    let mut screen = Screen::stdout(cli.common.output);
+async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
+    let table = table_of(common, &environment)?;
+    let mut screen = Screen::stdout(common.output);
     let env = &environment;
-    match cli.verb {
-        Verb::Completions { shell } => {
+    match verb {
+        Once::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "runyard", &mut script);
             screen.text(&String::from_utf8_lossy(&script));
             Ok(())
         }
-        Verb::Provision(args) => {
+        Once::Provision(args) => {
             let id = provision::check(&args, env, &table)?;
             provision::run(&mut connect::connect(table, environment, screen).await.0, &args, &id).await
         }
-        Verb::Release(args) => {
+        Once::Release(args) => {
             let asked = release::check(&args, env)?;
             release::run(&mut connect::connect(table, environment, screen).await.0, &args, &asked).await
         }
-        Verb::Get(args) => {
+        Once::Get(args) => {
             let looked = get::check(&args, env)?;
             get::run(&mut connect::connect(table, environment, screen).await.0, &args, &looked).await
         }
-        Verb::Describe(args) => {
+        Once::Describe(args) => {
             let looked = describe::check(&args, env)?;
             describe::run(&mut connect::connect(table, environment, screen).await.0, &args, &looked).await
         }
-        Verb::Events(args) => {
+        Once::Events(args) => {
             let looked = events::check(&args, env)?;
             events::run(&mut connect::connect(table, environment, screen).await.0, &args, &looked).await
         }
-        Verb::Scale(args) => {
+        Once::Scale(args) => {
             scale::run(&mut connect::connect(table, environment, screen).await.0, &args).await
         }
-        Verb::Apply(args) => {
+        Once::Apply(args) => {
             let specs = apply::check(&args, &table)?;
             apply::run(&mut connect::connect(table, environment, screen).await.0, &specs).await
         }
-        Verb::Expire(args) => {
+        Once::Expire(args) => {
             let target = expire::check(&args)?;
             expire::run(&mut connect::connect(table, environment, screen).await.0, &args, &target).await
         }
-        Verb::Fail(args) => {
+        Once::Fail(args) => {
             let repository = fail::check(&args, env)?;
             let context = &mut connect::connect(table, environment, screen).await.0;
             fail::run(context, &args, repository.as_ref()).await
         }
-        Verb::Refresh(args) => {
+        Once::Refresh(args) => {
             refresh::run(&mut connect::connect(table, environment, screen).await.0, &args).await
         }
-        Verb::Doctor(args) => {
+        Once::Doctor(args) => {
             doctor::run(&mut connect::connect(table, environment, screen).await.0, &args).await
         }
-        Verb::Init(args) => {
+        Once::Init(args) => {
             let (mut context, store) = connect::connect(table, environment, screen).await;
             init::run(&mut context, &args, &store).await
+        }
+        Once::Plan(args) => {
+            let policy = foresight::check_plan(&args, &table)?;
+            foresight::plan(&mut connect::connect(table, environment, screen).await.0, &policy).await
+        }
+        Once::Explain(args) => {
+            let looked = foresight::check_explain(&args, env, &table)?;
+            foresight::explain(&mut connect::connect(table, environment, screen).await.0, &looked).await
         }
     }
 }

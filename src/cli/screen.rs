@@ -113,8 +113,8 @@ fn told(problems: &[FieldError], format: Format) -> String {
         return format!("{document}\n");
     }
     let line = |p: &FieldError| {
-        let got = if p.value.is_empty() { String::new() } else { format!(" (got {:?})", p.value) };
-        format!("error: {}: {}{got}\n  fix: {}\n", p.field, p.message, p.fix)
+        let got = if p.value.is_empty() { String::new() } else { format!(" {:?}", p.value) };
+        format!("error: {}{got}: {}\n  fix: {}\n", p.field, p.message, p.fix)
     };
     problems.iter().map(line).collect()
 }

@@ -149,6 +149,31 @@ impl Action {
         }
     }
 
+    /// What kind of thing it is: kinds fail and rest apart from each other.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Instance(..) => "instance",
+            Self::Silence(..) => "silence",
+            Self::Request(..) => "request",
+            Self::Launch(..) => "launch",
+            Self::Pool(_) => "pool",
+            Self::Claim { .. } => "claim",
+            Self::Intend(..) => "intend",
+            Self::Order(_) => "order",
+            Self::Bind { .. } => "bind",
+            Self::Orphan(..) => "orphan",
+            Self::Terminate(_) => "terminate",
+            Self::Describe(_) => "describe",
+            Self::Bury(_) => "bury",
+            Self::Announce(_) => "announce",
+            Self::Receive(_) => "receive",
+            Self::Credential(..) => "credential",
+            Self::SweepRunner(_) => "sweep-runner",
+            Self::Look(_) => "look",
+            Self::Expire(..) => "expire",
+        }
+    }
+
     /// Whether only the holder of the lease does it: it spends a budget, or would only be done twice.
     pub const fn leader_only(&self) -> bool {
         match self {

@@ -51,10 +51,8 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         Life::Idle { pooled_at: Some(_) } => pooled::decide(&machine),
         Life::Terminated { .. } => None,
     };
-    let mut plan = match step {
-        Some(plan) => plan,
-        None => machine.credentials().unwrap_or_default(),
-    };
+    let mut plan =
+        step.or_else(|| machine.given_time()).or_else(|| machine.credentials()).unwrap_or_default();
     machine.wakes(&mut plan);
     plan
 }
@@ -227,6 +225,20 @@ impl<'a> MachineView<'a> {
             | Life::Terminated { .. } => false,
         };
         self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
+    }
+
+    /// While GitHub does not answer, the deadline of what waits for it moves on in the record, because the agent counts
+    /// by the record too.
+    fn given_time(&self) -> Option<Plan> {
+        let threshold = self.instance.threshold?;
+        let term = threshold.at.duration_since(threshold.set_at);
+        let left = threshold.at.duration_since(self.cx.now.wall);
+        if !self.waits_for_github() || left > term / 4 {
+            return None;
+        }
+        let step = Step::of(self.instance, self.cx.now.wall, |next| next.threshold = self.deadline(next));
+        let note = Note::warning("GitHubAway", "GitHub does not answer: its deadline moves on");
+        Some(Plan::act(Action::Instance(Box::new(step), note)))
     }
 
     /// An agent that fell silent: its record is read once more, then the machine is ended on that very heartbeat.
@@ -467,9 +479,7 @@ impl<'a> MachineView<'a> {
             return None;
         }
         let key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
-        if self.instance.public_key.as_ref().or(key).is_none() {
-            return None;
-        }
+        self.instance.public_key.as_ref().or(key)?;
         let arn = || self.instance.facts.instance_arn.clone();
         let now = self.cx.now.wall;
         let stale = |boxed: &Option<crate::model::Registration>| match boxed {
@@ -502,6 +512,10 @@ impl<'a> MachineView<'a> {
         if let Some(threshold) = self.instance.threshold {
             let again = now.mono + Duration::from_secs(1);
             plan.wake_at(now.when(threshold.at).max(if threshold.at <= now.wall { again } else { now.mono }));
+            if self.waits_for_github() {
+                let quarter = threshold.at.duration_since(threshold.set_at) / 4;
+                plan.wake_at(now.when(threshold.at - quarter).max(now.mono));
+            }
             plan.wait(
                 &self.instance.key(),
                 WaitReason::Deadline,

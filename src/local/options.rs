@@ -14,7 +14,7 @@ use crate::config::{Config, ConfigErrors};
 use crate::model::FieldError;
 
 /// Where data is kept unless somebody says otherwise.
-pub const DIRECTORY: &str = ".runyard";
+pub(crate) const DIRECTORY: &str = ".runyard";
 
 /// How long an agent may take to end on SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);

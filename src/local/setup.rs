@@ -14,7 +14,7 @@ use super::options;
 use super::site::{Site, SiteError, SiteOptions};
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::model::{Pool, Record as _, Versioned as _};
+use crate::model::{Key, Pool, PoolSpec, PoolStatus, Versioned as _};
 use crate::ports::{Clock, Store, StoreError};
 use crate::store::{DynamoStore, TableState};
 use crate::wire::{self, WireError, Wired};
@@ -62,28 +62,42 @@ pub(crate) struct Ground {
     pub(crate) classes: Vec<String>,
 }
 
-/// Opens a data directory and builds everything on it.
+/// The classes to begin with where there are none.
+pub(crate) fn classes() -> Vec<PoolSpec> {
+    let class = |(class, cpu, mmem, max): (&str, u32, u32, u32)| {
+        let spec = serde_json::json!({ "resourceClass": class, "cpu": cpu, "mmem": mmem, "max": max });
+        serde_json::from_value(spec).expect("a spec needs no more than that")
+    };
+    [("small", 2, 4096, 8), ("large", 8, 16_384, 4)].map(class).into()
+}
+
+/// Opens a data directory and builds everything on it; a table without classes gets these.
 ///
 /// # Errors
 /// What is in the way, with the way out.
 pub(crate) async fn open(
     dir: PathBuf,
     environment: &BTreeMap<String, String>,
+    first: Vec<PoolSpec>,
 ) -> Result<Ground, LocalModeError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let executable = std::env::current_exe();
     let executable = executable.map_err(|error| LocalModeError::System("our own path".into(), error))?;
     let stand_in = !options::names_github(environment);
+    // Nobody's real credentials, profiles and endpoints are for machines that need none.
     let mut environment = environment.clone();
+    environment.retain(|name, _| !name.starts_with("AWS_"));
     environment.insert("RUNYARD_DIR".into(), dir.to_string_lossy().into_owned());
     let site = Site::open(SiteOptions { dir, executable, stand_in }, clock.clone()).await?;
     let config = options::config(&site, &environment).map_err(WireError::from)?;
+    // Whoever set up logging before us has the say.
+    let _ = crate::telemetry::init(&config.log);
     let client = site.environment(&config.table);
     environment.extend(client.clone());
     let sdk = sdk(&site).await;
     let store = Arc::new(DynamoStore::connect(config.table.clone(), &sdk));
     table(&store, &site, &config).await?;
-    let classes = classes(store.as_ref(), clock.as_ref()).await?;
+    let classes = found_or_made(store.as_ref(), clock.as_ref(), first).await?;
     // One operator has the directory at a time, so the lease of a former life is ours.
     let wired = wire::build(&config, &sdk, &environment, "local".into())?;
     let machines = wired.machines.clone().ok_or_else(|| not_local(&config))?;
@@ -119,14 +133,18 @@ async fn table(store: &DynamoStore, site: &Site, config: &Config) -> Result<(), 
     }
 }
 
-/// The pools that are there, or two to begin with.
-async fn classes(store: &dyn Store, clock: &dyn Clock) -> Result<Vec<String>, StoreError> {
+/// The classes there are, made first if there are none.
+async fn found_or_made(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    first: Vec<PoolSpec>,
+) -> Result<Vec<String>, StoreError> {
     let mut found = Vec::new();
     let mut after = None;
     loop {
         let page = store.list(after.as_ref()).await?;
         let pools = page.items.iter().filter_map(|item| {
-            let key = crate::model::Key::of(item)?;
+            let key = Key::of(item)?;
             (key.sk == "pool").then(|| key.pk.strip_prefix("pool#").map(str::to_owned))?
         });
         found.extend(pools);
@@ -138,16 +156,13 @@ async fn classes(store: &dyn Store, clock: &dyn Clock) -> Result<Vec<String>, St
     if !found.is_empty() {
         return Ok(found);
     }
-    for (class, cpu, mmem, max) in [("small", 2, 4096, 8), ("large", 8, 16_384, 4)] {
-        let spec = serde_json::json!({ "resourceClass": class, "cpu": cpu, "mmem": mmem, "max": max });
-        let spec = serde_json::from_value(spec).expect("the specs above are complete");
-        let mut pool = Pool { spec, scale: None, status: Default::default(), version: 0, updated_at: None };
+    for spec in first {
+        let class = spec.resource_class.to_string();
+        let mut pool =
+            Pool { spec, scale: None, status: PoolStatus::default(), version: 0, updated_at: None };
         pool.advance(clock.now());
-        match store.write(&pool.creating()).await {
-            Ok(_) => found.push(class.to_owned()),
-            Err(error) => return Err(error),
-        }
-        tracing::debug!(key = %pool.key(), "pool created");
+        store.write(&pool.creating()).await?;
+        found.push(class);
     }
     Ok(found)
 }

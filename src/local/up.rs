@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use super::setup::{self, Ground, LocalModeError};
 use super::site::SiteError;
-use crate::telemetry;
 use crate::wire::{self, WireError};
 
 /// Runs local mode until a signal stops it.
@@ -20,9 +19,7 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
         Some(dir) => std::path::absolute(&dir).map_err(|source| SiteError::Io { path: dir, source })?,
         None => super::options::directory(environment).map_err(WireError::from)?,
     };
-    let ground = setup::open(dir, environment).await?;
-    // Set up before by whoever called us, or now.
-    let _ = telemetry::init(&ground.config.log);
+    let ground = setup::open(dir, environment, setup::classes()).await?;
     let env_file = ground.site.write_environment(&ground.config.table)?;
     println!("{}", greeting(&ground, &env_file));
     let Ground { site, config, wired, machines, .. } = ground;

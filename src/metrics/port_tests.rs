@@ -121,6 +121,8 @@ async fn a_watch_is_passed_on_and_shows_that_the_stream_answers() {
     assert_eq!(value(&metrics.render(), "runyard_stream_lag_seconds"), 0.0);
     assert_eq!(calls(&metrics, "store", "watch", "ok"), 1.0);
     assert_eq!(calls(&metrics, "store", "next", "ok"), 1.0);
+    let timed = "runyard_backend_request_seconds_count{operation=\"next\"";
+    assert!(!metrics.render().contains(timed), "waiting for changes is no latency");
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,11 +18,14 @@ use crate::ports::{
 
 const OK: &str = "ok";
 
+/// A look of a watch: counted, but not timed, for it waits for changes.
+pub(super) const LOOK: &str = "next";
+
 /// Every series of the ports: service, operations, outcomes.
 pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
     (
         StoreError::SERVICE,
-        &["get", "list", "query", "write", "transact", "append", "watch", "next"],
+        &["get", "list", "query", "write", "transact", "append", "watch", LOOK],
         StoreError::OUTCOMES,
     ),
     (
@@ -159,14 +162,17 @@ impl<T: ?Sized> Metered<T> {
     }
 }
 
+fn outcome_of<O, E: Outcome>(result: &Result<O, E>) -> &'static str {
+    result.as_ref().map_or_else(E::outcome, |_| OK)
+}
+
 fn count<O, E: Outcome>(
     metrics: &Metrics,
     operation: &str,
     begun: std::time::Duration,
     result: &Result<O, E>,
 ) {
-    let outcome = result.as_ref().map_or_else(E::outcome, |_| OK);
-    metrics.backend(E::SERVICE, operation, outcome, metrics.elapsed().saturating_sub(begun));
+    metrics.backend(E::SERVICE, operation, outcome_of(result), metrics.elapsed().saturating_sub(begun));
 }
 
 /// Whether the table is there and serves us: losing a race is an answer, being limited or denied is none.
@@ -225,10 +231,9 @@ struct MeteredWatch {
 #[async_trait]
 impl Watch for MeteredWatch {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
-        let begun = self.metrics.elapsed();
         let result = self.inner.next().await;
         // No await from here on: changes that were read cannot be lost.
-        count(&self.metrics, "next", begun, &result);
+        self.metrics.look(StoreError::SERVICE, LOOK, outcome_of(&result));
         if result.is_ok() {
             self.metrics.stream_read();
         }

@@ -88,3 +88,21 @@ fn verbs_that_change_something_leave_an_event_by_name() {
     let told = yard.runs(&["describe", "request", "42"], 0).stdout;
     assert!(told.contains("desired:  released") && told.contains("ReleaseRequested"), "{told}");
 }
+
+#[test]
+fn a_person_is_told_what_would_be_done_and_what_a_request_waits_for() {
+    let yard = Yard::new();
+    let file = yard.file("pools.json", r#"[{"resourceClass":"small","max":1,"desired":1}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
+    yard.provision(&["--count", "1"], 0);
+    let before = yard.count();
+    let plan = yard.runs(&["plan", "-o", "json"], 0).json();
+    assert!(plan["items"].as_array().is_some_and(|items| !items.is_empty()), "{plan}");
+    assert!(yard.runs(&["plan"], 0).stdout.contains("would do: "), "{plan}");
+    assert_eq!(yard.count(), before, "telling changes nothing");
+    let told = yard.runs(&["explain", "request", "42"], 0).stdout;
+    assert!(told.contains("asks for 1 of class small") && told.contains("next: "), "{told}");
+    let lines = yard.runs(&["explain", "pool", "small", "-o", "json"], 0).json();
+    assert!(lines["lines"].as_array().is_some_and(|lines| !lines.is_empty()), "{lines}");
+    yard.runs(&["explain", "request", "43"], 1);
+}

@@ -176,6 +176,11 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
         "refresh",
         "doctor",
         "init",
+        "plan",
+        "explain",
+        "up",
+        "demo",
+        "operator",
         "completions",
     ];
     for verb in verbs {
@@ -185,4 +190,17 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
     }
     let script = ends(command(&["completions", "bash"]), 0).stdout;
     assert!(verbs.iter().all(|verb| script.contains(verb)));
+}
+
+#[test]
+fn a_configuration_key_that_nobody_knows_stops_the_operator_as_wrong_usage() {
+    let dir = tempfile::tempdir().expect("a place for files");
+    let file = dir.path().join("wrong.toml");
+    std::fs::write(&file, "[timing]\nresink = \"1s\"\ngrace = \"5\"\n").expect("the file is written");
+    let file = file.to_str().expect("a path in UTF-8");
+    let ended = ends(command(&["operator", "--config", file]), 2);
+    for word in ["timing.resink", "timing.grace", "fix:"] {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+    assert_eq!(ends(command(&["plan", "--config", file, "-o", "json"]), 2).error()["field"], "timing.resink");
 }

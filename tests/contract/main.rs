@@ -8,4 +8,6 @@ mod support;
 
 mod dynamo;
 mod queue;
+mod shards;
 mod store;
+mod wire;

@@ -8,6 +8,8 @@ use crate::work::Failure;
 
 /// Longest detail of a signal, in characters.
 pub(super) const DETAIL: usize = 500;
+/// No sentence has a longer word, in bytes; credentials that a script might repeat are longer.
+const LONGEST_WORD: usize = 160;
 /// How much of a log is looked at, in bytes.
 const LOOKED_AT: u64 = 64 * 1024;
 
@@ -60,7 +62,8 @@ pub(super) fn detail(reason: &str, said: &str, secrets: &[&str]) -> String {
         said = said.replace(secret, "***");
     }
     let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = |word| if str::len(word) > LONGEST_WORD { "***" } else { word };
+    let said = said.split_whitespace().map(shown).collect::<Vec<_>>().join(" ");
     let room = DETAIL.saturating_sub(reason.chars().count() + 2);
     let skip = said.chars().count().saturating_sub(room);
     let tail: String = said.chars().skip(skip).collect();
@@ -112,14 +115,14 @@ mod tests {
 
     #[test]
     fn a_detail_is_the_tail_without_secrets_or_control_characters() {
-        let said = format!("{}\n\u{1b}[31mtoken SECRET refused\0", "x".repeat(2000));
+        let said = format!("{}\n{}\n\u{1b}[31mtoken SECRET refused\0", "x ".repeat(1000), "Z".repeat(300));
         let detail = detail("config.sh failed", &said, &["SECRET"]);
         assert_eq!(detail.chars().count(), DETAIL);
         assert!(
-            detail.starts_with("config.sh failed: x") && detail.ends_with("token *** refused"),
+            detail.starts_with("config.sh failed: ") && detail.ends_with("token *** refused"),
             "{detail}"
         );
-        assert!(!detail.contains(char::is_control));
+        assert!(!detail.contains(char::is_control) && !detail.contains('Z'));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Yard {
         crate::local::files::remove_dir(&dir.join("state"))?;
         let own = order.spec.launch.pre_runner_script.as_ref();
         if let Some(script) = own.or(self.options.agent.pre_runner_script.as_ref()) {
-            crate::local::files::replace(&dir.join("pre-runner.sh"), script.as_bytes())?;
+            agent::write_script(&dir, script)?;
         }
         let (child, process) = agent::start(&dir, facts, &self.options.agent)?;
         let noted = self.directory.started(&facts.id, &process);

@@ -23,15 +23,16 @@ use self::stage::Stage;
 use super::files;
 use super::setup::{self, Ground, LocalModeError};
 use crate::clock::{SystemClock, SystemEntropy};
-use crate::model::InstanceId;
+use crate::model::{InstanceId, PoolSpec};
 use crate::ports::{Compute as _, Entropy as _, Store};
-use crate::wire::{self, Stop, WireError};
+use crate::wire::{self, Stop};
 
 pub use stage::DemoError;
 
-/// How long the operator may take to stop, and the last events to arrive.
+/// Most reasons that are shown against one claim.
+const SHOWN: usize = 10;
+/// How long the operator may take to stop.
 const STOPPING: Duration = Duration::from_secs(10);
-const LAST_EVENTS: Duration = Duration::from_millis(600);
 
 /// Runs the demonstration in a directory of its own, which goes when all is well; answers whether it is.
 ///
@@ -41,12 +42,7 @@ pub async fn run(environment: &BTreeMap<String, String>) -> Result<bool, LocalMo
     let stop = wire::on_signals()?;
     let dir = std::env::temp_dir().join(format!("runyard-demo-{}", SystemEntropy.hex()));
     files::private_dir(&dir).map_err(|error| system(&dir, error))?;
-    let quiet = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    let mut environment: BTreeMap<String, String> =
-        environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    for (name, value) in [("RUNYARD_LOG__FILTER", "warn"), ("RUNYARD_TABLE", "runyard")].map(quiet) {
-        environment.entry(name).or_insert(value);
-    }
+    let environment = quiet(environment);
     let checks = play(&dir, &environment, stop).await;
     let good = checks.as_ref().is_ok_and(|checks| checks.iter().all(|check| check.against.is_empty()));
     if good {
@@ -55,6 +51,15 @@ pub async fn run(environment: &BTreeMap<String, String>) -> Result<bool, LocalMo
         println!("\nWhat it left to look at: {}", dir.display());
     }
     checks.map(|_| good)
+}
+
+/// The demonstration is the same whatever somebody set for an operator of theirs; only the agent and the log are ours
+/// to be told.
+fn quiet(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let kept = |name: &str| !name.starts_with("RUNYARD_") || ["RUNYARD_AGENT", "RUNYARD_LOG"].contains(&name);
+    let log = ("RUNYARD_LOG".to_owned(), "warn".to_owned());
+    let given = environment.iter().filter(|(name, _)| kept(name));
+    [log].into_iter().chain(given.map(|(name, value)| (name.clone(), value.clone()))).collect()
 }
 
 fn system(path: &Path, error: std::io::Error) -> LocalModeError {
@@ -69,8 +74,7 @@ async fn play(
     let results = dir.join("results.txt");
     std::fs::write(&results, "").map_err(|error| system(&results, error))?;
     let journal = Arc::new(Journal::starting(Arc::new(SystemClock::new())));
-    let ground = setup::open(dir.join("yard"), environment).await?;
-    let _ = crate::telemetry::init(&ground.config.log);
+    let ground = setup::open(dir.join("yard"), environment, classes()).await?;
     let Ground { site, config, store, wired, machines, client, .. } = ground;
     let store: Arc<dyn Store> = store;
     let telling = {
@@ -92,12 +96,14 @@ async fn play(
     let mut facts = Facts::default();
     let acted = tokio::select! {
         acted = act(&stage, &machines, &mut facts) => acted,
-        () = stop.gently.cancelled() => Err(WireError::Aborted.into()),
+        () = stop.gently.cancelled() => Err(DemoError::Interrupted.into()),
     };
-    tokio::time::sleep(LAST_EVENTS).await;
     stop.gently.cancel();
     let stopped = tokio::time::timeout(STOPPING, operator).await;
+    // The last events are written by the operator as it stops.
+    tokio::time::sleep(journal::HELD).await;
     telling.abort();
+    journal.print(jiff::Timestamp::MAX);
     // What still runs now was left behind; only then is it cleared away.
     facts.left.processes = ending::processes(&ids(&machines).await);
     machines.end_all().await;
@@ -111,6 +117,15 @@ async fn play(
     }
     read_results(&results, &mut facts)?;
     Ok(verdict(&facts))
+}
+
+/// A machine's first boot takes time anywhere; here it is a second.
+fn classes() -> Vec<PoolSpec> {
+    let mut classes = setup::classes();
+    for class in &mut classes {
+        class.launch.pre_runner_script = Some("sleep 1\n".into());
+    }
+    classes
 }
 
 async fn act(
@@ -152,8 +167,11 @@ fn verdict(facts: &Facts) -> Vec<Check> {
     println!("\nWhat the jobs, the records, GitHub and the process table say:");
     for check in &checks {
         println!("  {} {}", if check.against.is_empty() { "✓" } else { "✗" }, check.claim);
-        for reason in &check.against {
+        for reason in check.against.iter().take(SHOWN) {
             println!("      {reason}");
+        }
+        if let Some(more @ 1..) = check.against.len().checked_sub(SHOWN) {
+            println!("      and {more} more");
         }
     }
     checks
