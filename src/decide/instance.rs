@@ -139,9 +139,7 @@ impl<'a> MachineView<'a> {
             Life::Claimed { .. } => policy.claimed,
             Life::Running { .. } => max_runtime(self.request, self.spec),
             Life::Idle { pooled_at: None } => policy.cleanup,
-            Life::Idle { pooled_at: Some(_) } => {
-                Duration::from_secs(self.spec.map_or(0, |spec| spec.idle_seconds))
-            }
+            Life::Idle { pooled_at: Some(_) } => self.spec.map_or(Duration::ZERO, pooled::term),
             Life::Terminated { .. } => return None,
         };
         Some(Threshold { at: after(now, term), set_at: now })
@@ -300,8 +298,10 @@ impl<'a> MachineView<'a> {
     fn held_up(&self) -> Option<Plan> {
         let now = self.cx.now.wall;
         let threshold = self.instance.threshold?;
-        let term = self.deadline(self.instance)?.at.duration_since(now);
-        if !self.waits_for_github() || threshold.at.duration_since(now) > term / 4 {
+        let next = self.deadline(self.instance)?;
+        let term = next.at.duration_since(now);
+        let near = threshold.at.duration_since(now) <= term / 4 && next.at > threshold.at;
+        if !self.waits_for_github() || !near {
             return None;
         }
         let step = Step::of(self.instance, now, |next| next.threshold = self.deadline(next));

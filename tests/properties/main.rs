@@ -118,7 +118,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(1_000))]
+    #![proptest_config(cases(1_500))]
 
     #[test]
     fn carried_out_and_judged_again_everything_comes_to_rest(wild in wild::wild()) {
@@ -136,7 +136,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(200))]
+    #![proptest_config(cases(40))]
 
     #[test]
     fn with_agents_that_do_their_part_every_request_is_served_refused_or_released(day in orderly::day()) {

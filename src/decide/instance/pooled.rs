@@ -4,17 +4,22 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Cause, Life, Reason, Record, after};
+use crate::model::{Cause, Life, PoolSpec, Reason, Record, after};
 
 use super::super::action::{Action, Note, Plan};
 use super::super::capacity;
 use super::super::schedule::effective;
 use super::MachineView;
 
+/// How long a machine stays in the pool: a moment at least, so that one that is kept is not renewed without a pause.
+pub(super) fn term(spec: &PoolSpec) -> Duration {
+    Duration::from_secs(spec.idle_seconds.max(1))
+}
+
 /// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute, and early
 /// enough that it can be claimed all the time (contract, section 2.3: with 30 s left).
-fn margin(idle_seconds: u64) -> SignedDuration {
-    let idle = Duration::from_secs(idle_seconds);
+fn margin(spec: &PoolSpec) -> SignedDuration {
+    let idle = term(spec);
     let margin = (idle / 10).min(Duration::from_secs(60)).max(Duration::from_secs(45).min(idle / 2));
     SignedDuration::try_from(margin).unwrap_or(SignedDuration::MAX)
 }
@@ -28,8 +33,7 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
     let Some(pool) = &class.pool else { return false };
     // A deadline nearer than the operator ever sets is a person's: it is let pass.
-    let term = Duration::from_secs(spec.idle_seconds);
-    let shortened = machine.instance.threshold.is_some_and(|t| t.at < after(t.set_at, term));
+    let shortened = machine.instance.threshold.is_some_and(|t| t.at < after(t.set_at, term(spec)));
     if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
         return false;
     }
@@ -63,8 +67,9 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
             return Some(machine.end(reason, note));
         }
         let threshold = instance.threshold?;
-        let renew_at = threshold.at.saturating_sub(margin(spec.idle_seconds)).unwrap_or(Timestamp::MIN);
-        if cx.now.wall >= renew_at && kept(machine) {
+        let renew_at = threshold.at.saturating_sub(margin(spec)).unwrap_or(Timestamp::MIN);
+        let later = machine.deadline(instance).is_some_and(|next| next.at > threshold.at);
+        if cx.now.wall >= renew_at && later && kept(machine) {
             let note = Note::normal("Kept", "kept: its class wants it idle");
             return Some(machine.go(Cause::Renewed, note, |_| ()));
         }

@@ -761,6 +761,24 @@ mod pooled {
     }
 
     #[test]
+    fn a_kept_machine_is_not_renewed_without_a_pause_however_short_its_time_and_at_the_end_of_time() {
+        let mut scene = pool(serde_json::json!({"desired": 1, "idleSeconds": 0}), &[0]);
+        let actions = scene.of_machine("i-0").actions;
+        scene.apply(&actions);
+        assert_eq!(scene.yard.instance(&arn("i-0")).unwrap().instance.threshold, renewed(1));
+        assert_eq!(scene.of_machine("i-0").actions, []);
+        let mut scene = Scene::with(serde_json::json!({"desired": 1}));
+        scene.now.wall = "9999-12-30T21:59:00Z".parse().unwrap();
+        let threshold =
+            Some(Threshold { at: crate::model::millis(jiff::Timestamp::MAX), set_at: scene.now.wall });
+        scene.add(machine("i-0").pooled().with(|i| {
+            (i.threshold, i.facts.created_at) = (threshold, scene.now.wall);
+        }));
+        scene.see(Observation::Announced(arn("i-0")));
+        assert_eq!(scene.of_machine("i-0").actions, []);
+    }
+
+    #[test]
     fn a_deadline_at_the_ends_of_time_is_no_trouble() {
         for threshold in [jiff::Timestamp::MIN, jiff::Timestamp::MAX] {
             let mut scene = Scene::with(serde_json::json!({"desired": 1, "idleSeconds": u64::MAX / 2}));

@@ -178,3 +178,12 @@ fn a_finished_launch_is_left_alone_and_goes_when_its_time_is_over() {
     let key = Launch::key_of(&done.launch_id);
     assert_eq!(of_launch(&scene).actions, [Action::Expire(key, at(60).as_second())]);
 }
+
+#[test]
+fn a_machine_whose_records_are_there_and_cannot_be_read_is_not_bound_over_and_over() {
+    for spoilt in [crate::model::Instance::key_of(&arn("i-1")), Agent::key_of(&arn("i-1"))] {
+        let mut scene = yard(2, None);
+        scene.spoil(&spoilt, Some(2));
+        assert_eq!(places(&brings(&mut scene, &["i-1", "i-2"])), [Place::CreatedWarm], "{spoilt}");
+    }
+}
