@@ -117,7 +117,8 @@ fn start(settings: &Environment, dir: &Path, log: PathBuf) -> Running {
 /// A process that carries a machine's mark, or the directory in its arguments.
 fn leftover(pid: u32, machines: &BTreeSet<String>, dir: &Path) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut entries = environment.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
+    let mut entries =
+        environment.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
     let mark = entries.find_map(|entry| entry.strip_prefix(MARKER)?.strip_prefix('='));
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).replace('\0', " ");

@@ -67,7 +67,8 @@ const AIMS: [(&str, &[Phase]); 3] = [
 
 /// The seed of this run: `RUNYARD_E2E_SEED` when the tests are built, else another one each time.
 fn seed() -> u64 {
-    option_env!("RUNYARD_E2E_SEED").map_or_else(rand::random, |seed| seed.parse().expect("a seed is a number"))
+    option_env!("RUNYARD_E2E_SEED")
+        .map_or_else(rand::random, |seed| seed.parse().expect("a seed is a number"))
 }
 
 #[tokio::test]
@@ -84,8 +85,7 @@ async fn whoever_is_killed_at_whatever_moment_every_request_ends_and_nothing_is_
     std::fs::write(&results, "").expect("a file can be written");
     let (stop, fared) = (AtomicBool::new(false), Fared::default());
     let results_name = results.to_str().expect("UTF-8");
-    let run_on =
-        |number| workflow::run_on(&client, (number + 1, WORKFLOWS), results_name, &stop, &fared);
+    let run_on = |number| workflow::run_on(&client, (number + 1, WORKFLOWS), results_name, &stop, &fared);
     let workflows = join_all((0..WORKFLOWS).map(run_on));
     let mut tally = Tally::default();
     let killing = async {
@@ -167,7 +167,8 @@ async fn at_rest(home: &Home, client: &Client) {
     until_none("open or without a process", REST, async || {
         let snapshot = history::snapshot(&client.store).await?;
         let open = snapshot.all::<Request>().into_iter().filter(|request| !request.phase().is_final());
-        let mut left: Vec<String> = open.map(|request| format!("{} is {}", request.id, request.phase())).collect();
+        let mut left: Vec<String> =
+            open.map(|request| format!("{} is {}", request.id, request.phase())).collect();
         for request in snapshot.all::<Request>().iter().filter(|r| r.phase() == Phase::Failed) {
             assert!(!request.status.message.is_empty(), "{} failed without a reason", request.id);
         }

@@ -273,11 +273,8 @@ mod tests {
 
     #[test]
     fn a_history_as_it_should_be_breaks_nothing() {
-        let history = steps(&[
-            request("1", 1),
-            instance("created", 1, "1", "c.1"),
-            instance("running", 2, "1", "c.1"),
-        ]);
+        let history =
+            steps(&[request("1", 1), instance("created", 1, "1", "c.1"), instance("running", 2, "1", "c.1")]);
         let verdict = judge(&history);
         assert_eq!(verdict.broken, Vec::<String>::new());
         assert_eq!((verdict.steps, verdict.claims), (3, 1));

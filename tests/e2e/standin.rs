@@ -19,7 +19,8 @@ impl GitHub {
     /// The one of this data directory.
     pub(crate) fn of(dir: &Path) -> Self {
         let file = |name: &str| {
-            let text = fs::read_to_string(dir.join("github").join(name)).expect("the stand-in keeps it there");
+            let text =
+                fs::read_to_string(dir.join("github").join(name)).expect("the stand-in keeps it there");
             text.trim().to_owned()
         };
         let http = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().expect("a client");

@@ -20,7 +20,12 @@ fn with_run<'a>(verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 async fn says(client: &Client, arguments: &[&str], words: &[&str]) -> Ended {
     let ended = client.runs(arguments, 0).await;
     for word in words {
-        assert!(ended.stdout.contains(word), "`{}` does not say {word:?}:\n{}", arguments.join(" "), ended.stdout);
+        assert!(
+            ended.stdout.contains(word),
+            "`{}` does not say {word:?}:\n{}",
+            arguments.join(" "),
+            ended.stdout
+        );
     }
     ended
 }
@@ -71,7 +76,8 @@ async fn machines_are_had(client: &Client) {
     says(client, &["scale", "small", "--desired", "1"], &["small", "1"]).await;
     says(client, &["refresh"], &["looked at"]).await;
     until_none("not idle in the pool", Duration::from_secs(60), async || {
-        let pooled = instances(client).await.into_iter().filter(|instance| instance.get("pooledAt").is_some());
+        let pooled =
+            instances(client).await.into_iter().filter(|instance| instance.get("pooledAt").is_some());
         Some(if pooled.count() == 1 { Vec::new() } else { vec!["the machine that `scale` asked for".into()] })
     })
     .await;

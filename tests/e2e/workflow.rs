@@ -99,9 +99,7 @@ async fn provision(client: &Client, run: u64) {
 }
 
 async fn jobs(client: &Client, run: u64, results: &str, fared: &Fared) {
-    let job = |number: usize| {
-        json!({"name": format!("{run}-{number}"), "runs_on": [run.to_string()], "steps": [JOB], "env": {"RESULTS": results}})
-    };
+    let job = |number: usize| json!({"name": format!("{run}-{number}"), "runs_on": [run.to_string()], "steps": [JOB], "env": {"RESULTS": results}});
     let jobs: Vec<Value> = (0..MACHINES).map(job).collect();
     until("the jobs to be queued", LIMIT, async || client.github.jobs_queued(run, &jobs).await).await;
     let over = |jobs: &[Value]| jobs.iter().all(|job| job["status"] == "completed");
