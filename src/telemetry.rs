@@ -42,6 +42,9 @@ pub fn check_filter(text: &str) -> Result<(), FieldError> {
     })
 }
 
+/// The embedded engine warns of every refused condition and missing table, which are answers and not troubles.
+const QUIET: &str = "dynoxide::server=error";
+
 fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     if text.is_empty() {
         return Err("is empty".to_owned());
@@ -54,6 +57,7 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder()
         .with_default_directive(LevelFilter::OFF.into())
         .parse(text)
+        .map(|filter| filter.add_directive(QUIET.parse().expect("a plain directive")))
         .map_err(|e| e.to_string())
 }
 

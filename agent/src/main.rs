@@ -32,7 +32,8 @@ fn main() -> ExitCode {
         }
     };
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(terminal).with_writer(std::io::stderr).init();
     match run(&path) {
         Ok(End::Stopped | End::PoweredOff(_)) => ExitCode::SUCCESS,
         Err(error) => {

@@ -111,7 +111,7 @@ async fn expire(context: &mut Context, item: &Item, args: &ExpireArgs) -> Outcom
             if let Err(failure) = may_end(&instance, args) {
                 return Ok(Err(failure));
             }
-            let write = ending(&instance, millis(context.clock.now()));
+            let write = ending(&instance, millis(context.clock.now()), &context.environment.actor());
             context.store.write(&write).await.map(|item| Ok(Some(item)))
         };
         super::polling::again(attempt).await.map_err(|error| context.failed(&error))??
@@ -154,8 +154,13 @@ fn may_end(instance: &Instance, args: &ExpireArgs) -> Outcome {
 
 /// The write that lets a machine's time be over. Deadlines are the operator's clock, which is not ours: the moment it
 /// set the last one is surely past for it, however wrong our own clock may be.
-pub(crate) fn ending(instance: &Instance, now: Timestamp) -> Write {
+pub(crate) fn ending(instance: &Instance, now: Timestamp, by: &str) -> Write {
     let at = instance.threshold.map_or(now, |threshold| threshold.set_at.min(now));
-    let set = attributes([("threshold", text(at)), ("thresholdSetAt", text(at)), ("updatedAt", text(now))]);
+    let set = attributes([
+        ("threshold", text(at)),
+        ("thresholdSetAt", text(at)),
+        ("expiredBy", text(by)),
+        ("updatedAt", text(now)),
+    ]);
     Write::update(instance.key(), Guard::Version(instance.version), set, one_more(["version"]))
 }

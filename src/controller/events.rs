@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
-use crate::model::{Event, Item, Record};
+use crate::model::{AttributeValue, Event, Guard, Item, Key, Record, Write};
 use crate::ports::Store;
 
 /// Most events in one batch (DynamoDB, `BatchWriteItem`).
@@ -35,6 +35,27 @@ impl Events {
     pub(super) fn tell(&self, event: &Event) {
         if self.queue.try_send(event.to_item()).is_err() {
             self.metrics.events_dropped(1);
+        }
+    }
+}
+
+/// How long a table that deletes by itself is given for it, in seconds (DynamoDB deletes within a few days).
+const OVERDUE: i64 = 3 * 24 * 3600;
+
+/// An event that should long be gone, by its key and its `expiresAt`: this table does not delete by itself.
+pub(super) fn left_over(item: &Item, now: i64) -> Option<(Key, i64)> {
+    let key = Key::of(item).filter(|key| key.sk.starts_with("event#"))?;
+    let AttributeValue::N(expires_at) = item.get("expiresAt")? else { return None };
+    let expires_at = expires_at.parse().ok().filter(|at| now.saturating_sub(*at) > OVERDUE)?;
+    Some((key, expires_at))
+}
+
+/// Removes events that outlived their time, each on its `expiresAt`. What fails is seen again by the next list.
+pub(super) async fn remove(store: Arc<dyn Store>, late: Vec<(Key, i64)>) {
+    for (key, expires_at) in late {
+        let write = Write::delete(key, Guard::ExpiresAt(expires_at));
+        if let Err(error) = store.write(&write).await {
+            tracing::debug!(key = %write.key, %error, "an old event was not removed");
         }
     }
 }

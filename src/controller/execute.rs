@@ -152,9 +152,10 @@ impl Executor {
             }
             Action::Announce(arn) => {
                 let instance = around.instance.as_ref().ok_or(Failure::Gone)?;
-                if let Err(error) = self.announce(&PoolMessage::announcing(instance)).await {
+                match self.announce(&PoolMessage::announcing(instance)).await {
+                    Ok(()) => self.ports.metrics.queue_message(QueueOutcome::Announced),
                     // A hint that was not given costs time only; it is given again with the next announcement.
-                    tracing::warn!(%arn, %error, "a free machine could not be announced");
+                    Err(error) => tracing::warn!(%arn, %error, "a free machine could not be announced"),
                 }
                 Ok(vec![Observation::Announced(arn)])
             }
@@ -233,6 +234,7 @@ impl Executor {
     /// Removes the messages of claimed machines; a message that stays is known as stale when it comes again.
     async fn claimed(&self, class: &ClassName, ids: &[InstanceId]) {
         let spent = self.take_receipts(class, |id| ids.contains(id));
+        spent.iter().for_each(|_| self.ports.metrics.queue_message(QueueOutcome::Claimed));
         if !spent.is_empty()
             && let Err(error) = self.ports.queue.delete(class, &spent).await
         {

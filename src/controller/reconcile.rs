@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
-use crate::metrics::{QueueOutcome, Source};
-use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State};
+use crate::metrics::{OTHER, QueueOutcome, Source};
+use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Life, Phase, Record, State};
 use crate::ports::{Machine, StoreError};
 
 use super::courier::Courier;
-use super::events::Events;
+use super::events::{self, Events};
 use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
@@ -67,6 +67,8 @@ struct Loop {
     lease: watch::Receiver<Option<u64>>,
     /// When the lease was taken that no list has followed yet.
     taken: Option<(u64, Duration)>,
+    /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
+    late: Vec<(Key, i64)>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     kick_list: mpsc::Sender<()>,
@@ -144,6 +146,7 @@ pub(super) async fn run(
         role: Role { lease: None },
         lease,
         taken: None,
+        late: Vec::new(),
         asked: None,
         kick_list,
         kick_sweep,
@@ -242,7 +245,9 @@ impl Loop {
             Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
             Seen::Page(items) => {
                 self.looked();
+                let now = self.ports.clock.now().as_second();
                 for item in items {
+                    self.late.extend(events::left_over(&item, now));
                     self.record(item);
                 }
             }
@@ -291,6 +296,10 @@ impl Loop {
         {
             self.role.lease = Some(token);
             self.taken = None;
+        }
+        let late = std::mem::take(&mut self.late);
+        if self.role.lease.is_some() && !late.is_empty() {
+            tokio::spawn(events::remove(self.ports.store.clone(), late));
         }
         if let Some(asked) = self.asked
             && begun >= asked
@@ -548,12 +557,13 @@ impl Loop {
         let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
         tokio::spawn(async move {
             for receipts in stale.chunks(10) {
-                metrics.queue_message(QueueOutcome::Stale);
+                receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Stale));
                 if let Err(error) = queue.delete(&class, receipts).await {
                     tracing::debug!(%class, %error, "stale messages were not removed");
                 }
             }
             for receipts in back.chunks(10) {
+                receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Returned));
                 if let Err(error) = queue.give_back(&class, receipts).await {
                     tracing::debug!(%class, %error, "messages were not given back, they come again by themselves");
                 }
@@ -587,27 +597,40 @@ impl Loop {
                 *first = since.min(*first);
             }
         }
+        let mut ending: BTreeMap<&ClassName, usize> = BTreeMap::new();
+        let mut late = 0;
+        let grace = jiff::SignedDuration::try_from(self.policy.grace).unwrap_or(jiff::SignedDuration::MAX);
+        for tracked in self.yard.instances() {
+            let instance = &tracked.instance;
+            late += usize::from(instance.threshold.is_some_and(|t| now.duration_since(t.at) > grace));
+            if matches!(instance.life, Life::Terminated { gone_at: None, .. }) {
+                *ending.entry(&instance.facts.resource_class).or_default() += 1;
+            }
+        }
+        metrics.over_threshold(late);
         for (name, class) in self.yard.classes() {
-            let Some(pool) = &class.pool else {
+            if class.pool.is_none() && class.live() == 0 {
                 metrics.forget(name);
                 continue;
-            };
+            }
             metrics.class(name);
             for state in State::ALL.iter().filter(|state| state.live()) {
                 metrics.instances(name, *state, class.counts.get(state).copied().unwrap_or(0) as usize);
             }
-            metrics.pool_desired(name, effective(pool, now).desired as usize);
+            metrics.instances(name, State::Terminated, ending.get(name).copied().unwrap_or(0));
+            let desired = class.pool.as_ref().map_or(0, |pool| effective(pool, now).desired);
+            metrics.pool_desired(name, desired as usize);
             for phase in Phase::ALL {
-                let n = requests.get(&(name.as_str(), *phase)).copied().unwrap_or(0);
+                let n = requests.remove(&(name.as_str(), *phase)).unwrap_or(0);
                 metrics.requests(name.as_str(), *phase, n);
             }
             metrics.oldest_waiting(name.as_str(), oldest.get(name.as_str()).copied());
         }
-        let late = |tracked: &&crate::decide::Tracked| {
-            let threshold = tracked.instance.threshold;
-            threshold.is_some_and(|t| now.duration_since(t.at) > jiff::SignedDuration::from_secs(60))
-        };
-        metrics.over_threshold(self.yard.instances().filter(late).count());
+        // What is asked of classes that are not there.
+        for phase in Phase::ALL {
+            let n = requests.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
+            metrics.requests(OTHER, *phase, n);
+        }
     }
 }
 

@@ -175,3 +175,6 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
 pub(super) fn total(lacks: &[(Key, u32)]) -> u32 {
     lacks.iter().fold(0, |sum, (_, lack)| sum.saturating_add(*lack))
 }
+
+#[cfg(test)]
+mod tests;

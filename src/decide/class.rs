@@ -32,11 +32,28 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     if let Some(pool) = &class.pool {
         serve(cx, name, class, &pool.spec, &mut plan);
         report(cx, class, pool, &mut plan);
+        tidy(cx, name, class, &mut plan);
         if let Some(until) = effective(pool, cx.now.wall).until {
             plan.wake_at(cx.now.when(until));
         }
     }
     plan
+}
+
+/// Reads the class's queue now and then although nobody waits, so that what nobody asked for does not pile up there.
+fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
+    if cx.role.lease.is_none() {
+        return;
+    }
+    if !class.waiting.is_empty() || cx.yard.is_busy(&Key::new(format!("queue#{name}"), "queue")) {
+        return;
+    }
+    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.reannounce;
+    if cx.now.mono >= due {
+        plan.actions.push(Action::Receive(name.clone()));
+    } else {
+        plan.wake_at(due);
+    }
 }
 
 /// Serves waiting requests in their order, then launches what is lacking.
@@ -281,3 +298,6 @@ fn condition(
     let at = before.map_or(cx.now.wall, |c| c.at);
     Condition { condition_type, status, reason: reason.into(), message, at }
 }
+
+#[cfg(test)]
+mod tests;

@@ -479,9 +479,7 @@ impl<'a> MachineView<'a> {
             return None;
         }
         let key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
-        if self.instance.public_key.as_ref().or(key).is_none() {
-            return None;
-        }
+        self.instance.public_key.as_ref().or(key)?;
         let arn = || self.instance.facts.instance_arn.clone();
         let now = self.cx.now.wall;
         let stale = |boxed: &Option<crate::model::Registration>| match boxed {
@@ -558,3 +556,6 @@ pub(super) fn listed_by_former(yard: &Yard, instance: &Instance) -> bool {
     let former = instance.claim.as_ref().and_then(|claim| yard.request(&claim.request));
     former.is_some_and(|request| request.status.instances.contains(id))
 }
+
+#[cfg(test)]
+mod tests;

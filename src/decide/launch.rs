@@ -51,8 +51,19 @@ pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
 fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &'a Machine> {
     let machines = cx.yard.unrecorded.values().map(|(machine, _)| machine);
     machines.filter(|machine| {
-        machine.launch.as_ref() == Some(&launch.launch_id) && machine.attempt == launch.attempt
+        let ours = machine.launch.as_ref() == Some(&launch.launch_id) && machine.attempt == launch.attempt;
+        ours && recordable(cx, machine)
     })
+}
+
+/// Whether a machine's two records can be written: neither is there, as far as is known.
+fn recordable(cx: &Context<'_>, machine: &Machine) -> bool {
+    let (instance, agent) = (Instance::key_of(&machine.arn), Agent::key_of(&machine.arn));
+    let stray = cx.yard.strays.contains_key(&machine.arn);
+    cx.yard.instance(&machine.arn).is_none()
+        && !stray
+        && !cx.yard.hands_off(&instance)
+        && !cx.yard.hands_off(&agent)
 }
 
 fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
@@ -116,8 +127,7 @@ fn fail(cx: &Context<'_>, launch: &Launch, why: &str) -> Plan {
 fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let mut plan = Plan::default();
     let now = cx.now.wall;
-    let new: Vec<&Machine> =
-        launched.machines.iter().filter(|machine| cx.yard.instance(&machine.arn).is_none()).collect();
+    let new: Vec<&Machine> = launched.machines.iter().filter(|machine| recordable(cx, machine)).collect();
     let request = launch.request.as_ref().and_then(|key| cx.yard.request(key).map(|request| (key, request)));
     let wanting = request.filter(|(_, request)| !gives_back(request));
     if let Some((key, _)) = wanting
@@ -204,3 +214,6 @@ fn recorded(
         updated_at: now,
     }
 }
+
+#[cfg(test)]
+mod tests;

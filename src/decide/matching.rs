@@ -140,3 +140,6 @@ fn refusal(cx: &Context<'_>, spec: &PoolSpec, request: &Request, tracked: &Track
     // One that lost the machine itself takes it off its list in the very write that puts it on again.
     (former != Some(&request.key()) && listed_by_former(cx.yard, instance)).then_some(Refusal::Listed)
 }
+
+#[cfg(test)]
+mod tests;

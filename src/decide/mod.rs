@@ -13,6 +13,8 @@ mod matching;
 mod observe;
 mod request;
 mod schedule;
+#[cfg(test)]
+mod testing;
 mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};

@@ -588,3 +588,6 @@ fn kind_of(key: &Key) -> Option<Kind> {
     let (prefix, _) = key.pk.split_once('#')?;
     Kind::ALL.iter().copied().find(|kind| kind.as_str() == prefix)
 }
+
+#[cfg(test)]
+mod tests;

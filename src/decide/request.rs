@@ -111,11 +111,11 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
 pub(super) fn leaves_line(cx: &Context<'_>, request: &Request) -> bool {
     let status = &request.status;
     let due = status.deadline.is_some_and(|deadline| deadline <= cx.now.wall);
-    let new = status.phase.is_none();
-    (new && refused(cx, request).is_some())
-        || (!new && request.intent.fail_requested_at.is_some())
-        || (!new && cx.yard.superseded(&request.id).is_some())
-        || (due && status.phase != Some(Phase::Ready))
+    let ends = match status.phase {
+        None => refused(cx, request).is_some(),
+        Some(_) => request.intent.fail_requested_at.is_some() || cx.yard.superseded(&request.id).is_some(),
+    };
+    ends || (due && status.phase != Some(Phase::Ready))
 }
 
 /// What is wrong with the numbers of an intent.
@@ -134,8 +134,8 @@ fn invalid(intent: &Intent) -> Option<String> {
     }
     intent
         .max_runtime_minutes
-        .filter(|minutes| !(1..=60 * 24 * 7).contains(minutes))
-        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 7))
+        .filter(|minutes| !(1..=60 * 24 * 35).contains(minutes))
+        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 35))
 }
 
 /// What to do about one request now.
@@ -147,12 +147,16 @@ pub(super) fn decide(cx: &Context<'_>, key: &Key) -> Plan {
         return plan;
     }
     let holding = cx.yard.holding(key, request);
-    match request.status.phase {
-        Some(Phase::Released | Phase::Failed) => over(cx, key, request, &holding),
-        _ if request.intent.desired == Desired::Released => release(cx, key, request, &holding, "released"),
-        Some(Phase::Releasing) => release(cx, key, request, &holding, "superseded by a newer attempt"),
-        None => arrived(cx, key, request),
-        Some(Phase::Pending | Phase::Fulfilling | Phase::Ready) => serve(cx, key, request, &holding),
+    match (request.status.phase, request.intent.desired) {
+        (Some(Phase::Released | Phase::Failed), _) => over(cx, key, request, &holding),
+        (_, Desired::Released) => release(cx, key, request, &holding, "released"),
+        (Some(Phase::Releasing), Desired::Provisioned) => {
+            release(cx, key, request, &holding, "superseded by a newer attempt, or over its time")
+        }
+        (None, Desired::Provisioned) => arrived(cx, key, request),
+        (Some(Phase::Pending | Phase::Fulfilling | Phase::Ready), Desired::Provisioned) => {
+            serve(cx, key, request, &holding)
+        }
     }
 }
 
@@ -468,3 +472,6 @@ fn set_condition(
     status.conditions.retain(|c| c.condition_type != condition_type);
     status.conditions.push(Condition { condition_type, status: is, reason: reason.into(), message, at });
 }
+
+#[cfg(test)]
+mod tests;

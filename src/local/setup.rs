@@ -84,7 +84,9 @@ pub(crate) async fn open(
     let executable = std::env::current_exe();
     let executable = executable.map_err(|error| LocalModeError::System("our own path".into(), error))?;
     let stand_in = !options::names_github(environment);
+    // Nobody's real credentials, profiles and endpoints are for machines that need none.
     let mut environment = environment.clone();
+    environment.retain(|name, _| !name.starts_with("AWS_"));
     environment.insert("RUNYARD_DIR".into(), dir.to_string_lossy().into_owned());
     let site = Site::open(SiteOptions { dir, executable, stand_in }, clock.clone()).await?;
     let config = options::config(&site, &environment).map_err(WireError::from)?;

@@ -99,6 +99,7 @@ impl Site {
     pub fn write_environment(&self, table: &TableName) -> Result<PathBuf, SiteError> {
         let path = self.dir.join("env");
         let mut text = String::from("# Read this into a shell: . ./env\n");
+        text.push_str("unset AWS_PROFILE AWS_SESSION_TOKEN AWS_ENDPOINT_URL_DYNAMODB\n");
         for (name, value) in self.environment(table) {
             text.push_str(&format!("export {name}={value}\n"));
         }

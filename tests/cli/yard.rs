@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
@@ -128,13 +128,13 @@ impl Yard {
 
     /// Waits until a record is as it should be.
     pub(crate) fn until(&self, key: &Key, so: impl Fn(&Item) -> bool) -> Item {
-        let end = Instant::now() + WITHIN;
+        let end = tokio::time::Instant::now() + WITHIN;
         loop {
             let item = self.item(key);
             if let Some(item) = item.as_ref().filter(|item| so(item)) {
                 return item.clone();
             }
-            assert!(Instant::now() < end, "{key} never came to be so: {item:?}");
+            assert!(tokio::time::Instant::now() < end, "{key} never came to be so: {item:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -80,10 +80,6 @@ impl Agents {
         self.0.opened.lock().unwrap().clone()
     }
 
-    pub(crate) fn served(&self) -> BTreeMap<InstanceId, Vec<String>> {
-        self.0.served.lock().unwrap().clone()
-    }
-
     /// Gives every machine that comes up an agent.
     pub(crate) fn keep(&self) {
         if std::mem::replace(&mut *self.0.keeping.lock().unwrap(), true) {

@@ -1,4 +1,4 @@
-//! The hands: what the words of [`Work`](crate::work::Work) mean on a real machine. Every runner lives in directories of
+//! The hands: what the words of [`Work`] mean on a real machine. Every runner lives in directories of
 //! its claim and in processes that carry its claim's name, so that both can be found and ended.
 
 mod boot;

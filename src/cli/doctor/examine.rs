@@ -158,7 +158,7 @@ fn one_instance(
     if !records.keys.contains(&agent) && instance.state().live() && late(instance.facts.created_at) {
         let problem = format!("{id} is {} and has no agent record", instance.state());
         let fix = "expire the machine: its agent cannot speak";
-        let mend = vec![ending(instance, now), Write::check(agent, Guard::Absent)];
+        let mend = vec![ending(instance, now, "doctor"), Write::check(agent, Guard::Absent)];
         findings.push(warning("NoAgentRecord", &key, problem, fix, mend));
     }
     if !records.classes.contains(instance.facts.resource_class.as_str()) && instance.state().live() {
@@ -196,7 +196,7 @@ fn foreign_claim(instance: &Instance, records: &Records, now: Timestamp) -> Opti
         }
         Some(_) => return None,
     };
-    let mend = vec![ending(instance, now), Write::check(holder.clone(), seen)];
+    let mend = vec![ending(instance, now, "doctor"), Write::check(holder.clone(), seen)];
     let fix = "expire the machine: nobody would give it back";
     Some(warning("ForeignClaim", &instance.key(), problem, fix, mend))
 }

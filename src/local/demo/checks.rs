@@ -109,7 +109,7 @@ fn clean(facts: &Facts) -> Check {
     if files == 0 || processes == 0 {
         against.push("nothing was left behind on a machine that another run used: the claim is empty".into());
     }
-    let claim = format!("of {files} files and {processes} processes left behind, the next run saw none");
+    let claim = format!("of {files} files and folders and {processes} processes left, the next run saw none");
     Check { claim, against }
 }
 

@@ -25,10 +25,12 @@ use super::setup::{self, Ground, LocalModeError};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::model::{InstanceId, PoolSpec};
 use crate::ports::{Compute as _, Entropy as _, Store};
-use crate::wire::{self, Stop, WireError};
+use crate::wire::{self, Stop};
 
 pub use stage::DemoError;
 
+/// Most reasons that are shown against one claim.
+const SHOWN: usize = 10;
 /// How long the operator may take to stop.
 const STOPPING: Duration = Duration::from_secs(10);
 
@@ -40,12 +42,7 @@ pub async fn run(environment: &BTreeMap<String, String>) -> Result<bool, LocalMo
     let stop = wire::on_signals()?;
     let dir = std::env::temp_dir().join(format!("runyard-demo-{}", SystemEntropy.hex()));
     files::private_dir(&dir).map_err(|error| system(&dir, error))?;
-    let quiet = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    let mut environment: BTreeMap<String, String> =
-        environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    for (name, value) in [("RUNYARD_LOG__FILTER", "warn"), ("RUNYARD_TABLE", "runyard")].map(quiet) {
-        environment.entry(name).or_insert(value);
-    }
+    let environment = quiet(environment);
     let checks = play(&dir, &environment, stop).await;
     let good = checks.as_ref().is_ok_and(|checks| checks.iter().all(|check| check.against.is_empty()));
     if good {
@@ -54,6 +51,15 @@ pub async fn run(environment: &BTreeMap<String, String>) -> Result<bool, LocalMo
         println!("\nWhat it left to look at: {}", dir.display());
     }
     checks.map(|_| good)
+}
+
+/// The demonstration is the same whatever somebody set for an operator of theirs; only the agent and the log are ours
+/// to be told.
+fn quiet(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let kept = |name: &str| !name.starts_with("RUNYARD_") || ["RUNYARD_AGENT", "RUNYARD_LOG"].contains(&name);
+    let log = ("RUNYARD_LOG".to_owned(), "warn".to_owned());
+    let given = environment.iter().filter(|(name, _)| kept(name));
+    [log].into_iter().chain(given.map(|(name, value)| (name.clone(), value.clone()))).collect()
 }
 
 fn system(path: &Path, error: std::io::Error) -> LocalModeError {
@@ -90,7 +96,7 @@ async fn play(
     let mut facts = Facts::default();
     let acted = tokio::select! {
         acted = act(&stage, &machines, &mut facts) => acted,
-        () = stop.gently.cancelled() => Err(WireError::Aborted.into()),
+        () = stop.gently.cancelled() => Err(DemoError::Interrupted.into()),
     };
     stop.gently.cancel();
     let stopped = tokio::time::timeout(STOPPING, operator).await;
@@ -161,8 +167,11 @@ fn verdict(facts: &Facts) -> Vec<Check> {
     println!("\nWhat the jobs, the records, GitHub and the process table say:");
     for check in &checks {
         println!("  {} {}", if check.against.is_empty() { "✓" } else { "✗" }, check.claim);
-        for reason in &check.against {
+        for reason in check.against.iter().take(SHOWN) {
             println!("      {reason}");
+        }
+        if let Some(more @ 1..) = check.against.len().checked_sub(SHOWN) {
+            println!("      and {more} more");
         }
     }
     checks

@@ -27,6 +27,9 @@ const JOBS: Duration = Duration::from_secs(60);
 /// Why the demonstration could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
+    /// A person stopped it.
+    #[error("interrupted")]
+    Interrupted,
     /// A verb failed.
     #[error("`{command}` failed ({status}):\n{output}")]
     Verb {
