@@ -335,7 +335,8 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
 /// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
 fn over(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
     if !request.status.instances.is_empty() {
-        if holding.out == 0 {
+        // It is over: its list empties once it holds nothing, whether or not everything is clean already.
+        if holding.held.is_empty() {
             return write(
                 cx,
                 request,

@@ -6,21 +6,18 @@ use std::os::unix::fs::PermissionsExt as _;
 use crate::program::{Ended, agent, environment, verb};
 use crate::waiting::turn;
 
-/// An agent whose machine brings back, behind its back, whatever it cleans away of the jobs' traces.
-const UNCLEAN: &str = r#"#!/bin/bash
-shopt -s nullglob
-machine=$PWD
-(
-  agent=$$
+/// An agent on a machine that is haunted: what was cleaned away of the jobs' traces comes back, by somebody who is
+/// neither the agent's descendant nor marked as the machine's.
+const HAUNTED: &str = r#"#!/bin/bash
+( env -u RUNYARD_MACHINE setsid bash -c '
   kept=()
-  while kill -0 "$agent" 2> /dev/null; do
-    while read -r canary; do kept+=("$canary"); done < <(find "$machine" -name 'demo-canary-*' 2> /dev/null)
-    for canary in "${kept[@]}"; do
-      [ -e "$canary" ] || [ ! -d "${canary%/*}" ] || touch "$canary" 2> /dev/null || true
+  while kill -0 "$0" 2> /dev/null; do
+    while read -r trace; do kept+=("$trace"); done < <(find "$PWD" -name "demo-canary-*" 2> /dev/null)
+    for trace in "${kept[@]}"; do
+      [ -e "$trace" ] || { mkdir -p "${trace%/*}" && touch "$trace"; }
     done
     sleep 0.02
-  done
-) < /dev/null > /dev/null 2>&1 &
+  done' "$$" < /dev/null > /dev/null 2>&1 & )
 exec AGENT "$@"
 "#;
 
@@ -44,11 +41,11 @@ async fn the_demonstration_passes_says_why_and_leaves_nothing() {
 async fn a_demonstration_whose_machines_do_not_stay_clean_fails() {
     let _turn = turn().await;
     let place = tempfile::tempdir().expect("a place for files");
-    let unclean = place.path().join("unclean-agent");
-    fs::write(&unclean, UNCLEAN.replace("AGENT", agent().to_str().expect("UTF-8"))).expect("a script");
-    fs::set_permissions(&unclean, fs::Permissions::from_mode(0o700)).expect("a script");
+    let haunted = place.path().join("haunted-agent");
+    fs::write(&haunted, HAUNTED.replace("AGENT", agent().to_str().expect("UTF-8"))).expect("a script");
+    fs::set_permissions(&haunted, fs::Permissions::from_mode(0o700)).expect("a script");
     let place_name = place.path().to_str().expect("UTF-8");
-    let settings = [("TMPDIR", place_name), ("RUNYARD_AGENT", unclean.to_str().expect("UTF-8"))];
+    let settings = [("TMPDIR", place_name), ("RUNYARD_AGENT", haunted.to_str().expect("UTF-8"))];
     let ended = demonstration(&settings).await;
     assert_eq!(ended.code, Some(1), "{}\n{}", ended.stdout, ended.stderr);
 }

@@ -20,7 +20,7 @@ use crate::waiting::{turn, until, until_none};
 use crate::workflow::{self, Fared, REPOSITORY};
 
 /// How often somebody is killed.
-const TRIES: u32 = 60;
+const TRIES: u32 = 54;
 /// Workflows at the same time.
 const WORKFLOWS: u64 = 3;
 /// How long the kill waits for the phase it aims at, before it takes what there is.

@@ -224,6 +224,7 @@ fn text(item: &Item, name: &str) -> Option<String> {
     }
 }
 
+#[cfg(test)]
 mod tests {
     use super::*;
     use runyard::model::AttributeValue;

@@ -25,10 +25,9 @@ class Lifecycle(Scenario):
         self.assertGreater(released["expiresAt"], 0)
         self.pooled(2)
         for item in holders:
-            self.assertEqual(
-                self.history.path(records.instance_key(item["instanceArn"])),
-                ["created", "running", "idle", "idle pooled"],
-            )
+            machine = records.instance_key(item["instanceArn"])
+            whole = ["created", "running", "idle", "idle pooled"]
+            self.eventually("the stream tells it all", lambda: self.history.path(machine) == whole)
 
     def test_a_warm_machine_is_kept_ahead_of_need_and_lent_from_the_pool(self):
         self.pool(desired=1, max=1)

@@ -2,7 +2,7 @@
 //! move machines only along the table, never launch over `max`, come to rest, and with agents that do their part
 //! serve every request. `PROPTEST_CASES=1000000 cargo test --test properties` runs each with that many cases.
 
-#![allow(clippy::unwrap_used, reason = "a test may give up")]
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod orderly;
 mod wild;

@@ -64,8 +64,8 @@ struct WildRequest {
     settled: Option<u32>,
 }
 
-/// Class, count, request, phase, and what it was answered.
-type WildLaunch = (usize, u32, Option<usize>, u8, Option<u8>);
+/// A launch: its class, count, request, phase, and what it brought.
+type Launching = (usize, u32, Option<usize>, u8, Option<u8>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Wild {
@@ -78,7 +78,7 @@ pub(crate) struct Wild {
     pools: Vec<serde_json::Value>,
     machines: Vec<WildMachine>,
     requests: Vec<WildRequest>,
-    launches: Vec<WildLaunch>,
+    launches: Vec<Launching>,
     spoilt: Vec<(u8, usize, bool)>,
     sweep: bool,
 }

@@ -558,6 +558,16 @@ fn while_github_is_away_a_deadline_that_passed_does_not_end_what_waits_for_it() 
 }
 
 #[test]
+fn a_deadline_that_cannot_move_on_any_more_is_not_written_again_and_again() {
+    let mut scene = yard(machine("i-1").claimed(&ask("1")));
+    (scene.policy.github, scene.now.wall) = (true, "9999-12-30T21:59:30Z".parse().unwrap());
+    scene.see(Observation::GitHub(false));
+    let actions = scene.of_machine("i-1").actions;
+    scene.apply(&actions);
+    assert_eq!(scene.of_machine("i-1").actions, []);
+}
+
+#[test]
 fn a_machine_gets_what_it_needs_to_register_once_its_key_is_known_and_again_when_that_runs_out() {
     let register = Action::Credential(arn("i-1"), Credential::Registration);
     let remove = Action::Credential(arn("i-1"), Credential::Removal);
