@@ -397,7 +397,7 @@ impl Wild {
         world.now.seen += Duration::from_secs(self.idle);
         world.now.mono += Duration::from_secs(self.idle);
         // Mostly its queue was just asked, so that a class claims.
-        for name in ["linux", "big"].into_iter().filter(|_| self.idle % 4 > 0) {
+        for name in ["linux", "big"].into_iter().filter(|_| !self.idle.is_multiple_of(4)) {
             world.see(Observation::Hints(ClassName::parse(name).unwrap(), vec![id(0), id(5), id(0)]));
         }
         world
