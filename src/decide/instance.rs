@@ -40,7 +40,7 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     if let Some((reason, note)) = machine.must_end() {
         return machine.end(reason, note);
     }
-    if let Some(plan) = machine.silence().or_else(|| machine.missed()).or_else(|| machine.held_up()) {
+    if let Some(plan) = machine.silence().or_else(|| machine.missed()) {
         return plan;
     }
     let step = match &tracked.instance.life {
@@ -233,10 +233,11 @@ impl<'a> MachineView<'a> {
         let threshold = self.instance.threshold?;
         let term = threshold.at.duration_since(threshold.set_at);
         let left = threshold.at.duration_since(self.cx.now.wall);
-        if !self.waits_for_github() || left > term / 4 {
+        let next = self.deadline(self.instance)?;
+        if !self.waits_for_github() || left > term / 4 || next.at <= threshold.at {
             return None;
         }
-        let step = Step::of(self.instance, self.cx.now.wall, |next| next.threshold = self.deadline(next));
+        let step = Step::of(self.instance, self.cx.now.wall, |instance| instance.threshold = Some(next));
         let note = Note::warning("GitHubAway", "GitHub does not answer: its deadline moves on");
         Some(Plan::act(Action::Instance(Box::new(step), note)))
     }
@@ -291,22 +292,6 @@ impl<'a> MachineView<'a> {
             return None;
         }
         Some(Plan::act(Action::Describe(self.instance.facts.instance_arn.clone())))
-    }
-
-    /// While GitHub does not answer, the deadline of what waits for it is moved on in the record, so that the machine
-    /// does not end itself either.
-    fn held_up(&self) -> Option<Plan> {
-        let now = self.cx.now.wall;
-        let threshold = self.instance.threshold?;
-        let next = self.deadline(self.instance)?;
-        let term = next.at.duration_since(now);
-        let near = threshold.at.duration_since(now) <= term / 4 && next.at > threshold.at;
-        if !self.waits_for_github() || !near {
-            return None;
-        }
-        let step = Step::of(self.instance, now, |next| next.threshold = self.deadline(next));
-        let note = Note::normal("Waiting", "given more time, because GitHub does not answer");
-        Some(Plan::act(Action::Instance(Box::new(step), note)))
     }
 
     /// Whether its request wants it no more: released, over, or it took the machine off its list.
@@ -514,7 +499,8 @@ impl<'a> MachineView<'a> {
             plan.wake_at(now.when(threshold.at).max(if threshold.at <= now.wall { again } else { now.mono }));
             if self.waits_for_github() {
                 let quarter = threshold.at.duration_since(threshold.set_at) / 4;
-                plan.wake_at(now.when(threshold.at - quarter).max(now.mono));
+                let near = threshold.at.saturating_sub(quarter).unwrap_or(Timestamp::MIN);
+                plan.wake_at(now.when(near).max(now.mono + Duration::from_millis(100)));
             }
             plan.wait(
                 &self.instance.key(),

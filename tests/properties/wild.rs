@@ -354,6 +354,11 @@ impl WildRequest {
 }
 
 impl Wild {
+    /// Whether no class may grow past what can be carried out in a moment.
+    pub(crate) fn is_modest(&self) -> bool {
+        self.pools.iter().all(|spec| spec["max"].as_u64().is_some_and(|max| max <= 50))
+    }
+
     pub(crate) fn world(&self) -> World {
         let mut world = World::empty(self.now);
         world.policy.github = self.github;
@@ -391,6 +396,10 @@ impl Wild {
         // What was seen is that old.
         world.now.seen += Duration::from_secs(self.idle);
         world.now.mono += Duration::from_secs(self.idle);
+        // Mostly its queue was just asked, so that a class claims.
+        for name in ["linux", "big"].into_iter().filter(|_| !self.idle.is_multiple_of(4)) {
+            world.see(Observation::Hints(ClassName::parse(name).unwrap(), vec![id(0), id(5), id(0)]));
+        }
         world
     }
 
