@@ -1,0 +1,324 @@
+//! Machines of EC2: one instant fleet a launch, from a launch template a class; what is ours carries our table's tag.
+//! EC2 tells of its own instances late, so what was launched is waited for, and who is not told of is not gone.
+
+mod ending;
+mod errors;
+mod fleet;
+mod given;
+mod machine;
+mod template;
+mod user_data;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
+use aws_sdk_ec2::types::Filter;
+use aws_sdk_ec2::{Client, config};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tokio::time::Instant;
+
+use self::errors::{CallError, Meaning};
+use self::fleet::Named;
+use self::machine::{ATTEMPT, LAUNCH, TABLE, by_tag};
+use self::template::{Template, Templates};
+use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, Launch, LaunchTemplate, PoolSpec, TableName};
+use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use crate::store::retries;
+
+pub use self::template::TemplateChange;
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Longest wait for one attempt of a call; an instant fleet answers when its machines are there.
+const ATTEMPT_TIME: Duration = Duration::from_secs(20);
+/// Longest wait for a call, all attempts together.
+const CALL: Duration = Duration::from_secs(45);
+/// Most instances of one page (EC2: 5 to 1000).
+const PAGE: i32 = 500;
+/// Most values of one filter (EC2).
+const VALUES: usize = 200;
+/// How long a template that was looked at counts as good.
+const KNOWN_GOOD: Duration = Duration::from_secs(60);
+
+/// The runner package machines fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runner {
+    /// Where it is.
+    pub url: String,
+    /// Its SHA-256, hexadecimal.
+    pub sha256: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// What machines of EC2 are made with.
+#[derive(Clone, Debug)]
+pub struct Ec2Options {
+    /// The table they belong to.
+    pub table: TableName,
+    /// How often an agent says that it is alive.
+    pub heartbeat: Duration,
+    /// How often an agent reads its record.
+    pub poll: Duration,
+    /// How long past its threshold a machine waits before it ends itself.
+    pub grace: Duration,
+    /// How long a machine waits for its record.
+    pub created: Duration,
+    /// The runner package; none where the image brings it.
+    pub runner: Option<Runner>,
+    /// The script of classes that name none of their own.
+    pub pre_runner_script: Option<String>,
+    /// How long a pre-runner script may take.
+    pub pre_runner_timeout: Duration,
+    /// How long a launch waits for EC2 to know the machines it has just named.
+    pub patience: Duration,
+}
+
+impl Ec2Options {
+    /// How long `patience` is unless somebody knows better.
+    pub const PATIENCE: Duration = Duration::from_secs(15);
+}
+
+/// A template that was good when it was last looked at.
+#[derive(Debug)]
+struct Good {
+    /// For which class.
+    wanted: LaunchTemplate,
+    template: Template,
+    /// How long that holds.
+    until: Instant,
+}
+
+/// `compute.kind = "ec2"`.
+#[derive(Debug)]
+pub struct Ec2Compute {
+    client: Client,
+    region: String,
+    options: Ec2Options,
+    /// The templates that were good when they were last looked at.
+    good: Mutex<BTreeMap<ClassName, Good>>,
+}
+
+impl Ec2Compute {
+    /// The machines of a table, reached as `config` says. Nothing is sent yet.
+    pub fn connect(options: Ec2Options, config: &SdkConfig) -> Self {
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT)
+            .operation_attempt_timeout(ATTEMPT_TIME)
+            .operation_timeout(CALL)
+            .build();
+        let region = config.region().map(ToString::to_string).unwrap_or_default();
+        let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts);
+        Self { client: Client::from_conf(config.build()), region, options, good: Mutex::default() }
+    }
+
+    /// What keeping a class's launch template equal to its spec would take; nothing is changed.
+    ///
+    /// # Errors
+    /// Its spec or its template cannot be used, or EC2 cannot be reached.
+    pub async fn examine_template(&self, spec: &PoolSpec) -> Result<TemplateChange, ComputeError> {
+        self.templates().examine(spec).await
+    }
+
+    /// Keeps a class's launch template equal to its spec.
+    ///
+    /// # Errors
+    /// Its spec or its template cannot be used, or EC2 cannot be reached.
+    pub async fn ensure_template(&self, spec: &PoolSpec) -> Result<TemplateChange, ComputeError> {
+        self.templates().ensure(spec).await.map(|(_, change)| change)
+    }
+
+    fn templates(&self) -> Templates<'_> {
+        Templates { client: &self.client, options: &self.options }
+    }
+
+    fn good(&self) -> MutexGuard<'_, BTreeMap<ClassName, Good>> {
+        self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn template(&self, spec: &PoolSpec) -> Result<Template, ComputeError> {
+        if let Some(good) = self.good().get(&spec.resource_class)
+            && good.wanted == spec.launch
+            && Instant::now() < good.until
+        {
+            return Ok(good.template.clone());
+        }
+        let (template, _) = self.templates().ensure(spec).await?;
+        let until = Instant::now() + KNOWN_GOOD;
+        let good = Good { wanted: spec.launch.clone(), template: template.clone(), until };
+        self.good().insert(spec.resource_class.clone(), good);
+        Ok(template)
+    }
+
+    /// What an order that was spent has brought: what carries its tags.
+    async fn brought(&self, launch: &Launch) -> Result<Vec<Machine>, CallError> {
+        let tags = [
+            by_tag(TABLE, self.options.table.as_str()),
+            by_tag(LAUNCH, launch.launch_id.as_str()),
+            by_tag(ATTEMPT, launch.attempt.to_string()),
+        ];
+        self.instances(tags.to_vec()).await
+    }
+
+    /// Every instance that passes the filters, all pages, each once.
+    async fn instances(&self, filters: Vec<Filter>) -> Result<Vec<Machine>, CallError> {
+        let asked = self.client.describe_instances().set_filters(Some(filters)).into_paginator();
+        let mut pages = asked.page_size(PAGE).send();
+        let mut found = BTreeMap::new();
+        while let Some(page) = pages.next().await {
+            let reservations = page.map_err(|error| CallError::of(&error))?.reservations.unwrap_or_default();
+            let machines = machine::machines(&self.region, reservations);
+            found.extend(machines.into_iter().map(|machine| (machine.id.clone(), machine)));
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// By a filter, which leaves out the unknown; asking for them by id would be refused as a whole.
+    async fn known<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Vec<Machine>, CallError> {
+        let ids: Vec<String> = ids.map(str::to_owned).collect();
+        let mut found = Vec::new();
+        for some in ids.chunks(VALUES) {
+            let filter = Filter::builder().name("instance-id").set_values(Some(some.to_vec())).build();
+            found.extend(self.instances(vec![filter]).await?);
+        }
+        Ok(found)
+    }
+
+    async fn read(&self, order: &LaunchOrder, answer: &CreateFleetOutput) -> Result<Launched, ComputeError> {
+        let named = fleet::named(answer);
+        let shortfalls = fleet::shortfalls(answer.errors());
+        if !named.is_empty() {
+            let machines = self.arrived(order, &named).await?;
+            return Ok(Launched { machines, shortfalls });
+        }
+        if !shortfalls.is_empty() {
+            return Err(fleet::nothing(&shortfalls));
+        }
+        // A replay that tells the fleet and not its machines.
+        let machines = self.brought(&order.launch).await?;
+        if machines.is_empty() {
+            return Err(ComputeError::Unknown("the fleet names neither machines nor errors".into()));
+        }
+        Ok(Launched { machines, shortfalls })
+    }
+
+    /// The machines a fleet has named, as soon as EC2 knows them. Of those it does not know in time the fleet's own
+    /// answer says enough, once another has told whose they are.
+    async fn arrived(&self, order: &LaunchOrder, named: &[Named]) -> Result<Vec<Machine>, ComputeError> {
+        let deadline = Instant::now() + self.options.patience;
+        let mut pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(2))
+            .without_max_times()
+            .with_jitter()
+            .build();
+        let told = loop {
+            let told = self.known(named.iter().map(|machine| machine.id.as_str())).await;
+            let all = told.as_ref().is_ok_and(|machines| machines.len() == named.len());
+            let pause = pauses.next().unwrap_or(Duration::from_secs(2));
+            if all || Instant::now() + pause >= deadline {
+                break told?;
+            }
+            tokio::time::sleep(pause).await;
+        };
+        let Some(owner) = told.first().and_then(|machine| machine.arn.as_str().split(':').nth(4)) else {
+            return Err(ComputeError::Unknown(format!("EC2 does not know {} yet", named[0].id)));
+        };
+        let mut machines: BTreeMap<_, _> =
+            told.iter().map(|machine| (machine.id.to_string(), machine.clone())).collect();
+        for machine in named {
+            if !machines.contains_key(&machine.id)
+                && let Some(unseen) = self.unseen(owner, machine, &told[0])
+            {
+                machines.insert(machine.id.clone(), unseen);
+            }
+        }
+        Ok(machines.into_values().map(|machine| marked(machine, order)).collect())
+    }
+
+    fn unseen(&self, owner: &str, named: &Named, sibling: &Machine) -> Option<Machine> {
+        let id = InstanceId::parse(&named.id).ok()?;
+        Some(Machine {
+            arn: machine::arn(&self.region, owner, &id)?,
+            id,
+            instance_type: named.instance_type.clone(),
+            zone: named.zone.clone(),
+            state: MachineState::Pending,
+            ..sibling.clone()
+        })
+    }
+}
+
+/// A machine with what its order says of it: tags may be late, and EC2 brings exactly the usage class it was asked for.
+fn marked(machine: Machine, order: &LaunchOrder) -> Machine {
+    let launch = &order.launch;
+    Machine {
+        class: Some(launch.resource_class.clone()),
+        launch: Some(launch.launch_id.clone()),
+        attempt: launch.attempt,
+        usage_class: launch.usage_class,
+        ..machine
+    }
+}
+
+#[async_trait]
+impl Compute for Ec2Compute {
+    fn keeps_inventory(&self) -> bool {
+        true
+    }
+
+    async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
+        let count = order.launch.count;
+        if !(1..=LAUNCH_LIMIT).contains(&count) {
+            let why = format!("{count} machines in one launch, 1 to {LAUNCH_LIMIT} are possible");
+            return Err(ComputeError::Refused(why));
+        }
+        let template = self.template(&order.spec).await?;
+        let call = fleet::request(&self.options.table, order, &template);
+        let error = match call.send_with(&self.client).await {
+            Ok(answer) => return self.read(order, &answer).await,
+            Err(error) => CallError::of(&error),
+        };
+        match error.meaning {
+            Meaning::TokenSpent => {
+                let machines = self.brought(&order.launch).await?;
+                if machines.is_empty() {
+                    return Err(error.into());
+                }
+                Ok(Launched { machines, shortfalls: Vec::new() })
+            }
+            Meaning::NoSuchTemplate => {
+                self.good().remove(&order.spec.resource_class);
+                Err(error.into())
+            }
+            Meaning::NoCapacity
+            | Meaning::Throttled
+            | Meaning::Refused
+            | Meaning::NoSuchInstance
+            | Meaning::Protected
+            | Meaning::TemplateExists
+            | Meaning::Unknown => Err(error.into()),
+        }
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
+        ending::terminate(&self.client, ids).await
+    }
+
+    async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+        let known = self.known(ids.iter().map(InstanceId::as_str)).await?;
+        Ok(known.into_iter().map(|machine| (machine.id, machine.state)).collect())
+    }
+
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+        Ok(self.instances(vec![by_tag(TABLE, self.options.table.as_str())]).await?)
+    }
+}
+
+#[cfg(test)]
+mod testing;
