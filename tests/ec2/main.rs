@@ -1,0 +1,12 @@
+//! Are EC2's machines what the compute port promises? One suite on the stand-in, on a peer of our own that has all of
+//! EC2's bad days, and on two emulators; then the bad days one by one.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_days;
+mod benches;
+mod foreign;
+mod peer;
+mod suite;
+mod templates;
