@@ -157,6 +157,20 @@ async fn a_machine_ec2_never_tells_of_leaves_the_launch_uncertain() {
 }
 
 #[tokio::test]
+async fn a_launch_whose_machines_may_not_be_looked_at_is_uncertain_and_not_over() {
+    let peer = Peer::start();
+    let mut options = options(table());
+    options.patience = std::time::Duration::ZERO;
+    let compute = Ec2Compute::connect(options, &sdk_config(peer.endpoint()).await);
+    let refused = Refused::new("UnauthorizedOperation", "You are not authorized to perform this operation.");
+    peer.rules(|rules| rules.refused.push_back(("DescribeInstances", refused)));
+    let outcome = compute.launch(&wanted(1)).await;
+    assert!(matches!(outcome, Err(ComputeError::Unknown(_))), "{outcome:?}");
+    assert_eq!(compute.launch(&wanted(1)).await.unwrap().machines.len(), 1);
+    assert_eq!(peer.world().instances.len(), 1);
+}
+
+#[tokio::test]
 async fn late_tags_do_not_hide_what_a_launch_brought() {
     let (peer, compute) = yard().await;
     peer.rules(|rules| rules.untagged_for = 2);
@@ -247,9 +261,9 @@ async fn a_lost_answer_to_an_end_is_no_error() {
 async fn a_bucket_that_fills_again_is_waited_for_and_one_that_does_not_is_told() {
     let (peer, compute) = yard().await;
     compute.launch(&wanted(1)).await.unwrap();
-    peer.rules(|rules| rules.bucket = Some(Bucket::new(0.0, 20.0)));
+    peer.rules(|rules| rules.bucket = Some(Bucket::empty(5.0, 20.0)));
     assert_eq!(compute.list().await.unwrap().len(), 1);
-    peer.rules(|rules| rules.bucket = Some(Bucket::new(0.0, 0.0)));
+    peer.rules(|rules| rules.bucket = Some(Bucket::empty(5.0, 0.0)));
     assert_eq!(compute.list().await, Err(ComputeError::Throttled));
     let mut next = wanted(1);
     next.launch.client_token = "l-2-1".into();

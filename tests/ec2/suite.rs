@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runyard::model::{InstanceId, UsageClass};
-use runyard::ports::{ComputeError, Launched, Machine};
+use runyard::ports::{Compute as _, ComputeError, Launched, Machine};
 
 use crate::benches::Bench;
 

@@ -15,12 +15,17 @@ use aws_sdk_ec2::types::{
     TargetCapacitySpecificationRequest, VCpuCountRangeRequest,
 };
 
+use sha2::{Digest as _, Sha256};
+
 use super::errors::{Meaning, meaning};
 use super::machine::{ATTEMPT, CLASS, LAUNCH, TABLE, tag};
 use super::template::Template;
 use crate::model::{TableName, UsageClass};
 use crate::ports::{ComputeError, LaunchOrder, Shortfall};
 
+/// Most sets of instance requirements of one call (EC2: "more than the maximum allowed number of InstanceRequirements
+/// (4)").
+const SETS: usize = 4;
 /// Longest account of what a launch lacked, in characters.
 const SHOWN: usize = 500;
 
@@ -87,7 +92,15 @@ fn overrides(order: &LaunchOrder, template: &Template) -> Vec<FleetLaunchTemplat
     if subnets.is_empty() {
         return vec![one.build()];
     }
-    subnets.iter().map(|subnet| one.clone().subnet_id(subnet).build()).collect()
+    // Of too many subnets each launch takes its own share, by its token, so that none is left out for good.
+    let first = if subnets.len() > SETS { by_token(&order.launch.client_token) % subnets.len() } else { 0 };
+    let share = subnets.iter().cycle().skip(first).take(subnets.len().min(SETS));
+    share.map(|subnet| one.clone().subnet_id(subnet).build()).collect()
+}
+
+/// A number that is the same whenever the token is.
+fn by_token(token: &str) -> usize {
+    Sha256::digest(token).iter().take(2).fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
 
 /// At least the class's size; that it is not much more is EC2's price protection, which leaves out types that cost far

@@ -75,6 +75,25 @@ fn every_subnet_is_an_override_with_at_least_the_classs_size() {
 }
 
 #[test]
+fn of_more_subnets_than_a_call_may_name_every_launch_takes_its_share() {
+    let all: Vec<String> = (0..7).map(|number| format!("subnet-{number}")).collect();
+    let mut seen = BTreeSet::new();
+    for attempt in 1..40 {
+        let mut order = order(UsageClass::Spot, &[]);
+        order.spec.launch.subnet_ids.clone_from(&all);
+        order.launch.client_token = format!("l-1-{attempt}");
+        let share = |order| {
+            let overrides = asked_overrides(&asked(order, &kept()));
+            overrides.iter().filter_map(|one| one.subnet_id().map(str::to_owned)).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(share(&order).len(), SETS);
+        assert_eq!(share(&order), share(&order.clone()));
+        seen.extend(share(&order));
+    }
+    assert_eq!(seen, all.into_iter().collect());
+}
+
+#[test]
 fn without_subnets_ec2_chooses_and_the_architecture_narrows_the_makers() {
     let mut order = order(UsageClass::OnDemand, &[]);
     order.spec.launch.subnet_ids.clear();

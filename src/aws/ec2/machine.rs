@@ -25,11 +25,6 @@ pub(super) fn tagged<'a>(tags: Option<&'a Vec<Tag>>, key: &str) -> Option<&'a st
     tags?.iter().find(|tag| tag.key() == Some(key))?.value()
 }
 
-/// The filter for a tag.
-pub(super) fn by_tag(key: &str, value: impl Into<String>) -> Filter {
-    Filter::builder().name(format!("tag:{key}")).values(value).build()
-}
-
 /// The partition a region lies in (botocore's `partitions.json`).
 pub(super) fn partition(region: &str) -> &'static str {
     let prefixes = [
@@ -49,12 +44,48 @@ pub(super) fn arn(region: &str, owner: &str, id: &InstanceId) -> Option<Instance
     InstanceArn::parse(&format!("arn:{}:ec2:{region}:{owner}:instance/{id}", partition(region))).ok()
 }
 
-/// The machines of a page.
-pub(super) fn machines(region: &str, reservations: Vec<Reservation>) -> Vec<Machine> {
+/// Which instances are meant. Asked for by filters, and looked at once more when they are told: what an engine that
+/// does not know a filter tells beside them could be somebody else's, and end as an orphan of ours.
+#[derive(Clone, Debug)]
+pub(super) enum Which {
+    /// Those with all these tags.
+    Tagged(Vec<(&'static str, String)>),
+    /// These.
+    Ids(Vec<String>),
+}
+
+impl Which {
+    pub(super) fn filters(&self) -> Vec<Filter> {
+        match self {
+            Self::Tagged(tags) => {
+                let by_tag = |(key, value): &(&str, String)| {
+                    Filter::builder().name(format!("tag:{key}")).values(value).build()
+                };
+                tags.iter().map(by_tag).collect()
+            }
+            Self::Ids(ids) => {
+                vec![Filter::builder().name("instance-id").set_values(Some(ids.clone())).build()]
+            }
+        }
+    }
+
+    fn means(&self, instance: &Instance) -> bool {
+        match self {
+            Self::Tagged(tags) => {
+                tags.iter().all(|(key, value)| tagged(instance.tags.as_ref(), key) == Some(value.as_str()))
+            }
+            Self::Ids(ids) => ids.iter().any(|id| Some(id.as_str()) == instance.instance_id()),
+        }
+    }
+}
+
+/// The machines of a page that are meant.
+pub(super) fn machines(region: &str, which: &Which, reservations: Vec<Reservation>) -> Vec<Machine> {
     let of = |reservation: Reservation| {
         let owner = reservation.owner_id.unwrap_or_default();
-        let instances = reservation.instances.unwrap_or_default();
-        instances.into_iter().filter_map(move |instance| machine(region, &owner, &instance))
+        let instances = reservation.instances.unwrap_or_default().into_iter();
+        let meant = instances.filter(|instance| which.means(instance));
+        meant.filter_map(move |instance| machine(region, &owner, &instance))
     };
     reservations.into_iter().flat_map(of).collect()
 }
@@ -136,8 +167,24 @@ mod tests {
     #[test]
     fn a_machine_with_unreadable_tags_is_still_one() {
         let instance = Instance::builder().instance_id("i-1").tags(tag(CLASS, "Not A Class")).build();
-        let reservation = Reservation::builder().owner_id("1").instances(instance).build();
-        let found = machines("eu-central-1", vec![reservation]);
+        let found = machines("eu-central-1", &Which::Ids(vec!["i-1".into()]), vec![told(&[instance])]);
         assert_eq!((found.len(), &found[0].class, &found[0].launch), (1, &None, &None));
+    }
+
+    fn told(instances: &[Instance]) -> Reservation {
+        Reservation::builder().owner_id("1").set_instances(Some(instances.to_vec())).build()
+    }
+
+    #[test]
+    fn what_is_told_without_being_meant_is_left_alone() {
+        let ours = Instance::builder().instance_id("i-1").tags(tag(TABLE, "yard")).build();
+        let theirs = Instance::builder().instance_id("i-2").tags(tag(TABLE, "other")).build();
+        let nobodys = Instance::builder().instance_id("i-3").build();
+        let reservation = told(&[ours, theirs, nobodys]);
+        for which in [Which::Tagged(vec![(TABLE, "yard".into())]), Which::Ids(vec!["i-1".into()])] {
+            let found = machines("eu-central-1", &which, vec![reservation.clone()]);
+            let ids: Vec<_> = found.iter().map(|machine| machine.id.as_str()).collect();
+            assert_eq!(ids, ["i-1"], "{which:?}");
+        }
     }
 }

@@ -17,14 +17,13 @@ use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
-use aws_sdk_ec2::types::Filter;
 use aws_sdk_ec2::{Client, config};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::time::Instant;
 
 use self::errors::{CallError, Meaning};
 use self::fleet::Named;
-use self::machine::{ATTEMPT, LAUNCH, TABLE, by_tag};
+use self::machine::{ATTEMPT, LAUNCH, TABLE, Which};
 use self::template::{Template, Templates};
 use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, Launch, LaunchTemplate, PoolSpec, TableName};
 use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
@@ -157,22 +156,22 @@ impl Ec2Compute {
 
     /// What an order that was spent has brought: what carries its tags.
     async fn brought(&self, launch: &Launch) -> Result<Vec<Machine>, CallError> {
-        let tags = [
-            by_tag(TABLE, self.options.table.as_str()),
-            by_tag(LAUNCH, launch.launch_id.as_str()),
-            by_tag(ATTEMPT, launch.attempt.to_string()),
+        let tags = vec![
+            (TABLE, self.options.table.to_string()),
+            (LAUNCH, launch.launch_id.to_string()),
+            (ATTEMPT, launch.attempt.to_string()),
         ];
-        self.instances(tags.to_vec()).await
+        self.instances(&Which::Tagged(tags)).await
     }
 
-    /// Every instance that passes the filters, all pages, each once.
-    async fn instances(&self, filters: Vec<Filter>) -> Result<Vec<Machine>, CallError> {
-        let asked = self.client.describe_instances().set_filters(Some(filters)).into_paginator();
+    /// Every instance that is meant, all pages, each once.
+    async fn instances(&self, which: &Which) -> Result<Vec<Machine>, CallError> {
+        let asked = self.client.describe_instances().set_filters(Some(which.filters())).into_paginator();
         let mut pages = asked.page_size(PAGE).send();
         let mut found = BTreeMap::new();
         while let Some(page) = pages.next().await {
             let reservations = page.map_err(|error| CallError::of(&error))?.reservations.unwrap_or_default();
-            let machines = machine::machines(&self.region, reservations);
+            let machines = machine::machines(&self.region, which, reservations);
             found.extend(machines.into_iter().map(|machine| (machine.id.clone(), machine)));
         }
         Ok(found.into_values().collect())
@@ -183,8 +182,7 @@ impl Ec2Compute {
         let ids: Vec<String> = ids.map(str::to_owned).collect();
         let mut found = Vec::new();
         for some in ids.chunks(VALUES) {
-            let filter = Filter::builder().name("instance-id").set_values(Some(some.to_vec())).build();
-            found.extend(self.instances(vec![filter]).await?);
+            found.extend(self.instances(&Which::Ids(some.to_vec())).await?);
         }
         Ok(found)
     }
@@ -200,7 +198,7 @@ impl Ec2Compute {
             return Err(fleet::nothing(&shortfalls));
         }
         // A replay that tells the fleet and not its machines.
-        let machines = self.brought(&order.launch).await?;
+        let machines = self.brought(&order.launch).await.map_err(uncertain)?;
         if machines.is_empty() {
             return Err(ComputeError::Unknown("the fleet names neither machines nor errors".into()));
         }
@@ -222,7 +220,7 @@ impl Ec2Compute {
             let all = told.as_ref().is_ok_and(|machines| machines.len() == named.len());
             let pause = pauses.next().unwrap_or(Duration::from_secs(2));
             if all || Instant::now() + pause >= deadline {
-                break told?;
+                break told.map_err(uncertain)?;
             }
             tokio::time::sleep(pause).await;
         };
@@ -251,6 +249,21 @@ impl Ec2Compute {
             state: MachineState::Pending,
             ..sibling.clone()
         })
+    }
+}
+
+/// What a launch is worth whose machines could not be looked at: they may be there, so it is not over.
+fn uncertain(error: CallError) -> ComputeError {
+    match error.meaning {
+        Meaning::Throttled => ComputeError::Throttled,
+        Meaning::NoCapacity
+        | Meaning::Refused
+        | Meaning::TokenSpent
+        | Meaning::NoSuchInstance
+        | Meaning::Protected
+        | Meaning::NoSuchTemplate
+        | Meaning::TemplateExists
+        | Meaning::Unknown => ComputeError::Unknown(error.text),
     }
 }
 
@@ -286,7 +299,7 @@ impl Compute for Ec2Compute {
         };
         match error.meaning {
             Meaning::TokenSpent => {
-                let machines = self.brought(&order.launch).await?;
+                let machines = self.brought(&order.launch).await.map_err(uncertain)?;
                 if machines.is_empty() {
                     return Err(error.into());
                 }
@@ -316,7 +329,8 @@ impl Compute for Ec2Compute {
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
-        Ok(self.instances(vec![by_tag(TABLE, self.options.table.as_str())]).await?)
+        let ours = Which::Tagged(vec![(TABLE, self.options.table.to_string())]);
+        Ok(self.instances(&ours).await?)
     }
 }
 

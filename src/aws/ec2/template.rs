@@ -3,11 +3,12 @@
 
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::{
-    LaunchTemplate, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
-    LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
-    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
-    LaunchTemplateTagSpecificationRequest, LaunchTemplateVersion, RequestLaunchTemplateData, ResourceType,
-    ShutdownBehavior, TagSpecification, VolumeType,
+    InstanceType, LaunchTemplate, LaunchTemplateBlockDeviceMappingRequest,
+    LaunchTemplateEbsBlockDeviceRequest, LaunchTemplateHttpTokensState,
+    LaunchTemplateIamInstanceProfileSpecificationRequest, LaunchTemplateInstanceMetadataEndpointState,
+    LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateTagSpecificationRequest,
+    LaunchTemplateVersion, RequestLaunchTemplateData, ResourceType, ShutdownBehavior, TagSpecification,
+    VolumeType,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -63,6 +64,8 @@ pub(super) struct Wish {
     table: String,
     class: String,
     ami: String,
+    /// What a call that names no types would launch; ours always name some.
+    instance_type: String,
     instance_profile: Option<String>,
     security_groups: Vec<String>,
     /// The root device's name and size.
@@ -93,6 +96,7 @@ impl Wish {
         let groups = &self.security_groups;
         RequestLaunchTemplateData::builder()
             .image_id(&self.ami)
+            .instance_type(InstanceType::from(self.instance_type.as_str()))
             .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
             .metadata_options(metadata.build())
             .set_iam_instance_profile(self.instance_profile.as_deref().map(profile))
@@ -113,6 +117,13 @@ impl Wish {
             })
             .to_vec()
     }
+}
+
+/// The type a person gets who launches from the template by hand: the first the class names, else a common one.
+fn usual_type(spec: &PoolSpec) -> String {
+    let named = spec.allowed_instance_types.0.iter().find(|glob| !glob.contains('*'));
+    let common = if spec.launch.architecture.as_deref() == Some("arm64") { "m7g.large" } else { "m7i.large" };
+    named.map_or(common, String::as_str).to_owned()
 }
 
 fn profile(name_or_arn: &str) -> LaunchTemplateIamInstanceProfileSpecificationRequest {
@@ -204,6 +215,7 @@ impl Templates<'_> {
             revision: REVISION,
             table: self.options.table.to_string(),
             class: spec.resource_class.to_string(),
+            instance_type: usual_type(spec),
             instance_profile: launch.instance_profile.clone(),
             security_groups: launch.security_group_ids.clone(),
             root,

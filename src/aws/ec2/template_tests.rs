@@ -7,6 +7,7 @@ fn wish(change: impl FnOnce(&mut Wish)) -> Wish {
         table: "yard".into(),
         class: "linux".into(),
         ami: "ami-1".into(),
+        instance_type: usual_type(&spec()),
         instance_profile: Some("runner".into()),
         security_groups: vec!["sg-1".into()],
         root: Some(("/dev/xvda".into(), 40)),
@@ -50,6 +51,7 @@ fn every_part_of_a_wish_counts_in_its_description() {
     assert_eq!(same.len(), MARK.len() + 32);
     for other in [
         wish(|wish| wish.ami = "ami-2".into()),
+        wish(|wish| wish.instance_type = "c7i.large".into()),
         wish(|wish| wish.instance_profile = None),
         wish(|wish| wish.security_groups.clear()),
         wish(|wish| wish.root = Some(("/dev/xvda".into(), 41))),
@@ -58,5 +60,19 @@ fn every_part_of_a_wish_counts_in_its_description() {
         wish(|wish| wish.class = "other".into()),
     ] {
         assert_ne!(same, other.description(), "{other:?}");
+    }
+}
+
+#[test]
+fn a_person_who_launches_by_hand_gets_a_type_that_fits() {
+    for (architecture, types, wanted) in [
+        (None, vec![], "m7i.large"),
+        (Some("arm64"), vec!["c7g.*"], "m7g.large"),
+        (Some("x86_64"), vec!["m*", "c7i.xlarge"], "c7i.xlarge"),
+    ] {
+        let mut spec = spec();
+        spec.launch.architecture = architecture.map(str::to_owned);
+        spec.allowed_instance_types.0 = types.into_iter().map(str::to_owned).collect();
+        assert_eq!(usual_type(&spec), wanted);
     }
 }

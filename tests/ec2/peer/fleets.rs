@@ -45,6 +45,11 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
     let usage =
         asked.text("TargetCapacitySpecification.DefaultTargetCapacityType").unwrap_or("on-demand").to_owned();
     let config = asked.list("LaunchTemplateConfigs").into_iter().next().cloned().unwrap_or_default();
+    let sets = config.list("Overrides").into_iter().filter(|one| one.at("InstanceRequirements").is_some());
+    if sets.count() > 4 {
+        let why = "Your request contains more than the maximum allowed number of InstanceRequirements (4)";
+        return Err(Refused::new("InvalidParameterValue", why));
+    }
     let template = config.at("LaunchTemplateSpecification").cloned().unwrap_or_default();
     let data = world.templates.resolve(&template)?.data.clone();
     let mut errors: Vec<Vec<Xml>> = Vec::new();

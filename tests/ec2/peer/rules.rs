@@ -46,8 +46,8 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     #[expect(clippy::disallowed_methods, reason = "a peer of the other side has a clock of its own")]
-    pub(crate) fn new(most: f64, per_second: f64) -> Self {
-        Self { left: most, most, per_second, filled: Instant::now() }
+    pub(crate) fn empty(most: f64, per_second: f64) -> Self {
+        Self { left: 0.0, most, per_second, filled: Instant::now() }
     }
 
     #[expect(clippy::disallowed_methods, reason = "a peer of the other side has a clock of its own")]
