@@ -82,7 +82,7 @@ fn of_more_subnets_than_a_call_may_name_every_launch_takes_its_share() {
         let mut order = order(UsageClass::Spot, &[]);
         order.spec.launch.subnet_ids.clone_from(&all);
         order.launch.client_token = format!("l-1-{attempt}");
-        let share = |order| {
+        let share = |order: &LaunchOrder| {
             let overrides = asked_overrides(&asked(order, &kept()));
             overrides.iter().filter_map(|one| one.subnet_id().map(str::to_owned)).collect::<BTreeSet<_>>()
         };

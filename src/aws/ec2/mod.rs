@@ -1,6 +1,7 @@
 //! Machines of EC2: one instant fleet a launch, from a launch template a class; what is ours carries our table's tag.
 //! EC2 tells of its own instances late, so what was launched is waited for, and who is not told of is not gone.
 
+mod arrival;
 mod ending;
 mod errors;
 mod fleet;
@@ -8,6 +9,7 @@ mod given;
 mod machine;
 mod template;
 mod user_data;
+mod wish;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,16 +18,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::{Client, config};
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::time::Instant;
 
+use self::arrival::uncertain;
 use self::errors::{CallError, Meaning};
-use self::fleet::Named;
-use self::machine::{ATTEMPT, LAUNCH, TABLE, Which};
+use self::machine::{TABLE, Which};
 use self::template::{Template, Templates};
-use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, Launch, LaunchTemplate, PoolSpec, TableName};
+use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec, TableName};
 use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 use crate::store::retries;
 
@@ -154,16 +154,6 @@ impl Ec2Compute {
         Ok(template)
     }
 
-    /// What an order that was spent has brought: what carries its tags.
-    async fn brought(&self, launch: &Launch) -> Result<Vec<Machine>, CallError> {
-        let tags = vec![
-            (TABLE, self.options.table.to_string()),
-            (LAUNCH, launch.launch_id.to_string()),
-            (ATTEMPT, launch.attempt.to_string()),
-        ];
-        self.instances(&Which::Tagged(tags)).await
-    }
-
     /// Every instance that is meant, all pages, each once.
     async fn instances(&self, which: &Which) -> Result<Vec<Machine>, CallError> {
         let asked = self.client.describe_instances().set_filters(Some(which.filters())).into_paginator();
@@ -185,97 +175,6 @@ impl Ec2Compute {
             found.extend(self.instances(&Which::Ids(some.to_vec())).await?);
         }
         Ok(found)
-    }
-
-    async fn read(&self, order: &LaunchOrder, answer: &CreateFleetOutput) -> Result<Launched, ComputeError> {
-        let named = fleet::named(answer);
-        let shortfalls = fleet::shortfalls(answer.errors());
-        if !named.is_empty() {
-            let machines = self.arrived(order, &named).await?;
-            return Ok(Launched { machines, shortfalls });
-        }
-        if !shortfalls.is_empty() {
-            return Err(fleet::nothing(&shortfalls));
-        }
-        // A replay that tells the fleet and not its machines.
-        let machines = self.brought(&order.launch).await.map_err(uncertain)?;
-        if machines.is_empty() {
-            return Err(ComputeError::Unknown("the fleet names neither machines nor errors".into()));
-        }
-        Ok(Launched { machines, shortfalls })
-    }
-
-    /// The machines a fleet has named, as soon as EC2 knows them. Of those it does not know in time the fleet's own
-    /// answer says enough, once another has told whose they are.
-    async fn arrived(&self, order: &LaunchOrder, named: &[Named]) -> Result<Vec<Machine>, ComputeError> {
-        let deadline = Instant::now() + self.options.patience;
-        let mut pauses = ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(2))
-            .without_max_times()
-            .with_jitter()
-            .build();
-        let told = loop {
-            let told = self.known(named.iter().map(|machine| machine.id.as_str())).await;
-            let all = told.as_ref().is_ok_and(|machines| machines.len() == named.len());
-            let pause = pauses.next().unwrap_or(Duration::from_secs(2));
-            if all || Instant::now() + pause >= deadline {
-                break told.map_err(uncertain)?;
-            }
-            tokio::time::sleep(pause).await;
-        };
-        let Some(owner) = told.first().and_then(|machine| machine.arn.as_str().split(':').nth(4)) else {
-            return Err(ComputeError::Unknown(format!("EC2 does not know {} yet", named[0].id)));
-        };
-        let mut machines: BTreeMap<_, _> =
-            told.iter().map(|machine| (machine.id.to_string(), machine.clone())).collect();
-        for machine in named {
-            if !machines.contains_key(&machine.id)
-                && let Some(unseen) = self.unseen(owner, machine, &told[0])
-            {
-                machines.insert(machine.id.clone(), unseen);
-            }
-        }
-        Ok(machines.into_values().map(|machine| marked(machine, order)).collect())
-    }
-
-    fn unseen(&self, owner: &str, named: &Named, sibling: &Machine) -> Option<Machine> {
-        let id = InstanceId::parse(&named.id).ok()?;
-        Some(Machine {
-            arn: machine::arn(&self.region, owner, &id)?,
-            id,
-            instance_type: named.instance_type.clone(),
-            zone: named.zone.clone(),
-            state: MachineState::Pending,
-            ..sibling.clone()
-        })
-    }
-}
-
-/// What a launch is worth whose machines could not be looked at: they may be there, so it is not over.
-fn uncertain(error: CallError) -> ComputeError {
-    match error.meaning {
-        Meaning::Throttled => ComputeError::Throttled,
-        Meaning::NoCapacity
-        | Meaning::Refused
-        | Meaning::TokenSpent
-        | Meaning::NoSuchInstance
-        | Meaning::Protected
-        | Meaning::NoSuchTemplate
-        | Meaning::TemplateExists
-        | Meaning::Unknown => ComputeError::Unknown(error.text),
-    }
-}
-
-/// A machine with what its order says of it: tags may be late, and EC2 brings exactly the usage class it was asked for.
-fn marked(machine: Machine, order: &LaunchOrder) -> Machine {
-    let launch = &order.launch;
-    Machine {
-        class: Some(launch.resource_class.clone()),
-        launch: Some(launch.launch_id.clone()),
-        attempt: launch.attempt,
-        usage_class: launch.usage_class,
-        ..machine
     }
 }
 

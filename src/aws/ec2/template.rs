@@ -2,30 +2,14 @@
 //! equal to the spec; or it names one of its owner's, which is judged and never changed.
 
 use aws_sdk_ec2::Client;
-use aws_sdk_ec2::types::{
-    InstanceType, LaunchTemplate, LaunchTemplateBlockDeviceMappingRequest,
-    LaunchTemplateEbsBlockDeviceRequest, LaunchTemplateHttpTokensState,
-    LaunchTemplateIamInstanceProfileSpecificationRequest, LaunchTemplateInstanceMetadataEndpointState,
-    LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateTagSpecificationRequest,
-    LaunchTemplateVersion, RequestLaunchTemplateData, ResourceType, ShutdownBehavior, TagSpecification,
-    VolumeType,
-};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
-use sha2::{Digest as _, Sha256};
+use aws_sdk_ec2::types::{LaunchTemplate, LaunchTemplateVersion, ResourceType, TagSpecification};
 
 use super::errors::{CallError, Meaning};
-use super::machine::{CLASS, TABLE, tag, tagged};
-use super::user_data::user_data;
+use super::machine::{CLASS, TABLE, tagged};
+use super::wish::Wish;
 use super::{Ec2Options, given};
 use crate::model::{ClassName, FieldError, PoolSpec};
 use crate::ports::ComputeError;
-
-/// What version descriptions begin with; a digest of what the version holds follows.
-const MARK: &str = "runyard ";
-/// Raised when the same wish comes to mean another template.
-const REVISION: u32 = 1;
 
 /// What a class is launched from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,90 +39,6 @@ pub enum TemplateChange {
     Update,
     /// The class names a template of its own, which is good.
     Given,
-}
-
-/// What a template is to say; the digest is made of this, field by field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Wish {
-    revision: u32,
-    table: String,
-    class: String,
-    ami: String,
-    /// What a call that names no types would launch; ours always name some.
-    instance_type: String,
-    instance_profile: Option<String>,
-    security_groups: Vec<String>,
-    /// The root device's name and size.
-    root: Option<(String, u32)>,
-    user_data: String,
-}
-
-impl Wish {
-    fn name(&self) -> String {
-        format!("{}-{}", self.table, self.class)
-    }
-
-    fn digest(&self) -> String {
-        let json = serde_json::to_vec(self).expect("text and numbers are JSON");
-        Sha256::digest(json).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    fn description(&self) -> String {
-        format!("{MARK}{}", self.digest())
-    }
-
-    pub(super) fn data(&self) -> RequestLaunchTemplateData {
-        let metadata = LaunchTemplateInstanceMetadataOptionsRequest::builder()
-            .http_endpoint(LaunchTemplateInstanceMetadataEndpointState::Enabled)
-            .http_tokens(LaunchTemplateHttpTokensState::Required)
-            // A container on a bridge network is one hop further.
-            .http_put_response_hop_limit(1);
-        let groups = &self.security_groups;
-        RequestLaunchTemplateData::builder()
-            .image_id(&self.ami)
-            .instance_type(InstanceType::from(self.instance_type.as_str()))
-            .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
-            .metadata_options(metadata.build())
-            .set_iam_instance_profile(self.instance_profile.as_deref().map(profile))
-            .set_security_group_ids((!groups.is_empty()).then(|| groups.clone()))
-            .set_block_device_mappings(self.root.as_ref().map(|(name, gib)| vec![root(name, *gib)]))
-            .user_data(STANDARD.encode(&self.user_data))
-            .set_tag_specifications(Some(self.tags()))
-            .build()
-    }
-
-    /// Once more on what the template makes, for machines that people launch from it by hand.
-    fn tags(&self) -> Vec<LaunchTemplateTagSpecificationRequest> {
-        let tags = vec![tag(TABLE, &self.table), tag(CLASS, &self.class)];
-        [ResourceType::Instance, ResourceType::Volume]
-            .map(|kind| {
-                let on = LaunchTemplateTagSpecificationRequest::builder().resource_type(kind);
-                on.set_tags(Some(tags.clone())).build()
-            })
-            .to_vec()
-    }
-}
-
-/// The type a person gets who launches from the template by hand: the first the class names, else a common one.
-fn usual_type(spec: &PoolSpec) -> String {
-    let named = spec.allowed_instance_types.0.iter().find(|glob| !glob.contains('*'));
-    let common = if spec.launch.architecture.as_deref() == Some("arm64") { "m7g.large" } else { "m7i.large" };
-    named.map_or(common, String::as_str).to_owned()
-}
-
-fn profile(name_or_arn: &str) -> LaunchTemplateIamInstanceProfileSpecificationRequest {
-    let profile = LaunchTemplateIamInstanceProfileSpecificationRequest::builder();
-    let profile =
-        if name_or_arn.starts_with("arn:") { profile.arn(name_or_arn) } else { profile.name(name_or_arn) };
-    profile.build()
-}
-
-fn root(device: &str, gib: u32) -> LaunchTemplateBlockDeviceMappingRequest {
-    let volume = LaunchTemplateEbsBlockDeviceRequest::builder()
-        .volume_size(i32::try_from(gib).unwrap_or(i32::MAX))
-        .volume_type(VolumeType::Gp3)
-        .delete_on_termination(true);
-    LaunchTemplateBlockDeviceMappingRequest::builder().device_name(device).ebs(volume.build()).build()
 }
 
 /// A class's template beside its spec.
@@ -211,17 +111,7 @@ impl Templates<'_> {
             Some(gib) => Some((self.root_device(&ami).await?, gib)),
             None => None,
         };
-        Ok(Wish {
-            revision: REVISION,
-            table: self.options.table.to_string(),
-            class: spec.resource_class.to_string(),
-            instance_type: usual_type(spec),
-            instance_profile: launch.instance_profile.clone(),
-            security_groups: launch.security_group_ids.clone(),
-            root,
-            user_data: user_data(self.options, spec).map_err(|error| refused(&error))?,
-            ami,
-        })
+        Wish::of(self.options, spec, &ami, root).map_err(|error| refused(&error))
     }
 
     /// The name of an image's root device; a volume of another name would be a second one.
@@ -270,7 +160,7 @@ impl Templates<'_> {
 
     async fn create(&self, wish: &Wish) -> Result<(), ComputeError> {
         let on = TagSpecification::builder().resource_type(ResourceType::LaunchTemplate);
-        let tags = on.tags(tag(TABLE, &wish.table)).tags(tag(CLASS, &wish.class)).build();
+        let tags = on.set_tags(Some(wish.marks())).build();
         let made = self.client.create_launch_template();
         let made = made
             .launch_template_name(wish.name())
@@ -350,7 +240,3 @@ where
 fn refused(error: &FieldError) -> ComputeError {
     ComputeError::Refused(error.to_string())
 }
-
-#[cfg(test)]
-#[path = "template_tests.rs"]
-mod tests;
