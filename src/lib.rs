@@ -1,9 +1,17 @@
 //! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 
 #[cfg(feature = "operator")]
+pub mod admin;
+#[cfg(feature = "operator")]
 pub mod aws;
+#[cfg(feature = "cli")]
+pub mod cli;
+#[cfg(feature = "operator")]
+pub mod clock;
 #[cfg(feature = "operator")]
 pub mod compute_none;
+#[cfg(feature = "operator")]
+pub mod config;
 #[cfg(feature = "operator")]
 pub mod controller;
 pub mod decide;
@@ -17,5 +25,11 @@ pub mod local;
 pub mod metrics;
 pub mod model;
 pub mod ports;
+#[cfg(feature = "operator")]
+pub mod queue_memory;
 #[cfg(feature = "store")]
 pub mod store;
+#[cfg(feature = "operator")]
+pub mod telemetry;
+#[cfg(feature = "operator")]
+pub mod wire;

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `runyard` program: everything is in the library, so that tests can reach it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    runyard::cli::main()
+}

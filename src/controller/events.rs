@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
-use crate::model::{Event, Item, Record};
+use crate::model::{AttributeValue, Event, Guard, Item, Key, Record, Write};
 use crate::ports::Store;
 
 /// Most events in one batch (DynamoDB, `BatchWriteItem`).
@@ -39,6 +39,27 @@ impl Events {
     }
 }
 
+/// How long a table that deletes by itself is given for it, in seconds (DynamoDB deletes within a few days).
+const OVERDUE: i64 = 3 * 24 * 3600;
+
+/// An event that should long be gone, by its key and its `expiresAt`: this table does not delete by itself.
+pub(super) fn left_over(item: &Item, now: i64) -> Option<(Key, i64)> {
+    let key = Key::of(item).filter(|key| key.sk.starts_with("event#"))?;
+    let AttributeValue::N(expires_at) = item.get("expiresAt")? else { return None };
+    let expires_at = expires_at.parse().ok().filter(|at| now.saturating_sub(*at) > OVERDUE)?;
+    Some((key, expires_at))
+}
+
+/// Removes events that outlived their time, each on its `expiresAt`. What fails is seen again by the next list.
+pub(super) async fn remove(store: Arc<dyn Store>, late: Vec<(Key, i64)>) {
+    for (key, expires_at) in late {
+        let write = Write::delete(key, Guard::ExpiresAt(expires_at));
+        if let Err(error) = store.write(&write).await {
+            tracing::debug!(key = %write.key, %error, "an old event was not removed");
+        }
+    }
+}
+
 async fn write(store: Arc<dyn Store>, metrics: Metrics, mut waiting: mpsc::Receiver<Item>) {
     let mut batch = Vec::with_capacity(BATCH);
     while let Some(first) = waiting.recv().await {
@@ -55,7 +76,7 @@ async fn write(store: Arc<dyn Store>, metrics: Metrics, mut waiting: mpsc::Recei
             }
         }
         let dropped = store.append(&batch).await.unwrap_or(batch.len());
-        metrics.events_dropped(dropped as u64);
+        metrics.events_dropped(dropped);
         batch.clear();
     }
 }

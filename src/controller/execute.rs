@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::decide::{Action, Credential, Note, Observation, Step};
+use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool, PoolMessage,
     Record, Request, State, Versioned, Write,
@@ -151,9 +152,10 @@ impl Executor {
             }
             Action::Announce(arn) => {
                 let instance = around.instance.as_ref().ok_or(Failure::Gone)?;
-                if let Err(error) = self.announce(&PoolMessage::announcing(instance)).await {
+                match self.announce(&PoolMessage::announcing(instance)).await {
+                    Ok(()) => self.ports.metrics.queue_message(QueueOutcome::Announced),
                     // A hint that was not given costs time only; it is given again with the next announcement.
-                    tracing::warn!(%arn, %error, "a free machine could not be announced");
+                    Err(error) => tracing::warn!(%arn, %error, "a free machine could not be announced"),
                 }
                 Ok(vec![Observation::Announced(arn)])
             }
@@ -232,6 +234,7 @@ impl Executor {
     /// Removes the messages of claimed machines; a message that stays is known as stale when it comes again.
     async fn claimed(&self, class: &ClassName, ids: &[InstanceId]) {
         let spent = self.take_receipts(class, |id| ids.contains(id));
+        spent.iter().for_each(|_| self.ports.metrics.queue_message(QueueOutcome::Claimed));
         if !spent.is_empty()
             && let Err(error) = self.ports.queue.delete(class, &spent).await
         {
@@ -327,7 +330,7 @@ impl Executor {
                     receipts.entry(class.clone()).or_default().push((body.instance_id, message.receipt));
                 }
                 Err(raw) => {
-                    self.ports.metrics.queue_message("unreadable");
+                    self.ports.metrics.queue_message(QueueOutcome::Unreadable);
                     tracing::warn!(%class, "a message of the pool queue cannot be read, moving it to the dead letters");
                     if let Err(error) = self.ports.queue.bury(&class, &message.receipt, &raw).await {
                         tracing::warn!(%class, %error, "it could not be moved");

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
 use crate::model::TableName;
 use crate::ports::{Clock, Compute, Entropy, GitHub, PoolQueue, Store};
 
 pub use courier::Courier;
-pub use reconcile::Health;
 
 /// What the loop talks to.
 #[derive(Clone)]
@@ -109,7 +109,7 @@ pub enum OperatorError {
 pub async fn run(
     ports: Ports,
     settings: Settings,
-    health: Health,
+    health: Arc<Health>,
     shutdown: CancellationToken,
 ) -> Result<(), OperatorError> {
     reconcile::run(ports, settings, health, shutdown).await

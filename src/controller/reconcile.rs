@@ -4,19 +4,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
-use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Phase, Record, State};
+use crate::metrics::{OTHER, QueueOutcome, Source};
+use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Life, Phase, Record, State};
 use crate::ports::{Machine, StoreError};
 
 use super::courier::Courier;
-use super::events::Events;
+use super::events::{self, Events};
 use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
@@ -31,32 +33,7 @@ const PAUSE_MOST: Duration = Duration::from_secs(30);
 /// Longest stretch of successful reads that one look vouches for.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
 /// How often the gauges are brought up to date.
-const GAUGES: Duration = Duration::from_secs(2);
-
-/// Whether the operator can do its work, for `/readyz`: the first list is done and the table answers.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    listed: Arc<AtomicBool>,
-    answered: Arc<AtomicU64>,
-}
-
-impl Health {
-    /// Whether the first list is done and the table answered within a minute; `elapsed` is the clock's monotonic time.
-    pub fn ready(&self, elapsed: Duration) -> Result<(), &'static str> {
-        if !self.listed.load(Ordering::Relaxed) {
-            return Err("the first list of the table is not done");
-        }
-        let answered = Duration::from_millis(self.answered.load(Ordering::Relaxed));
-        if elapsed.saturating_sub(answered) > Duration::from_secs(60) {
-            return Err("the table has not answered for 60 s");
-        }
-        Ok(())
-    }
-
-    fn answered(&self, elapsed: Duration) {
-        self.answered.store(elapsed.as_millis() as u64, Ordering::Relaxed);
-    }
-}
+const GAUGES: Duration = Duration::from_secs(1);
 
 /// What a finished action reports.
 struct Done {
@@ -72,12 +49,12 @@ struct Loop {
     policy: Policy,
     executor: Executor,
     events: Events,
-    health: Health,
+    health: Arc<Health>,
     yard: Yard,
     dirty: BTreeSet<Unit>,
     timers: Timers,
-    /// Units whose last action failed: how often in a row, and until when they rest.
-    resting: BTreeMap<Unit, (u32, Duration)>,
+    /// What failed last, by unit and kind: how often in a row, and until when it rests. Other kinds go on.
+    resting: BTreeMap<(Unit, &'static str), (u32, Duration)>,
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
@@ -90,6 +67,8 @@ struct Loop {
     lease: watch::Receiver<Option<u64>>,
     /// When the lease was taken that no list has followed yet.
     taken: Option<(u64, Duration)>,
+    /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
+    late: Vec<(Key, i64)>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     kick_list: mpsc::Sender<()>,
@@ -100,7 +79,7 @@ struct Loop {
 pub(super) async fn run(
     ports: Ports,
     settings: Settings,
-    health: Health,
+    health: Arc<Health>,
     shutdown: CancellationToken,
 ) -> Result<(), OperatorError> {
     // A table that is not there is said at once; one that does not answer is waited for.
@@ -167,6 +146,7 @@ pub(super) async fn run(
         role: Role { lease: None },
         lease,
         taken: None,
+        late: Vec::new(),
         asked: None,
         kick_list,
         kick_sweep,
@@ -238,7 +218,7 @@ impl Loop {
         let now = self.ports.clock.elapsed();
         self.seen += now.saturating_sub(self.last_look).min(LOOK_VOUCHES);
         self.last_look = now;
-        self.health.answered(now);
+        self.health.table_answered(now);
     }
 
     fn roles(&mut self) {
@@ -265,7 +245,9 @@ impl Loop {
             Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
             Seen::Page(items) => {
                 self.looked();
+                let now = self.ports.clock.now().as_second();
                 for item in items {
+                    self.late.extend(events::left_over(&item, now));
                     self.record(item);
                 }
             }
@@ -303,15 +285,21 @@ impl Loop {
     fn listed(&mut self, mut keys: BTreeSet<Key>) {
         let Some((begun, also)) = self.listing.take() else { return };
         keys.extend(also);
-        self.observe(Observation::Listed(begun, keys));
-        if !self.health.listed.swap(true, Ordering::Relaxed) {
+        if self.yard.listed.is_none() {
             tracing::info!("the table is listed, working");
         }
+        self.observe(Observation::Listed(begun, keys));
+        self.health.listed();
+        self.ports.metrics.resynced();
         if let Some((token, since)) = self.taken
             && begun >= since
         {
             self.role.lease = Some(token);
             self.taken = None;
+        }
+        let late = std::mem::take(&mut self.late);
+        if self.role.lease.is_some() && !late.is_empty() {
+            tokio::spawn(events::remove(self.ports.store.clone(), late));
         }
         if let Some(asked) = self.asked
             && begun >= asked
@@ -330,23 +318,28 @@ impl Loop {
 
     /// Judges everything dirty.
     fn settle(&mut self) {
+        // A newer program's records are as unreadable to this one as broken ones.
+        let newer = self.yard.newer.len();
+        self.ports.metrics.unreadable(self.yard.unreadable.len() + newer);
+        self.ports.metrics.newer(newer);
         if self.yard.listed.is_none() {
             return;
         }
         while let Some(unit) = self.dirty.pop_first() {
             let now = self.now();
-            if let Some((_, until)) = self.resting.get(&unit)
-                && now.mono < *until
-            {
-                self.timers.set(&unit, Some(*until));
-                continue;
-            }
             let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
             let plan = decide(&cx, &unit);
             let mut wake = plan.wake;
             let leader = self.role.lease.is_some();
-            let actions: Vec<Action> =
-                plan.actions.into_iter().filter(|action| leader || !action.leader_only()).collect();
+            let mut actions = plan.actions;
+            actions.retain(|action| leader || !action.leader_only());
+            actions.retain(|action| match self.resting.get(&(unit.clone(), action.kind())) {
+                Some((_, until)) if now.mono < *until => {
+                    wake = Some(wake.map_or(*until, |wake| wake.min(*until)));
+                    false
+                }
+                Some(_) | None => true,
+            });
             if actions.is_empty() {
                 self.due.remove(&unit);
             } else if !leader {
@@ -449,7 +442,7 @@ impl Loop {
         self.ports.metrics.reconcile(done.took);
         match &done.outcome.failure {
             None => {
-                self.resting.remove(&done.unit);
+                self.resting.remove(&(done.unit.clone(), done.action.kind()));
                 self.count(&done.action);
                 for event in &done.outcome.events {
                     let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
@@ -474,7 +467,7 @@ impl Loop {
     /// A failed unit rests, longer each time; one that only lost a race is judged again at once, twice.
     fn rest(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
         let now = self.ports.clock.elapsed();
-        let (times, until) = self.resting.entry(unit.clone()).or_insert((0, now));
+        let (times, until) = self.resting.entry((unit.clone(), action.kind())).or_insert((0, now));
         *times = times.saturating_add(1);
         let free = match failure {
             Failure::Lost => 2,
@@ -519,9 +512,9 @@ impl Loop {
                     let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
                     let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
                     let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
-                        (true, true) => "cold",
-                        (true, false) => "mixed",
-                        (false, _) => "warm",
+                        (true, true) => Source::Cold,
+                        (true, false) => Source::Mixed,
+                        (false, _) => Source::Warm,
                     };
                     metrics.request_ready(&step.after.intent.resource_class, source, waited);
                 }
@@ -564,12 +557,13 @@ impl Loop {
         let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
         tokio::spawn(async move {
             for receipts in stale.chunks(10) {
-                metrics.queue_message("stale");
+                receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Stale));
                 if let Err(error) = queue.delete(&class, receipts).await {
                     tracing::debug!(%class, %error, "stale messages were not removed");
                 }
             }
             for receipts in back.chunks(10) {
+                receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Returned));
                 if let Err(error) = queue.give_back(&class, receipts).await {
                     tracing::debug!(%class, %error, "messages were not given back, they come again by themselves");
                 }
@@ -592,27 +586,51 @@ impl Loop {
     fn gauge(&self) {
         let metrics = &self.ports.metrics;
         let now = self.ports.clock.now();
-        let mut requests: BTreeMap<(String, Phase), u32> = BTreeMap::new();
+        let mut requests: BTreeMap<(&str, Phase), usize> = BTreeMap::new();
+        let mut oldest: BTreeMap<&str, Timestamp> = BTreeMap::new();
         for (_, request) in self.yard.requests() {
-            *requests.entry((request.intent.resource_class.clone(), request.phase())).or_default() += 1;
+            let class = request.intent.resource_class.as_str();
+            *requests.entry((class, request.phase())).or_default() += 1;
+            let waiting = matches!(request.phase(), Phase::Pending | Phase::Fulfilling);
+            if let Some(since) = request.status.accepted_at.filter(|_| waiting) {
+                let first = oldest.entry(class).or_insert(since);
+                *first = since.min(*first);
+            }
         }
+        let mut ending: BTreeMap<&ClassName, usize> = BTreeMap::new();
+        let mut late = 0;
+        let grace = jiff::SignedDuration::try_from(self.policy.grace).unwrap_or(jiff::SignedDuration::MAX);
+        for tracked in self.yard.instances() {
+            let instance = &tracked.instance;
+            late += usize::from(instance.threshold.is_some_and(|t| now.duration_since(t.at) > grace));
+            if matches!(instance.life, Life::Terminated { gone_at: None, .. }) {
+                *ending.entry(&instance.facts.resource_class).or_default() += 1;
+            }
+        }
+        metrics.over_threshold(late);
         for (name, class) in self.yard.classes() {
-            let Some(pool) = &class.pool else { continue };
+            if class.pool.is_none() && class.live() == 0 {
+                metrics.forget(name);
+                continue;
+            }
+            metrics.class(name);
             for state in State::ALL.iter().filter(|state| state.live()) {
-                metrics.instances(
-                    name.as_str(),
-                    *state,
-                    class.counts.get(state).copied().unwrap_or(0).into(),
-                );
+                metrics.instances(name, *state, class.counts.get(state).copied().unwrap_or(0) as usize);
             }
-            metrics.pool_desired(name.as_str(), effective(pool, now).desired.into());
+            metrics.instances(name, State::Terminated, ending.get(name).copied().unwrap_or(0));
+            let desired = class.pool.as_ref().map_or(0, |pool| effective(pool, now).desired);
+            metrics.pool_desired(name, desired as usize);
             for phase in Phase::ALL {
-                let n = requests.get(&(name.to_string(), *phase)).copied().unwrap_or(0);
-                metrics.requests(name.as_str(), *phase, n.into());
+                let n = requests.remove(&(name.as_str(), *phase)).unwrap_or(0);
+                metrics.requests(name.as_str(), *phase, n);
             }
+            metrics.oldest_waiting(name.as_str(), oldest.get(name.as_str()).copied());
         }
-        metrics.unreadable(self.yard.unreadable.len() as u64);
-        metrics.newer(self.yard.newer.len() as u64);
+        // What is asked of classes that are not there.
+        for phase in Phase::ALL {
+            let n = requests.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
+            metrics.requests(OTHER, *phase, n);
+        }
     }
 }
 

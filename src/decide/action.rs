@@ -128,7 +128,8 @@ impl Action {
                 let machines = machines.iter().map(|step| step.before.key());
                 machines.chain([request.before.key()]).collect()
             }
-            Self::Intend(launch, _) => vec![launch.key()],
+            // It has no name yet: one intent of a class is written at a time, other classes are not held up.
+            Self::Intend(launch, _) => vec![launches(&launch.resource_class)],
             Self::Order(id) => vec![Launch::key_of(id)],
             Self::Bind { launch, request, machines } => {
                 let machines = machines.iter().map(|(instance, _)| instance.key());
@@ -145,6 +146,31 @@ impl Action {
             | Self::SweepRunner(arn) => vec![Instance::key_of(arn)],
             Self::Receive(class) => vec![Key::new(format!("queue#{class}"), "queue")],
             Self::Look(key) | Self::Expire(key, _) => vec![key.clone()],
+        }
+    }
+
+    /// What kind of thing it is: kinds fail and rest apart from each other.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Instance(..) => "instance",
+            Self::Silence(..) => "silence",
+            Self::Request(..) => "request",
+            Self::Launch(..) => "launch",
+            Self::Pool(_) => "pool",
+            Self::Claim { .. } => "claim",
+            Self::Intend(..) => "intend",
+            Self::Order(_) => "order",
+            Self::Bind { .. } => "bind",
+            Self::Orphan(..) => "orphan",
+            Self::Terminate(_) => "terminate",
+            Self::Describe(_) => "describe",
+            Self::Bury(_) => "bury",
+            Self::Announce(_) => "announce",
+            Self::Receive(_) => "receive",
+            Self::Credential(..) => "credential",
+            Self::SweepRunner(_) => "sweep-runner",
+            Self::Look(_) => "look",
+            Self::Expire(..) => "expire",
         }
     }
 
@@ -251,6 +277,8 @@ pub enum WaitReason {
     Mismatch,
     /// GitHub cannot be reached.
     GitHub,
+    /// What is seen lacks too much to be believed.
+    Doubt,
 }
 
 /// Something not done, and why.
@@ -290,6 +318,11 @@ impl Plan {
     pub(super) fn wait(&mut self, subject: &Key, reason: WaitReason, message: impl Into<String>) {
         self.waits.push(Wait { subject: subject.pk.clone(), reason, message: message.into() });
     }
+}
+
+/// What stands for the launches of a class that have no name yet, where records being written are remembered.
+pub(super) fn launches(class: &ClassName) -> Key {
+    Key::new(format!("pool#{class}"), "launches")
 }
 
 /// Machines and the ids of machines, for messages.

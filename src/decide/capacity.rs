@@ -4,17 +4,20 @@
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Instance, Key, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, PoolSpec, Request, UsageClass,
-    after,
+    ClassName, Instance, Key, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, PoolSpec, Record, Request,
+    UsageClass, after,
 };
 
-use super::action::{Action, Plan, WaitReason};
+use super::action::{Action, Plan, WaitReason, launches};
 use super::context::Context;
 use super::schedule::effective;
 use super::yard::Class;
 
 /// A launch that was decided and has no name yet; whoever carries it out gives it a fresh one.
 pub(super) const UNNAMED: &str = "unnamed";
+
+/// Most actions planned for a class at once; what is left follows when these are done.
+const LAUNCHES_AT_ONCE: usize = 500;
 
 /// Whether a machine is older than its class allows.
 pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
@@ -38,8 +41,8 @@ pub(super) fn launch(
     let Some(pool) = &class.pool else { return };
     let spec = &pool.spec;
     let pool_key = crate::model::Pool::key_of(name);
-    let under_way: u32 = cx.yard.open_launches(class).map(|launch| launch.count).sum();
-    let mut room = spec.max.saturating_sub(class.live() + under_way);
+    let under_way = cx.yard.under_way(class);
+    let mut room = spec.max.saturating_sub(class.live().saturating_add(under_way));
     let mut wanted: Vec<(Option<Key>, u32)> = Vec::new();
     for (key, lack) in lacks {
         let coming = cx.yard.coming(class, key);
@@ -65,6 +68,10 @@ pub(super) fn launch(
         wanted.push((None, warm));
     }
     if wanted.is_empty() {
+        return;
+    }
+    if cx.yard.is_busy(&launches(name)) {
+        plan.wait(&pool_key, WaitReason::Busy, "a launch of the class is being written");
         return;
     }
     if spec.paused {
@@ -93,17 +100,26 @@ pub(super) fn launch(
         let usage = request
             .as_ref()
             .and_then(|key| cx.yard.request(key))
-            .map_or(spec.usage_class, |request| usage_of(request, spec));
+            .map_or(spec.usage_class, |request| usage_of(class, request, spec));
         for part in parts(count) {
+            if plan.actions.len() >= LAUNCHES_AT_ONCE {
+                return;
+            }
             plan.actions
                 .push(Action::Intend(Box::new(intent(cx, name, usage, part, request.clone())), token));
         }
     }
 }
 
-/// How a request's machines are launched.
-fn usage_of(request: &Request, spec: &PoolSpec) -> UsageClass {
-    request.intent.usage_class.unwrap_or(spec.usage_class)
+/// How a request's machines are launched: as it wants, but for one that takes on-demand machines where spot could not
+/// be had.
+fn usage_of(class: &Class, request: &Request, spec: &PoolSpec) -> UsageClass {
+    match request.intent.usage_class.unwrap_or(spec.usage_class) {
+        UsageClass::Spot if request.intent.on_demand_fallback && class.scarce(&request.key()) => {
+            UsageClass::OnDemand
+        }
+        wanted @ (UsageClass::Spot | UsageClass::OnDemand) => wanted,
+    }
 }
 
 /// A count in portions of at most what one launch may ask for.
@@ -144,13 +160,9 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
     let booting = class.warm_created + class.cleaning;
-    let coming: u32 = cx
-        .yard
-        .open_launches(class)
-        .filter(|launch| launch.request.is_none())
-        .map(|launch| launch.count)
-        .sum();
-    let missing = desired.saturating_sub(booting + coming);
+    let warm = cx.yard.open_launches(class).filter(|launch| launch.request.is_none());
+    let coming = warm.fold(0_u32, |sum, launch| sum.saturating_add(launch.count));
+    let missing = desired.saturating_sub(booting.saturating_add(coming));
     if missing == 0 {
         return 0;
     }
@@ -161,5 +173,8 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
 
 /// What requests lack in all.
 pub(super) fn total(lacks: &[(Key, u32)]) -> u32 {
-    lacks.iter().map(|(_, lack)| lack).sum()
+    lacks.iter().fold(0, |sum, (_, lack)| sum.saturating_add(*lack))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::model::{
-    Cause, Claim, ClaimId, ClassName, Condition, ConditionType, Instance, InstanceArn, Key, Life, Phase,
-    Pool, PoolSpec, Record, Request, State, Threshold, after, legal,
+    Cause, Claim, ClaimId, ClassName, Condition, ConditionType, Instance, InstanceArn, InstanceId, Key, Life,
+    Phase, Pool, PoolSpec, Record, Request, State, Threshold, after, legal,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
@@ -29,7 +31,8 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let mut plan = Plan::default();
     if let Some(pool) = &class.pool {
         serve(cx, name, class, &pool.spec, &mut plan);
-        report(cx, name, class, pool, &mut plan);
+        report(cx, class, pool, &mut plan);
+        tidy(cx, name, class, &mut plan);
         if let Some(until) = effective(pool, cx.now.wall).until {
             plan.wake_at(cx.now.when(until));
         }
@@ -37,11 +40,28 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     plan
 }
 
+/// Reads the class's queue now and then although nobody waits, so that what nobody asked for does not pile up there.
+fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
+    if cx.role.lease.is_none() {
+        return;
+    }
+    if !class.waiting.is_empty() || cx.yard.is_busy(&Key::new(format!("queue#{name}"), "queue")) {
+        return;
+    }
+    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.reannounce;
+    if cx.now.mono >= due {
+        plan.actions.push(Action::Receive(name.clone()));
+    } else {
+        plan.wake_at(due);
+    }
+}
+
 /// Serves waiting requests in their order, then launches what is lacking.
 fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
     let mut taken: BTreeSet<InstanceArn> = BTreeSet::new();
     let mut lacks: Vec<(Key, u32)> = Vec::new();
-    let mut shrunk: BTreeSet<Key> = BTreeSet::new();
+    // Requests this plan writes: one write each.
+    let mut written: BTreeSet<Key> = BTreeSet::new();
     let ask = !class.waiting.is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
     if ask && !spec.paused {
         plan.actions.push(Action::Receive(name.clone()));
@@ -50,10 +70,10 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
     }
     for key in class.waiting.values() {
         let Some(request) = cx.yard.request(key) else { continue };
-        if request.status.phase.is_none() && request::refused(cx, request).is_some() {
+        if request::leaves_line(cx, request) {
             continue;
         }
-        let lack = lacking(cx.yard, key, request);
+        let lack = lacking(cx.yard, key, request, cx.now.wall);
         let paused = spec.paused;
         let share = if paused {
             Share::default()
@@ -61,21 +81,28 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
             matching::pick(cx, class, spec, request, lack, &mut taken)
         };
         let got = share.machines.len() as u32;
-        if cx.yard.is_busy(key) {
+        if cx.yard.is_busy(key) || written.contains(key) {
+            // What it lacks is known again once that is done.
             plan.wait(key, WaitReason::Busy, "its record is being written");
-        } else if got > 0 {
+            continue;
+        }
+        if got > 0 {
             plan.actions.push(claim(cx, key, request, spec, &share.machines));
+            written.insert(key.clone());
         } else if request.status.phase.is_none() {
             plan.actions.push(accept(cx, request, spec));
+            written.insert(key.clone());
         }
         explain(cx, key, &share, lack - got, paused, plan);
         for arn in &share.listed {
             let former = cx.yard.instance(arn).and_then(|tracked| tracked.instance.claim.as_ref());
             if let Some(former) = former.map(|claim| claim.request.clone())
                 && !cx.yard.is_busy(&former)
-                && shrunk.insert(former.clone())
+                && !written.contains(&former)
+                && let Some(action) = request::let_go(cx, &former)
             {
-                plan.actions.extend(request::let_go(cx, &former));
+                plan.actions.push(action);
+                written.insert(former);
             }
         }
         let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32));
@@ -85,8 +112,9 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
     }
     if let [(oldest, lack), rest @ ..] = lacks.as_slice()
         && capacity::total(rest) > 0
+        && !spec.paused
     {
-        yield_parts(cx, class, spec, (oldest, *lack), rest, &shrunk, plan);
+        yield_parts(cx, class, spec, (oldest, *lack), rest, &written, plan);
     }
     capacity::launch(cx, name, class, &lacks, plan);
 }
@@ -142,7 +170,7 @@ fn claim(cx: &Context<'_>, key: &Key, request: &Request, spec: &PoolSpec, arns: 
         .collect();
     let gained = machines.iter().map(|step| &step.after);
     let step = Step::of(request, now, |next| {
-        request::take_on(cx, next, spec);
+        request::take_on(cx, next);
         request::drop_lost(cx, key, request, next);
         request::gain(next, gained);
         request::progress(
@@ -154,46 +182,47 @@ fn claim(cx: &Context<'_>, key: &Key, request: &Request, spec: &PoolSpec, arns: 
     Action::Claim { request: Box::new(step), machines }
 }
 
-/// A class that cannot grow: the youngest request that waits with a part gives it to the oldest that lacks, so that
-/// two requests that each hold a part do not wait for each other for ever.
+/// A class that cannot grow: the youngest request that waits with a part the oldest can use gives it to the oldest that
+/// lacks, so that two requests that each hold a part do not wait for each other for ever. What others gave already and
+/// is on its way is counted first.
 fn yield_parts(
     cx: &Context<'_>,
     class: &Class,
     spec: &PoolSpec,
     (oldest, lack): (&Key, u32),
     rest: &[(Key, u32)],
-    shrunk: &BTreeSet<Key>,
+    written: &BTreeSet<Key>,
     plan: &mut Plan,
 ) {
-    let under_way: u32 = cx.yard.open_launches(class).map(|launch| launch.count).sum();
+    let Some(wanting) = cx.yard.request(oldest) else { return };
+    let given: u32 =
+        rest.iter().filter_map(|(key, _)| Some(cx.yard.leaving(key, cx.yard.request(key)?))).sum();
     let on_the_way = class.cleaning + class.warm_created + cx.yard.coming(class, oldest);
-    if class.live() + under_way < spec.max || on_the_way >= lack {
+    if class.live().saturating_add(cx.yard.under_way(class)) < spec.max || on_the_way.max(given) >= lack {
         return;
     }
-    let giver = rest.iter().rev().map(|(key, _)| key).find(|key| {
-        let request = cx.yard.request(key);
-        let holds = request.is_some_and(|request| !request.status.instances.is_empty());
-        let waits = request.is_some_and(|request| request.phase() == Phase::Fulfilling);
-        holds && waits && !cx.yard.is_busy(key) && !shrunk.contains(*key)
+    let fits = |id: &InstanceId| {
+        let tracked = cx.yard.by_id(id);
+        tracked.is_some_and(|tracked| matching::mismatch(spec, wanting, &tracked.instance).is_none())
+    };
+    let gift = rest.iter().rev().find_map(|(key, _)| {
+        let giver = cx.yard.request(key).filter(|giver| giver.phase() == Phase::Fulfilling)?;
+        let given: Vec<InstanceId> =
+            giver.status.instances.iter().rev().filter(|id| fits(id)).take(lack as usize).cloned().collect();
+        let free = !cx.yard.is_busy(key) && !written.contains(key);
+        (free && !given.is_empty()).then_some((giver, given))
     });
-    let Some(giver) = giver else { return };
-    let Some(request) = cx.yard.request(giver) else { return };
-    let already = plan.actions.iter().any(|action| action.writes().contains(giver));
-    if already {
-        return;
-    }
-    let step = Step::of(request, cx.now.wall, |next| {
-        for id in next.status.instances.split_off(next.status.instances.len().saturating_sub(lack as usize)) {
-            next.status.claims.remove(&id);
-        }
-        next.status.message = "gave its machines to an older request, waiting for others".into();
+    let Some((giver, given)) = gift else { return };
+    let step = Step::of(giver, cx.now.wall, |next| {
+        next.status.instances.retain(|id| !given.contains(id));
+        next.status.message = "gave machines to an older request, waiting for others".into();
     });
-    plan.actions
-        .push(Action::Request(Box::new(step), Note::normal("Yielded", "gives its part to an older request")));
+    let note = Note::normal("Yielded", "gives its part to an older request");
+    plan.actions.push(Action::Request(Box::new(step), note));
 }
 
 /// Writes what there is of a class when it changed, not too often.
-fn report(cx: &Context<'_>, name: &ClassName, class: &Class, pool: &Pool, plan: &mut Plan) {
+fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let mut counts = crate::model::Counts::new();
     for state in State::ALL.iter().filter(|state| state.live()) {
         counts.insert(*state, class.counts.get(state).copied().unwrap_or(0));
@@ -201,7 +230,15 @@ fn report(cx: &Context<'_>, name: &ClassName, class: &Class, pool: &Pool, plan: 
     let desired = effective(pool, cx.now.wall).desired;
     let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
     let held_back = cx.now.mono < class.brake.until;
-    let message = if held_back {
+    let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
+    let message = if let Some(gone) = class.unbelieved(before) {
+        let message = format!(
+            "the list of machines lacks {gone} of {}: too many to believe it, none is ended for that; `runyard doctor` tells more",
+            class.live()
+        );
+        plan.wait(&pool.key(), WaitReason::Doubt, message.clone());
+        message
+    } else if held_back {
         format!(
             "{idle} idle of {desired} wanted; launches are held back after {} failures",
             class.brake.failures
@@ -222,7 +259,6 @@ fn report(cx: &Context<'_>, name: &ClassName, class: &Class, pool: &Pool, plan: 
         plan.wake_at(reported + REPORT_EVERY);
         return;
     }
-    let _ = name;
     let step = Step::of(pool, cx.now.wall, |next| {
         next.status.counts = counts;
         next.status.message = message;
@@ -262,3 +298,6 @@ fn condition(
     let at = before.map_or(cx.now.wall, |c| c.at);
     Condition { condition_type, status, reason: reason.into(), message, at }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,13 @@
 //! The order of the questions is the order of their weight: what ended stays ended, a deadline beats a signal, a
 //! signal is believed for the claim it names.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+
 use crate::model::{
-    Cause, Claim, Instance, InstanceArn, InterruptionAction, Life, PoolSpec, Reason, Record, Request, Signal,
-    Threshold, after, legal,
+    Agent, Cause, Claim, ClaimId, Instance, InstanceArn, InterruptionAction, Life, PoolSpec, Reason, Record,
+    Request, Signal, Threshold, after, legal,
 };
 use crate::ports::MachineState;
 
@@ -16,6 +20,9 @@ use super::yard::{Tracked, Yard};
 
 mod ending;
 mod pooled;
+
+/// How long a machine's maker is not asked again for a machine that it does not list.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What to do about one machine now.
 pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
@@ -33,7 +40,7 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     if let Some((reason, note)) = machine.must_end() {
         return machine.end(reason, note);
     }
-    if let Some(plan) = machine.silence() {
+    if let Some(plan) = machine.silence().or_else(|| machine.missed()).or_else(|| machine.held_up()) {
         return plan;
     }
     let step = match &tracked.instance.life {
@@ -44,17 +51,15 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         Life::Idle { pooled_at: Some(_) } => pooled::decide(&machine),
         Life::Terminated { .. } => None,
     };
-    let mut plan = match step {
-        Some(plan) => plan,
-        None => machine.credentials().unwrap_or_default(),
-    };
+    let mut plan =
+        step.or_else(|| machine.given_time()).or_else(|| machine.credentials()).unwrap_or_default();
     machine.wakes(&mut plan);
     plan
 }
 
-/// Whether a machine's maker should list it: not once it is known to be gone.
-pub(super) fn expected(tracked: &Tracked) -> bool {
-    !matches!(tracked.instance.life, Life::Terminated { gone_at: Some(_), .. }) && !tracked.missing
+/// Whether a machine's maker must know it by now if it has it: a new machine may be unknown to it for a while.
+fn settled(cx: &Context<'_>, instance: &Instance) -> bool {
+    after(instance.facts.created_at, cx.policy.orphan) <= cx.now.wall
 }
 
 /// Whether the agent's last word is young enough to rely on.
@@ -134,9 +139,7 @@ impl<'a> MachineView<'a> {
             Life::Claimed { .. } => policy.claimed,
             Life::Running { .. } => max_runtime(self.request, self.spec),
             Life::Idle { pooled_at: None } => policy.cleanup,
-            Life::Idle { pooled_at: Some(_) } => {
-                std::time::Duration::from_secs(self.spec.map_or(0, |spec| spec.idle_seconds))
-            }
+            Life::Idle { pooled_at: Some(_) } => self.spec.map_or(Duration::ZERO, pooled::term),
             Life::Terminated { .. } => return None,
         };
         Some(Threshold { at: after(now, term), set_at: now })
@@ -149,7 +152,7 @@ impl<'a> MachineView<'a> {
     /// What ends a machine in any live state.
     fn must_end(&self) -> Option<(Reason, Note)> {
         let (now, tracked) = (self.cx.now, self.tracked);
-        if tracked.stands == Some(None) && self.cx.policy.inventory {
+        if tracked.stands == Some(None) && self.cx.policy.inventory && settled(self.cx, self.instance) {
             return Some((Reason::Vanished, Note::warning("Vanished", "EC2 does not know it any more")));
         }
         match tracked.stands.flatten() {
@@ -196,7 +199,7 @@ impl<'a> MachineView<'a> {
     }
 
     /// The deadline of the state. While GitHub does not answer, what waits for it is given more time.
-    fn passed(&self, now: jiff::Timestamp) -> Option<(Reason, Note)> {
+    fn passed(&self, now: Timestamp) -> Option<(Reason, Note)> {
         let threshold = self.instance.threshold?;
         if threshold.at > now || self.waits_for_github() || pooled::kept(self) {
             return None;
@@ -224,6 +227,20 @@ impl<'a> MachineView<'a> {
         self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
     }
 
+    /// While GitHub does not answer, the deadline of what waits for it moves on in the record, because the agent counts
+    /// by the record too.
+    fn given_time(&self) -> Option<Plan> {
+        let threshold = self.instance.threshold?;
+        let term = threshold.at.duration_since(threshold.set_at);
+        let left = threshold.at.duration_since(self.cx.now.wall);
+        if !self.waits_for_github() || left > term / 4 {
+            return None;
+        }
+        let step = Step::of(self.instance, self.cx.now.wall, |next| next.threshold = self.deadline(next));
+        let note = Note::warning("GitHubAway", "GitHub does not answer: its deadline moves on");
+        Some(Plan::act(Action::Instance(Box::new(step), note)))
+    }
+
     /// An agent that fell silent: its record is read once more, then the machine is ended on that very heartbeat.
     fn silence(&self) -> Option<Plan> {
         let beat = self.tracked.beat;
@@ -232,16 +249,19 @@ impl<'a> MachineView<'a> {
         if booting || self.fresh() {
             return None;
         }
-        let Some(beat) = beat else {
-            return Some(Plan::act(Action::Look(crate::model::Agent::key_of(
-                &self.instance.facts.instance_arn,
-            ))));
-        };
-        if self.tracked.silent != Some(beat.seq) {
-            return Some(Plan::act(Action::Look(crate::model::Agent::key_of(
-                &self.instance.facts.instance_arn,
-            ))));
+        let key = Agent::key_of(&self.instance.facts.instance_arn);
+        if self.cx.yard.hands_off(&key) {
+            // Nothing can be said of such an agent; the machine's deadline still holds.
+            return None;
         }
+        if self.cx.yard.absent.contains_key(&key) {
+            // An agent writes only to its record, so without one it is never heard again.
+            let note = Note::warning("AgentRecordGone", "the record of its agent is gone");
+            return Some(self.end(Reason::Unhealthy, note));
+        }
+        let Some(beat) = beat.filter(|beat| self.tracked.silent == Some(beat.seq)) else {
+            return Some(Plan::act(Action::Look(key)));
+        };
         let age = self.cx.now.seen.saturating_sub(beat.at);
         let note = Note::warning("Silent", format!("its agent has not spoken for {} s", age.as_secs()));
         let step = Step::of(self.instance, self.cx.now.wall, |next| {
@@ -250,6 +270,43 @@ impl<'a> MachineView<'a> {
             next.threshold = None;
         });
         Some(Plan::act(Action::Silence(Box::new(step), beat.seq, note)))
+    }
+
+    /// A machine that the last list of machines did not show: its maker is asked for it by name, unless the list lacks
+    /// too much to be believed.
+    fn missed(&self) -> Option<Plan> {
+        let (cx, tracked) = (self.cx, self.tracked);
+        if !tracked.missing || !cx.policy.inventory || !settled(cx, self.instance) {
+            return None;
+        }
+        if let Some((at, _)) = tracked.asked
+            && cx.now.mono < at.saturating_add(ASK_AGAIN)
+        {
+            return None;
+        }
+        let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
+        let class = cx.yard.class(&self.instance.facts.resource_class)?;
+        if class.unbelieved(before).is_some() {
+            // Its class says so.
+            return None;
+        }
+        Some(Plan::act(Action::Describe(self.instance.facts.instance_arn.clone())))
+    }
+
+    /// While GitHub does not answer, the deadline of what waits for it is moved on in the record, so that the machine
+    /// does not end itself either.
+    fn held_up(&self) -> Option<Plan> {
+        let now = self.cx.now.wall;
+        let threshold = self.instance.threshold?;
+        let next = self.deadline(self.instance)?;
+        let term = next.at.duration_since(now);
+        let near = threshold.at.duration_since(now) <= term / 4 && next.at > threshold.at;
+        if !self.waits_for_github() || !near {
+            return None;
+        }
+        let step = Step::of(self.instance, now, |next| next.threshold = self.deadline(next));
+        let note = Note::normal("Waiting", "given more time, because GitHub does not answer");
+        Some(Plan::act(Action::Instance(Box::new(step), note)))
     }
 
     /// Whether its request wants it no more: released, over, or it took the machine off its list.
@@ -271,13 +328,19 @@ impl<'a> MachineView<'a> {
         }
     }
 
-    /// A request that does not list the machine, although its record is newer than the claim, gave it up.
+    /// A request that knows this very claim and does not list the machine any more gave it up. One that knows an older
+    /// claim of the machine was read before this claim was made, and says nothing about it.
     fn given_up(&self, claim: &Claim, request: &Request) -> bool {
-        let listed = request.status.instances.contains(&self.instance.facts.instance_id);
-        let served = request.status.served.contains(&self.instance.facts.instance_id);
-        let other =
-            request.status.claims.get(&self.instance.facts.instance_id).is_some_and(|id| *id != claim.id);
-        served && (!listed || other)
+        let (id, status) = (&self.instance.facts.instance_id, &request.status);
+        if status.instances.contains(id) || !status.served.contains(id) {
+            return false;
+        }
+        let named_here = |id: &ClaimId| id.version() > 0;
+        match status.claims.get(id) {
+            Some(last) if named_here(last) && named_here(&claim.id) => *last == claim.id,
+            // Somebody else named the claims: they have no order.
+            Some(_) | None => true,
+        }
     }
 
     fn give_back(&self, note: Note) -> Plan {
@@ -416,9 +479,7 @@ impl<'a> MachineView<'a> {
             return None;
         }
         let key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
-        if self.instance.public_key.as_ref().or(key).is_none() {
-            return None;
-        }
+        self.instance.public_key.as_ref().or(key)?;
         let arn = || self.instance.facts.instance_arn.clone();
         let now = self.cx.now.wall;
         let stale = |boxed: &Option<crate::model::Registration>| match boxed {
@@ -449,8 +510,12 @@ impl<'a> MachineView<'a> {
     fn wakes(&self, plan: &mut Plan) {
         let now = self.cx.now;
         if let Some(threshold) = self.instance.threshold {
-            let again = now.mono + std::time::Duration::from_secs(1);
+            let again = now.mono + Duration::from_secs(1);
             plan.wake_at(now.when(threshold.at).max(if threshold.at <= now.wall { again } else { now.mono }));
+            if self.waits_for_github() {
+                let quarter = threshold.at.duration_since(threshold.set_at) / 4;
+                plan.wake_at(now.when(threshold.at - quarter).max(now.mono));
+            }
             plan.wait(
                 &self.instance.key(),
                 WaitReason::Deadline,
@@ -461,10 +526,13 @@ impl<'a> MachineView<'a> {
             && beat.seq > 0
         {
             let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
-            plan.wake_at(now.mono + left + std::time::Duration::from_millis(1));
+            plan.wake_at(now.mono + left + Duration::from_millis(1));
         }
         if let Some(notice) = self.tracked.agent.as_ref().and_then(|agent| agent.interruption.as_ref()) {
-            plan.wake_at(now.when(notice.at).max(now.mono));
+            // One that has passed has done what it does.
+            if notice.at > now.wall {
+                plan.wake_at(now.when(notice.at));
+            }
         }
         let boxed = self.instance.registration.iter().chain(&self.instance.removal);
         for at in boxed.filter_map(|boxed| boxed.expires_at).filter(|at| *at > now.wall) {
@@ -474,6 +542,7 @@ impl<'a> MachineView<'a> {
             && self.request.is_none()
             && self.cx.yard.listed.is_some()
             && !self.cx.yard.absent.contains_key(&claim.request)
+            && !self.cx.yard.hands_off(&claim.request)
             && plan.actions.is_empty()
         {
             plan.actions.push(Action::Look(claim.request.clone()));
@@ -487,3 +556,6 @@ pub(super) fn listed_by_former(yard: &Yard, instance: &Instance) -> bool {
     let former = instance.claim.as_ref().and_then(|claim| yard.request(&claim.request));
     former.is_some_and(|request| request.status.instances.contains(id))
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,15 +51,23 @@ pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
 fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &'a Machine> {
     let machines = cx.yard.unrecorded.values().map(|(machine, _)| machine);
     machines.filter(|machine| {
-        machine.launch.as_ref() == Some(&launch.launch_id) && machine.attempt == launch.attempt
+        let ours = machine.launch.as_ref() == Some(&launch.launch_id) && machine.attempt == launch.attempt;
+        ours && recordable(cx, machine)
     })
 }
 
+/// Whether a machine's two records can be written: neither is there, as far as is known.
+fn recordable(cx: &Context<'_>, machine: &Machine) -> bool {
+    let (instance, agent) = (Instance::key_of(&machine.arn), Agent::key_of(&machine.arn));
+    let stray = cx.yard.strays.contains_key(&machine.arn);
+    cx.yard.instance(&machine.arn).is_none()
+        && !stray
+        && !cx.yard.hands_off(&instance)
+        && !cx.yard.hands_off(&agent)
+}
+
 fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
-    let found: Vec<Machine> = tagged(cx, &tracked.launch).cloned().collect();
-    if !found.is_empty() {
-        return bind(cx, &tracked.launch, &Launched { machines: found, shortfalls: Vec::new() });
-    }
+    // Its token brings all its machines again; a list of machines may show some of them only.
     if cx.role.lease.is_some() {
         return Plan::act(Action::Order(tracked.launch.launch_id.clone()));
     }
@@ -92,7 +100,7 @@ fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     if !found.is_empty() {
         return bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() });
     }
-    if cx.now.mono >= tracked.since + cx.policy.orphan {
+    if cx.now.mono >= tracked.since.saturating_add(cx.policy.orphan) {
         return fail(cx, launch, "no answer, and no machine of this launch was found");
     }
     let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
@@ -119,8 +127,7 @@ fn fail(cx: &Context<'_>, launch: &Launch, why: &str) -> Plan {
 fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let mut plan = Plan::default();
     let now = cx.now.wall;
-    let new: Vec<&Machine> =
-        launched.machines.iter().filter(|machine| cx.yard.instance(&machine.arn).is_none()).collect();
+    let new: Vec<&Machine> = launched.machines.iter().filter(|machine| recordable(cx, machine)).collect();
     let request = launch.request.as_ref().and_then(|key| cx.yard.request(key).map(|request| (key, request)));
     let wanting = request.filter(|(_, request)| !gives_back(request));
     if let Some((key, _)) = wanting
@@ -130,7 +137,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
         plan.wake_at(cx.now.mono + std::time::Duration::from_millis(20));
         return plan;
     }
-    let wanted = wanting.map_or(0, |(key, request)| lacking(cx.yard, key, request) as usize);
+    let wanted = wanting.map_or(0, |(key, request)| lacking(cx.yard, key, request, cx.now.wall) as usize);
     let machines: Vec<(Instance, Agent)> = new
         .iter()
         .enumerate()
@@ -207,3 +214,6 @@ fn recorded(
         updated_at: now,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{InstanceArn, Key, PoolSpec, Request};
+use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request};
 
 use super::capacity;
 use super::context::Context;
@@ -96,26 +96,32 @@ pub(super) fn pick(
     share
 }
 
+/// Why a machine is not for a request, whatever its state; none when it is of the right kind.
+pub(super) fn mismatch(spec: &PoolSpec, request: &Request, instance: &Instance) -> Option<Refusal> {
+    let types = request.intent.allowed_instance_types.as_ref().unwrap_or(&spec.allowed_instance_types);
+    let domain = spec.trust_domain(&request.id.repository);
+    if request.intent.usage_class.is_some_and(|wanted| wanted != instance.facts.usage_class) {
+        return Some(Refusal::UsageClass);
+    }
+    if !types.accept(&instance.facts.instance_type) {
+        return Some(Refusal::InstanceType);
+    }
+    let other = !instance.trust_domain.is_empty() && instance.trust_domain != domain;
+    other.then_some(Refusal::TrustDomain)
+}
+
 /// Why a pooled machine is not for a request; none when it is.
 fn refusal(cx: &Context<'_>, spec: &PoolSpec, request: &Request, tracked: &Tracked) -> Option<Refusal> {
     let instance = &tracked.instance;
     let facts = &instance.facts;
-    let types = request.intent.allowed_instance_types.as_ref().unwrap_or(&spec.allowed_instance_types);
-    let domain = spec.trust_domain(&request.id.repository);
     let left = instance.threshold.map(|threshold| threshold.at.duration_since(cx.now.wall));
     let least = jiff::SignedDuration::try_from(LEAST_LEFT).unwrap_or_default();
     if instance.pooled_at().is_none() || facts.resource_class != spec.resource_class {
         // A hint about a machine that is no longer free.
         return Some(Refusal::Busy);
     }
-    if request.intent.usage_class.is_some_and(|wanted| wanted != facts.usage_class) {
-        return Some(Refusal::UsageClass);
-    }
-    if !types.accept(&facts.instance_type) {
-        return Some(Refusal::InstanceType);
-    }
-    if !instance.trust_domain.is_empty() && instance.trust_domain != domain {
-        return Some(Refusal::TrustDomain);
+    if let Some(refusal) = mismatch(spec, request, instance) {
+        return Some(refusal);
     }
     let interrupted = tracked.agent.as_ref().is_some_and(|agent| agent.interruption.is_some());
     if interrupted || capacity::retiring(instance, spec, cx.now.wall) {
@@ -127,8 +133,13 @@ fn refusal(cx: &Context<'_>, spec: &PoolSpec, request: &Request, tracked: &Track
     if !fresh(cx, tracked) {
         return Some(Refusal::Heartbeat);
     }
-    if cx.yard.is_busy(&Key::new(format!("instance#{}", facts.instance_arn), "instance")) {
+    if cx.yard.is_busy(&instance.key()) {
         return Some(Refusal::Busy);
     }
-    listed_by_former(cx.yard, instance).then_some(Refusal::Listed)
+    let former = instance.claim.as_ref().map(|claim| &claim.request);
+    // One that lost the machine itself takes it off its list in the very write that puts it on again.
+    (former != Some(&request.key()) && listed_by_former(cx.yard, instance)).then_some(Refusal::Listed)
 }
+
+#[cfg(test)]
+mod tests;

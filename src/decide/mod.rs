@@ -6,16 +6,20 @@ mod action;
 mod capacity;
 mod class;
 mod context;
+mod explain;
 mod instance;
 mod launch;
 mod matching;
 mod observe;
 mod request;
 mod schedule;
+#[cfg(test)]
+mod testing;
 mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
+pub use explain::{explain, judge, picture};
 pub use observe::Observation;
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use yard::{Class, Tracked, Unit, Yard};

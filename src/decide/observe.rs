@@ -1,14 +1,14 @@
 //! How the yard learns: every observation updates the images and indexes and answers which units must be judged
 //! again. Observations are hints with a version; an older image never replaces a newer one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, ClassName, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, Life, Pool,
-    Reading, Reason, Record, Request, State, Unreadable, read,
+    Agent, ClassName, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, LaunchPhase,
+    Life, Pool, Reading, Reason, Record, Request, State, Unreadable, UsageClass, read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -90,17 +90,36 @@ impl Yard {
                 self.classes.entry(class).or_default().reported = Some(now.mono);
             }
             Observation::Ended(arn) => self.of(&arn, &mut dirty, |tracked| {
-                tracked.ended = Some((now.mono, tracked.ended.map_or(0, |(_, times)| times) + 1));
+                tracked.ended =
+                    Some((now.mono, tracked.ended.map_or(0, |(_, times)| times).saturating_add(1)));
             }),
-            Observation::Stands(arn, state) => {
-                self.of(&arn, &mut dirty, |tracked| tracked.stands = Some(state))
-            }
+            Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
             Observation::Announced(arn) => {
                 self.of(&arn, &mut dirty, |tracked| tracked.announced = Some(now.mono))
             }
             Observation::Swept(arn) => self.of(&arn, &mut dirty, |tracked| tracked.swept = true),
         }
         dirty
+    }
+
+    fn stands(
+        &mut self,
+        arn: &InstanceArn,
+        state: Option<MachineState>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        self.of(arn, dirty, |tracked| {
+            tracked.stands = Some(state);
+            tracked.missing &= state.is_none();
+            let times = tracked.asked.map_or(0, |(_, times)| times);
+            tracked.asked = Some((now.mono, times.saturating_add(1)));
+        });
+        if let (Some(_), Some(tracked)) = (state, self.instances.get(arn)) {
+            let facts = &tracked.instance.facts;
+            let place = (facts.created_at, arn.clone());
+            self.classes.entry(facts.resource_class.clone()).or_default().missing.remove(&place);
+        }
     }
 
     fn of(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>, change: impl FnOnce(&mut Tracked)) {
@@ -112,6 +131,10 @@ impl Yard {
 
     fn record(&mut self, key: &Key, item: Option<&Item>, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(kind) = kind_of(key) else { return };
+        match item {
+            Some(_) => self.there.insert(key.clone(), now.mono),
+            None => self.there.remove(key),
+        };
         match kind {
             Kind::Instance => {
                 self.take(key, item, dirty, |yard, record, dirty| yard.instance_is(key, record, now, dirty))
@@ -194,11 +217,17 @@ impl Yard {
             .chain(self.classes.values().filter_map(|class| class.pool.as_ref()).map(Record::key))
             .chain(self.unreadable.keys().cloned())
             .chain(self.newer.keys().cloned());
-        let missing: Vec<Key> = known.filter(|key| !keys.contains(key)).collect();
+        // What was seen since the list began may be younger than the page it would stand on.
+        let since = |key: &Key| self.there.get(key).is_some_and(|seen| *seen >= begun);
+        let missing: Vec<Key> = known.filter(|key| !keys.contains(key) && !since(key)).collect();
         for key in missing {
             self.record(&key, None, now, dirty);
         }
         self.listed = Some(begun);
+        // A machine without a record is proved lost only now: its request stands in line again.
+        for request in self.requests.keys().cloned().collect::<Vec<_>>() {
+            self.line_up(&request, now, dirty);
+        }
         dirty.extend(self.units());
     }
 
@@ -248,7 +277,7 @@ impl Yard {
             })
             .collect();
         for request in concerned {
-            self.line_up(&request, dirty);
+            self.line_up(&request, now, dirty);
         }
     }
 
@@ -258,9 +287,11 @@ impl Yard {
         let class = self.classes.entry(new.facts.resource_class.clone()).or_default();
         match new.life {
             Life::Terminated { reason, .. } if was_created => match reason {
-                Reason::Threshold | Reason::BootFailed | Reason::RegistrationFailed | Reason::Unhealthy => {
-                    class.brake.fail(now.mono, BOOT_FAILURES);
-                }
+                Reason::Threshold
+                | Reason::BootFailed
+                | Reason::RegistrationFailed
+                | Reason::Unhealthy
+                | Reason::Vanished => class.brake.fail(now.mono, BOOT_FAILURES),
                 Reason::CleanupFailed
                 | Reason::Interrupted
                 | Reason::Drifted
@@ -268,8 +299,7 @@ impl Yard {
                 | Reason::MaxUses
                 | Reason::MaxAge
                 | Reason::Expired
-                | Reason::Orphan
-                | Reason::Vanished => {}
+                | Reason::Orphan => {}
             },
             Life::Running { .. } | Life::Idle { pooled_at: Some(_) } if was_created => {
                 class.brake = Brake::default()
@@ -375,7 +405,7 @@ impl Yard {
                 }
                 self.requests.insert(key.clone(), new);
                 dirty.insert(Unit::Request(key.clone()));
-                self.line_up(key, dirty);
+                self.line_up(key, now, dirty);
             }
             None => {
                 self.touched.remove(key);
@@ -400,10 +430,11 @@ impl Yard {
     }
 
     /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
-    fn line_up(&mut self, key: &Key, dirty: &mut BTreeSet<Unit>) {
+    fn line_up(&mut self, key: &Key, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(request) = self.requests.get(key) else { return };
         let Some(class) = Self::class_of(request) else { return };
-        let lacks = super::request::lacking(self, key, request) > 0 || request.status.phase.is_none();
+        let lacks =
+            super::request::lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
         let rank = request.rank();
         let class_entry = self.classes.entry(class.clone()).or_default();
         let stood = class_entry.waiting.contains_key(&rank);
@@ -454,6 +485,16 @@ impl Yard {
         if let Some(name) = class {
             let class: &mut Class = self.classes.entry(name.clone()).or_default();
             class.open.remove(&id);
+            let spot = |launch: &&Launch| launch.usage_class == UsageClass::Spot;
+            if let Some(request) =
+                old.iter().map(|old| &old.launch).find(spot).and_then(|l| l.request.clone())
+            {
+                class.failed_spot.remove(&(request, id.clone()));
+            }
+            let failed = new.as_ref().filter(|launch| launch.phase == LaunchPhase::Failed).filter(spot);
+            if let Some(request) = failed.and_then(|launch| launch.request.clone()) {
+                class.failed_spot.insert((request, id.clone()));
+            }
             if new.as_ref().is_some_and(Self::is_open) {
                 class.open.insert(id.clone());
             }
@@ -476,7 +517,7 @@ impl Yard {
         let Some(tracked) = self.launches.get_mut(id) else { return };
         let class = tracked.launch.resource_class.clone();
         let brought = answer.as_ref().is_ok_and(|launched| !launched.machines.is_empty());
-        let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times) + 1;
+        let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times).saturating_add(1);
         tracked.ordered = Some(Ordered { answer, at: now.mono, times });
         if !brought {
             self.classes.entry(class).or_default().brake.fail(now.mono, 0);
@@ -508,14 +549,29 @@ impl Yard {
                 }
             }
         }
-        let missing: Vec<InstanceArn> = self
-            .instances
-            .iter()
-            .filter(|(arn, tracked)| !listed.contains(*arn) && super::instance::expected(tracked))
-            .map(|(arn, _)| arn.clone())
-            .collect();
-        for arn in missing {
-            self.of(&arn, dirty, |tracked| tracked.missing = true);
+        self.miss(&listed, dirty);
+    }
+
+    /// Marks the live machines that a list of machines does not show. Whether that is believed is judged later.
+    fn miss(&mut self, listed: &BTreeSet<InstanceArn>, dirty: &mut BTreeSet<Unit>) {
+        let mut missing: BTreeMap<ClassName, BTreeSet<(Timestamp, InstanceArn)>> = BTreeMap::new();
+        for (arn, tracked) in &mut self.instances {
+            tracked.missing = tracked.instance.state().live() && !listed.contains(arn);
+            if tracked.missing {
+                let facts = &tracked.instance.facts;
+                missing
+                    .entry(facts.resource_class.clone())
+                    .or_default()
+                    .insert((facts.created_at, arn.clone()));
+                dirty.insert(Unit::Instance(arn.clone()));
+            }
+        }
+        for (name, class) in &mut self.classes {
+            let missing = missing.remove(name).unwrap_or_default();
+            if class.missing != missing {
+                class.missing = missing;
+                dirty.insert(Unit::Class(name.clone()));
+            }
         }
     }
 }
@@ -532,3 +588,6 @@ fn kind_of(key: &Key) -> Option<Kind> {
     let (prefix, _) = key.pk.split_once('#')?;
     Kind::ALL.iter().copied().find(|kind| kind.as_str() == prefix)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::model::{
     Condition, ConditionType, Desired, Instance, Intent, Key, MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec,
     Record, Request, Status, after,
@@ -9,12 +11,15 @@ use crate::model::{
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::context::Context;
-use super::yard::{Holding, Yard};
+use super::yard::{Holding, Lost, Yard};
 
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
 /// Most machines one request may ask for.
 const MOST: u32 = 500;
+/// A machine lost this shortly before the end of its request's time is not replaced: those that became ready first
+/// pass their deadline a little before the request does.
+const LAST_REPLACEMENT: Duration = Duration::from_secs(5);
 /// Longest a request may wait, in seconds.
 const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
 
@@ -29,21 +34,25 @@ pub(super) fn gives_back(request: &Request) -> bool {
 /// How many machines it is to hold: what it asked for, or what it had to be content with at its deadline.
 fn target(request: &Request) -> u32 {
     let (intent, status) = (&request.intent, &request.status);
-    match (status.phase, status.ready_at, status.deadline) {
-        (Some(Phase::Ready), Some(ready_at), Some(deadline)) if ready_at >= deadline => {
-            (status.instances.len() as u32).clamp(intent.min_count, intent.count)
-        }
-        _ => intent.count,
-    }
+    status.settled_for.map_or(intent.count, |settled| settled.max(intent.min_count).min(intent.count))
 }
 
 /// How many machines it still lacks, by its own record less what is proved lost.
-pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request) -> u32 {
-    if gives_back(request) {
+pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request, now: Timestamp) -> u32 {
+    if gives_back(request) || over_time(yard, request).is_some_and(|at| at <= now) {
         return 0;
     }
     let held = yard.holding(key, request).held.len() as u32;
     target(request).saturating_sub(held)
+}
+
+/// When a ready request has had its machines for as long as it may: nothing is replaced after that, and it is released,
+/// so that a workflow that never says it is over does not cost for ever.
+fn over_time(yard: &Yard, request: &Request) -> Option<Timestamp> {
+    let ready_at = request.status.ready_at?;
+    let class = Yard::class_of(request).and_then(|class| yard.pool(&class).map(|pool| &pool.spec));
+    let term = max_runtime(Some(request), class).saturating_sub(LAST_REPLACEMENT);
+    Some(after(ready_at, term))
 }
 
 /// How long a machine may run for a request.
@@ -66,11 +75,8 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
     let pool = class.as_ref().and_then(|class| cx.yard.pool(class));
     let Some(pool) = pool else {
         let key = class.as_ref().map(Pool::key_of);
-        let known = key.as_ref().is_some_and(|key| {
-            cx.yard.newer.contains_key(key)
-                || cx.yard.unreadable.contains_key(key)
-                || !cx.yard.absent.contains_key(key)
-        });
+        let known =
+            key.as_ref().is_some_and(|key| cx.yard.hands_off(key) || !cx.yard.absent.contains_key(key));
         let message =
             format!("there is no resource class {:?}; `runyard get pools` lists them", intent.resource_class);
         return (!known).then_some(("UnknownClass", message));
@@ -101,6 +107,17 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
     })
 }
 
+/// Whether a request that stands in line is about to leave it by its own decision, so that nothing is claimed for it.
+pub(super) fn leaves_line(cx: &Context<'_>, request: &Request) -> bool {
+    let status = &request.status;
+    let due = status.deadline.is_some_and(|deadline| deadline <= cx.now.wall);
+    let ends = match status.phase {
+        None => refused(cx, request).is_some(),
+        Some(_) => request.intent.fail_requested_at.is_some() || cx.yard.superseded(&request.id).is_some(),
+    };
+    ends || (due && status.phase != Some(Phase::Ready))
+}
+
 /// What is wrong with the numbers of an intent.
 fn invalid(intent: &Intent) -> Option<String> {
     if !(1..=MOST).contains(&intent.count) {
@@ -117,8 +134,8 @@ fn invalid(intent: &Intent) -> Option<String> {
     }
     intent
         .max_runtime_minutes
-        .filter(|minutes| !(1..=60 * 24 * 7).contains(minutes))
-        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 7))
+        .filter(|minutes| !(1..=60 * 24 * 35).contains(minutes))
+        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 35))
 }
 
 /// What to do about one request now.
@@ -130,12 +147,16 @@ pub(super) fn decide(cx: &Context<'_>, key: &Key) -> Plan {
         return plan;
     }
     let holding = cx.yard.holding(key, request);
-    match request.status.phase {
-        Some(Phase::Released | Phase::Failed) => over(cx, key, request, &holding),
-        _ if request.intent.desired == Desired::Released => release(cx, key, request, &holding, "released"),
-        Some(Phase::Releasing) => release(cx, key, request, &holding, "superseded by a newer attempt"),
-        None => arrived(cx, key, request),
-        Some(Phase::Pending | Phase::Fulfilling | Phase::Ready) => serve(cx, key, request, &holding),
+    match (request.status.phase, request.intent.desired) {
+        (Some(Phase::Released | Phase::Failed), _) => over(cx, key, request, &holding),
+        (_, Desired::Released) => release(cx, key, request, &holding, "released"),
+        (Some(Phase::Releasing), Desired::Provisioned) => {
+            release(cx, key, request, &holding, "superseded by a newer attempt, or over its time")
+        }
+        (None, Desired::Provisioned) => arrived(cx, key, request),
+        (Some(Phase::Pending | Phase::Fulfilling | Phase::Ready), Desired::Provisioned) => {
+            serve(cx, key, request, &holding)
+        }
     }
 }
 
@@ -148,7 +169,12 @@ fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
         && cx.yard.pool(&class).is_none()
         && !cx.yard.absent.contains_key(&Pool::key_of(&class))
     {
-        return Plan::act(Action::Look(Pool::key_of(&class)));
+        if !cx.yard.hands_off(&Pool::key_of(&class)) {
+            return Plan::act(Action::Look(Pool::key_of(&class)));
+        }
+        let mut plan = Plan::default();
+        plan.wait(key, WaitReason::Mismatch, format!("the record of class {class} cannot be read"));
+        return plan;
     }
     let mut plan = Plan::default();
     plan.wait(key, WaitReason::Behind, "its class takes it on in a moment");
@@ -166,6 +192,11 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         let why = format!("superseded by attempt {newer}");
         return release(cx, key, request, holding, &why);
     }
+    if let Some(over) = over_time(cx.yard, request).map(|at| after(at, LAST_REPLACEMENT))
+        && over <= now
+    {
+        return release(cx, key, request, holding, "its maximum runtime is over");
+    }
     let due = status.deadline.is_some_and(|deadline| deadline <= now);
     let ready = status.phase == Some(Phase::Ready);
     let enough = holding.running >= intent.count || (due && holding.running >= intent.min_count);
@@ -173,6 +204,8 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         let message = format!("{} of {} machines are running", holding.running, intent.count);
         return write(cx, request, Note::normal("Ready", message.clone()), |next| {
             drop_lost(cx, key, request, next);
+            let held = next.status.instances.len() as u32;
+            next.status.settled_for = (due && held < intent.count).then_some(held);
             progress(next, Phase::Ready, message.clone());
             next.status.ready_at = Some(now);
             set_condition(&mut next.status, ConditionType::Ready, true, "Ready", message, now);
@@ -185,7 +218,10 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         );
         return fail(cx, request, "DeadlinePassed", message);
     }
-    let mut plan = if ready { degraded(cx, key, request, holding) } else { launching(cx, key, request) };
+    let mut plan = if ready { degraded(cx, request, holding) } else { launching(cx, key, request) };
+    if let Some(over) = over_time(cx.yard, request) {
+        plan.wake_at(cx.now.when(after(over, LAST_REPLACEMENT)));
+    }
     if let Some(deadline) = status.deadline.filter(|_| !ready) {
         plan.wake_at(cx.now.when(deadline));
         let starting = holding.held.len() as u32 - holding.running.min(holding.held.len() as u32);
@@ -214,22 +250,12 @@ fn launching(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
 }
 
 /// A request that was ready says when it lost a machine, why, and when it has its number again.
-fn degraded(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan {
     let now = cx.now.wall;
-    let is =
-        request.status.conditions.iter().any(|c| c.condition_type == ConditionType::Degraded && c.status);
+    let is = is_degraded(request);
     if !holding.lost.is_empty() && !is {
-        let lost: Vec<String> = holding
-            .lost
-            .iter()
-            .map(|lost| format!("{} ({})", lost.id, lost.reason.map_or("gone", |reason| reason.as_str())))
-            .collect();
-        let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
-        let message = format!("lost {}; being replaced", lost.join(", "));
-        return write(cx, request, Note::warning("Degraded", message.clone()), |next| {
-            set_condition(&mut next.status, ConditionType::Degraded, true, cause, message.clone(), now);
-            next.status.message = message;
-        });
+        let note = Note::warning("Degraded", loss(holding));
+        return write(cx, request, note, |next| degrade(next, holding, now));
     }
     if is && holding.lost.is_empty() && holding.running >= target(request) {
         let message = format!("{} machines are running again", holding.running);
@@ -245,13 +271,32 @@ fn degraded(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_
             next.status.message = message;
         });
     }
-    let _ = key;
     Plan::default()
+}
+
+fn is_degraded(request: &Request) -> bool {
+    request.status.conditions.iter().any(|c| c.condition_type == ConditionType::Degraded && c.status)
+}
+
+/// Which machines were lost, for a person.
+fn loss(holding: &Holding<'_>) -> String {
+    let reason = |lost: &Lost<'_>| lost.reason.map_or("gone", |reason| reason.as_str());
+    let lost: Vec<String> =
+        holding.lost.iter().map(|lost| format!("{} ({})", lost.id, reason(lost))).collect();
+    format!("lost {}; being replaced", lost.join(", "))
+}
+
+/// Says that a request that was ready lost machines, and why.
+fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
+    let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
+    set_condition(&mut next.status, ConditionType::Degraded, true, cause, loss(holding), now);
+    next.status.message = loss(holding);
 }
 
 /// Given back: `Releasing` until every machine it held is pooled or ended.
 fn release(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>, why: &str) -> Plan {
-    if holding.out == 0 {
+    let out = holding.out + cx.yard.leaving(key, request);
+    if out == 0 {
         let message = format!("{why}; {} machines given back", request.status.served.len());
         return write(cx, request, Note::normal("Released", message.clone()), |next| {
             progress(next, Phase::Released, message);
@@ -261,21 +306,37 @@ fn release(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>
         });
     }
     if request.status.phase != Some(Phase::Releasing) {
-        let message = format!("{why}; waiting for {} machines to be cleaned", holding.out);
+        let message = format!("{why}; waiting for {out} machines to be cleaned");
         return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
-            drop_lost(cx, key, request, next);
             progress(next, Phase::Releasing, message);
+            drop_lost(cx, key, request, next);
+        });
+    }
+    returning(cx, key, request, holding, out)
+}
+
+/// A request that gives everything back takes each machine off its list once it is pooled or ended.
+fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
+    let back = holding.lost.iter().filter(|lost| !lost.out).count();
+    if back > 0 {
+        let message = format!("{back} machines given back, waiting for {out}");
+        return write(cx, request, Note::normal("GivenBack", message.clone()), |next| {
+            drop_lost(cx, key, request, next);
+            if !next.phase().is_final() {
+                next.status.message = message;
+            }
         });
     }
     let mut plan = Plan::default();
-    plan.wait(key, WaitReason::Cleaning, format!("{} machines are being given back", holding.out));
+    plan.wait(key, WaitReason::Cleaning, format!("{out} machines are being given back"));
     plan
 }
 
 /// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
 fn over(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
     if !request.status.instances.is_empty() {
-        if holding.out == 0 {
+        // It is over: its list empties once it holds nothing, whether or not everything is clean already.
+        if holding.held.is_empty() {
             return write(
                 cx,
                 request,
@@ -286,9 +347,7 @@ fn over(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -
                 },
             );
         }
-        let mut plan = Plan::default();
-        plan.wait(key, WaitReason::Cleaning, format!("{} machines are being given back", holding.out));
-        return plan;
+        return returning(cx, key, request, holding, holding.out);
     }
     let mut plan = Plan::default();
     if let Some(expires_at) = request.status.expires_at
@@ -323,7 +382,7 @@ fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&m
 /// Takes a new request into its class's line.
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
     let step = Step::of(request, cx.now.wall, |next| {
-        take_on(cx, next, spec);
+        take_on(cx, next);
         let message = format!("waiting for {} machines of class {}", next.intent.count, spec.resource_class);
         progress(next, Phase::Pending, message);
     });
@@ -335,7 +394,7 @@ pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Ac
 }
 
 /// Gives a new request its place in the line and its deadline.
-pub(super) fn take_on(cx: &Context<'_>, next: &mut Request, _: &PoolSpec) {
+pub(super) fn take_on(cx: &Context<'_>, next: &mut Request) {
     if next.status.accepted_at.is_none() {
         let now = cx.now.wall;
         next.status.accepted_at = Some(now);
@@ -368,12 +427,17 @@ pub(super) fn gain<'a>(next: &mut Request, machines: impl Iterator<Item = &'a In
 }
 
 /// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
-/// being cleaned after it, because it is not released before they are.
+/// being cleaned after it, because it is not released before they are. One that was ready says what it lost. Under
+/// which claim it held a machine stays known: that is how the machine knows that this claim is over.
 pub(super) fn drop_lost(cx: &Context<'_>, key: &Key, request: &Request, next: &mut Request) {
     let keep_out = gives_back(next);
-    for lost in cx.yard.holding(key, request).lost.iter().filter(|lost| !(lost.out && keep_out)) {
+    let holding = cx.yard.holding(key, request);
+    for lost in holding.lost.iter().filter(|lost| !(lost.out && keep_out)) {
         next.status.instances.retain(|held| held != lost.id);
-        next.status.claims.remove(lost.id);
+    }
+    if !keep_out && next.status.phase == Some(Phase::Ready) && !holding.lost.is_empty() && !is_degraded(next)
+    {
+        degrade(next, &holding, cx.now.wall);
     }
 }
 
@@ -409,3 +473,6 @@ fn set_condition(
     status.conditions.retain(|c| c.condition_type != condition_type);
     status.conditions.push(Condition { condition_type, status: is, reason: reason.into(), message, at });
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,9 @@ pub struct Tracked {
     pub ended: Option<(Duration, u32)>,
     /// Where its maker says it stands; `Some(None)`: its maker does not know it.
     pub stands: Option<Option<MachineState>>,
-    /// Whether the last list of machines did not show it.
+    /// When its maker was last asked where it stands, and how often it was since it was asked to end it.
+    pub asked: Option<(Duration, u32)>,
+    /// Whether the last list of machines did not show it, although it should.
     pub missing: bool,
     /// When it was last announced in the pool it is in.
     pub announced: Option<Duration>,
@@ -66,6 +68,7 @@ impl Tracked {
             silent: None,
             ended: None,
             stands: None,
+            asked: None,
             missing: false,
             announced: None,
             swept: false,
@@ -132,12 +135,28 @@ pub struct Class {
     pub hints: Vec<InstanceId>,
     /// When its pool's status was last written, on the monotonic clock.
     pub reported: Option<Duration>,
+    /// Live machines that the last list of machines did not show, the oldest first.
+    pub(super) missing: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Requests for which spot machines could not be had, by the launches that say so.
+    pub(super) failed_spot: BTreeSet<(Key, LaunchId)>,
 }
 
 impl Class {
     /// Machines of the class that are not terminated.
     pub fn live(&self) -> u32 {
-        self.counts.values().sum()
+        self.counts.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// How many machines recorded before a moment the last list of machines did not show, when they are too many to
+    /// believe it: such a list is itself in doubt, and nothing is ended because of it.
+    pub(super) fn unbelieved(&self, before: Timestamp) -> Option<u32> {
+        let gone = self.missing.iter().take_while(|(created_at, _)| *created_at <= before).count() as u32;
+        (gone > (self.live().saturating_mul(3) / 10).max(3)).then_some(gone)
+    }
+
+    /// Whether spot machines could not be had for a request.
+    pub(super) fn scarce(&self, request: &Key) -> bool {
+        self.failed_spot.iter().any(|(key, _)| key == request)
     }
 }
 
@@ -169,6 +188,8 @@ pub struct Yard {
     pub listed: Option<Duration>,
     /// When each request was last seen to change, on the monotonic clock.
     pub(super) touched: BTreeMap<Key, Duration>,
+    /// When each record was last seen to be there, on the monotonic clock.
+    pub(super) there: BTreeMap<Key, Duration>,
 }
 
 /// A machine that a request's record lists and that it holds no more.
@@ -193,6 +214,15 @@ pub struct Holding<'a> {
     pub lost: Vec<Lost<'a>>,
     /// Machines its record lists that are neither pooled nor ended.
     pub out: u32,
+}
+
+/// Why a record cannot be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Illegible {
+    /// It is of a newer form; whoever wrote it looks after it.
+    Newer,
+    /// Nobody can read it.
+    Broken,
 }
 
 impl Yard {
@@ -269,11 +299,20 @@ impl Yard {
             let claimed = request.status.claims.get(id);
             let version = claimed.map_or(0, crate::model::ClaimId::version);
             let Some(tracked) = self.by_id(id) else {
-                if self.proved_missing(key) {
-                    holding.lost.push(Lost { id, reason: None, out: false });
-                } else {
-                    holding.held.push(id);
-                    holding.out += 1;
+                match self.illegible(id) {
+                    // Nothing is known of it: it counts, and it does not hold up a release for ever.
+                    Some(Illegible::Broken) => holding.held.push(id),
+                    Some(Illegible::Newer) => {
+                        holding.held.push(id);
+                        holding.out += 1;
+                    }
+                    None if self.proved_missing(key) => {
+                        holding.lost.push(Lost { id, reason: None, out: false });
+                    }
+                    None => {
+                        holding.held.push(id);
+                        holding.out += 1;
+                    }
                 }
                 continue;
             };
@@ -298,6 +337,38 @@ impl Yard {
         holding
     }
 
+    /// Whether a machine's record is there and cannot be understood.
+    fn illegible(&self, id: &InstanceId) -> Option<Illegible> {
+        let of = |key: &Key| {
+            key.pk.starts_with("instance#")
+                && key.pk.rsplit_once('/').is_some_and(|(_, end)| end == id.as_str())
+        };
+        if self.newer.keys().any(of) {
+            return Some(Illegible::Newer);
+        }
+        self.unreadable.keys().any(of).then_some(Illegible::Broken)
+    }
+
+    /// Whether a record is there that this program must leave alone.
+    pub(super) fn hands_off(&self, key: &Key) -> bool {
+        self.newer.contains_key(key) || self.unreadable.contains_key(key)
+    }
+
+    /// How many machines that a request held and lists no more are still neither pooled nor ended.
+    pub(super) fn leaving(&self, key: &Key, request: &Request) -> u32 {
+        let status = &request.status;
+        let off = status.served.iter().filter(|id| !status.instances.contains(id));
+        let out = off.filter_map(|id| self.by_id(id)).filter(|tracked| {
+            let ours = tracked.instance.claim.as_ref().is_some_and(|claim| claim.request == *key);
+            ours && match tracked.instance.life {
+                Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
+                Life::Idle { pooled_at } => pooled_at.is_none(),
+                Life::Terminated { .. } => false,
+            }
+        });
+        out.count() as u32
+    }
+
     /// Whether a machine that a request lists and that was not seen is really not there: a complete list of the table
     /// was begun after the request was last seen to change.
     fn proved_missing(&self, request: &Key) -> bool {
@@ -312,8 +383,12 @@ impl Yard {
     pub(super) fn coming(&self, class: &Class, request: &Key) -> u32 {
         self.open_launches(class)
             .filter(|launch| launch.request.as_ref() == Some(request))
-            .map(|l| l.count)
-            .sum()
+            .fold(0, |sum, launch| sum.saturating_add(launch.count))
+    }
+
+    /// How many machines the launches of a class may still bring.
+    pub(super) fn under_way(&self, class: &Class) -> u32 {
+        self.open_launches(class).fold(0, |sum, launch| sum.saturating_add(launch.count))
     }
 
     /// The launches of a class that are under way.

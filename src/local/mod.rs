@@ -2,11 +2,14 @@
 //! trying, developing, and the one build machine in a cupboard; the operator and the agent are the same as on AWS.
 
 pub mod compute;
-mod demo;
+pub mod demo;
 pub mod engine;
 pub mod process;
+pub mod setup;
 pub mod site;
 pub mod standin;
+pub mod up;
 
 mod files;
+pub(crate) mod options;
 mod port;

@@ -8,33 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compute::RunnerPackage;
 use super::engine::{CREDENTIAL, Engine, EngineError, REGION};
 use super::files;
 use super::port::{self, PortError};
-use super::standin::{self, PACKAGE_VERSION, StandIn};
+use super::standin::{self, StandIn};
 use crate::model::TableName;
 use crate::ports::Clock;
-
-/// Which GitHub runners are registered at.
-#[derive(Clone, Debug)]
-pub enum Hub {
-    /// One of our own.
-    StandIn,
-    /// A real one.
-    Real(RealHub),
-}
-
-/// A real GitHub.
-#[derive(Clone, Debug)]
-pub struct RealHub {
-    /// Its REST API's address.
-    pub api_url: String,
-    /// A file that holds a token.
-    pub token_file: PathBuf,
-    /// The runner package that machines fetch.
-    pub runner: RunnerPackage,
-}
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -43,8 +22,8 @@ pub struct SiteOptions {
     pub dir: PathBuf,
     /// The `runyard` executable, as an absolute path: the stand-in's runners are it, too.
     pub executable: PathBuf,
-    /// Which GitHub.
-    pub hub: Hub,
+    /// Whether a stand-in GitHub is wanted, for want of a real one.
+    pub stand_in: bool,
 }
 
 /// Why a data directory cannot be served.
@@ -80,9 +59,8 @@ pub struct Site {
     pub dir: PathBuf,
     /// The table's engine.
     pub engine: Engine,
-    /// The stand-in GitHub, unless a real one was given.
+    /// The stand-in GitHub, if it is wanted.
     pub standin: Option<StandIn>,
-    hub: Hub,
     /// Held until the end.
     _lock: File,
 }
@@ -93,14 +71,11 @@ impl Site {
     /// # Errors
     /// Another process serves it, a remembered port is taken, or a file cannot be used.
     pub async fn open(options: SiteOptions, clock: Arc<dyn Clock>) -> Result<Self, SiteError> {
-        let SiteOptions { dir, executable, hub } = options;
+        let SiteOptions { dir, executable, stand_in } = options;
         let lock = lock(&dir)?;
         let engine = Engine::start(&dir).await?;
-        let standin = match &hub {
-            Hub::StandIn => Some(stand_in(&dir, executable, clock).await?),
-            Hub::Real(_) => None,
-        };
-        Ok(Self { dir, engine, standin, hub, _lock: lock })
+        let standin = if stand_in { Some(serve_github(&dir, executable, clock).await?) } else { None };
+        Ok(Self { dir, engine, standin, _lock: lock })
     }
 
     /// What an AWS client's environment must say to reach the table.
@@ -124,39 +99,13 @@ impl Site {
     pub fn write_environment(&self, table: &TableName) -> Result<PathBuf, SiteError> {
         let path = self.dir.join("env");
         let mut text = String::from("# Read this into a shell: . ./env\n");
+        text.push_str("unset AWS_PROFILE AWS_SESSION_TOKEN AWS_ENDPOINT_URL_DYNAMODB\n");
         for (name, value) in self.environment(table) {
             text.push_str(&format!("export {name}={value}\n"));
         }
         match files::replace(&path, text.as_bytes()) {
             Ok(()) => Ok(path),
             Err(source) => Err(SiteError::Io { path, source }),
-        }
-    }
-
-    /// What machines fetch as their runner.
-    pub fn runner(&self) -> RunnerPackage {
-        match (&self.hub, &self.standin) {
-            (Hub::Real(real), _) => real.runner.clone(),
-            (Hub::StandIn, standin) => {
-                let standin = standin.as_ref().expect("a site without a real GitHub has the stand-in");
-                RunnerPackage {
-                    url: standin.package_url(),
-                    sha256: standin.package_sha256().to_owned(),
-                    version: PACKAGE_VERSION.to_owned(),
-                }
-            }
-        }
-    }
-
-    /// The GitHub's API and the file with its token.
-    pub fn github(&self) -> (String, PathBuf) {
-        match (&self.hub, &self.standin) {
-            (Hub::Real(real), _) => (real.api_url.clone(), real.token_file.clone()),
-            (Hub::StandIn, standin) => {
-                let standin = standin.as_ref().expect("a site without a real GitHub has the stand-in");
-                let file = standin.token_file().expect("a stand-in with a directory keeps its token there");
-                (standin.url(), file)
-            }
         }
     }
 
@@ -192,7 +141,7 @@ fn lock(dir: &Path) -> Result<File, SiteError> {
     Ok(file)
 }
 
-async fn stand_in(dir: &Path, executable: PathBuf, clock: Arc<dyn Clock>) -> Result<StandIn, SiteError> {
+async fn serve_github(dir: &Path, executable: PathBuf, clock: Arc<dyn Clock>) -> Result<StandIn, SiteError> {
     let dir = dir.join("github");
     let failed = |source| SiteError::Io { path: dir.clone(), source };
     files::private_dir(&dir).map_err(failed)?;
@@ -208,7 +157,7 @@ mod tests {
     use crate::fakes::ManualClock;
 
     fn options(dir: &Path) -> SiteOptions {
-        SiteOptions { dir: dir.to_owned(), executable: "/bin/true".into(), hub: Hub::StandIn }
+        SiteOptions { dir: dir.to_owned(), executable: "/bin/true".into(), stand_in: true }
     }
 
     fn clock() -> Arc<dyn Clock> {
@@ -221,10 +170,11 @@ mod tests {
         let site = Site::open(options(dir.path()), clock()).await.unwrap();
         let refused = Site::open(options(dir.path()), clock()).await.err().expect("refused").to_string();
         assert!(refused.contains(&std::process::id().to_string()) && refused.contains("--dir"), "{refused}");
-        let before = (site.engine.endpoint(), site.github(), site.runner().url);
+        let addresses = |site: &Site| (site.engine.endpoint(), site.standin.as_ref().unwrap().url());
+        let before = addresses(&site);
         site.close().await;
         let site = Site::open(options(dir.path()), clock()).await.unwrap();
-        assert_eq!((site.engine.endpoint(), site.github(), site.runner().url), before);
+        assert_eq!(addresses(&site), before);
         site.close().await;
     }
 

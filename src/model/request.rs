@@ -127,7 +127,7 @@ pub struct Status {
     pub phase: Option<Phase>,
     /// What it holds now.
     pub instances: Vec<InstanceId>,
-    /// Under which claim it holds each: a machine's record older than its claim says nothing about it.
+    /// Under which claim it holds, or last held, each: a machine's record older than its claim says nothing about it.
     pub claims: BTreeMap<InstanceId, ClaimId>,
     /// What it ever held.
     pub served: Vec<InstanceId>,
@@ -141,6 +141,8 @@ pub struct Status {
     pub deadline: Option<Timestamp>,
     /// When it became ready.
     pub ready_at: Option<Timestamp>,
+    /// How many machines it was content with at its deadline, when they were fewer than it asked for.
+    pub settled_for: Option<u32>,
     /// The generation this status answers.
     pub observed_generation: u64,
     /// When the record may be deleted, epoch seconds.
@@ -268,6 +270,8 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ready_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    settled_for: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     observed_generation: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<i64>,
@@ -313,6 +317,7 @@ impl Record for Request {
             accepted_at: status.accepted_at,
             deadline: status.deadline,
             ready_at: status.ready_at,
+            settled_for: status.settled_for,
             observed_generation: seen.then_some(status.observed_generation),
             expires_at: status.expires_at,
             version: self.version,
@@ -354,6 +359,7 @@ impl Record for Request {
                 accepted_at: row.accepted_at,
                 deadline: row.deadline,
                 ready_at: row.ready_at,
+                settled_for: row.settled_for,
                 observed_generation: row.observed_generation.unwrap_or(0),
                 expires_at: row.expires_at,
             },

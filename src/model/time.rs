@@ -7,8 +7,11 @@ pub type Seconds = u64;
 
 /// Cuts a time to the precision that records carry.
 pub fn millis(at: Timestamp) -> Timestamp {
+    // jiff counts milliseconds up to the last whole second of time only.
     let whole = Timestamp::from_millisecond(at.as_millisecond());
-    whole.expect("a valid timestamp is still valid with less precision")
+    whole
+        .or_else(|_| Timestamp::from_second(at.as_second()))
+        .expect("a valid timestamp is still valid with less precision")
 }
 
 /// `at` plus `by`, held at the ends of time instead of failing.

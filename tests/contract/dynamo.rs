@@ -1,6 +1,6 @@
 //! What only DynamoDB's adapter has: the table's shape, and errors that come over the wire.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::types::{
 use runyard::model::{Guard, Key, TableName, Write};
 use runyard::ports::{Store, StoreError};
 use runyard::store::{DynamoStore, TableState};
+use tokio::time::Instant;
 
 use crate::store::{connect, sdk_config};
 use crate::support::engine::Engine;

@@ -1,9 +1,13 @@
 //! Does what we built on behave as the ports promise? One suite for each port, run on the stand-in and on real engines:
 //! a stand-in may be trusted because it passes what the real thing passes.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test says no")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
 mod dynamo;
 mod queue;
+mod shards;
 mod store;
+mod wire;

@@ -239,7 +239,7 @@ fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
 /// A status begins with a phase; before, there is none of it.
 fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
-    let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()));
+    let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
     let status =
@@ -253,6 +253,7 @@ fn status() -> BoxedStrategy<Status> {
             accepted_at: times.0,
             deadline: times.1,
             ready_at: times.2,
+            settled_for: times.5,
             observed_generation: times.3,
             expires_at: times.4,
         });

@@ -84,7 +84,7 @@ async fn a_machine_that_never_says_it_is_clean_ends_at_the_clean_up_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_never_ends_gives_its_machine_up_at_its_maximum_runtime() {
+async fn a_run_that_never_ends_gives_its_machines_up_at_its_maximum_runtime_and_takes_no_others() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
     world.start();
@@ -94,4 +94,6 @@ async fn a_run_that_never_ends_gives_its_machine_up_at_its_maximum_runtime() {
     assert!(world.reasons().is_empty());
     world.sleep(30).await;
     assert_eq!(world.reasons(), ["threshold"]);
+    world.until_phase(&key, "Released", 30).await;
+    assert_eq!(world.compute.orders().len(), 1);
 }

@@ -15,7 +15,7 @@ async fn a_machine_is_launched_runs_is_cleaned_and_serves_the_next_run() {
     world.until_phase(&first, "Released", 60).await;
     let request = world.request(&first).await;
     assert!(request.status.instances.is_empty());
-    assert_eq!(request.status.served, [machine.facts.instance_id.clone()]);
+    assert_eq!(request.status.served, std::slice::from_ref(&machine.facts.instance_id));
     let pooled = world.pooled();
     assert_eq!(pooled.len(), 1);
     assert!(pooled[0].run().is_none());

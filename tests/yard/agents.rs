@@ -80,10 +80,6 @@ impl Agents {
         self.0.opened.lock().unwrap().clone()
     }
 
-    pub(crate) fn served(&self) -> BTreeMap<InstanceId, Vec<String>> {
-        self.0.served.lock().unwrap().clone()
-    }
-
     /// Gives every machine that comes up an agent.
     pub(crate) fn keep(&self) {
         if std::mem::replace(&mut *self.0.keeping.lock().unwrap(), true) {
@@ -115,7 +111,9 @@ impl Agents {
         let mut said: Option<(Signal, String)> = None;
         tokio::time::sleep(Duration::from_secs(2)).await;
         loop {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Old agents look less often, so that a day passes quickly.
+            let old = self.0.clock.elapsed().saturating_sub(born) > Duration::from_secs(7200);
+            tokio::time::sleep(Duration::from_millis(if old { 5000 } else { 100 })).await;
             let alive = self.0.compute.machines().iter().any(|m| m.id == machine.id && m.state.alive());
             let habit = self.habit(&machine.id);
             let age = self.0.clock.elapsed().saturating_sub(born);

@@ -1,6 +1,8 @@
 //! The operator in paused time, on fakes of every port, with agents that follow the contract: one file per question a
 //! person on call might ask.
 
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
+
 mod a_machine_falls_silent;
 mod a_machine_is_lost_at_its_maker;
 mod a_machine_never_registers;

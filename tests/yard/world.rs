@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::controller::{Health, Ports, Settings, run};
+use runyard::admin::Health;
+use runyard::controller::{Ports, Settings, run};
 use runyard::fakes::{FakeCompute, FakeGitHub, MemoryQueue, MemoryStore, SeededEntropy, TokioClock};
 use runyard::metrics::Metrics;
 use runyard::model::{
@@ -93,11 +94,12 @@ impl World {
             github: self.with_github.then(|| Arc::new(self.github.clone()) as _),
             clock: Arc::new(self.clock),
             entropy: Arc::new(SeededEntropy::new(seed)),
-            metrics: Metrics::default(),
+            metrics: Metrics::new(Arc::new(self.clock)),
         };
         let stop = CancellationToken::new();
         let settings = Settings { identity: identity.into(), ..self.settings.clone() };
-        let (token, running) = (stop.clone(), run(ports, settings, Health::default(), stop.clone()));
+        let (token, running) =
+            (stop.clone(), run(ports, settings, Arc::new(Health::new(Arc::new(self.clock))), stop.clone()));
         let task = tokio::spawn(async move { running.await.expect("the table is there") });
         self.operators.lock().unwrap().push((token, task));
         self.agents.keep();

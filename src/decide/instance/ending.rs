@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Instance, InstanceArn, InstanceFacts, Life, Reason, Record, Threshold};
+use crate::model::{Instance, InstanceArn, InstanceFacts, Launch, Life, Reason, Record, Threshold};
 use crate::ports::MachineState;
 
 use super::super::action::{Action, Note, Plan, Step, WaitReason};
@@ -15,7 +15,7 @@ use super::super::yard::Tracked;
 /// How long the records of ended machines are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
 /// First pause before a machine's maker is asked again whether it is gone.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Longest such pause.
 const ASK_AGAIN_MOST: Duration = Duration::from_secs(30);
 
@@ -30,21 +30,10 @@ pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
 /// What remains to be done about an ended machine.
 pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timestamp>) -> Plan {
     let instance = &tracked.instance;
-    let arn = &instance.facts.instance_arn;
     if gone_at.is_some() {
         return gone(cx, tracked);
     }
-    let ended = match tracked.stands {
-        Some(None | Some(MachineState::Terminated)) => true,
-        Some(Some(
-            MachineState::Pending
-            | MachineState::Running
-            | MachineState::Stopped
-            | MachineState::ShuttingDown,
-        ))
-        | None => !cx.policy.inventory && tracked.ended.is_some(),
-    };
-    if ended {
+    if is_gone(cx, tracked) {
         let step = Step::of(instance, cx.now.wall, |next| {
             if let Life::Terminated { gone_at, .. } = &mut next.life {
                 *gone_at = Some(cx.now.wall);
@@ -53,24 +42,49 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timest
         });
         return Plan::act(Action::Bury(Box::new(step)));
     }
-    let Some((asked, times)) = tracked.ended else { return Plan::act(Action::Terminate(arn.clone())) };
-    let pause = (ASK_AGAIN * 2_u32.pow(times.min(6))).min(ASK_AGAIN_MOST);
-    if cx.now.mono < asked + pause {
+    press(cx, tracked)
+}
+
+/// Whether the machine is proved gone: its maker says that it ended, or does not know it although it is not new. A
+/// maker without an inventory is taken at its word.
+fn is_gone(cx: &Context<'_>, tracked: &Tracked) -> bool {
+    if !cx.policy.inventory {
+        return tracked.ended.is_some();
+    }
+    match tracked.stands {
+        Some(Some(MachineState::Terminated)) => true,
+        Some(None) => super::settled(cx, &tracked.instance),
+        Some(Some(
+            MachineState::Pending
+            | MachineState::Running
+            | MachineState::Stopped
+            | MachineState::ShuttingDown,
+        ))
+        | None => false,
+    }
+}
+
+/// Asks for the machine's end and where it stands by turns, less often each time.
+fn press(cx: &Context<'_>, tracked: &Tracked) -> Plan {
+    let arn = &tracked.instance.facts.instance_arn;
+    let Some((ended, times)) = tracked.ended else { return Plan::act(Action::Terminate(arn.clone())) };
+    let (asked, questions) = tracked.asked.unwrap_or_default();
+    let pause = (ASK_AGAIN * 2_u32.pow(times.saturating_add(questions).min(8))).min(ASK_AGAIN_MOST);
+    let due = ended.max(asked).saturating_add(pause);
+    if cx.now.mono < due {
         let mut plan = Plan::default();
-        // Between two requests to end it, its maker is asked once where it stands.
-        if tracked.stands.flatten().is_none_or(MachineState::alive) && cx.now.mono >= asked + pause / 2 {
-            plan.actions.push(Action::Describe(arn.clone()));
-        }
-        plan.wake_at(if cx.now.mono < asked + pause / 2 { asked + pause / 2 } else { asked + pause });
-        plan.wait(&instance.key(), WaitReason::Deadline, "its end is asked for, EC2 has not confirmed it");
+        plan.wake_at(due);
+        let why = "its end is asked for, EC2 has not confirmed it";
+        plan.wait(&tracked.instance.key(), WaitReason::Deadline, why);
         return plan;
     }
-    // Where it stands is asked last; then it is asked to end again.
-    if tracked.stands.flatten() == Some(MachineState::ShuttingDown) {
-        Plan::act(Action::Describe(arn.clone()))
+    let ending = tracked.stands.flatten() == Some(MachineState::ShuttingDown);
+    let described = tracked.asked.is_some() && asked > ended;
+    Plan::act(if described && !ending {
+        Action::Terminate(arn.clone())
     } else {
-        Plan::act(Action::Terminate(arn.clone()))
-    }
+        Action::Describe(arn.clone())
+    })
 }
 
 /// Gone for good: its runner is looked for once, its record goes when its time is over.
@@ -78,6 +92,10 @@ fn gone(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     let instance = &tracked.instance;
     let arn = &instance.facts.instance_arn;
     let mut plan = Plan::default();
+    if cx.policy.inventory && tracked.stands.flatten().is_some_and(MachineState::alive) {
+        // Its maker did not know it for a while, and shows it again.
+        return press(cx, tracked);
+    }
     if cx.policy.github && !tracked.swept && instance.registration_seq > 0 {
         plan.actions.push(Action::SweepRunner(arn.clone()));
         return plan;
@@ -99,11 +117,15 @@ pub(super) fn unrecorded(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     let Some((machine, since)) = cx.yard.unrecorded.get(arn) else { return Plan::default() };
     let key = Instance::key_of(arn);
     let mut plan = Plan::default();
-    if cx.yard.is_busy(&key) || cx.yard.unreadable.contains_key(&key) || cx.yard.newer.contains_key(&key) {
-        plan.wait(&key, WaitReason::Busy, "its record cannot be judged");
+    let launch = machine.launch.as_ref().map(Launch::key_of);
+    if cx.yard.is_busy(&key)
+        || cx.yard.hands_off(&key)
+        || launch.is_some_and(|launch| cx.yard.hands_off(&launch))
+    {
+        plan.wait(&key, WaitReason::Busy, "its record, or its launch's, cannot be judged");
         return plan;
     }
-    let due = *since + cx.policy.orphan;
+    let due = since.saturating_add(cx.policy.orphan);
     if cx.now.mono < due {
         plan.wake_at(due);
         plan.wait(&key, WaitReason::Deadline, "ours without a record, given time to be adopted");
@@ -111,7 +133,7 @@ pub(super) fn unrecorded(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     }
     let adoptable = machine.launch.as_ref().and_then(|id| cx.yard.launch(id));
     if adoptable.is_some_and(|tracked| super::super::yard::Yard::is_open(&tracked.launch)) {
-        plan.wake_at(cx.now.mono + cx.policy.orphan);
+        plan.wake_at(cx.now.mono.saturating_add(cx.policy.orphan));
         plan.wait(&key, WaitReason::Starting, "its launch is still open and will adopt it");
         return plan;
     }

@@ -2,16 +2,26 @@
 
 use std::time::Duration;
 
-use crate::model::{Cause, Life, Reason, Record, after};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{Cause, Life, PoolSpec, Reason, Record, after};
 
 use super::super::action::{Action, Note, Plan};
 use super::super::capacity;
 use super::super::schedule::effective;
 use super::MachineView;
 
-/// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute.
-fn margin(idle_seconds: u64) -> Duration {
-    (Duration::from_secs(idle_seconds) / 10).min(Duration::from_secs(60))
+/// How long a machine stays in the pool: a moment at least, so that one that is kept is not renewed without a pause.
+pub(super) fn term(spec: &PoolSpec) -> Duration {
+    Duration::from_secs(spec.idle_seconds.max(1))
+}
+
+/// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute, and early
+/// enough that it can be claimed all the time (contract, section 2.3: with 30 s left).
+fn margin(spec: &PoolSpec) -> SignedDuration {
+    let idle = term(spec);
+    let margin = (idle / 10).min(Duration::from_secs(60)).max(Duration::from_secs(45).min(idle / 2));
+    SignedDuration::try_from(margin).unwrap_or(SignedDuration::MAX)
 }
 
 /// Whether the class keeps the machine: it is among the `desired` that expire last, and not at the end of its life.
@@ -23,18 +33,19 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
     let Some(pool) = &class.pool else { return false };
     // A deadline nearer than the operator ever sets is a person's: it is let pass.
-    let term = Duration::from_secs(spec.idle_seconds);
-    let shortened = machine.instance.threshold.is_some_and(|t| t.at < after(t.set_at, term));
+    let shortened = machine.instance.threshold.is_some_and(|t| t.at < after(t.set_at, term(spec)));
     if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
         return false;
     }
     let desired = effective(pool, machine.cx.now.wall).desired;
-    let threshold = machine.instance.threshold.map_or(jiff::Timestamp::MAX, |t| t.at);
+    let threshold = machine.instance.threshold.map_or(Timestamp::MAX, |t| t.at);
     let place = (threshold, machine.instance.facts.instance_arn.clone());
     let later = (std::ops::Bound::Excluded(place), std::ops::Bound::Unbounded);
-    let later = class.pooled.range(later).take(desired as usize).count();
+    let now = machine.cx.now.wall;
+    let later = class.pooled.range(later).filter_map(|(_, arn)| machine.cx.yard.instance(arn));
+    let later = later.filter(|other| !capacity::retiring(&other.instance, spec, now)).take(desired as usize);
     // Machines that boot or are cleaned count as idle too, and none of them expires before this one.
-    (later as u32) + class.warm_created + class.cleaning < desired
+    (later.count() as u32) + class.warm_created + class.cleaning < desired
 }
 
 /// What to do about a pooled machine.
@@ -56,19 +67,19 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
             return Some(machine.end(reason, note));
         }
         let threshold = instance.threshold?;
-        let renew_at =
-            threshold.at - jiff::SignedDuration::try_from(margin(spec.idle_seconds)).unwrap_or_default();
-        if cx.now.wall >= renew_at && kept(machine) {
+        let renew_at = threshold.at.saturating_sub(margin(spec)).unwrap_or(Timestamp::MIN);
+        let later = machine.deadline(instance).is_some_and(|next| next.at > threshold.at);
+        if cx.now.wall >= renew_at && later && kept(machine) {
             let note = Note::normal("Kept", "kept: its class wants it idle");
             return Some(machine.go(Cause::Renewed, note, |_| ()));
         }
-        let due = machine.tracked.announced.map(|at| at + cx.policy.reannounce);
+        let due = machine.tracked.announced.map(|at| at.saturating_add(cx.policy.reannounce));
         let mut plan = match due {
             Some(due) if due > cx.now.mono => Plan::default(),
             Some(_) | None => Plan::act(Action::Announce(instance.facts.instance_arn.clone())),
         };
-        plan.wake_at(due.unwrap_or(cx.now.mono + cx.policy.reannounce).max(cx.now.mono));
-        plan.wake_at(cx.now.when(renew_at).max(cx.now.mono + Duration::from_millis(100)));
+        plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.reannounce)).max(cx.now.mono));
+        plan.wake_at(cx.now.when(renew_at).max(cx.now.mono + Duration::from_secs(1)));
         return Some(plan);
     }
     None

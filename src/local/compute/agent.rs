@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -54,7 +55,9 @@ pub struct AgentOptions {
     pub timing: AgentTiming,
     /// Its runner.
     pub runner: RunnerPackage,
-    /// How long a class's pre-runner script may take.
+    /// What runs at first boot unless the class names a script of its own.
+    pub pre_runner_script: Option<String>,
+    /// How long a pre-runner script may take.
     pub pre_runner_timeout: Duration,
 }
 
@@ -69,6 +72,18 @@ pub(super) fn start(dir: &Path, facts: &Facts, options: &AgentOptions) -> io::Re
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let process = pid.and_then(Process::of);
     process.map(|process| (child, process)).ok_or_else(|| io::Error::other("/proc does not show the agent"))
+}
+
+/// Writes a pre-runner script so that it can be executed; without a first line of its own it is the shell's.
+pub(super) fn write_script(dir: &Path, script: &str) -> io::Result<()> {
+    let head = if script.starts_with("#!") { "" } else { "#!/bin/sh\n" };
+    let path = script_of(dir);
+    files::replace(&path, format!("{head}{script}").as_bytes())?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))
+}
+
+fn script_of(dir: &Path) -> PathBuf {
+    dir.join("pre-runner.sh")
 }
 
 /// In a session of its own: a job that asks for a password must not reach the terminal of whoever runs the operator,
@@ -105,7 +120,7 @@ fn configuration(dir: &Path, facts: &Facts, options: &AgentOptions) -> String {
     line("instance_arn", InstanceArn::local(&facts.id).as_str());
     line("state_dir", &dir.join("state").to_string_lossy());
     line("work_dir", &dir.join("work").to_string_lossy());
-    let script = dir.join("pre-runner.sh");
+    let script = script_of(dir);
     if script.exists() {
         line("pre_runner_script", &script.to_string_lossy());
         line("pre_runner_timeout", &milliseconds(options.pre_runner_timeout));

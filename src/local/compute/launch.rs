@@ -88,8 +88,9 @@ impl Yard {
         // Planned and yet running: we were killed between starting it and noting its pid. Nobody knows it yet.
         process::sweep(&facts.id, Duration::from_secs(5)).await;
         crate::local::files::remove_dir(&dir.join("state"))?;
-        if let Some(script) = &order.spec.launch.pre_runner_script {
-            crate::local::files::replace(&dir.join("pre-runner.sh"), script.as_bytes())?;
+        let own = order.spec.launch.pre_runner_script.as_ref();
+        if let Some(script) = own.or(self.options.agent.pre_runner_script.as_ref()) {
+            agent::write_script(&dir, script)?;
         }
         let (child, process) = agent::start(&dir, facts, &self.options.agent)?;
         let noted = self.directory.started(&facts.id, &process);

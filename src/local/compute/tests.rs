@@ -83,6 +83,7 @@ impl Site {
                     created: Duration::from_secs(60),
                 },
                 runner: RunnerPackage { url: "http://r/".into(), sha256: "00".into(), version: "2".into() },
+                pre_runner_script: None,
                 pre_runner_timeout: Duration::from_secs(60),
             },
             patience: Duration::from_millis(300),
@@ -350,7 +351,8 @@ async fn the_agent_is_told_what_it_needs_and_nothing_of_our_environment() {
     assert_eq!(value("timing.poll"), "100ms");
     assert_eq!(value("power.off"), "exit");
     assert!(Path::new(&value("work_dir")).is_dir());
-    assert_eq!(fs::read_to_string(value("pre_runner_script")).unwrap(), "echo \"hello\"");
+    let said = Command::new(value("pre_runner_script")).output().unwrap();
+    assert_eq!(said.stdout, b"hello\n", "{said:?}");
     let environment = site.machine(&id).join("env.txt");
     until("the environment", async || fs::read_to_string(&environment).is_ok_and(|e| e.contains("PATH=")))
         .await;

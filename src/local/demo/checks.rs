@@ -109,7 +109,7 @@ fn clean(facts: &Facts) -> Check {
     if files == 0 || processes == 0 {
         against.push("nothing was left behind on a machine that another run used: the claim is empty".into());
     }
-    let claim = format!("of {files} files and {processes} processes left behind, the next run saw none");
+    let claim = format!("of {files} files and folders and {processes} processes left, the next run saw none");
     Check { claim, against }
 }
 
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn whatever_is_broken_one_claim_falls() {
-        type Doctor = fn(&mut Facts);
-        let doctored: &[(&str, Doctor, fn(&Facts) -> Check)] = &[
+        type Doctored = (&'static str, fn(&mut Facts), fn(&Facts) -> Check);
+        let doctored: &[Doctored] = &[
             ("a job ran twice", |f| f.lines.push(f.lines[0].clone()), once),
             ("a job never ran", |f| drop(f.lines.remove(0)), once),
             ("a job failed", |f| f.reported.get_mut("1-a").unwrap().succeeded = false, once),

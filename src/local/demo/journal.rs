@@ -1,65 +1,111 @@
-//! Who tells the person at the terminal? The operator's events as the table shows them, between the demonstration's own
-//! lines.
+//! Who tells the person at the terminal? The operator's events as the table shows them and the demonstration's own
+//! lines, in the order in which things happened: each line is held back until the table has had time to show what
+//! happened before it.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use crate::model::{Event, Key, Reading, read};
 use crate::ports::{Clock, Store, StoreError};
 
 use super::timeline::Timeline;
 
-/// Prints lines in one order.
+/// Events are written in batches and watched: that long after the fact they have been seen.
+pub(super) const HELD: Duration = Duration::from_millis(800);
+
+/// One line to be.
+enum Entry {
+    Title(String),
+    Said(String),
+    Event(Box<Event>),
+}
+
+struct Lines {
+    timeline: Timeline,
+    /// By time, then in the order they came.
+    waiting: BTreeMap<(Timestamp, u64), Entry>,
+    count: u64,
+}
+
+/// Prints lines in the order of their times.
 pub(super) struct Journal {
-    timeline: Mutex<Timeline>,
+    lines: Mutex<Lines>,
     clock: Arc<dyn Clock>,
 }
 
 impl Journal {
     pub(super) fn starting(clock: Arc<dyn Clock>) -> Self {
-        Self { timeline: Mutex::new(Timeline::starting(clock.now())), clock }
+        let timeline = Timeline::starting(clock.now());
+        Self { lines: Mutex::new(Lines { timeline, waiting: BTreeMap::new(), count: 0 }), clock }
     }
 
     /// A title.
     pub(super) fn title(&self, text: &str) {
-        println!("\n{text}");
+        self.add(self.clock.now(), Entry::Title(text.to_owned()));
     }
 
     /// A line of our own, now.
     pub(super) fn say(&self, text: &str) {
-        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-        println!("{}", timeline.said(self.clock.now(), text));
+        self.add(self.clock.now(), Entry::Said(text.to_owned()));
     }
 
-    fn tell(&self, event: &Event) {
-        let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-        println!("{}", timeline.event(event));
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells every event that is written from now on, for ever.
-    pub(super) async fn follow(&self, store: Arc<dyn Store>) {
-        let mut told = BTreeSet::new();
-        loop {
-            if let Err(error) = self.watch(store.as_ref(), &mut told).await {
-                tracing::debug!(%error, "the timeline begins a new watch");
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    fn add(&self, at: Timestamp, entry: Entry) {
+        let mut lines = self.lines();
+        lines.count += 1;
+        let count = lines.count;
+        lines.waiting.insert((at, count), entry);
+    }
+
+    /// Prints what is older than this.
+    pub(super) fn print(&self, until: Timestamp) {
+        let mut lines = self.lines();
+        let later = lines.waiting.split_off(&(until, u64::MAX));
+        for ((at, _), entry) in std::mem::replace(&mut lines.waiting, later) {
+            match entry {
+                Entry::Title(text) => println!("\n{text}"),
+                Entry::Said(text) => println!("{}", lines.timeline.said(at, &text)),
+                Entry::Event(event) => println!("{}", lines.timeline.event(&event)),
             }
         }
     }
 
-    async fn watch(&self, store: &dyn Store, told: &mut BTreeSet<Key>) -> Result<(), StoreError> {
+    /// Takes in every event that is written from now on and prints what has waited, for ever.
+    pub(super) async fn follow(&self, store: Arc<dyn Store>) {
+        let printing = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                self.print(self.clock.now() - HELD);
+            }
+        };
+        tokio::join!(printing, self.watch(store));
+    }
+
+    async fn watch(&self, store: Arc<dyn Store>) {
+        let mut told = BTreeSet::new();
+        loop {
+            if let Err(error) = self.take_in(store.as_ref(), &mut told).await {
+                tracing::debug!(%error, "the timeline begins a new watch");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+
+    async fn take_in(&self, store: &dyn Store, told: &mut BTreeSet<Key>) -> Result<(), StoreError> {
         let mut watch = store.watch().await?;
         loop {
-            let changes = watch.next().await?;
-            let new = changes.into_iter().filter(|change| told.insert(change.key.clone()));
-            let mut events: Vec<Event> = new
-                .filter_map(|change| match read::<Event>(&change.item?) {
-                    Reading::Record(event) => Some(event),
-                    Reading::Newer { .. } | Reading::Unreadable(_) => None,
-                })
-                .collect();
-            events.sort_by_key(|event| event.at);
-            events.iter().for_each(|event| self.tell(event));
+            for change in watch.next().await? {
+                let Some(Reading::Record(event)) = change.item.as_ref().map(read::<Event>) else { continue };
+                if told.insert(change.key) {
+                    self.add(event.at, Entry::Event(Box::new(event)));
+                }
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct RequestPlan {
 pub(super) const RUNS: [RunPlan; 3] = [
     RunPlan {
         run_id: 101,
-        title: "Run 101 finds an empty yard: its machines start cold",
+        title: "Run 101 finds an empty yard: its machines boot first (1 s)",
         requests: &[RequestPlan { name: "default", class: "small", machines: 2, jobs: 3 }],
     },
     RunPlan {
@@ -53,7 +53,7 @@ say ran "$$"
 while IFS="$(printf '\t')" read -r word job run runner what; do
   [ "$run" != "$GITHUB_RUN_ID" ] || continue
   case "$word" in
-    left) if [ -e "$what" ]; then say saw "$what"; fi ;;
+    left) if [ "$what" != "$HOME" ] && [ -e "$what" ]; then say saw "$what"; fi ;;
     started) if grep -qsz "^DEMO_RUN=$run\$" "/proc/$what/environ"; then say saw "process $what"; fi ;;
   esac
 done < "$DEMO_RESULTS"
@@ -67,6 +67,7 @@ for place in "$GITHUB_WORKSPACE" "$HOME" "${TMPDIR:-$RUNNER_TEMP}"; do
   touch "$place/demo-canary-$GITHUB_RUN_ID"
   say left "$place/demo-canary-$GITHUB_RUN_ID"
 done
+say left "$HOME"
 RUNNER_TRACKING_ID= setsid sleep 600 < /dev/null > /dev/null 2>&1 &
 say started "$!"
 sleep 0.2

@@ -27,6 +27,9 @@ const JOBS: Duration = Duration::from_secs(60);
 /// Why the demonstration could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
+    /// A person stopped it.
+    #[error("interrupted")]
+    Interrupted,
     /// A verb failed.
     #[error("`{command}` failed ({status}):\n{output}")]
     Verb {
@@ -164,7 +167,7 @@ impl Stage<'_> {
             let (Some(request), Some(claim)) = (held, &instance.claim) else { continue };
             if request.run_id.as_str() == run.to_string() {
                 let claimed = Claimed { machine: instance.facts.instance_id.clone(), label: label(&request) };
-                facts.claims.insert(runner_name(&claim.id, instance.registration_seq), claimed);
+                facts.claims.insert(runner_name(&claim.id, 1), claimed);
             }
         }
         let runners = self.standin.runners().map_err(|failure| DemoError::StandIn(failure.to_string()))?;

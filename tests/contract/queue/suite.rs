@@ -1,11 +1,12 @@
 //! What every queue does.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use runyard::aws::SqsQueue;
 use runyard::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
 use runyard::ports::{PoolQueue, QueueError, Received};
+use tokio::time::Instant;
 
 use super::Bench;
 use crate::store::sdk_config;
@@ -111,7 +112,7 @@ async fn a_deleted_message_does_not_come_back(bench: Bench) {
     announced(&bench, 2).await;
     let received = receive(&bench, 2).await;
     let (gone, back) = (&received[0], &received[1]);
-    assert_eq!(bench.queue.delete(&linux(), &[gone.receipt.clone()]).await, Ok(Vec::new()));
+    assert_eq!(bench.queue.delete(&linux(), std::slice::from_ref(&gone.receipt)).await, Ok(Vec::new()));
     bench.queue.give_back(&linux(), &receipts(&received)[1..]).await.unwrap();
     assert_eq!(receive(&bench, 1).await[0].body, back.body);
     assert_eq!(bench.queue.receive(&linux(), 10).await, Ok(Vec::new()));

@@ -125,9 +125,9 @@ async fn claims(store: &Arc<dyn Store>) -> Result<(), String> {
         let won = winners(outcomes.await)?;
         exactly_one(round, &won, &store.get(&machine).await.unwrap().unwrap()["state"])?;
         held[won[0]] += 1;
-        for client in 0..CLIENTS {
+        for (client, held) in held.iter().enumerate() {
             let stored = store.get(&request(client)).await.unwrap().unwrap();
-            let version = number(1 + held[client] as i64);
+            let version = number(1 + *held as i64);
             if stored["version"] != version {
                 return Err(format!("round {round}: request {client} is {stored:?}, not at {version:?}"));
             }

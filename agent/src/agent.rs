@@ -1,0 +1,124 @@
+//! What does an agent consist of? One reader of the instance record and three tasks that do not wait for each other:
+//! the registration loop, the heartbeat, and the guard. The first of them to say so ends the machine.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crypto_box::aead::OsRng;
+use runyard::model::AgentKey;
+use runyard::ports::Clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::beat::{Heartbeat, Identity};
+use crate::disk;
+use crate::guard::{Guard, Lengths};
+use crate::orders::Sight;
+use crate::power::Power;
+use crate::records::Records;
+use crate::registration::{Registration, read_record};
+use crate::step::{Status, Stored};
+use crate::work::Executor;
+
+/// How often and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Between two beats.
+    pub heartbeat: Duration,
+    /// Between two reads of the instance record.
+    pub poll: Duration,
+    /// The lengths of the guard.
+    pub guard: Lengths,
+}
+
+/// Everything an agent works with.
+pub struct Parts {
+    /// Its records.
+    pub records: Arc<dyn Records>,
+    /// Its hands.
+    pub executor: Arc<dyn Executor>,
+    /// Its clocks.
+    pub clock: Arc<dyn Clock>,
+    /// The switch.
+    pub power: Arc<dyn Power>,
+    /// How often and how long.
+    pub timing: Timing,
+    /// Where it keeps what must outlive it.
+    pub state_dir: PathBuf,
+    /// Which boot this is.
+    pub boot_id: String,
+}
+
+/// How an agent ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to stop; the machine goes on.
+    Stopped,
+    /// The machine ends, and why.
+    PoweredOff(&'static str),
+}
+
+/// Runs an agent until it or its machine ends.
+///
+/// # Errors
+/// What it must keep cannot be kept.
+pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
+    let Parts { records, executor, clock, power, timing, state_dir, boot_id } = parts;
+    let key = key(&state_dir.join("key"))?;
+    let identity = Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() };
+    let (seen_in, seen) = watch::channel(Sight::default());
+    let (stored_in, stored) = watch::channel(Stored::default());
+    let (status_in, status) = watch::channel(Status::default());
+    let heartbeat = Heartbeat {
+        records: records.clone(),
+        clock: clock.clone(),
+        every: timing.heartbeat,
+        identity,
+        status,
+        stored: stored_in,
+    };
+    let guard = Guard {
+        records: records.clone(),
+        clock: clock.clone(),
+        lengths: timing.guard,
+        boot_id,
+        file: state_dir.join("threshold"),
+        seen: seen.clone(),
+    };
+    let registration = Registration {
+        executor: executor.clone(),
+        clock,
+        key,
+        file: state_dir.join("state"),
+        seen,
+        stored,
+        status: status_in,
+    };
+    let ended = tokio::select! {
+        ended = registration.run(stop.clone()) => ended?,
+        ended = guard.run(stop.clone()) => ended,
+        // Each of them ends only when it is told to.
+        () = heartbeat.run(stop.clone()) => None,
+        () = read_record(records, timing.poll, seen_in, stop.clone()) => None,
+    };
+    let Some(why) = ended else { return Ok(End::Stopped) };
+    tracing::warn!(why, "this machine ends");
+    executor.kill_everything().await;
+    power.off().await;
+    Ok(End::PoweredOff(why))
+}
+
+/// The machine's key pair, made at its first boot.
+fn key(path: &Path) -> io::Result<AgentKey> {
+    if let Some(kept) = disk::read(path)? {
+        let bytes = <[u8; 32]>::try_from(kept).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: not 32 bytes", path.display()))
+        })?;
+        return Ok(AgentKey::from_bytes(bytes));
+    }
+    let key = AgentKey::generate(&mut OsRng);
+    disk::replace(path, &key.to_bytes())?;
+    Ok(key)
+}

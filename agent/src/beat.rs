@@ -1,0 +1,149 @@
+//! How does everybody else know that this machine is alive, and what it says? One write a beat: the heartbeat and
+//! whatever the record does not show yet. A signal does not wait for the beat; it is one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use runyard::model::{AttributeValue, Item};
+use runyard::ports::Clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::records::{Change, Records};
+use crate::step::{Status, Stored};
+
+/// The first wait after a write that failed.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// How much a beat may come early, as a part of the interval, so that machines born together do not beat together.
+const JITTER: f64 = 0.1;
+
+/// What never changes in the record.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The agent's version.
+    pub version: String,
+    /// Its public key.
+    pub public_key: String,
+}
+
+/// The heartbeat task.
+pub struct Heartbeat {
+    /// The records.
+    pub records: Arc<dyn Records>,
+    /// The wall clock of what people read.
+    pub clock: Arc<dyn Clock>,
+    /// The interval.
+    pub every: Duration,
+    /// Who speaks.
+    pub identity: Identity,
+    /// What the record should show.
+    pub status: watch::Receiver<Status>,
+    /// What it shows.
+    pub stored: watch::Sender<Stored>,
+}
+
+impl Heartbeat {
+    /// Beats until it is told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut backoff = Backoff::new(FIRST_WAIT.min(self.every), self.every);
+        if stop.run_until_cancelled(self.read_own(&mut backoff)).await.is_none() {
+            return;
+        }
+        loop {
+            let wait = self.beat(&mut backoff).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                changed = self.status.changed() => if changed.is_err() { return },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// What the record shows before the first write: an agent started again must know what it said.
+    async fn read_own(&mut self, backoff: &mut Backoff) {
+        loop {
+            match self.records.own().await {
+                Ok(stored) => {
+                    self.stored.send_replace(stored);
+                    return backoff.reset();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the agent record");
+                    tokio::time::sleep(backoff.wait()).await;
+                }
+            }
+        }
+    }
+
+    /// One write; answers how long to wait for the next.
+    async fn beat(&mut self, backoff: &mut Backoff) -> Duration {
+        let change = {
+            let (status, stored) = (self.status.borrow_and_update(), self.stored.borrow());
+            change(&self.identity, &status, &stored, self.clock.now())
+        };
+        match self.records.write(&change).await {
+            Ok(stored) => {
+                if matches!(
+                    (&stored, &*self.stored.borrow()),
+                    (Stored::Absent, Stored::Known(_) | Stored::Unknown)
+                ) {
+                    tracing::warn!("there is no agent record; going on as the last instance record said");
+                }
+                self.stored.send_replace(stored);
+                backoff.reset();
+                self.every.mul_f64(1.0 - JITTER * rand::random::<f64>())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot write the agent record");
+                backoff.wait().min(self.every)
+            }
+        }
+    }
+}
+
+/// What the record does not show yet, and that the agent is alive.
+fn change(identity: &Identity, status: &Status, stored: &Stored, now: Timestamp) -> Change {
+    let shown = stored.agent();
+    let at = AttributeValue::S(now.to_string());
+    let mut change = Change {
+        set: Item::from([("heartbeatAt".to_owned(), at.clone()), ("updatedAt".to_owned(), at.clone())]),
+        ..Change::default()
+    };
+    let mut set = |name: &str, value: &str, shown: Option<&str>| {
+        if shown != Some(value) {
+            change.set.insert(name.to_owned(), AttributeValue::S(value.to_owned()));
+        }
+    };
+    set("agentVersion", &identity.version, shown.and_then(|a| a.agent_version.as_deref()));
+    set("publicKey", &identity.public_key, shown.and_then(|a| a.public_key.as_deref()));
+    if let Some(name) = &status.runner_name {
+        set("runnerName", name, shown.and_then(|a| a.runner_name.as_deref()));
+    }
+    if let Some(done) = status.registration_done
+        && shown.and_then(|a| a.registration_done) != Some(done)
+    {
+        change.set.insert("registrationDone".to_owned(), AttributeValue::N(done.to_string()));
+    }
+    let Some(say) = &status.say else { return change };
+    let claim = say.claim.as_ref().map_or("", |claim| claim.as_str());
+    if shown.and_then(|a| a.says(claim)) == Some(say.signal) {
+        return change;
+    }
+    for (name, value) in
+        [("signal", say.signal.as_str()), ("signalClaimId", claim), ("signalRunId", &say.run)]
+    {
+        change.set.insert(name.to_owned(), AttributeValue::S(value.to_owned()));
+    }
+    change.set.insert("signalAt".to_owned(), at);
+    match &say.detail {
+        Some(detail) => drop(change.set.insert("signalDetail".to_owned(), AttributeValue::S(detail.clone()))),
+        None => drop(change.remove.insert("signalDetail".to_owned())),
+    }
+    tracing::info!(signal = %say.signal, claim, detail = say.detail.as_deref(), "saying");
+    change
+}
+
+#[cfg(test)]
+mod tests;

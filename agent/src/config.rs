@@ -1,0 +1,334 @@
+//! What is an agent told when it starts? One TOML file. Every problem in it is reported at once, with the key, the value
+//! and the fix; a key that is not known is one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use runyard::model::{FieldError, InstanceArn, InstanceId, TableName};
+use toml::{Table, Value};
+
+use crate::agent::Timing;
+use crate::guard::Lengths;
+use crate::host::{PackageSource, PreRunner};
+
+/// The shortest duration that is accepted.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// How the machine is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerOff {
+    /// The agent ends.
+    Exit,
+    /// `systemctl poweroff`.
+    Systemctl,
+}
+
+/// An agent's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The table.
+    pub table: TableName,
+    /// The machine's id.
+    pub instance_id: InstanceId,
+    /// Its ARN.
+    pub instance_arn: InstanceArn,
+    /// Root-only files.
+    pub state_dir: PathBuf,
+    /// Everything else.
+    pub work_dir: PathBuf,
+    /// How often and how long.
+    pub timing: Timing,
+    /// How long a runner may take to end by itself.
+    pub stop: Duration,
+    /// The runner package.
+    pub package: PackageSource,
+    /// What is to be done first.
+    pub pre_runner: Option<PreRunner>,
+    /// How the machine is switched off.
+    pub power: PowerOff,
+    /// Whom jobs run as.
+    pub job_user: Option<String>,
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[error("the configuration cannot be used:\n{}", .0.iter().map(|p| format!("  {p}")).collect::<Vec<_>>().join("\n"))]
+pub struct Problems(pub Vec<FieldError>);
+
+impl Config {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// All problems there are.
+    pub fn parse(text: &str) -> Result<Self, Problems> {
+        let table = text.parse::<Table>().map_err(|e| {
+            Problems(vec![FieldError::new(
+                "(file)",
+                "",
+                e.message(),
+                "write TOML: key = \"value\", [section]",
+            )])
+        })?;
+        let mut keys = Keys { table, problems: Vec::new() };
+        let config = read(&mut keys);
+        keys.refuse_the_rest();
+        match config {
+            Some(config) if keys.problems.is_empty() => Ok(config),
+            Some(_) | None => Err(Problems(keys.problems)),
+        }
+    }
+}
+
+/// Every key is read before any is missed, so that all problems are found.
+fn read(keys: &mut Keys) -> Option<Config> {
+    let table = keys.text("table").and_then(|v| keys.checked("table", TableName::parse(&v)));
+    let instance_id =
+        keys.text("instance_id").and_then(|v| keys.checked("instance_id", InstanceId::parse(&v)));
+    let arn = keys.text("instance_arn").and_then(|v| keys.checked("instance_arn", InstanceArn::parse(&v)));
+    let (state_dir, work_dir) = (keys.path("state_dir"), keys.path("work_dir"));
+    let heartbeat = keys.duration("timing.heartbeat", Duration::from_secs(10));
+    let poll = keys.duration("timing.poll", Duration::from_secs(1));
+    let grace = keys.duration("timing.grace", Duration::from_secs(300));
+    let created = keys.duration("timing.created", Duration::from_secs(900));
+    let stop = keys.duration("timing.stop", Duration::from_secs(10));
+    let url = keys.text("runner.url").and_then(|v| keys.url("runner.url", &v));
+    let sha256 = keys.text("runner.sha256").and_then(|v| keys.sha256("runner.sha256", &v));
+    let version = keys.optional("runner.version").unwrap_or_default();
+    let script = keys.optional("pre_runner_script").map(PathBuf::from);
+    let timeout = keys.duration("pre_runner_timeout", Duration::from_secs(600));
+    let power = keys.power();
+    let job_user = keys.optional("job_user");
+    if let (Some(arn), Some(id)) = (&arn, &instance_id)
+        && arn.instance_id() != id.as_str()
+    {
+        keys.problem(
+            "instance_arn",
+            arn.as_str(),
+            "not the ARN of instance_id",
+            "end it in instance/<instance_id>",
+        );
+    }
+    Some(Config {
+        table: table?,
+        instance_id: instance_id?,
+        instance_arn: arn?,
+        state_dir: state_dir?,
+        work_dir: work_dir?,
+        timing: Timing { heartbeat, poll, guard: Lengths { created, grace } },
+        stop,
+        package: PackageSource { url: url?, sha256: sha256?, version },
+        pre_runner: script.map(|script| PreRunner { script, timeout }),
+        power,
+        job_user,
+    })
+}
+
+/// The keys that were not read yet, and what was wrong with the others.
+struct Keys {
+    table: Table,
+    problems: Vec<FieldError>,
+}
+
+impl Keys {
+    fn take(&mut self, key: &str) -> Option<Value> {
+        match key.split_once('.') {
+            None => self.table.remove(key),
+            Some((section, key)) => self.table.get_mut(section)?.as_table_mut()?.remove(key),
+        }
+    }
+
+    fn problem(&mut self, key: &str, value: &str, message: &str, fix: &str) {
+        self.problems.push(FieldError::new(key, value, message, fix));
+    }
+
+    fn checked<T>(&mut self, key: &str, result: Result<T, FieldError>) -> Option<T> {
+        result.map_err(|error| self.problems.push(error.named(key))).ok()
+    }
+
+    fn optional(&mut self, key: &str) -> Option<String> {
+        match self.take(key)? {
+            Value::String(value) if !value.is_empty() => Some(value),
+            other => {
+                self.problem(
+                    key,
+                    &other.to_string(),
+                    "not a string with something in it",
+                    "write key = \"value\"",
+                );
+                None
+            }
+        }
+    }
+
+    fn text(&mut self, key: &str) -> Option<String> {
+        let before = self.problems.len();
+        let value = self.optional(key);
+        if value.is_none() && self.problems.len() == before {
+            self.problem(key, "", "missing", "every agent needs it");
+        }
+        value
+    }
+
+    fn path(&mut self, key: &str) -> Option<PathBuf> {
+        let value = self.text(key)?;
+        let path = PathBuf::from(&value);
+        if path.is_absolute() {
+            return Some(path);
+        }
+        self.problem(key, &value, "not an absolute path", "begin it with /");
+        None
+    }
+
+    fn duration(&mut self, key: &str, default: Duration) -> Duration {
+        let Some(value) = self.optional(key) else { return default };
+        let parsed = value.parse::<SignedDuration>().ok().and_then(|d| Duration::try_from(d).ok());
+        match parsed {
+            Some(duration) if duration >= SHORTEST => duration,
+            Some(_) | None => {
+                self.problem(
+                    key,
+                    &value,
+                    "not a duration of at least 100ms",
+                    "write for example \"90s\" or \"5m\"",
+                );
+                default
+            }
+        }
+    }
+
+    fn url(&mut self, key: &str, value: &str) -> Option<reqwest::Url> {
+        match reqwest::Url::parse(value) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => Some(url),
+            Ok(_) | Err(_) => {
+                self.problem(key, value, "not an address", "write https://…/actions-runner-linux-x64.tar.gz");
+                None
+            }
+        }
+    }
+
+    fn sha256(&mut self, key: &str, value: &str) -> Option<String> {
+        if value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Some(value.to_ascii_lowercase());
+        }
+        self.problem(
+            key,
+            value,
+            "not a SHA-256",
+            "write its 64 hexadecimal digits, as sha256sum prints them",
+        );
+        None
+    }
+
+    fn power(&mut self) -> PowerOff {
+        match self.optional("power.off").as_deref() {
+            None | Some("systemctl") => PowerOff::Systemctl,
+            Some("exit") => PowerOff::Exit,
+            Some(other) => {
+                let other = other.to_owned();
+                self.problem(
+                    "power.off",
+                    &other,
+                    "not a way to switch off",
+                    "use systemctl, or exit in local mode",
+                );
+                PowerOff::Systemctl
+            }
+        }
+    }
+
+    fn refuse_the_rest(&mut self) {
+        let sections = ["timing", "runner", "power"];
+        let mut rest = Vec::new();
+        for (key, value) in std::mem::take(&mut self.table) {
+            match value {
+                Value::Table(keys) if sections.contains(&key.as_str()) => {
+                    rest.extend(keys.into_iter().map(|(name, value)| (format!("{key}.{name}"), value)));
+                }
+                value => rest.push((key, value)),
+            }
+        }
+        for (key, value) in rest {
+            self.problem(
+                &key,
+                &value.to_string(),
+                "not a known key",
+                "remove it, or look for a slip of the pen",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        table = "runyard"
+        instance_id = "i-0123456789abcdef0"
+        instance_arn = "arn:aws:ec2:local:000000000000:instance/i-0123456789abcdef0"
+        state_dir = "/run/runyard"
+        work_dir = "/var/lib/runyard"
+        [timing]
+        heartbeat = "500ms"
+        poll = "100ms"
+        grace = "1m 30s"
+        created = "15m"
+        [runner]
+        url = "http://127.0.0.1:1/runner.tar.gz"
+        sha256 = "ABCDEF0123456789abcdef0123456789abcdef0123456789abcdef0123456789"
+        version = "2.999.0"
+        [power]
+        off = "exit"
+    "#;
+
+    #[test]
+    fn a_whole_configuration_is_read() {
+        let config = Config::parse(GOOD).unwrap();
+        assert_eq!(config.timing.heartbeat, Duration::from_millis(500));
+        assert_eq!(config.timing.guard.grace, Duration::from_secs(90));
+        assert_eq!(config.power, PowerOff::Exit);
+        assert!(config.package.sha256.starts_with("abcdef") && config.pre_runner.is_none());
+    }
+
+    #[test]
+    fn all_problems_are_reported_at_once_with_their_keys() {
+        let bad = GOOD
+            .replace("heartbeat = \"500ms\"", "heartbeat = \"99ms\"\nhartbeat = \"1s\"")
+            .replace("off = \"exit\"", "off = \"halt\"")
+            .replace("work_dir = \"/var", "work_dir = \"var")
+            .replace("poll = \"100ms\"", "poll = 1")
+            .replace("table = \"runyard\"", "tables = \"runyard\"")
+            .replace("sha256 = \"ABC", "sha256 = \"xyz")
+            .replace("http://127", "ftp://127")
+            .replace("instance/i-0123456789abcdef0", "instance/i-1");
+        let Problems(problems) = Config::parse(&bad).unwrap_err();
+        let mut keys: Vec<_> = problems.iter().map(|p| p.field.as_str()).collect();
+        keys.sort_unstable();
+        let wanted = [
+            "instance_arn",
+            "power.off",
+            "runner.sha256",
+            "runner.url",
+            "table",
+            "tables",
+            "timing.hartbeat",
+            "timing.heartbeat",
+            "timing.poll",
+            "work_dir",
+        ];
+        assert_eq!(keys, wanted);
+        assert!(problems.iter().all(|p| !p.fix.is_empty()));
+    }
+
+    #[test]
+    fn an_empty_file_names_everything_that_is_missing() {
+        let error = Config::parse("").unwrap_err();
+        for key in
+            ["table", "instance_id", "instance_arn", "state_dir", "work_dir", "runner.url", "runner.sha256"]
+        {
+            assert!(error.0.iter().any(|p| p.field == key && p.message == "missing"), "{key}: {error}");
+        }
+        assert!(Config::parse("= ?").is_err());
+    }
+}

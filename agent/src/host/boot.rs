@@ -1,0 +1,97 @@
+//! Is the machine ready for its first runner? The owner's script has succeeded, and the runner package is here.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::output::{self, detail};
+use super::shell::{ScriptEnd, run};
+use super::{Host, PreRunner};
+use crate::disk;
+
+/// What runs a script that does not say.
+const SHELL: &str = "/bin/sh";
+/// How much of a script is looked at for its first line, in bytes; the kernel's own limit.
+const HEAD: u64 = 256;
+
+impl Host {
+    /// Runs the pre-runner script and fetches the package.
+    ///
+    /// # Errors
+    /// Why it failed for good, with the tail of the script's log.
+    pub(super) async fn boot(&self) -> Result<(), String> {
+        if let Some(pre_runner) = &self.settings.pre_runner {
+            self.pre_runner(pre_runner).await?;
+        }
+        self.fetch().await.map_err(|why| detail("the runner package cannot be had", &why, &[]))
+    }
+
+    async fn pre_runner(&self, pre_runner: &PreRunner) -> Result<(), String> {
+        let log = self.layout.pre_runner_log();
+        let words = command_of(&pre_runner.script).map_err(|why| format!("the pre-runner script: {why}"))?;
+        let (program, arguments) = words.split_first().expect("a command has a program");
+        let mut command = self.script(Path::new(program), &self.settings.state_dir, Path::new("/tmp"));
+        command.args(arguments);
+        command.current_dir(&self.settings.state_dir);
+        let reason = match run(command, &log, pre_runner.timeout).await {
+            ScriptEnd::Done => return Ok(()),
+            ScriptEnd::Failed(how) => format!("the pre-runner script {how}"),
+            ScriptEnd::TimedOut => {
+                // Nothing else runs on a machine that has not booted.
+                let left = self.end(self.machine_scope()).await.err();
+                tracing::warn!(left, "the pre-runner script took too long");
+                format!("the pre-runner script took longer than {:?}", pre_runner.timeout)
+            }
+        };
+        Err(detail(&reason, &output::end_of(&log), &[]))
+    }
+}
+
+/// How a script is called: by its name where the system can, else by what its first line asks for, else by the shell.
+/// It may have come as text, without leave to be executed, or lie where nothing may be.
+fn command_of(script: &Path) -> io::Result<Vec<OsString>> {
+    let mut head = Vec::new();
+    let file = File::open(script).map_err(|e| disk::at(script, &e))?;
+    let executable = file.metadata()?.permissions().mode() & 0o111 != 0;
+    file.take(HEAD).read_to_end(&mut head)?;
+    let first = head.split(|b| *b == b'\n').next().unwrap_or_default();
+    let asked = first.strip_prefix(b"#!").map(|line| String::from_utf8_lossy(line).trim().to_owned());
+    if executable && (asked.is_some() || head.starts_with(b"\x7fELF")) {
+        return Ok(vec![script.into()]);
+    }
+    // As the kernel does: one argument at most.
+    let asked = asked.filter(|line| !line.is_empty()).unwrap_or_else(|| SHELL.to_owned());
+    let words = asked.splitn(2, [' ', '\t']).map(|word| OsString::from(word.trim()));
+    Ok(words.chain([script.into()]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+
+    use super::*;
+
+    #[test]
+    fn a_script_is_called_as_it_asks_with_or_without_leave_to_be_executed() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        let cases = [
+            ("#!/bin/bash -e\ntrue", 0o644, "/bin/bash -e SCRIPT"),
+            ("#! /usr/bin/env bash\r\n", 0o600, "/usr/bin/env bash SCRIPT"),
+            ("#!/bin/bash", 0o755, "SCRIPT"),
+            ("true", 0o755, "/bin/sh SCRIPT"),
+            ("", 0o644, "/bin/sh SCRIPT"),
+            ("#!\n", 0o644, "/bin/sh SCRIPT"),
+        ];
+        for (text, mode, wanted) in cases {
+            fs::write(&script, text).unwrap();
+            fs::set_permissions(&script, Permissions::from_mode(mode)).unwrap();
+            let words = command_of(&script).unwrap();
+            let line = words.join(std::ffi::OsStr::new(" ")).into_string().unwrap();
+            assert_eq!(line.replace(script.to_str().unwrap(), "SCRIPT"), wanted, "{text:?}");
+        }
+        assert!(command_of(&dir.path().join("none")).unwrap_err().to_string().contains("none"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Is nothing left of a claim? No process that is its, no directory it could write to. What cannot be proved is said to
+//! be unproved.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::path::{Path, PathBuf};
+
+use runyard::model::ClaimId;
+
+use super::output::detail;
+use super::{Account, Host, disk, processes};
+use crate::work::{Leader, Outcome};
+
+/// Where else a job may write; only what is its user's own is removed there.
+const SHARED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+impl Host {
+    /// Ends the runner, by asking first, and then everything else of the claim.
+    pub(super) async fn stop(&self, claim: &ClaimId, leader: Option<Leader>, since: Option<u64>) -> Outcome {
+        if let Some(leader) = leader.filter(|leader| self.is_alive(*leader)) {
+            processes::interrupt(leader);
+            if tokio::time::timeout(self.settings.stop, self.ended(leader)).await.is_err() {
+                tracing::warn!(%claim, "the runner does not finish; it is killed");
+            }
+        }
+        match self.end(self.claim_scope(claim, leader, since)).await {
+            Ok(()) => {
+                leader.map(|leader| self.is_alive(leader));
+                Outcome::Stopped { registered: self.looks_registered(claim) }
+            }
+            Err(left) => Outcome::Unproved(detail("its processes", &left, &[])),
+        }
+    }
+
+    /// Removes what the claim could write to.
+    pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>) -> Outcome {
+        if let Err(left) = self.end(self.claim_scope(claim, None, since)).await {
+            return Outcome::Unproved(detail("its processes", &left, &[]));
+        }
+        let turn = self.directories.clone().lock_owned().await;
+        let (claims, registration) = (self.layout.claims(), self.layout.registration());
+        let account = self.settings.account.clone();
+        let wiping = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            remove(&registration)?;
+            empty(&claims)?;
+            account
+                .map_or(Ok(()), |account| SHARED.iter().try_for_each(|dir| disown(Path::new(dir), &account)))
+        });
+        match wiping.await.map_err(io::Error::other).flatten() {
+            Ok(()) => Outcome::Wiped,
+            Err(error) => Outcome::Unproved(detail("its files", &error.to_string(), &[])),
+        }
+    }
+}
+
+/// Makes the directories of a claim anew. Takes the turn of whoever calls.
+pub(super) async fn make_fresh(root: PathBuf, account: Option<Account>) -> io::Result<()> {
+    let making = tokio::task::spawn_blocking(move || {
+        remove(&root)?;
+        for dir in [root.clone(), root.join("home"), root.join("tmp")] {
+            disk::private_dir(&dir)?;
+        }
+        account.map_or(Ok(()), |account| give(&root, &account))
+    });
+    making.await.map_err(io::Error::other)?
+}
+
+/// Gives a tree to the user jobs run as.
+pub(super) fn give(tree: &Path, account: &Account) -> io::Result<()> {
+    lchown(tree, Some(account.uid), Some(account.gid)).map_err(|e| disk::at(tree, &e))?;
+    if tree.symlink_metadata()?.is_dir() {
+        for entry in fs::read_dir(tree)? {
+            give(&entry?.path(), account)?;
+        }
+    }
+    Ok(())
+}
+
+/// Empties a directory and makes sure that it is one and is empty.
+fn empty(dir: &Path) -> io::Result<()> {
+    if !dir.symlink_metadata().map_err(|e| disk::at(dir, &e))?.is_dir() {
+        return Err(io::Error::other(format!("{} is not a directory any more", dir.display())));
+    }
+    for entry in fs::read_dir(dir)? {
+        remove(&entry?.path())?;
+    }
+    match fs::read_dir(dir)?.next() {
+        None => Ok(()),
+        Some(_) => Err(io::Error::other(format!("{} does not become empty", dir.display()))),
+    }
+}
+
+/// Removes a file or a tree. Directories that their owner locked are opened first.
+fn remove(path: &Path) -> io::Result<()> {
+    let metadata = match path.symlink_metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(disk::at(path, &error)),
+    };
+    if !metadata.is_dir() {
+        return fs::remove_file(path).map_err(|e| disk::at(path, &e));
+    }
+    if fs::remove_dir_all(path).is_ok() {
+        return Ok(());
+    }
+    unlock(path);
+    fs::remove_dir_all(path).map_err(|e| disk::at(path, &e))
+}
+
+fn unlock(dir: &Path) {
+    let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            unlock(&entry.path());
+        }
+    }
+}
+
+/// Removes what belongs to a user from a directory everybody shares.
+fn disown(dir: &Path, account: &Account) -> io::Result<()> {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.metadata().is_ok_and(|metadata| metadata.uid() == account.uid) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_locked_linked_or_hid_goes_and_what_it_points_at_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (claims, outside) = (dir.path().join("claims"), dir.path().join("outside"));
+        fs::create_dir_all(claims.join("a/locked/deep")).unwrap();
+        fs::write(claims.join("a/locked/.hidden"), "x").unwrap();
+        fs::set_permissions(claims.join("a/locked"), Permissions::from_mode(0o000)).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("kept"), "x").unwrap();
+        std::os::unix::fs::symlink(&outside, claims.join("a/link")).unwrap();
+        std::os::unix::fs::symlink(&outside, claims.join("b")).unwrap();
+        empty(&claims).unwrap();
+        assert!(fs::read_dir(&claims).unwrap().next().is_none());
+        assert!(outside.join("kept").exists());
+    }
+
+    #[test]
+    fn a_directory_of_claims_that_became_a_link_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let claims = dir.path().join("claims");
+        std::os::unix::fs::symlink(dir.path(), &claims).unwrap();
+        assert!(empty(&claims).unwrap_err().to_string().contains("not a directory"));
+        assert!(empty(&dir.path().join("gone")).is_err());
+    }
+}

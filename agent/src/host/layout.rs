@@ -1,0 +1,120 @@
+//! Where is everything? Whatever a claim may write lies below one directory, which goes with it.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use runyard::model::ClaimId;
+use sha2::{Digest, Sha256};
+
+use crate::disk;
+
+/// The directories of a machine.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    state: PathBuf,
+    work: PathBuf,
+}
+
+/// The directories of a claim.
+#[derive(Clone, Debug)]
+pub(super) struct ClaimDirs {
+    /// Above all the others.
+    pub(super) root: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn new(state: &Path, work: &Path) -> Self {
+        Self { state: state.to_owned(), work: work.to_owned() }
+    }
+
+    /// Jobs may pass through to their own directory and see nothing else.
+    pub(super) fn make(&self) -> io::Result<()> {
+        disk::private_dir(&self.state)?;
+        for passage in [self.work.clone(), self.claims()] {
+            fs::create_dir_all(&passage).map_err(|e| disk::at(&passage, &e))?;
+            fs::set_permissions(&passage, Permissions::from_mode(0o711))
+                .map_err(|e| disk::at(&passage, &e))?;
+        }
+        disk::private_dir(&self.package())
+    }
+
+    pub(super) fn claims(&self) -> PathBuf {
+        self.work.join("claims")
+    }
+
+    pub(super) fn package(&self) -> PathBuf {
+        self.work.join("package")
+    }
+
+    /// What the runner keeps of its registration, out of the reach of jobs.
+    pub(super) fn registration(&self) -> PathBuf {
+        self.state.join("registration")
+    }
+
+    pub(super) fn pre_runner_log(&self) -> PathBuf {
+        self.state.join("pre-runner.log")
+    }
+
+    pub(super) fn claim(&self, claim: &ClaimId) -> ClaimDirs {
+        ClaimDirs { root: self.claims().join(directory_name(claim)) }
+    }
+}
+
+/// A claim id may be any printable word; a directory's name may not.
+fn directory_name(claim: &ClaimId) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let id = claim.as_str();
+    if id.bytes().all(plain) && !id.starts_with('.') {
+        return id.to_owned();
+    }
+    Sha256::digest(id).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl ClaimDirs {
+    /// The unpacked runner.
+    pub(super) fn runner(&self) -> PathBuf {
+        self.root.join("runner")
+    }
+
+    /// A second one, which no job has touched, to deregister with.
+    pub(super) fn removal(&self) -> PathBuf {
+        self.root.join("removal")
+    }
+
+    pub(super) fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+
+    pub(super) fn tmp(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    /// What `run.sh` writes.
+    pub(super) fn run_log(&self) -> PathBuf {
+        self.root.join("run.log")
+    }
+
+    /// What `config.sh` writes.
+    pub(super) fn config_log(&self) -> PathBuf {
+        self.root.join("config.log")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_claim_id_leads_out_of_the_directory_of_claims() {
+        let layout = Layout::new(Path::new("/s"), Path::new("/w"));
+        let root = |id: &str| layout.claim(&ClaimId::parse(id).unwrap()).root;
+        assert_eq!(root("i-1.4"), Path::new("/w/claims/i-1.4"));
+        for odd in ["..", "../../etc", "/etc", ".", "a/b", "a:b"] {
+            let root = root(odd);
+            assert_eq!(root.parent().unwrap(), Path::new("/w/claims"), "{odd}");
+            assert_eq!(root.file_name().unwrap().len(), 64, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The hands: what the words of [`Work`] mean on a real machine. Every runner lives in directories of
+//! its claim and in processes that carry its claim's name, so that both can be found and ended.
+
+mod boot;
+mod clean;
+mod layout;
+mod output;
+mod package;
+mod processes;
+mod runner;
+mod scope;
+mod shell;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::process::Child;
+
+use self::layout::Layout;
+use crate::disk;
+use crate::work::{Executor, Outcome, Work};
+
+/// The runner package.
+#[derive(Clone, Debug)]
+pub struct PackageSource {
+    /// Where it is.
+    pub url: reqwest::Url,
+    /// Its SHA-256, in lower-case hexadecimal.
+    pub sha256: String,
+    /// Its version, for logs.
+    pub version: String,
+}
+
+/// What a machine's owner wants done first.
+#[derive(Clone, Debug)]
+pub struct PreRunner {
+    /// The script.
+    pub script: PathBuf,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// Whom jobs run as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The name.
+    pub name: String,
+    /// The user's id.
+    pub uid: u32,
+    /// Its group's id.
+    pub gid: u32,
+}
+
+/// What the hands need to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Names the machine in the environment of every process it starts.
+    pub machine: String,
+    /// Root-only files.
+    pub state_dir: PathBuf,
+    /// Everything else.
+    pub work_dir: PathBuf,
+    /// The runner package.
+    pub package: PackageSource,
+    /// The pre-runner script, if there is one.
+    pub pre_runner: Option<PreRunner>,
+    /// Whom jobs run as; the agent's own user when not given.
+    pub account: Option<Account>,
+    /// How long a runner may take to end by itself.
+    pub stop: Duration,
+    /// Whether orphans become children of this process ([`adopt_orphans`]), so that none escapes it.
+    pub adopts_orphans: bool,
+}
+
+/// A machine.
+pub struct Host {
+    settings: Settings,
+    layout: Layout,
+    http: reqwest::Client,
+    /// Runners this very process has started and must reap.
+    children: Mutex<BTreeMap<i32, Child>>,
+    /// Whoever fills or empties the directories of claims holds this, abandoned or not.
+    directories: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Makes this process the parent of every orphan below it.
+///
+/// # Errors
+/// What the system says.
+pub fn adopt_orphans() -> std::io::Result<()> {
+    Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+impl Host {
+    /// The hands of a machine.
+    ///
+    /// # Errors
+    /// Its directories cannot be made, or there is no TLS.
+    pub fn new(settings: Settings) -> anyhow::Result<Self> {
+        let layout = Layout::new(&settings.state_dir, &settings.work_dir);
+        layout.make()?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            .read_timeout(Duration::from_secs(30))
+            .build()?;
+        Ok(Self { settings, layout, http, children: Mutex::default(), directories: Arc::default() })
+    }
+}
+
+#[async_trait]
+impl Executor for Host {
+    async fn execute(&self, work: Work) -> Outcome {
+        match work {
+            Work::Rest => std::future::pending().await,
+            Work::Boot => Outcome::Booted(self.boot().await),
+            Work::Configure { claim, registration } => self.configure(&claim, &registration).await,
+            Work::Start { claim, single_use } => self.start(&claim, single_use.as_deref()).await,
+            Work::Listen { claim, leader } => self.listen(&claim, leader).await,
+            Work::Serve { claim: _, leader } => {
+                self.ended(leader).await;
+                Outcome::Ended
+            }
+            Work::Stop { claim, leader, since } => self.stop(&claim, leader, since).await,
+            Work::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
+            Work::Wipe { claim, since } => self.wipe(&claim, since).await,
+        }
+    }
+
+    async fn kill_everything(&self) {
+        if let Err(left) = self.end(self.machine_scope()).await {
+            tracing::warn!(left, "processes outlive this agent");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What did a script say, and what does it mean? The tail of a log, without secrets, and whether it speaks of a GitHub
+//! that cannot be reached.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::work::Failure;
+
+/// Longest detail of a signal, in characters.
+pub(super) const DETAIL: usize = 500;
+/// No sentence has a longer word, in bytes; credentials that a script might repeat are longer.
+const LONGEST_WORD: usize = 160;
+/// How much of a log is looked at, in bytes.
+const LOOKED_AT: u64 = 64 * 1024;
+
+/// What the listener says once jobs can reach it.
+pub(super) const LISTENING: &str = "Listening for Jobs";
+
+/// What .NET and GitHub's runner write when the other side is away or unwell; never when it refuses.
+const UNREACHABLE: [&str; 20] = [
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "could not resolve",
+    "name or service not known",
+    "temporary failure in name resolution",
+    "resource temporarily unavailable",
+    "network is unreachable",
+    "no route to host",
+    "ssl connection could not be established",
+    "an error occurred while sending the request",
+    "error sending request",
+    "httpclient.timeout",
+    "a task was canceled",
+    "retrying until reconnected",
+    "toomanyrequests",
+    "internalservererror",
+    "badgateway",
+    "serviceunavailable",
+    "gatewaytimeout",
+];
+/// The same as status codes, where they are written as such.
+const UNWELL: [&str; 6] = ["429", "500", "502", "503", "504", "408"];
+
+/// The end of a log, whatever is in it; empty when there is none.
+pub(super) fn end_of(log: &Path) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = std::fs::File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOOKED_AT)))?;
+        let mut bytes = Vec::new();
+        file.take(LOOKED_AT).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_default()
+}
+
+/// A reason and the last words of a log, fit for a record: short, on printable characters, without the secrets.
+pub(super) fn detail(reason: &str, said: &str, secrets: &[&str]) -> String {
+    let mut said = said.to_owned();
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        said = said.replace(secret, "***");
+    }
+    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let shown = |word| if str::len(word) > LONGEST_WORD { "***" } else { word };
+    let said = said.split_whitespace().map(shown).collect::<Vec<_>>().join(" ");
+    let room = DETAIL.saturating_sub(reason.chars().count() + 2);
+    let skip = said.chars().count().saturating_sub(room);
+    let tail: String = said.chars().skip(skip).collect();
+    let whole = if tail.is_empty() { reason.to_owned() } else { format!("{reason}: {tail}") };
+    whole.chars().take(DETAIL).collect()
+}
+
+/// What a script's failure means.
+pub(super) fn judge(said: &str, detail: String) -> Failure {
+    let said = said.to_lowercase();
+    let unwell = |line: &str| {
+        (line.contains("status code") || line.contains("response code"))
+            && line.split(|c: char| !c.is_ascii_digit()).any(|word| UNWELL.contains(&word))
+    };
+    if UNREACHABLE.iter().any(|words| said.contains(words)) || said.lines().any(unwell) {
+        Failure::Unreachable(detail)
+    } else {
+        Failure::Refused(detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_github_that_is_away_is_told_from_one_that_refuses() {
+        let away = [
+            "Connection refused (api.github.com:443)",
+            "Name or service not known (api.github.com:443)",
+            "Response status code does not indicate success: 503 (Service Unavailable).",
+            "Http response code: BadGateway from 'POST https://api.github.com/actions/runner-registration'",
+            "The request was canceled due to the configured HttpClient.Timeout of 100 seconds elapsing.",
+        ];
+        for said in away {
+            assert!(matches!(judge(said, String::new()), Failure::Unreachable(_)), "{said}");
+        }
+        let refused = [
+            "Http response code: NotFound from 'POST https://api.github.com/actions/runner-registration'",
+            "Response status code does not indicate success: 401 (Unauthorized).",
+            "Must not run with sudo",
+            "runner-500 is not a valid name",
+            "",
+        ];
+        for said in refused {
+            assert!(matches!(judge(said, String::new()), Failure::Refused(_)), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_detail_is_the_tail_without_secrets_or_control_characters() {
+        let said = format!("{}\n{}\n\u{1b}[31mtoken SECRET refused\0", "x ".repeat(1000), "Z".repeat(300));
+        let detail = detail("config.sh failed", &said, &["SECRET"]);
+        assert_eq!(detail.chars().count(), DETAIL);
+        assert!(
+            detail.starts_with("config.sh failed: ") && detail.ends_with("token *** refused"),
+            "{detail}"
+        );
+        assert!(!detail.contains(char::is_control) && !detail.contains('Z'));
+    }
+
+    #[test]
+    fn a_log_that_is_not_there_is_empty() {
+        assert_eq!(end_of(Path::new("/nonexistent/log")), "");
+        assert_eq!(detail("it failed", "", &[]), "it failed");
+    }
+}

@@ -1,0 +1,153 @@
+//! Is the runner package the one it should be? It is fetched once, checked against its digest whenever it is used, and
+//! unpacked afresh for every claim, so that nothing a job did to one copy reaches the next.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use futures::StreamExt;
+use reqwest::StatusCode;
+use reqwest::header::RANGE;
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
+
+use super::Host;
+use crate::backoff::Backoff;
+use crate::disk;
+
+/// How often a package that is not the right one, or that the server refuses, is asked for.
+const ATTEMPTS: u32 = 3;
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+enum FetchError {
+    /// To be tried again for as long as it takes.
+    Away(String),
+    /// To be tried again a few times.
+    Wrong(String),
+}
+
+impl Host {
+    fn archive(&self) -> PathBuf {
+        self.layout.package().join(format!("{}.tar.gz", self.settings.package.sha256))
+    }
+
+    /// Sees to it that the package is here and right.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(super) async fn fetch(&self) -> Result<(), String> {
+        let (mut backoff, mut wrong) = (Backoff::new(FIRST_WAIT, LONGEST_WAIT), 0);
+        loop {
+            match self.fetch_once().await {
+                Ok(()) => return Ok(()),
+                Err(FetchError::Away(why)) => tracing::warn!(why, "the runner package is out of reach"),
+                Err(FetchError::Wrong(why)) => {
+                    wrong += 1;
+                    tracing::warn!(why, "the runner package is not right");
+                    if wrong == ATTEMPTS {
+                        return Err(why);
+                    }
+                }
+            }
+            tokio::time::sleep(backoff.wait()).await;
+        }
+    }
+
+    async fn fetch_once(&self) -> Result<(), FetchError> {
+        let (archive, sha256) = (self.archive(), self.settings.package.sha256.clone());
+        let disk_error = |e: io::Error| FetchError::Wrong(e.to_string());
+        if self.verified(&archive).await.is_ok() {
+            return Ok(());
+        }
+        let part = archive.with_extension("part");
+        self.download(&part).await?;
+        let found = digest_of(&part).await.map_err(disk_error)?;
+        if found != sha256 {
+            let _ = fs::remove_file(&part);
+            let wanted = format!("its SHA-256 is {found}, not {sha256}; mend runner.sha256 or runner.url");
+            return Err(FetchError::Wrong(wanted));
+        }
+        fs::rename(&part, &archive).map_err(disk_error)?;
+        tracing::info!(version = self.settings.package.version, "the runner package is here");
+        Ok(())
+    }
+
+    /// Goes on where an earlier download was cut off, if the server can.
+    async fn download(&self, part: &Path) -> Result<(), FetchError> {
+        let disk_error = |e: io::Error| FetchError::Wrong(disk::at(part, &e).to_string());
+        let away = |e: reqwest::Error| FetchError::Away(e.without_url().to_string());
+        let have = fs::metadata(part).map_or(0, |metadata| metadata.len());
+        let mut request = self.http.get(self.settings.package.url.clone());
+        if have > 0 {
+            request = request.header(RANGE, format!("bytes={have}-"));
+        }
+        let answer = request.send().await.map_err(away)?;
+        let goes_on = match answer.status() {
+            StatusCode::PARTIAL_CONTENT => true,
+            status if status.is_success() => false,
+            // There is nothing more to get: the digest judges what is here.
+            StatusCode::RANGE_NOT_SATISFIABLE => return Ok(()),
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                return Err(FetchError::Away(format!("the server answers {status}")));
+            }
+            status => return Err(FetchError::Wrong(format!("the server answers {status}"))),
+        };
+        let mut options = tokio::fs::OpenOptions::new();
+        options.create(true).write(true).append(goes_on).truncate(!goes_on);
+        let mut file = options.open(part).await.map_err(disk_error)?;
+        let mut body = answer.bytes_stream();
+        while let Some(chunk) = body.next().await {
+            file.write_all(&chunk.map_err(away)?).await.map_err(disk_error)?;
+        }
+        file.sync_all().await.map_err(disk_error)
+    }
+
+    async fn verified(&self, archive: &Path) -> io::Result<()> {
+        let found = digest_of(archive).await?;
+        if found == self.settings.package.sha256 {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"))
+    }
+
+    /// Unpacks the package into a directory that must not exist.
+    ///
+    /// # Errors
+    /// The package is not right any more, or the disk does not take it.
+    pub(super) async fn unpack(&self, into: PathBuf) -> io::Result<()> {
+        let (archive, sha256) = (self.archive(), self.settings.package.sha256.clone());
+        let turn = self.directories.clone().lock_owned().await;
+        let account = self.settings.account.clone();
+        let unpacking = tokio::task::spawn_blocking(move || {
+            // Held until the last file is written, even if nobody waits for it any more.
+            let _turn = turn;
+            let mut file = File::open(&archive).map_err(|e| disk::at(&archive, &e))?;
+            if digest(&mut file)? != sha256 {
+                let _ = fs::remove_file(&archive);
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the runner package on disk was changed",
+                ));
+            }
+            file.rewind()?;
+            fs::create_dir(&into).map_err(|e| disk::at(&into, &e))?;
+            tar::Archive::new(GzDecoder::new(file)).unpack(&into)?;
+            account.map_or(Ok(()), |account| super::clean::give(&into, &account))
+        });
+        unpacking.await.map_err(io::Error::other)?
+    }
+}
+
+async fn digest_of(path: &Path) -> io::Result<String> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || digest(&mut File::open(path)?)).await.map_err(io::Error::other)?
+}
+
+fn digest(file: &mut impl Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    io::copy(file, &mut hasher)?;
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,222 @@
+//! How does a runner come to listen, and how is it taken off GitHub again? By the scripts of GitHub's package, called as
+//! its documents say; a credential goes to them as their argument, because that is their contract, and nowhere else.
+
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use runyard::model::{ClaimId, RegistrationBox, RemovalBox};
+use tokio::process::Child;
+use tokio::time::sleep;
+
+use super::clean::{give, make_fresh};
+use super::layout::ClaimDirs;
+use super::output::{self, LISTENING, detail, judge};
+use super::processes::{self, Process};
+use super::shell::{ScriptEnd, run, spawn};
+use super::{Host, disk};
+use crate::work::{Failure, Leader, Outcome};
+
+/// Longest run of `config.sh`; it talks to GitHub a few times.
+const CONFIG: Duration = Duration::from_secs(180);
+/// How often a log or a process is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How the files in which a runner keeps its registration are called.
+const KEPT: [&str; 2] = [".runner", ".credentials"];
+/// A registration file is small; anything else of that name is none.
+const KEPT_BYTES: u64 = 1024 * 1024;
+
+impl Host {
+    /// Registers a runner from a fresh directory.
+    pub(super) async fn configure(&self, claim: &ClaimId, registration: &RegistrationBox) -> Outcome {
+        let dirs = self.layout.claim(claim);
+        if let Err(why) = self.fresh(claim, &dirs).await {
+            return Outcome::Failed(Failure::Refused(detail("no fresh directory", &why, &[])));
+        }
+        let token = registration.token.as_deref().unwrap_or_default();
+        let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs);
+        command.args(["--url", &registration.url, "--token", token, "--name", &registration.runner_name]);
+        command.args(["--labels", &registration.labels.join(","), "--work", "_work"]);
+        command.args(["--unattended", "--replace", "--no-default-labels", "--disableupdate"]);
+        if !registration.runner_group.is_empty() {
+            command.args(["--runnergroup", &registration.runner_group]);
+        }
+        let log = dirs.config_log();
+        if let Err(failure) = configured(run(command, &log, CONFIG).await, &log, "config.sh", token) {
+            return Outcome::Failed(failure);
+        }
+        match self.keep_registration(&dirs) {
+            Ok(()) => Outcome::Configured,
+            Err(why) => Outcome::Failed(Failure::Refused(detail(
+                "cannot keep the registration",
+                &why.to_string(),
+                &[],
+            ))),
+        }
+    }
+
+    /// Starts a listener: the one that is configured, or a single-use one in a fresh directory.
+    pub(super) async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> Outcome {
+        let dirs = self.layout.claim(claim);
+        let prepared = match single_use {
+            Some(_) => self.fresh(claim, &dirs).await,
+            // An earlier agent may have started one and been killed before it wrote that down.
+            None => self.end(self.claim_scope(claim, None, None)).await,
+        };
+        if let Err(why) = prepared {
+            return Outcome::Failed(Failure::Refused(detail("the runner cannot be started", &why, &[])));
+        }
+        let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs);
+        if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
+            command.args(["--jitconfig", config]);
+        }
+        match spawn(command, &dirs.run_log()).and_then(|child| self.adopt(child)) {
+            Ok(leader) => Outcome::Started(leader),
+            Err(why) => {
+                Outcome::Failed(Failure::Refused(detail("run.sh cannot be started", &why.to_string(), &[])))
+            }
+        }
+    }
+
+    fn adopt(&self, child: Child) -> io::Result<Leader> {
+        let gone = || io::Error::other("it ended at once");
+        let pid = i32::try_from(child.id().ok_or_else(gone)?).map_err(io::Error::other)?;
+        let leader = Process::of(pid).ok_or_else(gone)?.leader();
+        self.children.lock().expect("no holder panics").insert(pid, child);
+        Ok(leader)
+    }
+
+    /// Whether a runner is at work; reaps it when it is not.
+    pub(super) fn is_alive(&self, leader: Leader) -> bool {
+        let mut children = self.children.lock().expect("no holder panics");
+        if let Some(child) = children.get_mut(&leader.pid)
+            && !matches!(child.try_wait(), Ok(None))
+        {
+            children.remove(&leader.pid);
+        }
+        processes::alive(leader)
+    }
+
+    /// Waits for a runner's end, whoever started it.
+    pub(super) async fn ended(&self, leader: Leader) {
+        while self.is_alive(leader) {
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until it says that it listens. One that has ended may have listened before.
+    pub(super) async fn listen(&self, claim: &ClaimId, leader: Leader) -> Outcome {
+        let dirs = self.layout.claim(claim);
+        loop {
+            let alive = self.is_alive(leader);
+            let said = output::end_of(&dirs.run_log());
+            match (said.contains(LISTENING), alive) {
+                (true, true) => {
+                    // A single-use runner has its registration only now; what is missing will be missed at removal.
+                    if let Err(error) = self.keep_registration(&dirs) {
+                        tracing::warn!(%error, "cannot keep the registration");
+                    }
+                    return Outcome::Listening;
+                }
+                (true, false) => return Outcome::Ended,
+                (false, false) => {
+                    let reason = detail("run.sh ended before it listened", &said, &[]);
+                    return Outcome::Failed(judge(&said, reason));
+                }
+                (false, true) => sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// Takes the runner off GitHub, by a package that no job has touched and the registration as it was made.
+    pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalBox) -> Outcome {
+        let dirs = self.layout.claim(claim);
+        if let Err(why) = self.second_package(&dirs).await {
+            return Outcome::Failed(Failure::Refused(detail(
+                "no fresh directory to deregister from",
+                &why,
+                &[],
+            )));
+        }
+        let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
+        command.args(["remove", "--token", &removal.token]);
+        let log = dirs.config_log();
+        match configured(run(command, &log, CONFIG).await, &log, "config.sh remove", &removal.token) {
+            Ok(()) => Outcome::Deregistered,
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+
+    async fn second_package(&self, dirs: &ClaimDirs) -> Result<(), String> {
+        let (root, account, turn) =
+            (dirs.root.clone(), self.settings.account.clone(), self.directories.clone());
+        {
+            let _turn = turn.lock().await;
+            // Whatever the job left there; the registration is elsewhere.
+            make_fresh(root, account).await.map_err(|e| e.to_string())?;
+        }
+        self.unpack(dirs.removal()).await.map_err(|e| e.to_string())?;
+        let kept = copy_registration(&self.layout.registration(), &dirs.removal());
+        kept.map_err(|e| e.to_string())?;
+        self.settings
+            .account
+            .as_ref()
+            .map_or(Ok(()), |account| give(&dirs.removal(), account))
+            .map_err(|e| e.to_string())
+    }
+
+    /// An empty place for a runner, with the package in it and no process of the claim.
+    async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<(), String> {
+        self.end(self.claim_scope(claim, None, None)).await?;
+        {
+            let _turn = self.directories.lock().await;
+            make_fresh(dirs.root.clone(), self.settings.account.clone()).await.map_err(|e| e.to_string())?;
+        }
+        self.fetch().await?;
+        self.unpack(dirs.runner()).await.map_err(|e| e.to_string())
+    }
+
+    fn keep_registration(&self, dirs: &ClaimDirs) -> io::Result<()> {
+        let kept = self.layout.registration();
+        disk::private_dir(&kept)?;
+        copy_registration(&dirs.runner(), &kept)
+    }
+
+    /// Whether a runner's directory says that it is registered.
+    pub(super) fn looks_registered(&self, claim: &ClaimId) -> bool {
+        self.layout.claim(claim).runner().join(KEPT[0]).symlink_metadata().is_ok()
+    }
+}
+
+/// What the end of `config.sh` means.
+fn configured(end: ScriptEnd, log: &Path, script: &str, token: &str) -> Result<(), Failure> {
+    let said = output::end_of(log);
+    match end {
+        ScriptEnd::Done => Ok(()),
+        ScriptEnd::TimedOut => Err(Failure::Unreachable(detail(
+            &format!("{script} took longer than {CONFIG:?}"),
+            &said,
+            &[token],
+        ))),
+        ScriptEnd::Failed(how) => Err(judge(&said, detail(&format!("{script} {how}"), &said, &[token]))),
+    }
+}
+
+/// Copies plain files that hold a registration; links and the like are a job's doing.
+fn copy_registration(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from).map_err(|e| disk::at(from, &e))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let wanted = name.to_str().is_some_and(|name| KEPT.iter().any(|kept| name.starts_with(kept)));
+        let metadata = entry.metadata()?;
+        if wanted && metadata.is_file() && metadata.len() <= KEPT_BYTES {
+            let content = std::fs::read(entry.path())?;
+            let mut options = std::fs::OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(to.join(&name))?;
+            io::Write::write_all(&mut file, &content)?;
+        }
+    }
+    Ok(())
+}

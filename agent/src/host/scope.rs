@@ -1,0 +1,143 @@
+//! Which processes belong to a claim? Those that carry its mark, those of its runner's group, those at work in its
+//! directories, those below the agent that came after its runner, and those of its user: a job can shed some of these,
+//! hardly all.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::Host;
+use super::processes::{self, Process};
+use crate::work::Leader;
+
+/// How long killed processes may take to be gone.
+const GONE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
+/// How many looks in a row must find nothing: a process that is born while we look is seen by the next.
+const QUIET: u32 = 2;
+/// How many left-overs are named.
+const NAMED: usize = 5;
+
+/// How to tell the processes of a claim.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope {
+    /// An entry of their environment.
+    pub(super) mark: String,
+    /// Their group or session, as its first process.
+    pub(super) leader: Option<Leader>,
+    /// Where they work.
+    pub(super) under: Option<PathBuf>,
+    /// Descendants of the agent that are not older than this (ticks since boot).
+    pub(super) since: Option<u64>,
+    /// Whose they are.
+    pub(super) uid: Option<u32>,
+}
+
+impl Scope {
+    /// Those that are there now. Ended ones count for nothing.
+    fn find(&self) -> io::Result<Vec<Process>> {
+        let own = i32::try_from(std::process::id()).expect("process ids are small");
+        let all = processes::all()?;
+        let below = descendants(&all, own);
+        for process in all.iter().filter(|p| p.zombie && p.parent == own && self.since.is_some()) {
+            processes::reap(process.pid);
+        }
+        let ours = |p: &Process| {
+            self.leader.is_some_and(|leader| in_group_of(p, leader))
+                || self.since.is_some_and(|since| p.started >= since && below.contains(&p.pid))
+                || p.carries(&self.mark)
+                || self.under.as_deref().is_some_and(|directory| p.is_under(directory))
+                || (self.uid.is_some() && p.uid() == self.uid)
+        };
+        Ok(all.into_iter().filter(|p| p.pid != own && !p.zombie && ours(p)).collect())
+    }
+
+    /// Ends them all, until none is left.
+    ///
+    /// # Errors
+    /// Names what is left after a while.
+    async fn end(self) -> Result<(), String> {
+        let until = Instant::now() + GONE;
+        let mut quiet = 0;
+        loop {
+            let scope = self.clone();
+            let look = tokio::task::spawn_blocking(move || {
+                let found = scope.find()?;
+                found.iter().for_each(processes::end);
+                Ok::<_, io::Error>(found)
+            });
+            let found = look.await.map_err(io::Error::other).flatten().map_err(|e| format!("/proc: {e}"))?;
+            quiet = if found.is_empty() { quiet + 1 } else { 0 };
+            if quiet == QUIET {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                let names = found.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, p.name));
+                let names = names.collect::<Vec<_>>().join(", ");
+                return Err(format!("{} processes do not end: {names}", found.len()));
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// Unless another process leads a group of that number by now.
+fn in_group_of(process: &Process, leader: Leader) -> bool {
+    (process.group == leader.pid || process.session == leader.pid) && process.started >= leader.started
+}
+
+fn descendants(all: &[Process], of: i32) -> BTreeSet<i32> {
+    let mut found = BTreeSet::from([of]);
+    loop {
+        let more: Vec<i32> = all
+            .iter()
+            .filter(|p| found.contains(&p.parent) && !found.contains(&p.pid))
+            .map(|p| p.pid)
+            .collect();
+        if more.is_empty() {
+            found.remove(&of);
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+impl Host {
+    /// The processes of a claim.
+    pub(super) fn claim_scope(
+        &self,
+        claim: &runyard::model::ClaimId,
+        leader: Option<Leader>,
+        since: Option<u64>,
+    ) -> Scope {
+        Scope {
+            mark: super::shell::claim_mark(claim),
+            leader,
+            under: Some(self.layout.claims()),
+            since: since.filter(|_| self.settings.adopts_orphans),
+            uid: self.settings.account.as_ref().map(|account| account.uid),
+        }
+    }
+
+    /// Every process this machine has started.
+    pub(super) fn machine_scope(&self) -> Scope {
+        Scope {
+            mark: super::shell::machine_mark(&self.settings.machine),
+            leader: None,
+            under: Some(self.layout.claims()),
+            since: self.settings.adopts_orphans.then_some(0),
+            uid: self.settings.account.as_ref().map(|account| account.uid),
+        }
+    }
+
+    /// Ends them all.
+    ///
+    /// # Errors
+    /// Names what is left.
+    pub(super) async fn end(&self, scope: Scope) -> Result<(), String> {
+        scope.end().await
+    }
+}

@@ -1,0 +1,98 @@
+//! How is a script started? With nothing of the agent's own environment but what every program needs, in a process group
+//! of its own, and with marks by which it and all its descendants are known.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use runyard::model::ClaimId;
+use tokio::process::{Child, Command};
+
+use super::Host;
+use super::layout::ClaimDirs;
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How a script ended.
+#[derive(Debug)]
+pub(super) enum ScriptEnd {
+    /// With success.
+    Done,
+    /// Otherwise, in words.
+    Failed(String),
+    /// Not in time.
+    TimedOut,
+}
+
+/// The mark of a claim's processes.
+pub(super) fn claim_mark(claim: &ClaimId) -> String {
+    format!("RUNYARD_CLAIM={claim}")
+}
+
+/// The mark of a machine's processes.
+pub(super) fn machine_mark(machine: &str) -> String {
+    format!("RUNYARD_MACHINE={machine}")
+}
+
+impl Host {
+    /// A command with the environment every script of this machine gets.
+    pub(super) fn script(&self, path: &Path, home: &Path, tmp: &Path) -> Command {
+        let mut command = Command::new(path);
+        command
+            .env_clear()
+            .env("PATH", PATH)
+            .env("HOME", home)
+            .env("TMPDIR", tmp)
+            .env("LANG", "C.UTF-8")
+            .env("RUNYARD_MACHINE", &self.settings.machine)
+            .process_group(0)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A script of the runner package, for a claim, as the user jobs run as.
+    pub(super) fn runner_script(
+        &self,
+        name: &str,
+        package: &Path,
+        claim: &ClaimId,
+        dirs: &ClaimDirs,
+    ) -> Command {
+        let mut command = self.script(&package.join(name), &dirs.home(), &dirs.tmp());
+        command.current_dir(package).env("RUNYARD_CLAIM", claim.as_str());
+        match &self.settings.account {
+            Some(account) => {
+                command.uid(account.uid).gid(account.gid);
+                command.env("USER", &account.name).env("LOGNAME", &account.name);
+            }
+            // GitHub's scripts refuse to run as root unless they are told.
+            None if nix::unistd::geteuid().is_root() => drop(command.env("RUNNER_ALLOW_RUNASROOT", "1")),
+            None => {}
+        }
+        command
+    }
+}
+
+/// Starts a script that writes into a log, which is empty before.
+pub(super) fn spawn(mut command: Command, log: &Path) -> io::Result<Child> {
+    let out = File::create(log).map_err(|e| crate::disk::at(log, &e))?;
+    command.stdout(out.try_clone()?).stderr(out);
+    command.spawn()
+}
+
+/// Runs a script to its end. Abandoned, it is killed; its descendants are known by their marks.
+pub(super) async fn run(mut command: Command, log: &Path, limit: Duration) -> ScriptEnd {
+    command.kill_on_drop(true);
+    let mut child = match spawn(command, log) {
+        Ok(child) => child,
+        Err(error) => return ScriptEnd::Failed(format!("cannot be started: {error}")),
+    };
+    match tokio::time::timeout(limit, child.wait()).await {
+        Ok(Ok(status)) if status.success() => ScriptEnd::Done,
+        Ok(Ok(status)) => ScriptEnd::Failed(format!("ended with {status}")),
+        Ok(Err(error)) => ScriptEnd::Failed(error.to_string()),
+        Err(_) => ScriptEnd::TimedOut,
+    }
+}

@@ -1,0 +1,515 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use runyard::model::{ClaimId, Item, Signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::agent::{Parts, Timing, run};
+use crate::clock::{SystemClock, boot_id};
+use crate::guard::Lengths;
+use crate::power::Exit;
+use crate::testing::{
+    FakeRecords, config_script, instance, job_box, key, marked, package, removal_box, run_box, run_script,
+    sealed, with,
+};
+use crate::work::Failure;
+
+/// A machine with a package that needs no download.
+struct Yard {
+    dir: tempfile::TempDir,
+    settings: Settings,
+}
+
+fn claim(id: &str) -> ClaimId {
+    ClaimId::parse(id).unwrap()
+}
+
+/// Marks are found in all of `/proc`: no two tests may share one.
+fn unique(name: &str) -> String {
+    format!("{name}-{}.{:x}", std::process::id(), rand::random::<u64>())
+}
+
+impl Yard {
+    fn new(config: impl Fn(&Path) -> String, run: impl Fn(&Path) -> String) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let calls = dir.path().join("calls");
+        let (archive, sha256) = package(&config(&calls), &run(&calls));
+        let work_dir = dir.path().join("work");
+        std::fs::create_dir_all(work_dir.join("package")).unwrap();
+        std::fs::write(work_dir.join(format!("package/{sha256}.tar.gz")), archive).unwrap();
+        let settings = Settings {
+            machine: unique("i"),
+            state_dir: dir.path().join("state"),
+            work_dir,
+            package: PackageSource {
+                url: reqwest::Url::parse("http://127.0.0.1:1/runner.tar.gz").unwrap(),
+                sha256,
+                version: "1".to_owned(),
+            },
+            pre_runner: None,
+            account: None,
+            stop: Duration::from_secs(5),
+            adopts_orphans: false,
+        };
+        Self { dir, settings }
+    }
+
+    fn usual() -> Self {
+        Self::new(config_script, run_script)
+    }
+
+    fn host(&self) -> Host {
+        Host::new(self.settings.clone()).unwrap()
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.dir.path().join("calls")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn nothing_is_left(&self, claim: &str) {
+        assert_eq!(marked(&format!("RUNYARD_CLAIM={claim}")), Vec::<PathBuf>::new());
+        let claims: Vec<_> =
+            std::fs::read_dir(self.settings.work_dir.join("claims")).unwrap().flatten().collect();
+        assert!(claims.is_empty(), "{claims:?}");
+        assert!(!self.settings.state_dir.join("registration").exists());
+    }
+
+    fn agent(
+        &self,
+        records: &Arc<FakeRecords>,
+        executor: Arc<dyn Executor>,
+    ) -> impl Future<Output = ()> + use<> {
+        disk::private_dir(&self.settings.state_dir).unwrap();
+        disk::replace(&self.settings.state_dir.join("key"), &key().to_bytes()).unwrap();
+        let parts = Parts {
+            records: records.clone(),
+            executor,
+            clock: Arc::new(SystemClock),
+            power: Arc::new(Exit),
+            timing: Timing {
+                heartbeat: Duration::from_millis(200),
+                poll: Duration::from_millis(50),
+                guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },
+            },
+            state_dir: self.settings.state_dir.clone(),
+            boot_id: boot_id().unwrap(),
+        };
+        async move {
+            let ended = run(parts, CancellationToken::new()).await;
+            panic!("the agent ended: {ended:?}");
+        }
+    }
+}
+
+fn held(claim: &str) -> Item {
+    with(instance("claimed", "42", claim), "registration", sealed(&run_box(claim), &key().public()))
+}
+
+fn released(claim: &str) -> Item {
+    with(instance("idle", "", claim), "removal", sealed(&removal_box(claim), &key().public()))
+}
+
+#[tokio::test]
+async fn two_claims_in_sequence_leave_nothing() {
+    let yard = Yard::usual();
+    let (first, second) = (unique("first"), unique("second"));
+    let records = FakeRecords::new(instance("created", "", ""));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::Ok, "").await;
+    for claim in [&first, &second] {
+        records.set(Some(held(claim)));
+        records.says(Signal::RegOk, claim).await;
+        assert!(marked(&format!("RUNYARD_CLAIM={claim}")).len() >= 3, "the runner and what it planted");
+        assert!(yard.settings.work_dir.join("claims").join(claim).join("home/.netrc").exists());
+        records.set(Some(released(claim)));
+        records.says(Signal::RemoveRegOk, claim).await;
+        yard.nothing_is_left(claim);
+    }
+    assert!(!agent.is_finished());
+    agent.abort();
+    let config = |claim: &str| {
+        format!(
+            "config --url https://github.invalid/a/b --token TOKEN-SECRET --name runyard-{claim} --labels 42 \
+             --work _work --unattended --replace --no-default-labels --disableupdate"
+        )
+    };
+    let remove = || "config remove --token REMOVAL-SECRET".to_owned();
+    let one = |claim: &str| [config(claim), "run ".to_owned(), "interrupted".to_owned(), remove()];
+    assert_eq!(yard.calls(), [one(&first), one(&second)].concat());
+    assert_no_secret(&records, &yard);
+}
+
+/// Neither in what the agent wrote, nor in the files it keeps.
+fn assert_no_secret(records: &FakeRecords, yard: &Yard) {
+    let written = format!("{:?}", records.changes.lock().unwrap());
+    let kept = std::fs::read_to_string(yard.settings.state_dir.join("state")).unwrap();
+    for secret in ["TOKEN-SECRET", "REMOVAL-SECRET", "JIT-SECRET"] {
+        assert!(!written.contains(secret) && !kept.contains(secret), "{secret}");
+    }
+}
+
+/// The hands of an agent that is killed when its work reaches a point: before or after the `n`th piece of work.
+struct Killed {
+    host: Host,
+    at: u32,
+    points: std::sync::atomic::AtomicU32,
+    now: Notify,
+}
+
+impl Killed {
+    async fn point(&self) {
+        if self.points.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1 == self.at {
+            self.now.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Executor for Killed {
+    async fn execute(&self, work: Work) -> Outcome {
+        self.point().await;
+        let outcome = self.host.execute(work).await;
+        self.point().await;
+        outcome
+    }
+
+    async fn kill_everything(&self) {
+        self.host.kill_everything().await;
+    }
+}
+
+/// Takes a machine through a claim, killing its agent at one point; whether the point was reached.
+async fn converges_when_killed(at: u32) -> bool {
+    let yard = Yard::usual();
+    let claim = unique("killed");
+    let records = FakeRecords::new(held(&claim));
+    let executor = Arc::new(Killed { host: yard.host(), at, points: Default::default(), now: Notify::new() });
+    let first = yard.agent(&records, executor.clone());
+    let reached = std::sync::atomic::AtomicBool::new(false);
+    let agents = async {
+        tokio::select! {
+            () = first => {}
+            () = executor.now.notified() => reached.store(true, std::sync::atomic::Ordering::Relaxed),
+        }
+        yard.agent(&records, Arc::new(yard.host())).await;
+    };
+    let operator = async {
+        records.says(Signal::RegOk, &claim).await;
+        records.set(Some(released(&claim)));
+        records.says(Signal::RemoveRegOk, &claim).await;
+    };
+    tokio::select! {
+        () = agents => {}
+        () = operator => {}
+    }
+    yard.nothing_is_left(&claim);
+    let removed = yard.calls().iter().filter(|call| call.starts_with("config remove")).count();
+    assert!((1..=2).contains(&removed), "killed at {at}: {:?}", yard.calls());
+    reached.into_inner()
+}
+
+#[tokio::test]
+async fn an_agent_killed_at_any_point_is_finished_by_the_next() {
+    // Boot, configure, start, listen, serve, stop, deregister, wipe: each before and after; serve has no after.
+    let mut reached = 0;
+    for at in 1..=15 {
+        reached += u32::from(converges_when_killed(at).await);
+    }
+    assert_eq!(reached, 15);
+}
+
+#[tokio::test]
+async fn a_runner_at_work_outlives_its_agent_and_is_found_by_the_next() {
+    let yard = Yard::usual();
+    let claim = unique("adopted");
+    let records = FakeRecords::new(held(&claim));
+    let first = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &claim).await;
+    first.abort();
+    let second = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.set(Some(released(&claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    second.abort();
+    assert_eq!(yard.calls().iter().filter(|call| call.starts_with("run")).count(), 1);
+    yard.nothing_is_left(&claim);
+}
+
+#[tokio::test]
+async fn another_claim_under_a_running_runner_finishes_the_old_one_first() {
+    let yard = Yard::usual();
+    let (old, new) = (unique("old"), unique("new"));
+    let records = FakeRecords::new(held(&old));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &old).await;
+    records.set(Some(held(&new)));
+    records.says(Signal::RegOk, &new).await;
+    assert_eq!(marked(&format!("RUNYARD_CLAIM={old}")), Vec::<PathBuf>::new());
+    records.set(Some(released(&new)));
+    records.says(Signal::RemoveRegOk, &new).await;
+    agent.abort();
+    yard.nothing_is_left(&new);
+}
+
+#[tokio::test]
+async fn single_use_runners_follow_each_other_in_fresh_directories() {
+    let listens_once = |calls: &Path| {
+        format!(
+            "#!/bin/sh\necho \"run $* $(ls -A _work 2>/dev/null)\" >> {}\nmkdir _work && echo x > _work/left\n\
+             setsid sleep 600 &\necho 'Listening for Jobs'\nsleep 0.3\n",
+            calls.display()
+        )
+    };
+    let yard = Yard::new(config_script, listens_once);
+    let claim = unique("jobs");
+    let boxed = |seq| {
+        with(
+            instance("running", "42", &claim),
+            "registration",
+            sealed(&job_box(&claim, seq), &key().public()),
+        )
+    };
+    let records = FakeRecords::new(boxed(1));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    for seq in 1..=3 {
+        records.set(Some(boxed(seq)));
+        while records.shown().unwrap().registration_done != Some(seq) {
+            records.written.notified().await;
+        }
+    }
+    records.set(Some(instance("idle", "", &claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    agent.abort();
+    assert_eq!(yard.calls(), vec!["run --jitconfig JIT-SECRET ".to_owned(); 3]);
+    yard.nothing_is_left(&claim);
+    assert_no_secret(&records, &yard);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_told_with_the_tail_of_the_log_and_without_the_token() {
+    let refuses = |_: &Path| "#!/bin/sh\necho \"Http response code: NotFound, $*\"\nexit 1\n".to_owned();
+    let yard = Yard::new(refuses, run_script);
+    let host = yard.host();
+    let (claim, registration) = (claim(&unique("refused")), Box::new(run_box("c")));
+    let Outcome::Failed(Failure::Refused(why)) = host.execute(Work::Configure { claim, registration }).await
+    else {
+        panic!("it was not refused")
+    };
+    assert!(why.contains("NotFound") && why.contains("***") && !why.contains("SECRET"), "{why}");
+}
+
+#[tokio::test]
+async fn a_github_out_of_reach_is_told_apart() {
+    let away = |_: &Path| "#!/bin/sh\necho 'Connection refused (127.0.0.1:1)'\nexit 1\n".to_owned();
+    let yard = Yard::new(away, |_| "#!/bin/sh\necho 'Name or service not known'\n".to_owned());
+    let (host, claim) = (yard.host(), claim(&unique("away")));
+    let configure = Work::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    assert!(matches!(host.execute(configure).await, Outcome::Failed(Failure::Unreachable(_))));
+    let Outcome::Started(leader) = host.execute(Work::Start { claim: claim.clone(), single_use: None }).await
+    else {
+        panic!("run.sh was not started")
+    };
+    let listened = host.execute(Work::Listen { claim, leader }).await;
+    assert!(matches!(listened, Outcome::Failed(Failure::Unreachable(_))), "{listened:?}");
+}
+
+#[tokio::test]
+async fn a_runner_that_does_not_finish_is_killed_and_so_is_what_shed_every_mark_but_its_place() {
+    let stubborn = |_: &Path| {
+        "#!/bin/sh\ntrap '' INT TERM\n(cd _work 2>/dev/null || mkdir _work && cd _work && exec env -i setsid sleep 600) &\n\
+         echo 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n"
+            .to_owned()
+    };
+    let mut yard = Yard::new(config_script, stubborn);
+    yard.settings.stop = Duration::from_millis(300);
+    let claim_id = unique("stubborn");
+    let records = FakeRecords::new(held(&claim_id));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &claim_id).await;
+    let place = yard.settings.work_dir.join("claims");
+    let there = || {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            std::fs::read_link(entry.path().join("cwd"))
+                .is_ok_and(|cwd| cwd.starts_with(&place) && cwd.ends_with("_work"))
+        })
+    };
+    while !there() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    records.set(Some(released(&claim_id)));
+    records.says(Signal::RemoveRegOk, &claim_id).await;
+    agent.abort();
+    assert!(!there());
+    yard.nothing_is_left(&claim_id);
+}
+
+#[tokio::test]
+async fn a_job_that_tampers_with_the_runner_cannot_touch_its_removal() {
+    let tampers = |calls: &Path| {
+        format!(
+            "#!/bin/sh\ntrap 'exit 0' INT\nprintf '#!/bin/sh\\necho stolen $* >> {0}\\n' > config.sh\n\
+             rm .runner; ln -s /etc/passwd .runner\necho 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n",
+            calls.display()
+        )
+    };
+    let yard = Yard::new(config_script, tampers);
+    let claim = unique("tampered");
+    let records = FakeRecords::new(held(&claim));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &claim).await;
+    records.set(Some(released(&claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    agent.abort();
+    assert!(yard.calls().iter().all(|call| !call.starts_with("stolen")), "{:?}", yard.calls());
+    assert_eq!(yard.calls().last().unwrap(), "config remove --token REMOVAL-SECRET");
+}
+
+#[tokio::test]
+async fn what_cannot_be_removed_is_unproved() {
+    let yard = Yard::usual();
+    let host = yard.host();
+    let claims = yard.settings.work_dir.join("claims");
+    std::fs::remove_dir(&claims).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", &claims).unwrap();
+    let outcome = host.execute(Work::Wipe { claim: claim(&unique("c")), since: None }).await;
+    assert!(matches!(&outcome, Outcome::Unproved(why) if why.contains("claims")), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn scripts_get_nothing_of_the_agents_environment() {
+    let tells =
+        |calls: &Path| format!("#!/bin/sh\nenv | cut -d= -f1 | sort | tr '\\n' ' ' >> {}\n", calls.display());
+    let yard = Yard::new(tells, run_script);
+    let work = Work::Configure { claim: claim(&unique("env")), registration: Box::new(run_box("c")) };
+    assert_eq!(yard.host().execute(work).await, Outcome::Configured);
+    let allowed = [
+        "HOME",
+        "LANG",
+        "PATH",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+        "RUNNER_ALLOW_RUNASROOT",
+        "RUNYARD_CLAIM",
+        "RUNYARD_MACHINE",
+        "TMPDIR",
+    ];
+    let calls = yard.calls();
+    for name in calls[0].split_whitespace() {
+        assert!(allowed.contains(&name), "{name}");
+    }
+    assert!(calls[0].contains("RUNYARD_CLAIM") && calls[0].contains("RUNYARD_MACHINE"));
+}
+
+fn script(dir: &Path, text: &str) -> PathBuf {
+    let path = dir.join("pre-runner");
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_log() {
+    let mut yard = Yard::usual();
+    let cases = [
+        ("#!/bin/sh\necho fine\n", None),
+        ("#!/bin/sh\necho no disk; exit 3\n", Some("exit status: 3: no disk")),
+        ("#!/bin/sh\necho begun; setsid sleep 600 & sleep 600\n", Some("longer than 500ms: begun")),
+        ("#!/nonexistent/interpreter\n", Some("cannot be started")),
+    ];
+    for (text, wanted) in cases {
+        let script = script(yard.dir.path(), text);
+        yard.settings.pre_runner = Some(PreRunner { script, timeout: Duration::from_millis(500) });
+        let outcome = yard.host().execute(Work::Boot).await;
+        match (wanted, outcome) {
+            (None, Outcome::Booted(Ok(()))) => {}
+            (Some(wanted), Outcome::Booted(Err(why))) => assert!(why.contains(wanted), "{why}"),
+            (_, other) => panic!("{text}: {other:?}"),
+        }
+    }
+    let mark = format!("RUNYARD_MACHINE={}", yard.settings.machine);
+    assert_eq!(marked(&mark), Vec::<PathBuf>::new(), "nothing of a script that hung is left");
+}
+
+/// A server that answers each connection with the next of these answers, and then for ever with the last; what was
+/// asked.
+async fn serve(answers: Vec<Vec<u8>>) -> (reqwest::Url, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/runner.tar.gz", listener.local_addr().unwrap());
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = asked.clone();
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = vec![0; 4096];
+            let read = stream.read(&mut head).await.unwrap();
+            log.lock().unwrap().push(String::from_utf8_lossy(&head[..read]).into_owned());
+            let answer: &Vec<u8> = &answers[answers.len().min(turn + 1) - 1];
+            let _ = stream.write_all(answer).await;
+        }
+    });
+    (reqwest::Url::parse(&url).unwrap(), asked)
+}
+
+fn answer(status: &str, length: usize, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// A machine whose package is somewhere else.
+async fn remote(answers: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> (Yard, Arc<Mutex<Vec<String>>>) {
+    let mut yard = Yard::usual();
+    let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
+    let content = std::fs::read(&archive).unwrap();
+    std::fs::remove_file(&archive).unwrap();
+    let (url, asked) = serve(answers(&content)).await;
+    yard.settings.package.url = url;
+    (yard, asked)
+}
+
+#[tokio::test]
+async fn a_download_that_was_cut_off_goes_on_where_it_was_and_is_checked() {
+    let (yard, asked) = remote(|content| {
+        let half = content.len() / 2;
+        vec![
+            answer("200 OK", content.len(), &content[..half]),
+            answer("503 Service Unavailable", 0, b""),
+            answer("206 Partial Content", content.len() - half, &content[half..]),
+        ]
+    })
+    .await;
+    assert_eq!(yard.host().execute(Work::Boot).await, Outcome::Booted(Ok(())));
+    assert_eq!(yard.host().execute(Work::Boot).await, Outcome::Booted(Ok(())), "it is fetched once");
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 3);
+    assert!(!asked[0].contains("range:") && asked[2].contains("range: bytes="), "{asked:?}");
+}
+
+#[tokio::test]
+async fn another_package_than_the_pinned_one_is_refused_for_good() {
+    let (yard, asked) = remote(|_| vec![answer("200 OK", 4, b"evil")]).await;
+    let Outcome::Booted(Err(why)) = yard.host().execute(Work::Boot).await else { panic!("it was taken") };
+    assert!(why.contains("SHA-256"), "{why}");
+    assert_eq!(asked.lock().unwrap().len(), 3);
+    let missing = remote(|_| vec![answer("404 Not Found", 0, b"")]).await.0;
+    let Outcome::Booted(Err(why)) = missing.host().execute(Work::Boot).await else { panic!("there is none") };
+    assert!(why.contains("404"), "{why}");
+}
+
+#[tokio::test]
+async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used() {
+    let (yard, asked) = remote(|content| vec![answer("200 OK", content.len(), content)]).await;
+    let host = yard.host();
+    assert_eq!(host.execute(Work::Boot).await, Outcome::Booted(Ok(())));
+    let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
+    std::fs::write(archive, "poison").unwrap();
+    let work = Work::Configure { claim: claim(&unique("c")), registration: Box::new(run_box("c")) };
+    assert_eq!(host.execute(work).await, Outcome::Configured);
+    assert_eq!(asked.lock().unwrap().len(), 2);
+}

@@ -1,0 +1,237 @@
+//! What does the agent know that no record says? How far it got with the claim it has, on disk before every effect, so
+//! that an agent started again goes on where the last one was killed.
+
+use std::time::Duration;
+
+use runyard::model::ClaimId;
+use serde::{Deserialize, Serialize};
+
+use crate::backoff::after_failures;
+use crate::work::{Failure, Leader, Outcome};
+
+/// After how many refusals by GitHub, over the whole claim, the agent gives up.
+pub const REFUSALS: u32 = 3;
+
+/// The first boot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Boot {
+    /// Not finished.
+    #[default]
+    Pending,
+    /// The script and the package are done.
+    Done,
+    /// They failed, for ever.
+    Failed(String),
+}
+
+/// How a runner is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// Once for the whole claim.
+    Run,
+    /// Anew for each job.
+    Job,
+}
+
+/// How far the agent got with a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Nothing is on disk or at GitHub; waiting for a box.
+    Accepted,
+    /// A registration was begun.
+    Configuring,
+    /// Registered; no listener.
+    Configured,
+    /// `run.sh` runs and has not listened yet.
+    Started(Leader),
+    /// It listens, or works.
+    Listening(Leader),
+    /// It cannot be registered.
+    Refused(String),
+    /// Its processes are being ended.
+    Stopping(Option<Leader>),
+    /// They are gone.
+    Stopped,
+    /// Nothing is left.
+    Clean,
+    /// That could not be proved.
+    Unclean(String),
+}
+
+/// A claim this machine serves, or the last it served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Served {
+    /// The claim.
+    pub id: ClaimId,
+    /// Its run, for people.
+    pub run: String,
+    /// How far it got.
+    pub stage: Stage,
+    /// Whether GitHub may know a runner that must be removed.
+    pub registered: bool,
+    /// How it is registered, once a box told.
+    pub mode: Option<Mode>,
+    /// Whether it has ever listened.
+    pub listened: bool,
+    /// The box in use.
+    pub seq: u64,
+    /// Mode `job`: the last box used up.
+    pub done: u64,
+    /// The name at GitHub.
+    pub runner_name: Option<String>,
+    /// When its first runner was started, in ticks since boot.
+    pub since: Option<u64>,
+    /// How often GitHub refused.
+    pub refusals: u32,
+    /// Failures in a row; forgotten by a restart.
+    #[serde(skip)]
+    pub failures: u32,
+    /// Not to be tried again before, in monotonic time; forgotten by a restart.
+    #[serde(skip)]
+    pub retry_at: Option<Duration>,
+}
+
+/// The local state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Local {
+    /// The first boot.
+    pub boot: Boot,
+    /// Whether a claim was ever served or answered for: then never `UD_OK` again.
+    pub served: bool,
+    /// Why this machine can never be called clean again.
+    pub tainted: Option<String>,
+    /// The claim.
+    pub claim: Option<Served>,
+}
+
+impl Served {
+    /// A claim that is new here.
+    pub fn new(id: ClaimId, run: String, stage: Stage) -> Self {
+        Self {
+            id,
+            run,
+            stage,
+            registered: false,
+            mode: None,
+            listened: false,
+            seq: 0,
+            done: 0,
+            runner_name: None,
+            since: None,
+            refusals: 0,
+            failures: 0,
+            retry_at: None,
+        }
+    }
+
+    fn try_again(&mut self, stage: Stage, now: Duration, chance: f64) {
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = Some(now.saturating_add(after_failures(self.failures, chance)));
+        self.stage = stage;
+    }
+
+    fn succeeded(&mut self, stage: Stage) {
+        self.failures = 0;
+        self.retry_at = None;
+        self.stage = stage;
+    }
+
+    /// Where a registration or a listener that failed goes on from.
+    fn fallback(&self) -> Stage {
+        match self.stage {
+            Stage::Configured | Stage::Started(_) | Stage::Listening(_) if self.mode != Some(Mode::Job) => {
+                Stage::Configured
+            }
+            Stage::Accepted
+            | Stage::Configuring
+            | Stage::Configured
+            | Stage::Started(_)
+            | Stage::Listening(_)
+            | Stage::Refused(_)
+            | Stage::Clean
+            | Stage::Unclean(_) => Stage::Accepted,
+            Stage::Stopping(_) | Stage::Stopped => Stage::Stopped,
+        }
+    }
+
+    fn failed(&mut self, failure: Failure, now: Duration, chance: f64) {
+        let back = self.fallback();
+        let detail = match failure {
+            Failure::Unreachable(_) => return self.try_again(back, now, chance),
+            Failure::Refused(detail) => detail,
+        };
+        self.refusals += 1;
+        match (self.refusals < REFUSALS, back) {
+            (true, back) => self.try_again(back, now, chance),
+            (false, Stage::Stopped) => self.stage = Stage::Unclean(detail),
+            (false, _) => self.stage = Stage::Refused(detail),
+        }
+    }
+
+    fn ended(&mut self, now: Duration, chance: f64) {
+        self.listened = true;
+        if self.mode == Some(Mode::Job) {
+            self.done = self.seq;
+            self.registered = false;
+            self.succeeded(Stage::Accepted);
+        } else {
+            self.try_again(Stage::Configured, now, chance);
+        }
+    }
+}
+
+impl Local {
+    /// What is known after a piece of work ended. `now` is monotonic, `chance` between 0 and 1.
+    #[must_use]
+    pub fn after(mut self, outcome: Outcome, now: Duration, chance: f64) -> Self {
+        if let Outcome::Booted(result) = outcome {
+            self.boot = result.map_or_else(Boot::Failed, |()| Boot::Done);
+            return self;
+        }
+        let Some(served) = self.claim.as_mut() else { return self };
+        match outcome {
+            Outcome::Booted(_) => {}
+            Outcome::Configured => {
+                served.registered = true;
+                served.succeeded(Stage::Configured);
+            }
+            Outcome::Started(leader) => {
+                served.registered = true;
+                served.since.get_or_insert(leader.started);
+                served.stage = Stage::Started(leader);
+            }
+            Outcome::Listening => {
+                if let Stage::Started(leader) = served.stage {
+                    served.listened = true;
+                    served.refusals = 0;
+                    served.succeeded(Stage::Listening(leader));
+                }
+            }
+            Outcome::Ended => served.ended(now, chance),
+            Outcome::Failed(failure) => served.failed(failure, now, chance),
+            Outcome::Stopped { registered } => {
+                // A single-use runner that was used up may leave its files; nothing is left to remove.
+                served.registered |= registered && served.mode != Some(Mode::Job);
+                served.refusals = 0;
+                served.succeeded(Stage::Stopped);
+            }
+            Outcome::Deregistered => {
+                served.registered = false;
+                served.succeeded(Stage::Stopped);
+            }
+            Outcome::Wiped => {
+                served.stage = self.tainted.clone().map_or(Stage::Clean, Stage::Unclean);
+            }
+            Outcome::Unproved(detail) => served.stage = Stage::Unclean(detail),
+        }
+        if let Stage::Unclean(detail) = &served.stage {
+            self.tainted.get_or_insert_with(|| detail.clone());
+        }
+        self
+    }
+}

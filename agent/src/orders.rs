@@ -1,0 +1,150 @@
+//! What does the instance record tell this machine? Only what an agent acts on is read, so a record with more, less or
+//! stranger attributes elsewhere still reaches it.
+
+use jiff::Timestamp;
+use runyard::model::{AttributeValue, ClaimId, Item, SCHEMA, State};
+
+/// What a read of the instance record gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sight {
+    /// Nothing was read yet.
+    #[default]
+    Unseen,
+    /// There is no record. Not a command.
+    Absent,
+    /// There is one, of a newer schema or garbled. Not a command either.
+    Unreadable(String),
+    /// What it says.
+    Orders(Orders),
+}
+
+/// The deadline of the record's state. Only the difference of the two times means anything here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// `threshold`.
+    pub at: Timestamp,
+    /// `thresholdSetAt`.
+    pub set_at: Option<Timestamp>,
+}
+
+/// The part of an instance record that an agent acts on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orders {
+    /// `state`.
+    pub state: State,
+    /// `runId`; empty when no run holds the machine.
+    pub run: String,
+    /// `claimId`.
+    pub claim: Option<ClaimId>,
+    /// `threshold` and `thresholdSetAt`.
+    pub deadline: Option<Deadline>,
+    /// `registration`, sealed.
+    pub registration: Option<String>,
+    /// `removal`, sealed.
+    pub removal: Option<String>,
+}
+
+impl Sight {
+    /// Reads a stored record.
+    pub fn of(item: Option<&Item>) -> Self {
+        match item.map(orders) {
+            None => Self::Absent,
+            Some(Ok(orders)) => Self::Orders(orders),
+            Some(Err(problem)) => Self::Unreadable(problem),
+        }
+    }
+
+    /// The orders, if there are any.
+    pub fn orders(&self) -> Option<&Orders> {
+        match self {
+            Self::Orders(orders) => Some(orders),
+            Self::Unseen | Self::Absent | Self::Unreadable(_) => None,
+        }
+    }
+}
+
+fn orders(item: &Item) -> Result<Orders, String> {
+    match item.get("schema") {
+        None => {}
+        Some(AttributeValue::N(n)) if n.parse::<u64>().is_ok_and(|n| n <= SCHEMA) => {}
+        Some(other) => return Err(format!("schema: {other:?}, this agent knows {SCHEMA}")),
+    }
+    let state = text(item, "state")?.parse::<State>().map_err(|e| format!("state: {e}"))?;
+    let claim = text(item, "claimId")?;
+    let claim = match claim.as_str() {
+        "" => None,
+        claim => Some(claim.parse::<ClaimId>().map_err(|e| e.to_string())?),
+    };
+    let run = text(item, "runId")?;
+    if !run.is_empty() && claim.is_none() {
+        return Err("claimId: empty beside a runId".to_owned());
+    }
+    let deadline = match time(item, "threshold")? {
+        None => None,
+        Some(at) => Some(Deadline { at, set_at: time(item, "thresholdSetAt")? }),
+    };
+    let some = |name| text(item, name).map(|value| Some(value).filter(|value| !value.is_empty()));
+    Ok(Orders { state, run, claim, deadline, registration: some("registration")?, removal: some("removal")? })
+}
+
+/// A string; empty when there is none.
+fn text(item: &Item, name: &str) -> Result<String, String> {
+    match item.get(name) {
+        None => Ok(String::new()),
+        Some(AttributeValue::S(value)) => Ok(value.clone()),
+        Some(_) => Err(format!("{name}: not a string")),
+    }
+}
+
+fn time(item: &Item, name: &str) -> Result<Option<Timestamp>, String> {
+    match text(item, name)?.as_str() {
+        "" => Ok(None),
+        value => value.parse().map(Some).map_err(|e| format!("{name}: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(pairs: &[(&str, &str)]) -> Item {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), AttributeValue::S((*v).to_owned()))).collect()
+    }
+
+    #[test]
+    fn a_record_with_what_an_agent_needs_is_enough() {
+        let sight = Sight::of(Some(&item(&[
+            ("state", "claimed"),
+            ("runId", "42"),
+            ("claimId", "i-1.4"),
+            ("threshold", "2026-01-01T00:05:00Z"),
+            ("thresholdSetAt", "2026-01-01T00:00:00Z"),
+            ("strange", "kept"),
+        ])));
+        let orders = sight.orders().unwrap();
+        assert_eq!((orders.state, orders.run.as_str()), (State::Claimed, "42"));
+        assert_eq!(orders.claim.as_ref().unwrap().as_str(), "i-1.4");
+        assert!(orders.deadline.unwrap().set_at.is_some() && orders.registration.is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_and_is_no_command() {
+        let mut newer = item(&[("state", "terminated"), ("runId", ""), ("claimId", "")]);
+        newer.insert("schema".into(), AttributeValue::N("2".into()));
+        let mut number = item(&[("state", "idle"), ("runId", "")]);
+        number.insert("claimId".into(), AttributeValue::N("1".into()));
+        let cases = [
+            (newer, "schema"),
+            (number, "claimId"),
+            (item(&[("state", "Idle")]), "state"),
+            (item(&[]), "state"),
+            (item(&[("state", "idle"), ("threshold", "soon")]), "threshold"),
+            (item(&[("state", "claimed"), ("runId", "4")]), "claimId"),
+        ];
+        for (item, field) in cases {
+            let Sight::Unreadable(problem) = Sight::of(Some(&item)) else { panic!("{field} was read") };
+            assert!(problem.starts_with(field), "{problem}");
+        }
+        assert_eq!(Sight::of(None), Sight::Absent);
+    }
+}

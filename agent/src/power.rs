@@ -1,0 +1,42 @@
+//! How does a machine end itself? On EC2 by a shutdown, which its launch template turns into a termination; in local
+//! mode by ending the agent, which is the machine.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+/// The switch.
+#[async_trait]
+pub trait Power: Send + Sync {
+    /// Turns the machine off. When it returns, ending this process is all that is left to do.
+    async fn off(&self);
+}
+
+/// The end of the agent is the end of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit;
+
+#[async_trait]
+impl Power for Exit {
+    async fn off(&self) {}
+}
+
+/// The machine's own shutdown. Never `halt`, which leaves an EC2 instance running.
+#[derive(Clone, Copy, Debug)]
+pub struct Systemctl;
+
+const AGAIN: Duration = Duration::from_secs(20);
+
+#[async_trait]
+impl Power for Systemctl {
+    async fn off(&self) {
+        for force in
+            [&["poweroff"][..], &["poweroff", "--force"], &["poweroff", "--force", "--force"]].iter().cycle()
+        {
+            let done = tokio::process::Command::new("systemctl").args(*force).status().await;
+            tracing::warn!(command = ?force, outcome = ?done.map(|status| status.code()), "powering off");
+            // A machine that is going down ends us here.
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Which records may an agent touch, and how? Its instance record it reads, its own it also writes, by changing
+//! attributes of a record that exists. Nothing else can be asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use runyard::model::{Agent, Guard, Instance, InstanceArn, Item, Operation, Reading, Write, read};
+use runyard::ports::{Store, StoreError};
+
+use crate::orders::Sight;
+use crate::step::Stored;
+
+/// A change of the agent's own record; `heartbeatSeq` rises with every one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Change {
+    /// Attributes and their new values.
+    pub set: Item,
+    /// Attributes that go.
+    pub remove: BTreeSet<String>,
+}
+
+/// A machine's two records.
+#[async_trait]
+pub trait Records: Send + Sync {
+    /// The instance record, strongly consistent.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    async fn instance(&self) -> Result<Sight, StoreError>;
+
+    /// The agent's own record.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    async fn own(&self) -> Result<Stored, StoreError>;
+
+    /// Changes the agent's own record, if it exists, and answers what it shows then: [`Stored::Absent`] when there is
+    /// none.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused for another reason.
+    async fn write(&self, change: &Change) -> Result<Stored, StoreError>;
+}
+
+/// The records in the table.
+pub struct TableRecords {
+    store: Arc<dyn Store>,
+    arn: InstanceArn,
+}
+
+impl TableRecords {
+    /// The records of one machine.
+    pub fn new(store: Arc<dyn Store>, arn: InstanceArn) -> Self {
+        Self { store, arn }
+    }
+}
+
+/// Its own record may have been garbled by others; then everything is said again.
+fn stored(item: Option<&Item>) -> Stored {
+    match item.map(read::<Agent>) {
+        None => Stored::Absent,
+        Some(Reading::Record(agent)) => Stored::Known(Box::new(agent)),
+        Some(Reading::Newer { .. } | Reading::Unreadable(_)) => Stored::Unknown,
+    }
+}
+
+#[async_trait]
+impl Records for TableRecords {
+    async fn instance(&self) -> Result<Sight, StoreError> {
+        Ok(Sight::of(self.store.get(&Instance::key_of(&self.arn)).await?.as_ref()))
+    }
+
+    async fn own(&self) -> Result<Stored, StoreError> {
+        Ok(stored(self.store.get(&Agent::key_of(&self.arn)).await?.as_ref()))
+    }
+
+    async fn write(&self, change: &Change) -> Result<Stored, StoreError> {
+        let operation = Operation::Update {
+            guard: Guard::Exists,
+            set: change.set.clone(),
+            remove: change.remove.clone(),
+            add: BTreeMap::from([("heartbeatSeq".to_owned(), 1)]),
+        };
+        match self.store.write(&Write { key: Agent::key_of(&self.arn), operation }).await {
+            Ok(item) => Ok(stored(Some(&item))),
+            Err(StoreError::Refused { .. }) => Ok(Stored::Absent),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What moves the machine from claim to claim? A loop that asks the pure step what should be under way, keeps what it
+//! answers on disk, and starts or abandons work accordingly. Whatever wakes it, it judges everything anew.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use runyard::model::AgentKey;
+use runyard::ports::Clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::disk;
+use crate::local::Local;
+use crate::orders::Sight;
+use crate::records::Records;
+use crate::step::{Effects, Status, Stored, View, step};
+use crate::work::{Executor, Outcome, Work};
+
+/// Longest wait between two reads while the table does not answer.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Reads the instance record once a poll, for everybody who wants to know. A read that fails changes nothing.
+pub async fn read_record(
+    records: Arc<dyn Records>,
+    poll: Duration,
+    seen: watch::Sender<Sight>,
+    stop: CancellationToken,
+) {
+    let mut backoff = Backoff::new(poll, LONGEST);
+    let reading = async {
+        loop {
+            let wait = match records.instance().await {
+                Ok(sight) => {
+                    note(&seen.borrow(), &sight);
+                    seen.send_replace(sight);
+                    backoff.reset();
+                    poll
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the instance record");
+                    backoff.wait()
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    };
+    stop.run_until_cancelled(reading).await;
+}
+
+/// Logs what changed in the record.
+fn note(before: &Sight, now: &Sight) {
+    match now {
+        Sight::Orders(orders) => {
+            let known = before.orders();
+            if known.map(|o| (o.state, &o.claim, &o.run)) != Some((orders.state, &orders.claim, &orders.run))
+            {
+                let claim = orders.claim.as_ref().map_or("", |claim| claim.as_str());
+                tracing::info!(state = %orders.state, claim, run = orders.run, "the record changed");
+            }
+        }
+        Sight::Absent if before != now => tracing::warn!("there is no instance record"),
+        Sight::Unreadable(problem) if before != now => {
+            tracing::warn!(problem, "the instance record is left alone")
+        }
+        Sight::Absent | Sight::Unreadable(_) | Sight::Unseen => {}
+    }
+}
+
+/// The registration loop.
+pub struct Registration {
+    /// The hands.
+    pub executor: Arc<dyn Executor>,
+    /// Monotonic time.
+    pub clock: Arc<dyn Clock>,
+    /// What opens boxes.
+    pub key: AgentKey,
+    /// Where the local state is kept.
+    pub file: PathBuf,
+    /// The instance record.
+    pub seen: watch::Receiver<Sight>,
+    /// What the agent's own record shows.
+    pub stored: watch::Receiver<Stored>,
+    /// What it should show.
+    pub status: watch::Sender<Status>,
+}
+
+struct Doing {
+    work: Work,
+    outcome: BoxFuture<'static, Outcome>,
+}
+
+impl Registration {
+    /// Goes on until the machine has to end, and says why; none when it is told to stop. A runner at work is then left
+    /// at work: the next agent finds it.
+    ///
+    /// # Errors
+    /// The local state cannot be read or kept: without it nothing true can be said.
+    pub async fn run(mut self, stop: CancellationToken) -> io::Result<Option<&'static str>> {
+        let mut local: Local = disk::load(&self.file)?.unwrap_or_default();
+        let mut doing: Option<Doing> = None;
+        loop {
+            let effects = self.judge(&local);
+            if effects.local != local {
+                disk::save(&self.file, &effects.local)?;
+                local = effects.local;
+            }
+            self.status.send_if_modified(|status| {
+                let changed = *status != effects.status;
+                *status = effects.status.clone();
+                changed
+            });
+            if let Some(why) = effects.power_off {
+                return Ok(Some(why));
+            }
+            if !doing.as_ref().is_some_and(|doing| doing.work.is(&effects.work)) {
+                doing = self.begin(effects.work);
+            }
+            let retry = local.claim.as_ref().and_then(|served| served.retry_at);
+            let retry =
+                retry.map(|at| at.saturating_sub(self.clock.elapsed())).filter(|left| !left.is_zero());
+            tokio::select! {
+                outcome = async { (&mut doing.as_mut().expect("guarded").outcome).await }, if doing.is_some() => {
+                    tracing::info!(work = ?doing.take().map(|doing| doing.work), ?outcome, "done");
+                    local = local.after(outcome, self.clock.elapsed(), rand::random());
+                    disk::save(&self.file, &local)?;
+                }
+                changed = self.seen.changed() => changed.map_err(io::Error::other)?,
+                changed = self.stored.changed() => changed.map_err(io::Error::other)?,
+                () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
+                () = stop.cancelled() => return Ok(None),
+            }
+        }
+    }
+
+    fn judge(&mut self, local: &Local) -> Effects {
+        let (sight, stored) = (self.seen.borrow_and_update(), self.stored.borrow_and_update());
+        step(&View { sight: &sight, stored: &stored, local, key: &self.key, now: self.clock.elapsed() })
+    }
+
+    fn begin(&self, work: Work) -> Option<Doing> {
+        if matches!(work, Work::Rest) {
+            return None;
+        }
+        tracing::info!(?work, "begins");
+        let (executor, order) = (self.executor.clone(), work.clone());
+        Some(Doing { work, outcome: Box::pin(async move { executor.execute(order).await }) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,404 @@
+use runyard::model::{Agent, ClaimId, Signal};
+
+use super::*;
+use crate::testing::{arn, instance, job_box, key, removal_box, run_box, sealed, with};
+use crate::work::{Failure, Leader, Outcome};
+
+const NOW: Duration = Duration::from_secs(100);
+const LEADER: Leader = Leader { pid: 7, started: 70 };
+
+fn claim(id: &str) -> ClaimId {
+    ClaimId::parse(id).unwrap()
+}
+
+fn booted() -> Local {
+    Local { boot: Boot::Done, ..Local::default() }
+}
+
+fn at(id: &str, stage: Stage) -> Local {
+    let mut served = Served::new(claim(id), "42".to_owned(), stage);
+    served.registered = true;
+    served.mode = Some(Mode::Run);
+    Local { served: true, claim: Some(served), ..booted() }
+}
+
+fn edit(mut local: Local, change: impl FnOnce(&mut Served)) -> Local {
+    change(local.claim.as_mut().unwrap());
+    local
+}
+
+fn record(state: &str, run: &str, claim: &str) -> Sight {
+    Sight::of(Some(&instance(state, run, claim)))
+}
+
+fn registration(state: &str, id: &str, opened: &RegistrationBox) -> Sight {
+    Sight::of(Some(&with(instance(state, "42", id), "registration", sealed(opened, &key().public()))))
+}
+
+fn removal(id: &str, of: &str) -> Sight {
+    Sight::of(Some(&with(instance("idle", "", id), "removal", sealed(&removal_box(of), &key().public()))))
+}
+
+fn shows(signal: Option<Signal>, id: &str) -> Stored {
+    let mut agent = Agent::born(&arn(), jiff::Timestamp::UNIX_EPOCH);
+    agent.signal = signal;
+    agent.signal_claim_id = signal.map(|_| id.to_owned());
+    Stored::Known(Box::new(agent))
+}
+
+fn judged(sight: &Sight, stored: &Stored, local: &Local) -> Effects {
+    let effects = step(&View { sight, stored, local, key: &key(), now: NOW });
+    let again = step(&View { sight, stored, local: &effects.local, key: &key(), now: NOW });
+    assert_eq!(format!("{effects:?}"), format!("{again:?}"), "asking again gives the same answer");
+    effects
+}
+
+/// What is under way and what is said, in one line.
+fn answer(sight: &Sight, stored: &Stored, local: &Local) -> String {
+    let effects = judged(sight, stored, local);
+    let say = effects.status.say.map_or_else(
+        || "-".to_owned(),
+        |say| {
+            format!("{} {}", say.signal, say.claim.map(|c| c.to_string()).unwrap_or_default())
+                .trim()
+                .to_owned()
+        },
+    );
+    let power = if effects.power_off.is_some() { ", power off" } else { "" };
+    format!("{:?} / {say}{power}", effects.work)
+}
+
+#[test]
+fn each_row_of_the_contract_has_its_work_and_its_signal() {
+    let stage = |id: &str, stage| at(id, stage);
+    let nothing = shows(None, "");
+    let run = |id: &str| registration("claimed", id, &run_box(id));
+    let rows: Vec<(&str, Sight, Stored, Local, &str)> = vec![
+        ("first boot comes first", record("created", "", ""), nothing.clone(), Local::default(), "boot / -"),
+        ("even before any record", Sight::Unseen, Stored::Unknown, Local::default(), "boot / -"),
+        (
+            "a failed boot is said, and nothing is done",
+            run("c1"),
+            nothing.clone(),
+            Local { boot: Boot::Failed("x".into()), ..Local::default() },
+            "rest / UD_FAILED",
+        ),
+        ("a warm machine is ready", record("created", "", ""), nothing.clone(), booted(), "rest / UD_OK"),
+        (
+            "bound, no box yet: it waits",
+            record("created", "42", "c1"),
+            nothing.clone(),
+            booted(),
+            "rest / UD_OK",
+        ),
+        ("a box: it registers", run("c1"), nothing.clone(), booted(), "configure c1 / -"),
+        (
+            "a box for another claim is not used",
+            registration("claimed", "c1", &run_box("c0")),
+            nothing.clone(),
+            booted(),
+            "rest / UD_OK",
+        ),
+        ("registered: it starts", run("c1"), nothing.clone(), stage("c1", Stage::Configured), "start c1 / -"),
+        (
+            "config.sh returning is not listening",
+            run("c1"),
+            nothing.clone(),
+            stage("c1", Stage::Started(LEADER)),
+            "listen c1 / -",
+        ),
+        (
+            "listening is said",
+            record("claimed", "42", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Listening(LEADER)),
+            "serve c1 / UD_REG_OK c1",
+        ),
+        (
+            "and said again when the record forgot it",
+            record("running", "42", "c1"),
+            shows(Some(Signal::Ok), ""),
+            stage("c1", Stage::Listening(LEADER)),
+            "serve c1 / UD_REG_OK c1",
+        ),
+        (
+            "refused is said",
+            run("c1"),
+            nothing.clone(),
+            stage("c1", Stage::Refused("no".into())),
+            "rest / UD_REG_FAILED c1",
+        ),
+        (
+            "released while listening: it stops",
+            record("idle", "", "c1"),
+            shows(Some(Signal::RegOk), "c1"),
+            stage("c1", Stage::Listening(LEADER)),
+            "stop c1 / -",
+        ),
+        (
+            "released before anything was registered: it cleans all the same",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            booted(),
+            "stop c1 / -",
+        ),
+        (
+            "refused, then released: it cleans and answers",
+            record("idle", "", "c1"),
+            shows(Some(Signal::RegFailed), "c1"),
+            edit(stage("c1", Stage::Refused("no".into())), |s| s.registered = false),
+            "stop c1 / -",
+        ),
+        (
+            "stopped and registered: it waits for the removal",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Stopped),
+            "rest / -",
+        ),
+        (
+            "the removal is there",
+            removal("c1", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Stopped),
+            "deregister c1 / -",
+        ),
+        (
+            "a removal for another claim is not used",
+            removal("c1", "c0"),
+            nothing.clone(),
+            stage("c1", Stage::Stopped),
+            "rest / -",
+        ),
+        (
+            "never registered: nothing to remove",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            edit(stage("c1", Stage::Stopped), |s| s.registered = false),
+            "wipe c1 / -",
+        ),
+        (
+            "clean is said",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Clean),
+            "rest / UD_REMOVE_REG_OK c1",
+        ),
+        (
+            "unproved is said",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Unclean("x".into())),
+            "rest / UD_REMOVE_REG_FAILED c1",
+        ),
+        (
+            "a pooled machine that runs something stops it",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Started(LEADER)),
+            "stop c1 / -",
+        ),
+        (
+            "the next claim begins after a clean end, and never with UD_OK",
+            record("claimed", "43", "c2"),
+            shows(Some(Signal::RemoveRegOk), "c1"),
+            stage("c1", Stage::Clean),
+            "rest / -",
+        ),
+        (
+            "another claim under a running runner: the old one first",
+            run("c2"),
+            shows(Some(Signal::RegOk), "c1"),
+            stage("c1", Stage::Listening(LEADER)),
+            "stop c1 / -",
+        ),
+        (
+            "no removal will come for the old one",
+            run("c2"),
+            nothing.clone(),
+            stage("c1", Stage::Stopped),
+            "wipe c1 / -",
+        ),
+        ("then the new one", run("c2"), nothing.clone(), stage("c1", Stage::Clean), "configure c2 / -"),
+        (
+            "the claim vanished under a runner",
+            record("idle", "", ""),
+            nothing.clone(),
+            stage("c1", Stage::Listening(LEADER)),
+            "stop c1 / -",
+        ),
+        (
+            "no record is no command to a runner",
+            Sight::Absent,
+            Stored::Absent,
+            stage("c1", Stage::Listening(LEADER)),
+            "serve c1 / UD_REG_OK c1",
+        ),
+        (
+            "nor is one of a newer schema",
+            Sight::Unreadable("schema".into()),
+            nothing.clone(),
+            stage("c1", Stage::Configuring),
+            "rest / -",
+        ),
+        (
+            "a clean-up under way goes on without a record",
+            Sight::Absent,
+            Stored::Absent,
+            stage("c1", Stage::Stopping(Some(LEADER))),
+            "stop c1 / -",
+        ),
+        (
+            "terminated ends everything",
+            record("terminated", "", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Listening(LEADER)),
+            "rest / UD_REG_OK c1, power off",
+        ),
+        ("even a boot", record("terminated", "", ""), nothing, Local::default(), "rest / -, power off"),
+    ];
+    for (row, sight, stored, local, wanted) in rows {
+        assert_eq!(answer(&sight, &stored, &local), wanted, "{row}");
+    }
+}
+
+#[test]
+fn an_agent_that_lost_its_memory_does_not_answer_twice_nor_before_it_knows_what_it_said() {
+    let released = record("idle", "", "c1");
+    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c1"), &booted()), "rest / -");
+    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegFailed), "c1"), &booted()), "rest / -");
+    assert_eq!(answer(&released, &Stored::Unknown, &booted()), "rest / -");
+    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c0"), &booted()), "stop c1 / -");
+    assert_eq!(answer(&released, &Stored::Absent, &booted()), "stop c1 / -");
+}
+
+#[test]
+fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
+    let garbage = Sight::of(Some(&with(instance("claimed", "42", "c1"), "registration", "AAAA".into())));
+    let other_key = runyard::model::AgentKey::from_bytes([9; 32]).public();
+    let foreign = sealed(&run_box("c1"), &other_key);
+    let foreign = Sight::of(Some(&with(instance("claimed", "42", "c1"), "registration", foreign)));
+    let empty = RegistrationBox { token: None, ..run_box("c1") };
+    for (sight, why) in [
+        (garbage, "does not open"),
+        (foreign, "does not open"),
+        (registration("claimed", "c1", &empty), "neither"),
+    ] {
+        let effects = judged(&sight, &shows(None, ""), &booted());
+        let say = effects.status.say.unwrap();
+        assert_eq!(say.signal, Signal::RegFailed);
+        assert!(say.detail.unwrap().contains(why));
+    }
+    let removal = Sight::of(Some(&with(instance("idle", "", "c1"), "removal", "AAAA".into())));
+    assert_eq!(answer(&removal, &shows(None, ""), &at("c1", Stage::Stopped)), "rest / -");
+}
+
+#[test]
+fn the_local_state_says_configuring_before_config_sh_is_called() {
+    let effects = judged(&registration("claimed", "c1", &run_box("c1")), &shows(None, ""), &booted());
+    let served = effects.local.claim.unwrap();
+    assert_eq!((served.stage, served.seq), (Stage::Configuring, 1));
+    assert!(effects.local.served);
+    assert_eq!(effects.status.runner_name.as_deref(), Some("runyard-c1"));
+    assert_eq!(effects.status.registration_done, None);
+}
+
+#[test]
+fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
+    let first = registration("claimed", "c1", &job_box("c1", 1));
+    let effects = judged(&first, &shows(None, ""), &booted());
+    assert_eq!(format!("{:?}", effects.work), "start c1");
+    assert_eq!(
+        effects.status.registration_done,
+        Some(0),
+        "what an earlier claim used up says nothing of this one"
+    );
+    let started = effects.local.after(Outcome::Started(LEADER), NOW, 0.0);
+    let ended = started.after(Outcome::Ended, NOW, 0.0);
+    let effects = judged(&first, &shows(None, ""), &ended);
+    assert_eq!(format!("{:?}", effects.work), "rest", "the box is used up");
+    assert_eq!(effects.status.registration_done, Some(1));
+    assert_eq!(effects.status.say.unwrap().signal, Signal::RegOk);
+    let second = registration("running", "c1", &job_box("c1", 2));
+    assert_eq!(answer(&second, &shows(None, ""), &ended), "start c1 / UD_REG_OK c1");
+    // Used up: nothing is registered, so no removal is waited for.
+    let stopping = judged(&record("idle", "", "c1"), &shows(None, ""), &ended).local;
+    let stopped = stopping.after(Outcome::Stopped { registered: true }, NOW, 0.0);
+    assert_eq!(answer(&record("idle", "", "c1"), &shows(None, ""), &stopped), "wipe c1 / -");
+}
+
+#[test]
+fn a_github_that_is_away_never_fails_a_registration_and_one_that_refuses_does_the_third_time() {
+    let sight = registration("claimed", "c1", &run_box("c1"));
+    let mut local = judged(&sight, &shows(None, ""), &booted()).local;
+    for _ in 0..100 {
+        local = local.after(Outcome::Failed(Failure::Unreachable("away".into())), NOW, 1.0);
+        assert_eq!(answer(&sight, &shows(None, ""), &local), "rest / -", "it waits before it tries again");
+        local = edit(local, |s| s.retry_at = None);
+        assert_eq!(answer(&sight, &shows(None, ""), &local), "configure c1 / -");
+    }
+    for refusal in 1..=3 {
+        local = judged(&sight, &shows(None, ""), &local).local;
+        local = local.after(Outcome::Failed(Failure::Refused("401".into())), NOW, 1.0);
+        local = edit(local, |s| s.retry_at = None);
+        let wanted = if refusal < 3 { "configure c1 / -" } else { "rest / UD_REG_FAILED c1" };
+        assert_eq!(answer(&sight, &shows(None, ""), &local), wanted);
+    }
+}
+
+#[test]
+fn a_removal_that_github_refuses_three_times_is_unproved_and_one_it_does_not_answer_is_not() {
+    let sight = removal("c1", "c1");
+    let mut local = at("c1", Stage::Stopped);
+    for _ in 0..10 {
+        local = edit(local.after(Outcome::Failed(Failure::Unreachable("away".into())), NOW, 0.0), |s| {
+            s.retry_at = None
+        });
+        assert_eq!(answer(&sight, &shows(None, ""), &local), "deregister c1 / -");
+    }
+    for _ in 0..3 {
+        local = edit(local.after(Outcome::Failed(Failure::Refused("no".into())), NOW, 0.0), |s| {
+            s.retry_at = None
+        });
+    }
+    assert_eq!(answer(&sight, &shows(None, ""), &local), "rest / UD_REMOVE_REG_FAILED c1");
+}
+
+#[test]
+fn a_machine_once_unclean_never_serves_nor_calls_itself_clean_again() {
+    let unclean = at("c1", Stage::Stopped).after(Outcome::Unproved("a mount".into()), NOW, 0.0);
+    let sight = registration("claimed", "c2", &run_box("c2"));
+    let effects = judged(&sight, &shows(None, ""), &unclean);
+    let say = effects.status.say.unwrap();
+    assert_eq!((say.signal, say.claim.unwrap().as_str()), (Signal::RegFailed, "c2"));
+    assert!(say.detail.unwrap().contains("a mount"));
+    let released = record("idle", "", "c2");
+    let mut local = judged(&released, &shows(None, ""), &effects.local).local;
+    for outcome in [Outcome::Stopped { registered: false }, Outcome::Wiped] {
+        local = judged(&released, &shows(None, ""), &local.after(outcome, NOW, 0.0)).local;
+    }
+    assert_eq!(answer(&released, &shows(None, ""), &local), "rest / UD_REMOVE_REG_FAILED c2");
+}
+
+#[test]
+fn a_runner_that_ends_by_itself_is_started_again_after_a_while() {
+    let sight = record("running", "42", "c1");
+    let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Ended, NOW, 1.0);
+    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "rest / -");
+    let local = edit(local, |s| s.retry_at = Some(NOW));
+    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "start c1 / -");
+    let mut local = local;
+    for _ in 0..3 {
+        local = edit(local, |s| s.stage = Stage::Started(LEADER));
+        local = local.after(Outcome::Failed(Failure::Refused("deleted".into())), NOW, 0.0);
+    }
+    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "rest / UD_REG_FAILED c1");
+}
+
+#[test]
+fn what_is_on_disk_reads_back_without_the_waits() {
+    let local = edit(at("c1", Stage::Stopping(Some(LEADER))), |s| s.retry_at = Some(NOW));
+    let text = serde_json::to_string(&local).unwrap();
+    let back: Local = serde_json::from_str(&text).unwrap();
+    assert_eq!(back, edit(local, |s| s.retry_at = None));
+}

@@ -1,0 +1,169 @@
+//! What is there to do on the machine, and how did it end? The words between the pure step and the hands.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use runyard::model::{ClaimId, RegistrationBox, RemovalBox};
+use serde::{Deserialize, Serialize};
+
+/// The runner's first process, told from another one that was given the same number later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leader {
+    /// Its process id, which is also its group's.
+    pub pid: i32,
+    /// When it was started, in the kernel's ticks since boot.
+    pub started: u64,
+}
+
+/// One piece of work; at most one is under way.
+#[derive(Clone)]
+pub enum Work {
+    /// Nothing.
+    Rest,
+    /// The pre-runner script and the runner package.
+    Boot,
+    /// `config.sh`, in a fresh directory.
+    Configure {
+        /// For which claim.
+        claim: ClaimId,
+        /// With what; a registration token is inside.
+        registration: Box<RegistrationBox>,
+    },
+    /// `run.sh`.
+    Start {
+        /// For which claim.
+        claim: ClaimId,
+        /// Mode `job`: the single-use configuration; the directory is then made fresh.
+        single_use: Option<Box<RegistrationBox>>,
+    },
+    /// Wait until the runner listens, or ends.
+    Listen {
+        /// For which claim.
+        claim: ClaimId,
+        /// Who.
+        leader: Leader,
+    },
+    /// Wait until the runner ends.
+    Serve {
+        /// For which claim.
+        claim: ClaimId,
+        /// Who.
+        leader: Leader,
+    },
+    /// End every process of the claim.
+    Stop {
+        /// Which claim.
+        claim: ClaimId,
+        /// Its runner, if one was started and is not known to have ended.
+        leader: Option<Leader>,
+        /// When its first runner was started.
+        since: Option<u64>,
+    },
+    /// `config.sh remove`.
+    Deregister {
+        /// Which claim.
+        claim: ClaimId,
+        /// With what.
+        removal: Box<RemovalBox>,
+    },
+    /// Remove what the claim left, and prove it.
+    Wipe {
+        /// Which claim.
+        claim: ClaimId,
+        /// When its first runner was started.
+        since: Option<u64>,
+    },
+}
+
+impl Work {
+    /// What it is, for logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Rest => "rest",
+            Self::Boot => "boot",
+            Self::Configure { .. } => "configure",
+            Self::Start { .. } => "start",
+            Self::Listen { .. } => "listen",
+            Self::Serve { .. } => "serve",
+            Self::Stop { .. } => "stop",
+            Self::Deregister { .. } => "deregister",
+            Self::Wipe { .. } => "wipe",
+        }
+    }
+
+    /// For which claim it is.
+    pub const fn claim(&self) -> Option<&ClaimId> {
+        match self {
+            Self::Rest | Self::Boot => None,
+            Self::Configure { claim, .. }
+            | Self::Start { claim, .. }
+            | Self::Listen { claim, .. }
+            | Self::Serve { claim, .. }
+            | Self::Stop { claim, .. }
+            | Self::Deregister { claim, .. }
+            | Self::Wipe { claim, .. } => Some(claim),
+        }
+    }
+
+    /// Whether work under way as `self` is what `wanted` asks for.
+    pub fn is(&self, wanted: &Self) -> bool {
+        self.label() == wanted.label() && self.claim() == wanted.claim()
+    }
+}
+
+/// Without what is inside boxes.
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.claim() {
+            Some(claim) => write!(f, "{} {claim}", self.label()),
+            None => f.write_str(self.label()),
+        }
+    }
+}
+
+/// Why something that needs GitHub did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// GitHub cannot be reached or is not well: to be tried again for as long as it takes.
+    Unreachable(String),
+    /// Everything else, a refused token for example: to be tried again a few times.
+    Refused(String),
+}
+
+/// How a piece of work ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Boot: it succeeded, or why not.
+    Booted(Result<(), String>),
+    /// Configure: the runner is registered.
+    Configured,
+    /// Start: its process.
+    Started(Leader),
+    /// Listen: it listens.
+    Listening,
+    /// Listen, Serve: it ended after it had listened.
+    Ended,
+    /// Configure, Start, Listen, Deregister: it did not succeed.
+    Failed(Failure),
+    /// Stop: no process of the claim is left.
+    Stopped {
+        /// Whether the directory says that the runner was registered.
+        registered: bool,
+    },
+    /// Deregister: GitHub does not know it any more.
+    Deregistered,
+    /// Wipe: nothing of the claim is left.
+    Wiped,
+    /// Stop, Wipe: it could not be proved, and why.
+    Unproved(String),
+}
+
+/// The hands: carries out work with no choices left. Dropping the future of a work abandons it; any work may be
+/// started again from the beginning.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Does it.
+    async fn execute(&self, work: Work) -> Outcome;
+    /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
+    async fn kill_everything(&self);
+}

@@ -1,0 +1,85 @@
+//! Is a process found that shed every mark, left its group and its directory? In a program of its own, because the agent
+//! here takes every orphan for its own.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use runyard::model::ClaimId;
+use runyard_agent::host::{Host, PackageSource, Settings, adopt_orphans};
+use runyard_agent::work::{Executor, Outcome, Work};
+use sha2::{Digest, Sha256};
+
+const RUN: &str = "#!/bin/sh\ntrap 'exit 0' INT\n\
+    (cd / && exec env -i setsid sh -c 'sleep 6543 & exec sleep 6544') &\n\
+    echo 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n";
+
+fn package() -> (Vec<u8>, String) {
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o755);
+    header.set_size(RUN.len() as u64);
+    tar.append_data(&mut header, "run.sh", RUN.as_bytes()).unwrap();
+    let archive = tar.into_inner().unwrap().finish().unwrap();
+    let sha256 = Sha256::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
+    (archive, sha256)
+}
+
+/// How many processes of this program's descent sleep that long.
+fn sleeping(seconds: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            line == format!("sleep\0{seconds}\0").as_bytes()
+        })
+        .count()
+}
+
+fn settings(dir: &Path) -> Settings {
+    let (archive, sha256) = package();
+    std::fs::create_dir_all(dir.join("work/package")).unwrap();
+    std::fs::write(dir.join(format!("work/package/{sha256}.tar.gz")), archive).unwrap();
+    Settings {
+        machine: "i-orphans".to_owned(),
+        state_dir: dir.join("state"),
+        work_dir: dir.join("work"),
+        package: PackageSource {
+            url: "http://127.0.0.1:1/".parse().unwrap(),
+            sha256,
+            version: String::new(),
+        },
+        pre_runner: None,
+        account: None,
+        stop: Duration::from_secs(5),
+        adopts_orphans: true,
+    }
+}
+
+#[tokio::test]
+async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
+    adopt_orphans().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let host = Host::new(settings.clone()).unwrap();
+    let claim = ClaimId::parse("i-orphans.1").unwrap();
+    let runner = settings.work_dir.join("claims/i-orphans.1/runner");
+    std::fs::create_dir_all(&runner).unwrap();
+    std::fs::write(runner.join("run.sh"), RUN).unwrap();
+    std::fs::set_permissions(runner.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let Outcome::Started(leader) = host.execute(Work::Start { claim: claim.clone(), single_use: None }).await
+    else {
+        panic!("run.sh was not started")
+    };
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while sleeping("6543") == 0 || sleeping("6544") == 0 {
+        assert!(tokio::time::Instant::now() < until, "the orphans never came");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since: Some(leader.started) };
+    assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: false });
+    assert_eq!((sleeping("6543"), sleeping("6544")), (0, 0));
+    assert_eq!(host.execute(Work::Wipe { claim, since: Some(leader.started) }).await, Outcome::Wiped);
+}

@@ -1,0 +1,97 @@
+//! Does the program itself keep its promises with nothing else there? No table, no package, no network.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+fn config(dir: &Path, created: &str) -> std::path::PathBuf {
+    let path = dir.join("agent.toml");
+    let text = format!(
+        "table = \"runyard\"\ninstance_id = \"i-1\"\ninstance_arn = \"arn:aws:ec2:local:000000000000:instance/i-1\"\n\
+         state_dir = \"{0}/state\"\nwork_dir = \"{0}/work\"\n\
+         [timing]\nheartbeat = \"100ms\"\npoll = \"100ms\"\ngrace = \"100ms\"\ncreated = \"{created}\"\n\
+         [runner]\nurl = \"http://127.0.0.1:1/runner.tar.gz\"\nsha256 = \"{1}\"\n[power]\noff = \"exit\"\n",
+        dir.display(),
+        "0".repeat(64)
+    );
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn agent(config: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_runyard-agent"));
+    command.arg("--config").arg(config).env_clear();
+    command.envs([
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+        ("AWS_REGION", "local"),
+        ("AWS_ACCESS_KEY_ID", "none"),
+        ("AWS_SECRET_ACCESS_KEY", "CANARY"),
+    ]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn wait_for(what: &Path) {
+    for _ in 0..1500 {
+        if what.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} never came", what.display());
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn with_everything_out_of_reach_the_machine_ends_at_its_boot_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = agent(&config(dir.path(), "1s")).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("no record within the boot deadline"), "{}", said(&output));
+    assert!(!said(&output).contains("CANARY"));
+}
+
+#[test]
+fn a_second_agent_is_refused_and_a_stopped_one_makes_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), "10m");
+    let mut first = Running(agent(&config).spawn().unwrap());
+    wait_for(&dir.path().join("state/threshold"));
+    let second = agent(&config).output().unwrap();
+    assert!(
+        !second.status.success() && said(&second).contains("another agent is running"),
+        "{}",
+        said(&second)
+    );
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(first.0.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(first.0.wait().unwrap().success());
+    assert!(dir.path().join("state/key").exists());
+}
+
+#[test]
+fn bad_configurations_and_arguments_are_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = config(dir.path(), "10");
+    let output = agent(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("timing.created") && said(&output).contains("100ms"), "{}", said(&output));
+    let output = agent(&dir.path().join("none.toml")).output().unwrap();
+    assert!(output.status.code() == Some(1) && said(&output).contains("none.toml"), "{}", said(&output));
+    let output = agent(&path).arg("more").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

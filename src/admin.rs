@@ -1,0 +1,70 @@
+//! What can be asked of a running operator by HTTP: does it live, is it ready, what does it measure. Nothing here
+//! changes anything, and no answer holds a secret.
+
+mod health;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use health::{Health, SILENCE, Unready};
+
+use crate::metrics::Metrics;
+
+/// How long answers under way may take once the operator ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What the answers are made from.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// For `/readyz`.
+    pub health: Arc<Health>,
+    /// For `/metrics`.
+    pub metrics: Metrics,
+}
+
+/// Answers until `shutdown`, then finishes what is under way for at most two seconds. The address is logged as the
+/// field `listen`.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub async fn serve(listener: TcpListener, admin: Admin, shutdown: CancellationToken) -> io::Result<()> {
+    let listen = listener.local_addr()?;
+    tracing::info!(%listen, "admin port open");
+    let ended = shutdown.clone();
+    let served = axum::serve(listener, router(admin)).with_graceful_shutdown(shutdown.cancelled_owned());
+    tokio::select! {
+        result = served.into_future() => result,
+        () = async { ended.cancelled().await; tokio::time::sleep(FAREWELL).await } => Ok(()),
+    }
+}
+
+fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n") })
+        .with_state(admin)
+}
+
+async fn readyz(State(admin): State<Admin>) -> Response {
+    match admin.health.verdict() {
+        Ok(()) => "ready\n".into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response(),
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], admin.metrics.render()).into_response()
+}

@@ -1,0 +1,88 @@
+//! The admin port, asked over real connections on a port the system chose.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::ports::Clock;
+
+struct Running {
+    address: SocketAddr,
+    health: Arc<Health>,
+    clock: Arc<SystemClock>,
+    shutdown: CancellationToken,
+    server: JoinHandle<io::Result<()>>,
+}
+
+async fn running() -> Running {
+    let clock = Arc::new(SystemClock::new());
+    let health = Arc::new(Health::new(clock.clone()));
+    let admin = Admin { health: health.clone(), metrics: Metrics::new(clock.clone()) };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = CancellationToken::new();
+    let server = tokio::spawn(serve(listener, admin, shutdown.clone()));
+    Running { address, health, clock, shutdown, server }
+}
+
+/// Status, head and body.
+async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+#[tokio::test]
+async fn it_lives_before_it_is_ready() {
+    let running = running().await;
+    let (status, _, body) = ask(running.address, "GET", "/livez").await;
+    assert_eq!((status, body.as_str()), (200, "ok\n"));
+
+    let (status, _, body) = ask(running.address, "GET", "/readyz").await;
+    assert_eq!((status, body.as_str()), (503, "not ready: the first list of the table is not done\n"));
+
+    running.health.listed();
+    let (status, _, body) = ask(running.address, "GET", "/readyz").await;
+    assert_eq!((status, body.as_str()), (503, "not ready: the table has never answered\n"));
+
+    running.health.table_answered(running.clock.elapsed());
+    let (status, _, body) = ask(running.address, "GET", "/readyz").await;
+    assert_eq!((status, body.as_str()), (200, "ready\n"));
+}
+
+#[tokio::test]
+async fn metrics_are_prometheus_text() {
+    let running = running().await;
+    let (status, head, body) = ask(running.address, "GET", "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(body.contains("\nrunyard_leader 0\n"), "{body}");
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_refused() {
+    let running = running().await;
+    assert_eq!(ask(running.address, "GET", "/").await.0, 404);
+    assert_eq!(ask(running.address, "POST", "/livez").await.0, 405);
+}
+
+#[tokio::test]
+async fn it_ends_when_told_even_with_a_connection_that_stops_midway() {
+    let running = running().await;
+    let mut stalled = TcpStream::connect(running.address).await.unwrap();
+    stalled.write_all(b"GET /livez HT").await.unwrap();
+    assert_eq!(ask(running.address, "GET", "/livez").await.0, 200);
+    running.shutdown.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(30), running.server).await;
+    ended.expect("it ends").unwrap().unwrap();
+    assert!(TcpStream::connect(running.address).await.is_err());
+}

@@ -1,0 +1,66 @@
+//! What does a workflow get to see? The outputs and the summary that GitHub Actions reads from files it names.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::environment::Environment;
+use crate::model::{Phase, Request, label};
+
+/// Appends the outputs and the summary of a request, where GitHub Actions asked for them. What cannot be written is
+/// logged: the machines are worth more than their summary.
+pub(crate) fn publish(environment: &Environment, request: &Request) {
+    let files = [("GITHUB_OUTPUT", outputs(request)), ("GITHUB_STEP_SUMMARY", summary(request))];
+    for (name, text) in files {
+        let Some(path) = environment.file(name) else { continue };
+        if let Err(error) = append(&path, &text) {
+            tracing::error!(path = %path.display(), %error, "{name} cannot be written");
+        }
+    }
+}
+
+fn append(path: &Path, text: &str) -> std::io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
+}
+
+fn outputs(request: &Request) -> String {
+    let instances = serde_json::to_string(&request.status.instances).expect("a list of ids is JSON");
+    let ready_at = request.status.ready_at.map(|at| at.to_string()).unwrap_or_default();
+    format!(
+        "label={}\nphase={}\ninstances={instances}\nready-at={ready_at}\n",
+        label(&request.id),
+        request.phase()
+    )
+}
+
+fn summary(request: &Request) -> String {
+    let (id, intent, status) = (&request.id, &request.intent, &request.status);
+    let mark = match request.phase() {
+        Phase::Ready => "✅",
+        Phase::Failed => "❌",
+        Phase::Pending | Phase::Fulfilling | Phase::Releasing | Phase::Released => "⏳",
+    };
+    let mut text = format!(
+        "### {mark} Runyard: {} of {} `{}`\n\n",
+        status.instances.len(),
+        intent.count,
+        intent.resource_class
+    );
+    let mut row =
+        |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("a string takes all");
+    row("request", format!("`{}/{}` attempt {}", id.run_id, id.name, id.attempt));
+    row("---", "---".into());
+    row("phase", request.phase().to_string());
+    row("runs-on", format!("`{}`", label(id)));
+    if let Some(at) = status.ready_at {
+        row("ready", at.to_string());
+    }
+    let ids: Vec<String> = status.instances.iter().map(|id| format!("`{id}`")).collect();
+    row("instances", ids.join(" "));
+    if !status.message.is_empty() {
+        row("message", status.message.replace(['|', '\n', '\r'], " "));
+    }
+    text.push('\n');
+    text
+}

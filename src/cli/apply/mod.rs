@@ -1,0 +1,186 @@
+//! How do pools come to be? From a file of specs that is checked whole before anything is written; each is written
+//! on the version that was read, and no more of it than a person owns.
+
+mod checks;
+mod file;
+mod launch;
+mod spec;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::context::{Context, Deed, number, text};
+use super::failure::{Failure, Outcome, Problems};
+use super::json;
+use crate::model::{ClassName, FieldError, Guard, Item, Key, Kind, Pool, PoolSpec, TableName, Write, millis};
+use crate::ports::StoreError;
+
+pub(crate) use checks::is_type_glob;
+
+/// Creates and changes pools.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on
+standard input. What a spec leaves out has its default; an override made with `runyard scale` stays.
+
+Examples:
+  runyard apply -f pools.yaml
+  runyard apply -f - <<'END'
+  pools:
+    - resourceClass: linux-x64
+      cpu: 4
+      mmem: 16384
+      desired: 2
+      max: 20
+      schedules:
+        - {cron: '0 8 * * 1-5', timeZone: Europe/Berlin, desired: 10}
+        - {cron: '0 19 * * *', timeZone: Europe/Berlin, desired: 0}
+  END")]
+pub(crate) struct ApplyArgs {
+    /// The file of pool specs
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// The most characters of the table's name and the class together: both are in the name of the class's queue.
+const QUEUE_NAME: usize = 74;
+
+/// Whether the class's queue can have its name.
+pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<(), FieldError> {
+    if table.as_str().len() + class.as_str().len() <= QUEUE_NAME {
+        return Ok(());
+    }
+    let message =
+        format!("is too long beside the table's name {table}: together at most {QUEUE_NAME} characters");
+    Err(FieldError::new("resourceClass", class.as_str(), message, "shorten the class or the table's name"))
+}
+
+/// What the file asks for, refused as a whole where any of it makes no sense.
+pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec>> {
+    let mut problems = Problems::default();
+    let entries = file::read(&args.file).map_err(Failure::usage)?;
+    let specs = spec::all(&entries, table, &mut problems);
+    problems.check()?;
+    Ok(specs)
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut Context, specs: &[PoolSpec]) -> Outcome {
+    let mut records = Vec::new();
+    for spec in specs {
+        let class = &spec.resource_class;
+        // A class exists when its record does, so its queue comes first.
+        if let Some(queue) = &context.queue {
+            queue.ensure(class).await.map_err(|error| {
+                let fix = "check the permissions and the endpoint of SQS, then apply again";
+                Failure::error("queue", class.as_str(), error.to_string(), fix)
+            })?;
+        }
+        let (done, item) = apply(context, spec).await?;
+        context.screen.say(format!("pool {class}: {}", done.said()));
+        if let Some(reason) = done.reason() {
+            let (key, message) = (Pool::key_of(class), format!("pool {class} {}", done.said()));
+            context.note(Deed { key: &key, reason, message, change: None }).await;
+        }
+        records.push(item);
+    }
+    context.screen.document(&json::list(&records));
+    Ok(())
+}
+
+enum Done {
+    Created,
+    Changed,
+    Nothing,
+}
+
+impl Done {
+    const fn said(&self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Nothing => "unchanged",
+        }
+    }
+
+    const fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Created => Some("PoolCreated"),
+            Self::Changed => Some("PoolChanged"),
+            Self::Nothing => None,
+        }
+    }
+}
+
+async fn apply(context: &Context, spec: &PoolSpec) -> Outcome<(Done, Item)> {
+    let key = Pool::key_of(&spec.resource_class);
+    let attempt = async || -> Result<Outcome<(Done, Item)>, StoreError> {
+        let Some(before) = context.store.get(&key).await? else {
+            let write = Write::create(key.clone(), born(context, &key, spec));
+            return Ok(Ok((Done::Created, context.store.write(&write).await?)));
+        };
+        let pool: Pool = match super::context::readable(&before) {
+            Ok(pool) => pool,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let mut after = with_spec(&before, spec);
+        if after == before {
+            return Ok(Ok((Done::Nothing, before)));
+        }
+        after.insert("version".into(), number(pool.version + 1));
+        after.insert("updatedAt".into(), text(millis(context.clock.now())));
+        let write = Write::difference(key.clone(), Guard::Version(pool.version), &before, &after);
+        Ok(Ok((Done::Changed, context.store.write(&write).await?)))
+    };
+    super::polling::again(attempt).await.map_err(|error| context.failed(&error))?
+}
+
+fn born(context: &Context, key: &Key, spec: &PoolSpec) -> Item {
+    let mut item = spec::attributes_of(spec);
+    item.insert("pk".into(), text(&key.pk));
+    item.insert("sk".into(), text(&key.sk));
+    item.insert("kind".into(), text(Kind::Pool));
+    item.insert("version".into(), number(1u64));
+    item.insert("updatedAt".into(), text(millis(context.clock.now())));
+    item
+}
+
+/// The record with this spec instead of the one it has; what is not the spec's stays as it is.
+fn with_spec(before: &Item, spec: &PoolSpec) -> Item {
+    let mut after = before.clone();
+    after.retain(|name, _| !spec::NAMES.contains(&name.as_str()));
+    after.extend(spec::attributes_of(spec));
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AttributeValue;
+
+    fn spec(json: &str) -> PoolSpec {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn an_applied_spec_leaves_the_override_the_status_and_the_unknown_alone() {
+        let mut before = spec::attributes_of(&spec(r#"{"resourceClass":"a","max":3,"labels":["x"]}"#));
+        for name in ["override", "counts", "fromTheFuture", "version"] {
+            before.insert(name.into(), AttributeValue::S("kept".into()));
+        }
+        let after = with_spec(&before, &spec(r#"{"resourceClass":"a","max":4}"#));
+        for name in ["override", "counts", "fromTheFuture", "version"] {
+            assert_eq!(after[name], AttributeValue::S("kept".into()));
+        }
+        assert_eq!(after["max"], AttributeValue::N("4".into()));
+        assert!(!after.contains_key("labels"), "what the file no longer says goes");
+    }
+
+    #[test]
+    fn a_class_whose_queue_could_not_be_named_is_refused() {
+        let table = TableName::parse(&"t".repeat(40)).unwrap();
+        assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(34)).unwrap()).is_ok());
+        assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(35)).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! Does each spec make sense, by itself and beside the others? Everything that is wrong is said at once, by its path.
+
+use std::collections::BTreeMap;
+
+use croner::Cron;
+use jiff::tz::TimeZone;
+use serde_json::{Map, Value};
+
+use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
+use super::{fits_queue_name, launch};
+use crate::cli::failure::Problems;
+use crate::model::{
+    ClassName, FieldError, Item, PoolSpec, RegistrationMode, ReuseWithin, TableName, UsageClass,
+};
+
+/// The attributes of a pool record that are its spec.
+pub(super) const NAMES: &[&str] = &[
+    "resourceClass",
+    "cpu",
+    "mmem",
+    "desired",
+    "min",
+    "max",
+    "schedules",
+    "usageClass",
+    "allowedInstanceTypes",
+    "idleSeconds",
+    "maxRuntimeMinutes",
+    "maxUses",
+    "maxAgeSeconds",
+    "paused",
+    "labels",
+    "runnerGroup",
+    "registrationMode",
+    "repositories",
+    "reuseWithin",
+    "launch",
+];
+
+/// The most machines of a class that can be counted on.
+const MACHINES: u64 = 100_000;
+/// Ten years, in seconds: longer than any machine lives.
+const LONGEST: u64 = 315_360_000;
+
+/// The specs of these entries; what is wrong with any goes to the problems.
+pub(super) fn all(entries: &[Value], table: &TableName, problems: &mut Problems) -> Vec<PoolSpec> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut specs = Vec::new();
+    for (i, entry) in entries.iter().enumerate() {
+        let path = format!("pools[{i}]");
+        let Value::Object(map) = entry else {
+            let whole = Field { path, value: entry };
+            problems
+                .add(whole.refuse("must be an object", "write resourceClass, max and what else it needs"));
+            continue;
+        };
+        if let Some(class) = map.get("resourceClass").and_then(Value::as_str)
+            && let Some(first) = seen.insert(class.to_owned(), i)
+        {
+            let field = Field { path: format!("{path}.resourceClass"), value: &map["resourceClass"] };
+            let message = format!("stands in pools[{first}] too");
+            problems.add(field.refuse(message, "name each class once"));
+        }
+        specs.extend(one(&path, entry, map, table, problems));
+    }
+    specs
+}
+
+fn one(
+    path: &str,
+    entry: &Value,
+    map: &Map<String, Value>,
+    table: &TableName,
+    problems: &mut Problems,
+) -> Option<PoolSpec> {
+    let mut found = Problems::default();
+    for (name, value) in map {
+        let field = Field { path: format!("{path}.{name}"), value };
+        check(name, &field, table, &mut found);
+    }
+    if !map.contains_key("resourceClass") {
+        let fix = "add resourceClass: the name of the class";
+        found.add(FieldError::new(format!("{path}.resourceClass"), "", "is missing", fix));
+    }
+    if let Err(failure) = found.check() {
+        failure.problems.into_iter().for_each(|problem| problems.add(problem));
+        return None;
+    }
+    // Everything was checked, so this cannot refuse what a person could not have been told better before.
+    let spec = serde_path_to_error::deserialize::<_, PoolSpec>(entry).map_err(|error| {
+        let at = format!("{path}.{}", error.path());
+        FieldError::new(at, "", error.inner().to_string(), "see `runyard apply --help`")
+    });
+    let spec = problems.keep(spec)?;
+    bounds(path, &spec, problems);
+    Some(spec)
+}
+
+fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Problems) {
+    let checked = match name {
+        "resourceClass" => field
+            .parsed::<ClassName>()
+            .and_then(|class| fits_queue_name(table, &class).map_err(|error| error.named(&field.path))),
+        "cpu" => field.whole(0, 1024),
+        "mmem" => field.whole(0, 64 << 20),
+        "desired" | "min" => field.whole(0, MACHINES),
+        "max" => field.whole(1, MACHINES),
+        "usageClass" => field.parsed::<UsageClass>().map(|_| ()),
+        "idleSeconds" | "maxAgeSeconds" => field.whole(1, LONGEST),
+        "maxRuntimeMinutes" => field.whole(1, 35 * 24 * 60),
+        "maxUses" => field.whole(1, u64::from(u32::MAX)),
+        "paused" => field.flag(),
+        "runnerGroup" => field.text(256).map(|_| ()),
+        "registrationMode" => field.parsed::<RegistrationMode>().map(|_| ()),
+        "reuseWithin" => field.parsed::<ReuseWithin>().map(|_| ()),
+        "schedules" => return each(field, problems, schedule),
+        "allowedInstanceTypes" => {
+            let fix = "write EC2 types with * for any characters, such as m7i.*";
+            return each(field, problems, |element, problems| {
+                problems.keep(element.shaped(is_type_glob, fix));
+            });
+        }
+        "labels" => {
+            let fix = "use 1 to 64 of A-Z, a-z, 0-9, _, . and -, and not self-hosted";
+            return each(field, problems, |element, problems| {
+                problems.keep(element.shaped(is_label, fix));
+            });
+        }
+        "repositories" => {
+            let fix = "write OWNER/REPO with * for any characters, such as acme/*";
+            return each(field, problems, |element, problems| {
+                problems.keep(element.shaped(is_repository_glob, fix));
+            });
+        }
+        "launch" => return launch::check(field, problems),
+        _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),
+    };
+    problems.keep(checked);
+}
+
+fn each(field: &Field<'_>, problems: &mut Problems, check: impl Fn(&Field<'_>, &mut Problems)) {
+    // An empty list of these says the same as none.
+    if field.value.as_array().is_some_and(Vec::is_empty) && !field.path.ends_with("repositories") {
+        return;
+    }
+    let Some(elements) = problems.keep(field.elements()) else { return };
+    for element in elements {
+        check(&element, problems);
+    }
+}
+
+fn schedule(field: &Field<'_>, problems: &mut Problems) {
+    let fix = "its keys are cron, timeZone and desired";
+    let Value::Object(map) = field.value else {
+        problems.add(field.refuse("must be an object", fix));
+        return;
+    };
+    for required in ["cron", "desired"] {
+        if !map.contains_key(required) {
+            problems.add(FieldError::new(format!("{}.{required}", field.path), "", "is missing", fix));
+        }
+    }
+    for (name, value) in map {
+        let inner = Field { path: format!("{}.{name}", field.path), value };
+        let checked = match name.as_str() {
+            "cron" => cron(&inner),
+            "timeZone" => zone(&inner),
+            "desired" => inner.whole(0, MACHINES),
+            _ => Err(inner.refuse("is an unknown key", fix)),
+        };
+        problems.keep(checked);
+    }
+}
+
+fn cron(field: &Field<'_>) -> Result<(), FieldError> {
+    let fix = "use five fields: minute hour day-of-month month day-of-week, for example 0 8 * * 1-5";
+    let text = field.text(256)?;
+    if text.split_whitespace().count() != 5 {
+        return Err(field.refuse("must have five fields", fix));
+    }
+    text.parse::<Cron>().map(|_| ()).map_err(|error| field.refuse(error.to_string(), fix))
+}
+
+fn zone(field: &Field<'_>) -> Result<(), FieldError> {
+    let fix = "use an IANA name such as Europe/Berlin or UTC";
+    TimeZone::get(field.text(256)?).map(|_| ()).map_err(|error| field.refuse(error.to_string(), fix))
+}
+
+/// What is wrong between the numbers of one spec.
+fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
+    let max = spec.max;
+    let scheduled = spec.schedules.iter().enumerate();
+    let scheduled = scheduled.map(|(i, s)| (format!("schedules[{i}].desired"), s.desired));
+    let numbers = [("desired".to_owned(), spec.desired), ("min".to_owned(), spec.min)];
+    for (name, value) in numbers.into_iter().chain(scheduled) {
+        if value > max {
+            let message = format!("is more than max {max}");
+            let fix = "lower it, or raise max";
+            problems.add(FieldError::new(format!("{path}.{name}"), value.to_string(), message, fix));
+        }
+    }
+}
+
+/// A spec as its record carries it.
+pub(super) fn attributes_of(spec: &PoolSpec) -> Item {
+    let item: serde_dynamo::Item =
+        serde_dynamo::to_item(spec).expect("a spec has only types that DynamoDB can hold");
+    item.into_inner().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn problems_of(entries: Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let table = TableName::parse("runyard").unwrap();
+        all(entries.as_array().unwrap(), &table, &mut problems);
+        problems.check().err().map(|failure| failure.problems).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_complete_spec_is_taken() {
+        let spec = json!([{
+            "resourceClass": "linux-x64", "cpu": 4, "mmem": 16384, "desired": 2, "min": 1, "max": 20,
+            "schedules": [{"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "desired": 10}],
+            "usageClass": "spot", "allowedInstanceTypes": ["m7i.*", "c*"], "idleSeconds": 600,
+            "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400, "paused": false,
+            "labels": ["gpu"], "runnerGroup": "Default", "registrationMode": "job",
+            "repositories": ["acme/*"], "reuseWithin": "repository",
+            "launch": {"ami": "ami-0123456789abcdef0", "architecture": "arm64", "instanceProfile": "runner",
+                       "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
+                       "volumeGiB": 50, "preRunnerScript": "#!/bin/sh\n"},
+        }]);
+        assert_eq!(problems_of(spec), []);
+    }
+
+    #[test]
+    fn the_names_of_the_spec_are_those_of_its_type() {
+        let spec: PoolSpec = serde_json::from_value(json!({
+            "resourceClass": "a", "schedules": [{"cron": "* * * * *", "desired": 0}],
+            "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
+            "runnerGroup": "g",
+        }))
+        .unwrap();
+        let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
+        names.sort();
+        assert_eq!(attributes_of(&spec).into_keys().collect::<Vec<_>>(), names);
+    }
+
+    #[test]
+    fn each_bad_field_is_named_by_its_path() {
+        for (key, value) in [
+            ("resourceClass", json!("Not A Class")),
+            ("resourceClass", json!("x-dead")),
+            ("resourceClass", json!(7)),
+            ("resourceClass", json!("c".repeat(300))),
+            ("cpu", json!(-1)),
+            ("cpu", json!("4")),
+            ("mmem", json!(1.5)),
+            ("desired", json!(1_000_000_000u64)),
+            ("max", json!(0)),
+            ("max", json!(u64::MAX)),
+            ("min", json!(null)),
+            ("idleSeconds", json!(0)),
+            ("idleSeconds", json!("30m")),
+            ("maxUses", json!(0)),
+            ("usageClass", json!("Spot")),
+            ("paused", json!("yes")),
+            ("labels", json!(["a b"])),
+            ("labels", json!(["self-hosted"])),
+            ("labels", json!("gpu")),
+            ("repositories", json!([])),
+            ("repositories", json!(["acme"])),
+            ("allowedInstanceTypes", json!(["m7i.?"])),
+            ("registrationMode", json!("once")),
+            ("reuseWithin", json!("org")),
+            ("schedules", json!([{"cron": "0 8 * *", "desired": 1}])),
+            ("schedules", json!([{"cron": "61 8 * * *", "desired": 1}])),
+            ("schedules", json!([{"cron": "0 8 * * *", "timeZone": "Mars/Base", "desired": 1}])),
+            ("schedules", json!([{"cron": "0 8 * * *"}])),
+            ("schedules", json!([{"cron": "0 8 * * *", "desired": 1, "tz": "UTC"}])),
+            ("launch", json!({"ami": "ami-x"})),
+            ("launch", json!({"subnetIds": []})),
+            ("launch", json!({"image": "x"})),
+            ("launch", json!({"launchTemplateId": "lt-01234567", "ami": "ami-01234567"})),
+            ("launch", json!([])),
+            ("colour", json!("red")),
+            ("kind", json!("pool")),
+        ] {
+            let mut spec = json!({"resourceClass": "a", "max": 5});
+            spec[key] = value.clone();
+            let found = problems_of(json!([spec]));
+            assert_eq!(found.len(), 1, "{key} {value}: {found:?}");
+            assert!(found[0].field.starts_with(&format!("pools[0].{key}")), "{found:?}");
+            assert!(!found[0].fix.is_empty() && !found[0].message.is_empty());
+        }
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once_in_all_pools() {
+        let found = problems_of(json!([
+            {"resourceClass": "a", "max": 1, "desired": 2, "min": 3},
+            {"resourceClass": "a", "max": 1, "schedules": [{"cron": "* * * * *", "desired": 2}]},
+            {"max": 1},
+            7,
+        ]));
+        let fields: Vec<&str> = found.iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            [
+                "pools[0].desired",
+                "pools[0].min",
+                "pools[1].resourceClass",
+                "pools[1].schedules[0].desired",
+                "pools[2].resourceClass",
+                "pools[3]"
+            ]
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! What does a verb work with? The table, the time, who asks, and where answers go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::environment::Environment;
+use super::failure::{Failure, Outcome};
+use super::screen::Screen;
+use crate::model::{
+    AttributeValue, Event, EventType, Item, Key, Reading, Record, TableName, Unreadable, millis, read,
+};
+use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
+
+/// What a verb works with.
+pub(crate) struct Context {
+    /// The table.
+    pub(crate) store: Arc<dyn Store>,
+    /// The pool queues, where there are any.
+    pub(crate) queue: Option<Arc<dyn PoolQueue>>,
+    /// The wall clock.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Fresh names.
+    pub(crate) entropy: Arc<dyn Entropy>,
+    /// The table's name.
+    pub(crate) table: TableName,
+    /// Our surroundings.
+    pub(crate) environment: Environment,
+    /// Where answers go.
+    pub(crate) screen: Screen,
+}
+
+/// What a person did, as an event tells it.
+pub(crate) struct Deed<'a> {
+    /// The record it was done to.
+    pub(crate) key: &'a Key,
+    /// One word, CamelCase, stable.
+    pub(crate) reason: &'static str,
+    /// A sentence.
+    pub(crate) message: String,
+    /// The attribute's value before and after, where one word says it.
+    pub(crate) change: Option<(String, String)>,
+}
+
+impl Context {
+    /// What the table answered, for a person.
+    pub(crate) fn failed(&self, error: &StoreError) -> Failure {
+        Failure::of_store(&self.table, error)
+    }
+
+    /// One item.
+    pub(crate) async fn item(&self, key: &Key) -> Outcome<Option<Item>> {
+        self.store.get(key).await.map_err(|error| self.failed(&error))
+    }
+
+    /// Every item of the table.
+    pub(crate) async fn everything(&self) -> Outcome<Vec<Item>> {
+        let mut items = Vec::new();
+        let mut after: Option<Key> = None;
+        loop {
+            let page = self.store.list(after.as_ref()).await.map_err(|error| self.failed(&error))?;
+            if !gather(&mut items, page, &mut after) {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// The items under one partition key whose sort keys begin with a prefix, in their order.
+    pub(crate) async fn under(&self, pk: &str, sk_prefix: &str) -> Outcome<Vec<Item>> {
+        let mut items = Vec::new();
+        let mut after: Option<Key> = None;
+        loop {
+            let page = self.store.query(pk, sk_prefix, after.as_ref()).await;
+            if !gather(&mut items, page.map_err(|error| self.failed(&error))?, &mut after) {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// Records what was done, for people. Best effort: whoever may do it need not be allowed to write events.
+    pub(crate) async fn note(&self, deed: Deed<'_>) {
+        let id = self.entropy.hex();
+        let mut event = Event::new(&deed.key.pk, id, millis(self.clock.now()), &self.environment.actor());
+        event.event_type = EventType::Normal;
+        event.reason = deed.reason.to_owned();
+        event.message = deed.message;
+        (event.from, event.to) = deed.change.unzip();
+        match self.store.append(&[event.to_item()]).await {
+            Ok(0) => {}
+            Ok(dropped) => tracing::info!(dropped, "the event was not recorded"),
+            Err(error) => tracing::info!(%error, "the event was not recorded"),
+        }
+    }
+}
+
+fn gather(items: &mut Vec<Item>, page: Page, after: &mut Option<Key>) -> bool {
+    items.extend(page.items);
+    *after = page.next;
+    after.is_some()
+}
+
+/// The record an item is, or why it cannot be used.
+pub(crate) fn readable<T: Record>(item: &Item) -> Outcome<T> {
+    match read::<T>(item) {
+        Reading::Record(record) => Ok(record),
+        Reading::Newer { schema } => {
+            let key = Key::of(item).map(|key| key.to_string()).unwrap_or_default();
+            Err(Failure::newer(&key, schema))
+        }
+        Reading::Unreadable(Unreadable { key, problem }) => {
+            Err(Failure::unreadable(&Unreadable { key, problem }))
+        }
+    }
+}
+
+/// An attribute of text.
+pub(crate) fn text(value: impl ToString) -> AttributeValue {
+    AttributeValue::S(value.to_string())
+}
+
+/// An attribute of a number.
+pub(crate) fn number(value: impl Into<u64>) -> AttributeValue {
+    AttributeValue::N(value.into().to_string())
+}
+
+/// Attributes from pairs.
+pub(crate) fn attributes<const N: usize>(pairs: [(&str, AttributeValue); N]) -> Item {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// One more on each of these numbers.
+pub(crate) fn one_more<const N: usize>(names: [&str; N]) -> BTreeMap<String, i64> {
+    names.into_iter().map(|name| (name.to_owned(), 1)).collect()
+}

@@ -1,0 +1,139 @@
+//! What is a finding, what is none, and on what a mend depends.
+
+use super::*;
+use crate::cli::context::{attributes, number, text};
+use crate::model::{AttributeValue, Operation};
+
+const NOW: &str = "2026-01-02T00:00:00Z";
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+const JUST_NOW: &str = "2026-01-01T23:59:59Z";
+const ARN: &str = "arn:aws:ec2:local:000000000000:instance/i-1";
+
+fn found(items: &[Item]) -> Vec<Finding> {
+    let mut all = examine(items, NOW.parse().unwrap(), Duration::from_secs(600));
+    all.retain(|finding| finding.reason != "NoOperator");
+    all
+}
+
+fn reasons(items: &[Item]) -> Vec<&'static str> {
+    found(items).iter().map(|finding| finding.reason).collect()
+}
+
+fn instance(state: &str, run: &str, since: &str) -> Item {
+    let held = attributes([("pk", text("request#a/b#42")), ("sk", text("request#default#1"))]);
+    let mut item = attributes([
+        ("pk", text(format!("instance#{ARN}"))),
+        ("sk", text("instance")),
+        ("kind", text("instance")),
+        ("version", number(7u64)),
+        ("updatedAt", text(since)),
+        ("instanceId", text("i-1")),
+        ("instanceArn", text(ARN)),
+        ("state", text(state)),
+        ("runId", text(run)),
+        ("claimId", text(if run.is_empty() { "" } else { "i-1.7" })),
+        ("threshold", text("2999-01-01T00:00:00Z")),
+        ("thresholdSetAt", text(since)),
+        ("resourceClass", text("small")),
+        ("usageClass", text("on-demand")),
+        ("stateSince", text(since)),
+        ("createdAt", text(since)),
+    ]);
+    if !run.is_empty() {
+        item.insert("request".into(), AttributeValue::M(held.into_iter().collect()));
+    }
+    item
+}
+
+fn agent(at: &str, beats: u64) -> Item {
+    attributes([
+        ("pk", text(format!("agent#{ARN}"))),
+        ("sk", text("agent")),
+        ("kind", text("agent")),
+        ("heartbeatSeq", number(beats)),
+        ("updatedAt", text(at)),
+    ])
+}
+
+fn request(phase: &str, instances: &[&str], at: &str) -> Item {
+    attributes([
+        ("pk", text("request#a/b#42")),
+        ("sk", text("request#default#1")),
+        ("kind", text("request")),
+        ("version", number(3u64)),
+        ("runId", text("42")),
+        ("attempt", number(1u64)),
+        ("repository", text("a/b")),
+        ("name", text("default")),
+        ("resourceClass", text("small")),
+        ("count", number(1u64)),
+        ("desired", text("provisioned")),
+        ("generation", number(1u64)),
+        ("observedGeneration", number(1u64)),
+        ("phase", text(phase)),
+        ("instances", AttributeValue::L(instances.iter().map(text).collect())),
+        ("updatedAt", text(at)),
+    ])
+}
+
+fn pool() -> Item {
+    attributes([
+        ("pk", text("pool#small")),
+        ("sk", text("pool")),
+        ("kind", text("pool")),
+        ("version", number(1u64)),
+        ("resourceClass", text("small")),
+    ])
+}
+
+#[test]
+fn what_fits_together_is_no_finding() {
+    let busy = instance("running", "42", LONG_AGO);
+    assert_eq!(reasons(&[pool(), busy, agent(JUST_NOW, 9), request("Ready", &["i-1"], LONG_AGO)]), [""; 0]);
+}
+
+#[test]
+fn a_machine_held_by_a_request_that_does_not_list_it_is_found_once_it_has_settled() {
+    let held = |since, phase, list: &[&str]| {
+        reasons(&[
+            pool(),
+            instance("running", "42", since),
+            agent(JUST_NOW, 9),
+            request(phase, list, JUST_NOW),
+        ])
+    };
+    assert_eq!(held(LONG_AGO, "Ready", &[]), ["ForeignClaim"]);
+    assert_eq!(held(JUST_NOW, "Ready", &[]), [""; 0]);
+    assert_eq!(held(LONG_AGO, "Failed", &["i-1"]), ["ForeignClaim"]);
+    assert_eq!(held(LONG_AGO, "Ready", &["i-1"]), [""; 0]);
+}
+
+#[test]
+fn a_request_that_lists_what_is_not_there_is_found_once_it_has_settled() {
+    assert_eq!(reasons(&[request("Ready", &["i-1"], LONG_AGO)]), ["LostMachine"]);
+    assert_eq!(reasons(&[request("Ready", &["i-1"], JUST_NOW)]), [""; 0]);
+    let elsewhere = [pool(), instance("idle", "", LONG_AGO), agent(JUST_NOW, 9)];
+    assert_eq!(reasons(&[&elsewhere[..], &[request("Ready", &["i-1"], LONG_AGO)]].concat()), ["LostMachine"]);
+}
+
+#[test]
+fn every_mend_is_on_all_that_was_seen() {
+    let orphan = found(&[agent(LONG_AGO, 9)]);
+    assert_eq!(orphan[0].reason, "OrphanAgent");
+    let machine = Key::new(format!("instance#{ARN}"), "instance");
+    assert_eq!(orphan[0].mend[1], Write::check(machine, Guard::Absent));
+    let stray = found(&[pool(), instance("running", "42", LONG_AGO), agent(JUST_NOW, 9)]);
+    assert_eq!(stray[0].reason, "ForeignClaim");
+    let Operation::Update { guard, .. } = &stray[0].mend[0].operation else { panic!("an update") };
+    assert_eq!(*guard, Guard::Version(7));
+    assert_eq!(stray[0].mend[1].operation, Operation::Check(Guard::Absent));
+}
+
+#[test]
+fn what_is_young_or_there_but_unreadable_is_not_missing() {
+    assert_eq!(reasons(&[agent(JUST_NOW, 0)]), [""; 0], "its instance may have been read before it was made");
+    assert_eq!(reasons(&[pool(), instance("created", "", JUST_NOW)]), [""; 0]);
+    let mut odd = instance("idle", "", LONG_AGO);
+    odd.insert("state".into(), text("asleep"));
+    assert_eq!(reasons(&[odd, agent(JUST_NOW, 9)]), ["UnreadableRecord"]);
+}

@@ -1,0 +1,127 @@
+//! Is everything as it should be? Compares the records with each other and says what contradicts; with `--fix` it
+//! mends what the operator's own conditional changes would mend.
+
+mod examine;
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::context::{Context, Deed};
+use super::failure::{Exit, Failure, Outcome};
+use super::screen::plain;
+use super::table::columns;
+use crate::model::{EventType, FieldError};
+
+pub(crate) use examine::{Finding, examine};
+
+/// Looks for what is wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 0 when nothing is wrong (or all of it was mended), 1 when something is left.
+
+Examples:
+  runyard doctor
+  runyard doctor --fix -o json")]
+pub(crate) struct DoctorArgs {
+    /// Mend what can be mended by the same conditional changes that the operator makes
+    #[arg(long)]
+    fix: bool,
+    /// How long past its deadline something may be before it is a finding
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::duration::patience)]
+    patience: Duration,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
+    let items = context.everything().await?;
+    let findings = examine(&items, context.clock.now(), args.patience);
+    let mut rows = Vec::new();
+    let mut left = 0;
+    for finding in &findings {
+        let outcome = if args.fix { mend(context, finding).await } else { Mended::NotTried };
+        left += usize::from(finding.severity == EventType::Warning && outcome != Mended::Done);
+        rows.push((finding, outcome));
+    }
+    show(context, &rows);
+    if left == 0 {
+        return Ok(());
+    }
+    let fix = match (args.fix, findings.iter().any(|finding| !finding.mend.is_empty())) {
+        (false, true) => "run `runyard doctor --fix`, or do what each finding says",
+        (true, _) | (false, false) => "do what each finding says",
+    };
+    let message = format!("{left} of {} findings need somebody", findings.len());
+    let problem = FieldError::new("doctor", left.to_string(), message, fix);
+    Err(Failure { exit: Exit::Error, problems: vec![problem] })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mended {
+    Done,
+    Overtaken,
+    NotTried,
+}
+
+impl Mended {
+    const fn said(self) -> &'static str {
+        match self {
+            Self::Done => "mended",
+            Self::Overtaken => "changed meanwhile",
+            Self::NotTried => "",
+        }
+    }
+}
+
+async fn mend(context: &Context, finding: &Finding) -> Mended {
+    let Some(first) = finding.mend.first() else { return Mended::NotTried };
+    match context.store.transact(&finding.mend).await {
+        Ok(()) => {
+            let message = format!("mended by doctor: {}", finding.problem);
+            let deed = Deed { key: &first.key, reason: "Mended", message, change: None };
+            context.note(deed).await;
+            Mended::Done
+        }
+        Err(error) => {
+            tracing::warn!(record = %first.key, %error, "not mended");
+            Mended::Overtaken
+        }
+    }
+}
+
+fn show(context: &mut Context, rows: &[(&Finding, Mended)]) {
+    let items: Vec<_> = rows
+        .iter()
+        .map(|(finding, mended)| {
+            json!({
+                "type": finding.severity, "reason": finding.reason, "record": finding.record,
+                "message": finding.problem, "fix": finding.fix, "mendable": !finding.mend.is_empty(),
+                "mended": *mended == Mended::Done,
+            })
+        })
+        .collect();
+    context.screen.document(&json!({"items": items}));
+    if context.screen.format.for_programs() {
+        return;
+    }
+    if rows.is_empty() {
+        context.screen.say("nothing is wrong");
+        return;
+    }
+    let cells = |(finding, mended): &(&Finding, Mended)| {
+        [
+            finding.severity.as_str(),
+            finding.reason,
+            &finding.record,
+            &finding.problem,
+            &finding.fix,
+            mended.said(),
+        ]
+        .map(plain)
+        .to_vec()
+    };
+    let heads = ["TYPE", "REASON", "RECORD", "PROBLEM", "FIX", ""];
+    let text = columns(&context.screen, &heads, rows.iter().map(cells).collect());
+    context.screen.text(&text);
+}

@@ -1,0 +1,162 @@
+//! How do the long-running programs begin? The verbs that are not a look or a write: local mode, the operator, and the
+//! stand-in's runner, each handed its surroundings and judged by how it ended.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use crate::clock::SystemClock;
+use crate::config::{self, Config};
+use crate::local::setup::LocalModeError;
+use crate::local::site::SiteError;
+use crate::local::standin::listener;
+use crate::local::{demo, up};
+use crate::model::{FieldError, TableName};
+use crate::ports::Clock as _;
+use crate::telemetry;
+use crate::wire::{self, WireError};
+
+/// Runs everything on this machine.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The table is an embedded engine on loopback, machines are child processes, GitHub is a stand-in unless the environment
+names a real one (RUNYARD_GITHUB__TOKEN_FILE or RUNYARD_GITHUB__APP_ID, and the runner package by RUNYARD_AGENT__RUNNER_URL,
+_SHA256 and _VERSION). Ctrl-C ends it and its machines; the directory keeps the table, and what still wants machines gets
+new ones at the next start. After a kill -9 the next start finds its machines again.
+
+Example:
+  runyard up --dir ~/yard")]
+pub(crate) struct UpArgs {
+    /// Where everything is kept [default: $RUNYARD_DIR, else .runyard in the working directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs the daemon.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every key of the file can be set by the environment too: RUNYARD_<SECTION>__<KEY>, such as RUNYARD_TIMING__STALE=90s.
+
+Example:
+  runyard operator --config /etc/runyard/runyard.toml")]
+pub(crate) struct OperatorArgs {
+    /// The configuration; config/default.toml is its reference
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// The process inside the stand-in's runner package.
+#[derive(Debug, Args)]
+pub(crate) struct RunnerArgs {
+    /// The package's folder
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// As the package's scripts pass them on
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+/// `runyard up`.
+pub(crate) fn up(args: UpArgs, table: Option<TableName>) -> Outcome {
+    runtime()?.block_on(up::run(args.dir, &surroundings(table))).map_err(|error| of_local(&error))
+}
+
+/// `runyard demo`.
+pub(crate) fn demo(table: Option<TableName>) -> Outcome {
+    let good = runtime()?.block_on(demo::run(&surroundings(table))).map_err(|error| of_local(&error))?;
+    if good {
+        return Ok(());
+    }
+    let fix = "look at what it says above and at the directory it left";
+    Err(Failure::error("demo", "", "not everything went as it should", fix))
+}
+
+/// `runyard operator`.
+pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> Outcome {
+    let surroundings = surroundings(table);
+    let config = Config::load(args.config.as_deref(), surroundings.clone().into_iter())
+        .map_err(|errors| of_wire(&WireError::Config(errors)))?;
+    telemetry::init(&config.log)
+        .map_err(|error| Failure::error("log", "", error.to_string(), "run the command again"))?;
+    runtime()?.block_on(wire::operator(&config, &surroundings)).map_err(|error| of_wire(&error))
+}
+
+/// `runyard stand-in-runner`: its exit codes are the real runner's, not ours.
+pub(crate) fn stand_in_runner(args: &RunnerArgs) -> Outcome<ExitCode> {
+    let inputs =
+        config::environment().filter(|(name, _)| name.starts_with("ACTIONS_RUNNER_INPUT_")).collect();
+    let exit = runtime()?.block_on(async {
+        let clock = SystemClock::new();
+        listener::run(&args.root, &args.arguments, &inputs, Arc::new(move || clock.now())).await
+    });
+    Ok(ExitCode::from(exit.code()))
+}
+
+/// The environment, with what the command line says over it.
+fn surroundings(table: Option<TableName>) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = config::environment().collect();
+    all.extend(table.map(|table| ("RUNYARD_TABLE".to_owned(), table.to_string())));
+    all
+}
+
+fn runtime() -> Outcome<tokio::runtime::Runtime> {
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    built.map_err(|error| Failure::error("runtime", "", error.to_string(), "run the command again"))
+}
+
+/// Why the operator did not start or stopped, with the configuration's problems as wrong usage.
+fn of_wire(error: &WireError) -> Failure {
+    let problem = match error {
+        WireError::Config(errors) => Some(Failure::all_usage(errors.problems().to_vec())),
+        WireError::Key(problem) => Some(Failure::usage(problem.clone())),
+        WireError::ApiUrl(error) => {
+            let fix = "use https://api.github.com or your server's https://HOST/api/v3";
+            Some(Failure::usage(FieldError::new("github.api_url", "", error.to_string(), fix)))
+        }
+        WireError::GitHub(_)
+        | WireError::Local(_)
+        | WireError::Operator(_)
+        | WireError::System(..)
+        | WireError::Aborted => None,
+    };
+    problem.unwrap_or_else(|| {
+        Failure::error("operator", "", said(error), "mend what is said, then start it again")
+    })
+}
+
+fn of_local(error: &LocalModeError) -> Failure {
+    match error {
+        LocalModeError::Wire(error) => of_wire(error),
+        LocalModeError::Site(SiteError::Locked { dir, pid }) => {
+            let message = format!("is served by another `runyard` (pid {pid})");
+            let fix = "stop that one, or use another --dir";
+            Failure::error("--dir", dir.display().to_string(), message, fix)
+        }
+        LocalModeError::Site(_)
+        | LocalModeError::Table(_)
+        | LocalModeError::Shape { .. }
+        | LocalModeError::Demo(_)
+        | LocalModeError::System(..) => {
+            Failure::error("local", "", said(error), "mend what is said, then start it again")
+        }
+    }
+}
+
+/// An error and what caused it.
+fn said(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,166 @@
+//! How does a person end a machine? By moving its deadline to now, on the version that was read: the operator then
+//! ends it the way it ends every machine whose time is over.
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::context::{Context, Deed, attributes, one_more, readable, text};
+use super::failure::{Exit, Failure, Outcome};
+use super::json;
+use super::subject::{Noun, Subject, kind_of};
+use super::table::state;
+use crate::model::{
+    ClassName, Guard, Instance, Item, Key, Kind, Place, Reading, Record, State, Write, millis, read,
+};
+use crate::ports::StoreError;
+
+/// Ends machines.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runyard expire i-0123456789abcdef0          # if it is idle
+  runyard expire i-0123456789abcdef0 --now    # even if a run is on it
+  runyard expire linux-x64 --idle             # all idle machines of the class")]
+pub(crate) struct ExpireArgs {
+    /// A machine's id, or with --idle a resource class
+    #[arg(value_name = "INSTANCE|CLASS")]
+    name: String,
+    /// End all idle machines of the class
+    #[arg(long)]
+    idle: bool,
+    /// Also what is busy: a machine with a run, or with --idle one that is still being cleaned
+    #[arg(long)]
+    now: bool,
+}
+
+/// What is to end.
+pub(crate) enum Target {
+    /// One machine.
+    Instance(Subject),
+    /// The idle ones of a class.
+    Class(ClassName),
+}
+
+/// What the options say.
+pub(crate) fn check(args: &ExpireArgs) -> Outcome<Target> {
+    let target = if args.idle {
+        ClassName::parse(&args.name).map(Target::Class)
+    } else {
+        Subject::parse(Noun::Instances, &args.name).map(Target::Instance)
+    };
+    target.map_err(|problem| Failure::usage(problem.named("INSTANCE|CLASS")))
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut Context, args: &ExpireArgs, target: &Target) -> Outcome {
+    let items = match target {
+        Target::Instance(subject) => vec![subject.find(context, None).await?],
+        Target::Class(class) => idle(context, class, args.now).await?,
+    };
+    if let (Target::Class(class), true) = (target, items.is_empty()) {
+        context.screen.say(format!("class {class} has no idle machines"));
+    }
+    let mut after = Vec::new();
+    let mut refused = Vec::new();
+    for item in &items {
+        match expire(context, item, args).await {
+            Ok(item) => after.push(item),
+            Err(failure) => refused.extend(failure.problems),
+        }
+    }
+    context.screen.document(&json::list(&after));
+    if refused.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Error, problems: refused }) }
+}
+
+async fn idle(context: &Context, class: &ClassName, cleaning_too: bool) -> Outcome<Vec<Item>> {
+    let mut items = context.everything().await?;
+    items.retain(|item| match read::<Instance>(item) {
+        Reading::Record(instance) if kind_of(item) == Some(Kind::Instance) => {
+            instance.facts.resource_class == *class
+                && match instance.place() {
+                    Place::IdlePooled => true,
+                    Place::IdleCleaning => cleaning_too,
+                    Place::Nowhere
+                    | Place::CreatedBound
+                    | Place::CreatedWarm
+                    | Place::Claimed
+                    | Place::Running
+                    | Place::Terminated => false,
+                }
+        }
+        Reading::Record(_) | Reading::Newer { .. } | Reading::Unreadable(_) => false,
+    });
+    Ok(items)
+}
+
+async fn expire(context: &mut Context, item: &Item, args: &ExpireArgs) -> Outcome<Item> {
+    let key = Key::of(item).expect("what was found by its key has one");
+    let mut found: Option<Instance> = None;
+    let written = {
+        let (context, found) = (&*context, &mut found);
+        let attempt = async || -> Result<Outcome<Option<Item>>, StoreError> {
+            let Some(item) = context.store.get(&key).await? else { return Ok(Ok(None)) };
+            let instance: Instance = match readable(&item) {
+                Ok(instance) => instance,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            *found = Some(instance.clone());
+            if instance.state() == State::Terminated {
+                return Ok(Ok(None));
+            }
+            if let Err(failure) = may_end(&instance, args) {
+                return Ok(Err(failure));
+            }
+            let write = ending(&instance, millis(context.clock.now()), &context.environment.actor());
+            context.store.write(&write).await.map(|item| Ok(Some(item)))
+        };
+        super::polling::again(attempt).await.map_err(|error| context.failed(&error))??
+    };
+    let name = found.as_ref().map_or_else(|| key.to_string(), |i| i.facts.instance_id.to_string());
+    let Some(after) = written else {
+        context.screen.say(format!("instance {name}: already ended"));
+        return Ok(item.clone());
+    };
+    let was = found.as_ref().map(state).unwrap_or_default();
+    context.screen.say(format!("instance {name}: expires now (it was {was})"));
+    let message = format!("instance {name} was expired by a person while {was}");
+    context.note(Deed { key: &key, reason: "ExpireRequested", message, change: None }).await;
+    Ok(after)
+}
+
+/// Whether this machine may be ended without another word.
+fn may_end(instance: &Instance, args: &ExpireArgs) -> Outcome {
+    let id = instance.facts.instance_id.to_string();
+    if args.now {
+        return Ok(());
+    }
+    if let Some(run) = instance.run() {
+        let message = format!("is {} for run {run}", instance.state());
+        return Err(Failure::error(
+            "INSTANCE",
+            id,
+            message,
+            "release the run first, or add --now to end it anyway",
+        ));
+    }
+    // Of a whole class only what was idle when it was listed: a claim may have come between.
+    let taken = args.idle && instance.state() != State::Idle;
+    if taken {
+        let message = format!("is {} by now", instance.state());
+        return Err(Failure::error("INSTANCE", id, message, "run the command again"));
+    }
+    Ok(())
+}
+
+/// The write that lets a machine's time be over. Deadlines are the operator's clock, which is not ours: the moment it
+/// set the last one is surely past for it, however wrong our own clock may be.
+pub(crate) fn ending(instance: &Instance, now: Timestamp, by: &str) -> Write {
+    let at = instance.threshold.map_or(now, |threshold| threshold.set_at.min(now));
+    let set = attributes([
+        ("threshold", text(at)),
+        ("thresholdSetAt", text(at)),
+        ("expiredBy", text(by)),
+        ("updatedAt", text(now)),
+    ]);
+    Write::update(instance.key(), Guard::Version(instance.version), set, one_more(["version"]))
+}

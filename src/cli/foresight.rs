@@ -1,0 +1,206 @@
+//! What would the operator do, and why not more? The operator's own decisions over the records as they are now,
+//! carried out by nobody: `plan` for everything, `explain` for one record.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::environment::Environment;
+use super::failure::{Failure, Outcome};
+use super::run::repository_hint;
+use super::screen::plain;
+use super::subject::{Noun, Subject};
+use crate::config::{self, Config};
+use crate::decide::{self, Action, Plan, Policy, Unit, Wait};
+use crate::model::{Item, Key, Repository, TableName};
+
+/// Tells what the operator would do now.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked.
+
+Examples:
+  runyard plan
+  runyard plan --config /etc/runyard/runyard.toml -o json")]
+pub(crate) struct PlanArgs {
+    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Tells why one record is where it is, and what comes next.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runyard explain request 1234567890
+  runyard explain instance i-0123456789abcdef0
+  runyard explain pool linux-x64 -o json")]
+pub(crate) struct ExplainArgs {
+    /// What it is
+    #[arg(value_name = "KIND")]
+    noun: Noun,
+    /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    #[arg(long, value_name = "OWNER/REPO")]
+    repository: Option<Repository>,
+    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What is looked for.
+pub(crate) struct Looked(Subject, Option<Repository>, Policy);
+
+/// The operator's settings as decisions see them.
+pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> Outcome<Policy> {
+    let timing = |(name, _): &(String, String)| name.starts_with("RUNYARD_TIMING__");
+    let mut given: Vec<(String, String)> = config::environment().filter(timing).collect();
+    given.push(("RUNYARD_TABLE".into(), table.to_string()));
+    if file.is_none() {
+        // Only the deadlines matter here: what the operator connects to is its own business.
+        given.extend([("RUNYARD_GITHUB__KIND", "none"), ("RUNYARD_COMPUTE__KIND", "none")].map(owned));
+    }
+    let config = Config::load(file.map(PathBuf::as_path), given.into_iter());
+    let config = config.map_err(|errors| Failure::all_usage(errors.problems().to_vec()))?;
+    let times = &config.timing;
+    Ok(Policy {
+        created: times.created,
+        claimed: times.claimed,
+        cleanup: times.cleanup,
+        grace: times.grace,
+        stale: times.stale,
+        reannounce: times.reannounce,
+        orphan: times.orphan,
+        github: config.github.is_some(),
+        inventory: false,
+    })
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+/// What `plan`'s options say.
+pub(crate) fn check_plan(args: &PlanArgs, table: &TableName) -> Outcome<Policy> {
+    policy(args.config.as_ref(), table)
+}
+
+/// What `explain`'s options say.
+pub(crate) fn check_explain(
+    args: &ExplainArgs,
+    environment: &Environment,
+    table: &TableName,
+) -> Outcome<Looked> {
+    let subject = Subject::parse(args.noun, &args.name).map_err(|p| Failure::usage(p.named("NAME")))?;
+    let repository = repository_hint(args.repository.as_ref(), environment).map_err(Failure::usage)?;
+    Ok(Looked(subject, repository, policy(args.config.as_ref(), table)?))
+}
+
+/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits.
+fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Action>, Vec<Wait>) {
+    let (yard, now, role) = decide::picture(items, now);
+    let plans: Vec<(Unit, Plan)> = decide::judge(&yard, policy, now, role);
+    let (mut actions, mut waits) = (Vec::new(), Vec::new());
+    for (_, plan) in plans {
+        actions.extend(plan.actions.into_iter().filter(matters));
+        waits.extend(plan.waits);
+    }
+    (actions, waits)
+}
+
+/// Whether an action changes something. What only looks, or repeats a hint, is decided by what an operator remembers
+/// and says nothing to a person.
+const fn matters(action: &Action) -> bool {
+    match action {
+        Action::Instance(..)
+        | Action::Silence(..)
+        | Action::Request(..)
+        | Action::Launch(..)
+        | Action::Claim { .. }
+        | Action::Intend(..)
+        | Action::Order(_)
+        | Action::Bind { .. }
+        | Action::Orphan(..)
+        | Action::Terminate(_)
+        | Action::Bury(_)
+        | Action::Credential(..)
+        | Action::Expire(..) => true,
+        Action::Pool(_)
+        | Action::Describe(_)
+        | Action::Announce(_)
+        | Action::Receive(_)
+        | Action::SweepRunner(_)
+        | Action::Look(_) => false,
+    }
+}
+
+/// `runyard plan`.
+pub(crate) async fn plan(context: &mut Context, policy: &Policy) -> Outcome {
+    let items = context.everything().await?;
+    let (actions, waits) = judged(&items, policy, context.clock.now());
+    let items: Vec<Value> = actions.iter().map(told_action).collect();
+    let waiting: Vec<Value> = waits.iter().map(told_wait).collect();
+    context.screen.document(&json!({"items": items, "waits": waiting}));
+    if actions.is_empty() {
+        context.screen.say("there is nothing to do");
+    }
+    for action in &actions {
+        context.screen.say(format!("would do: {}", plain(&action.describe())));
+    }
+    for wait in &waits {
+        context.screen.say(format!("waits: {}: {}", plain(&wait.subject), plain(&wait.message)));
+    }
+    Ok(())
+}
+
+fn told_action(action: &Action) -> Value {
+    let records: Vec<String> = action.writes().iter().map(ToString::to_string).collect();
+    json!({"message": action.describe(), "records": records})
+}
+
+fn told_wait(wait: &Wait) -> Value {
+    json!({"subject": wait.subject, "reason": format!("{:?}", wait.reason), "message": wait.message})
+}
+
+/// `runyard explain`.
+pub(crate) async fn explain(context: &mut Context, looked: &Looked) -> Outcome {
+    let Looked(subject, repository, policy) = looked;
+    let item = subject.find(context, repository.as_ref()).await?;
+    let key = Key::of(&item).expect("what was found by its key has one");
+    let items = context.everything().await?;
+    let now = context.clock.now();
+    let lines = match subject {
+        Subject::Request(_) => {
+            let (yard, now, role) = decide::picture(&items, now);
+            decide::explain(&yard, policy, now, role, &key)
+        }
+        Subject::Instance(_) | Subject::Pool(_) | Subject::Launch(_) => about(&items, policy, now, &key),
+    };
+    context.screen.document(&json!({"record": key.to_string(), "lines": lines}));
+    for line in &lines {
+        context.screen.say(plain(line));
+    }
+    Ok(())
+}
+
+/// What would be done about one record, and what it waits for.
+fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &Key) -> Vec<String> {
+    let (actions, waits) = judged(items, policy, now);
+    let class = key.pk.strip_prefix("pool#");
+    let concerns = |action: &Action| {
+        action.writes().contains(key)
+            || matches!((action, class), (Action::Intend(launch, _), Some(class)) if launch.resource_class.as_str() == class)
+    };
+    let next = actions.iter().filter(|action| concerns(action));
+    let next = next.map(|action| format!("next: {}", action.describe()));
+    let waits = waits.iter().filter(|wait| wait.subject == key.pk);
+    let lines: Vec<String> = next.chain(waits.map(|wait| format!("waits: {}", wait.message))).collect();
+    if lines.is_empty() {
+        return vec!["it is as it should be: there is nothing to do about it now".into()];
+    }
+    lines
+}

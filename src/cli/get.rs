@@ -1,0 +1,184 @@
+//! What is there? Lists of records and single ones, as a table for people or as documents for programs, once or
+//! again and again.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::context::Context;
+use super::environment::Environment;
+use super::failure::{Failure, Outcome};
+use super::json;
+use super::run::repository_hint;
+use super::subject::{Noun, Subject, kind_of};
+use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, Surroundings};
+use crate::model::{
+    FieldError, Instance, Item, Key, Launch, Pool, Reading, Record, Repository, Request, read,
+};
+
+/// Lists records.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runyard get instances
+  runyard get requests -o wide --watch
+  runyard get request 1234567890/default/2 -o json
+  runyard get pools -o json | jq '.items[].resourceClass'")]
+pub(crate) struct GetArgs {
+    /// What to list
+    #[arg(value_name = "KIND")]
+    noun: Noun,
+    /// One of them: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    look: LookArgs,
+}
+
+/// How to look.
+#[derive(Debug, Args)]
+pub(crate) struct LookArgs {
+    /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    #[arg(long, value_name = "OWNER/REPO")]
+    pub(crate) repository: Option<Repository>,
+    /// Look again and again, and show what changed
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+}
+
+/// What is looked for.
+pub(crate) struct Looked {
+    noun: Noun,
+    subject: Option<Subject>,
+    repository: Option<Repository>,
+}
+
+/// How often `--watch` looks.
+pub(crate) const WATCH: Duration = Duration::from_secs(1);
+
+/// What the options say, refused where it makes no sense.
+pub(crate) fn check(args: &GetArgs, environment: &Environment) -> Outcome<Looked> {
+    let subject = args.name.as_deref().map(|name| Subject::parse(args.noun, name)).transpose();
+    let subject = subject.map_err(|problem: FieldError| Failure::usage(problem.named("NAME")))?;
+    let given = args.look.repository.as_ref();
+    // A list is of everything; only a run's id may need its repository.
+    let hint = if subject.is_some() { repository_hint(given, environment) } else { Ok(given.cloned()) };
+    Ok(Looked { noun: args.noun, subject, repository: hint.map_err(Failure::usage)? })
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut Context, args: &GetArgs, looked: &Looked) -> Outcome {
+    let mut last: Option<String> = None;
+    loop {
+        let seen = look(context, looked).await?;
+        if last.as_deref() != Some(&seen.mark) {
+            show(context, args, looked, &seen, last.is_some());
+            last = Some(seen.mark);
+        }
+        if !args.look.watch || context.screen.closed() {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// What one look saw.
+struct Seen {
+    items: Vec<Item>,
+    everything: Vec<Item>,
+    document: Value,
+    mark: String,
+}
+
+async fn look(context: &Context, looked: &Looked) -> Outcome<Seen> {
+    let (items, everything) = match &looked.subject {
+        Some(subject) => (vec![subject.find(context, looked.repository.as_ref()).await?], Vec::new()),
+        None => list(context, looked).await?,
+    };
+    let document = match (&looked.subject, items.first()) {
+        (Some(_), Some(item)) => json::record(item),
+        (_, _) => listed(looked.noun, &items),
+    };
+    let mark = document.to_string();
+    Ok(Seen { items, everything, document, mark })
+}
+
+async fn list(context: &Context, looked: &Looked) -> Outcome<(Vec<Item>, Vec<Item>)> {
+    let (mut items, others): (Vec<Item>, Vec<Item>) =
+        context.everything().await?.into_iter().partition(|item| kind_of(item) == Some(looked.noun.kind()));
+    if let Some(repository) = &looked.repository {
+        let prefix = format!("request#{repository}#");
+        items.retain(|item| Key::of(item).is_some_and(|key| key.pk.starts_with(&prefix)));
+    }
+    items.sort_by_key(Key::of);
+    Ok((items, others))
+}
+
+/// The contract's list; what cannot be read stands in it as it is and is named beside it.
+fn listed(noun: Noun, items: &[Item]) -> Value {
+    let odd: Vec<Value> = items.iter().filter_map(|item| problem(noun, item)).collect();
+    let mut document = json::list(items);
+    if let (Value::Object(map), false) = (&mut document, odd.is_empty()) {
+        map.extend(Map::from_iter([("unreadable".to_owned(), Value::Array(odd))]));
+    }
+    document
+}
+
+fn problem(noun: Noun, item: &Item) -> Option<Value> {
+    let key = Key::of(item).map(|key| key.to_string()).unwrap_or_default();
+    let problem = match noun {
+        Noun::Instances => unreadable::<Instance>(item),
+        Noun::Requests => unreadable::<Request>(item),
+        Noun::Pools => unreadable::<Pool>(item),
+        Noun::Launches => unreadable::<Launch>(item),
+    }?;
+    Some(json!({"key": key, "problem": problem}))
+}
+
+fn unreadable<T: Record>(item: &Item) -> Option<String> {
+    match read::<T>(item) {
+        Reading::Record(_) => None,
+        Reading::Newer { schema } => Some(format!("written by a newer runyard (schema {schema})")),
+        Reading::Unreadable(unreadable) => Some(unreadable.problem),
+    }
+}
+
+fn show(context: &mut Context, args: &GetArgs, looked: &Looked, seen: &Seen, again: bool) {
+    if context.screen.format.for_programs() {
+        if args.look.watch {
+            context.screen.next_document(&seen.document);
+        } else {
+            context.screen.document(&seen.document);
+        }
+        return;
+    }
+    if again {
+        // On a terminal the newer table takes the older one's place; in a pipe it follows.
+        let separator = if context.screen.live { "\u{1b}[2J\u{1b}[H" } else { "\n" };
+        context.screen.text(separator);
+    }
+    if seen.items.is_empty() {
+        context.screen.say(format!("there are no {}", plural(looked.noun)));
+        return;
+    }
+    let items: Vec<&Item> = seen.items.iter().collect();
+    let around = Surroundings { now: context.clock.now(), others: &seen.everything };
+    let screen = &context.screen;
+    let text = match looked.noun {
+        Noun::Instances => INSTANCES.table(screen, &items, &around),
+        Noun::Requests => REQUESTS.table(screen, &items, &around),
+        Noun::Pools => POOLS.table(screen, &items, &around),
+        Noun::Launches => LAUNCHES.table(screen, &items, &around),
+    };
+    context.screen.text(&text);
+}
+
+const fn plural(noun: Noun) -> &'static str {
+    match noun {
+        Noun::Instances => "instances",
+        Noun::Requests => "requests",
+        Noun::Pools => "pools",
+        Noun::Launches => "launches",
+    }
+}

@@ -1,0 +1,151 @@
+//! How does the command line wait for something to become so? It looks again and again, quickly at first, until it
+//! is, until its time is over, or until a person stops it.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::failure::{Failure, Outcome};
+use crate::ports::StoreError;
+
+/// How often a refused or contended write is tried in all.
+const TRIES: usize = 8;
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited<T> {
+    /// It is so.
+    Done(T),
+    /// The time was over first.
+    TimedOut,
+    /// SIGINT or SIGTERM came first.
+    Interrupted,
+}
+
+/// SIGINT and SIGTERM, from the moment this is made.
+pub(crate) struct Interrupts {
+    int: Signal,
+    term: Signal,
+}
+
+impl Interrupts {
+    /// Begins to listen; from now on these signals no longer end the process.
+    pub(crate) fn listen() -> Outcome<Self> {
+        let on = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::error(
+                    "signals",
+                    "",
+                    format!("cannot be listened to: {error}"),
+                    "run the command again",
+                )
+            })
+        };
+        Ok(Self { int: on(SignalKind::interrupt())?, term: on(SignalKind::terminate())? })
+    }
+
+    /// The next of them.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! { _ = self.int.recv() => {}, _ = self.term.recv() => {} }
+    }
+}
+
+/// Looks until `look` finds something. Looking may be cut short, so it must not change anything.
+pub(crate) async fn until<T>(
+    limit: Duration,
+    interrupts: &mut Interrupts,
+    mut look: impl AsyncFnMut() -> Outcome<Option<T>>,
+) -> Outcome<Waited<T>> {
+    let looking = async {
+        for pause in pauses(Duration::from_secs(1)) {
+            if let Some(found) = look().await? {
+                return Ok(Waited::Done(found));
+            }
+            tokio::time::sleep(pause).await;
+        }
+        Ok(Waited::TimedOut)
+    };
+    tokio::select! {
+        biased;
+        found = looking => found,
+        () = interrupts.next() => Ok(Waited::Interrupted),
+        () = tokio::time::sleep(limit) => Ok(Waited::TimedOut),
+    }
+}
+
+/// The pauses between looks: 50 ms at first, then longer, never longer than `most`.
+pub(crate) fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(50))
+        .with_max_delay(most)
+        .with_factor(1.3)
+        .without_max_times()
+        .build()
+}
+
+/// Does what another writer may have to be asked again for: `attempt` reads, decides and writes afresh each time.
+pub(crate) async fn again<T>(
+    mut attempt: impl AsyncFnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let mut pauses = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(20))
+        .with_max_delay(Duration::from_millis(500))
+        .with_jitter()
+        .with_max_times(TRIES)
+        .build();
+    loop {
+        let error = match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let passes = match error {
+            StoreError::Refused { .. } | StoreError::Contended | StoreError::Throttled => true,
+            StoreError::Unknown(_)
+            | StoreError::Denied(_)
+            | StoreError::NoTable(_)
+            | StoreError::Invalid(_) => false,
+        };
+        match pauses.next() {
+            Some(pause) if passes => tokio::time::sleep(pause).await,
+            Some(_) | None => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_looks_quickly_at_first_and_ends_on_time() {
+        let mut interrupts = Interrupts::listen().unwrap();
+        let (mut looks, begun) = (0, tokio::time::Instant::now());
+        let ended = until(Duration::from_secs(10), &mut interrupts, async || {
+            looks += 1;
+            Ok(None::<()>)
+        })
+        .await
+        .unwrap();
+        assert_eq!(ended, Waited::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        assert!((12..40).contains(&looks), "{looks}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contended_write_is_tried_again_and_a_denied_one_is_not() {
+        let mut tries = 0;
+        let done = again(async || {
+            tries += 1;
+            if tries < 3 { Err(StoreError::Contended) } else { Ok(tries) }
+        });
+        assert_eq!(done.await, Ok(3));
+        let mut tries = 0;
+        let denied = again(async || {
+            tries += 1;
+            Err::<(), _>(StoreError::Denied("no".into()))
+        });
+        assert!(denied.await.is_err());
+        assert_eq!(tries, 1);
+    }
+}

@@ -1,0 +1,150 @@
+//! Where does what we say go? Answers to stdout in the form that was asked for, problems to stderr. A reader who
+//! leaves (`runyard get instances | head -1`) ends the output, never the work.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use crate::model::FieldError;
+
+/// The form of what is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Tables and sentences for people.
+    #[default]
+    Text,
+    /// The same with more columns.
+    Wide,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+impl Format {
+    /// Whether a program reads the answer.
+    pub(crate) const fn for_programs(self) -> bool {
+        match self {
+            Self::Json | Self::Yaml => true,
+            Self::Text | Self::Wide => false,
+        }
+    }
+}
+
+/// Standard output.
+pub(crate) struct Screen {
+    out: Box<dyn Write + Send>,
+    /// In which form.
+    pub(crate) format: Format,
+    /// Whether a person looks at it live.
+    pub(crate) live: bool,
+    closed: bool,
+}
+
+impl Screen {
+    /// The process's standard output.
+    pub(crate) fn stdout(format: Format) -> Self {
+        let out = std::io::stdout();
+        Self { live: out.is_terminal(), out: Box::new(out), format, closed: false }
+    }
+
+    /// Whether nobody reads any more.
+    pub(crate) const fn closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Writes text as it is.
+    pub(crate) fn text(&mut self, text: &str) {
+        if self.closed {
+            return;
+        }
+        if let Err(error) = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
+            self.closed = true;
+            if error.kind() != ErrorKind::BrokenPipe {
+                tracing::error!(%error, "standard output cannot be written");
+            }
+        }
+    }
+
+    /// A line for people; programs do not get it.
+    pub(crate) fn say(&mut self, line: impl AsRef<str>) {
+        if !self.format.for_programs() {
+            self.text(&format!("{}\n", line.as_ref()));
+        }
+    }
+
+    /// A document for programs; people do not get it.
+    pub(crate) fn document(&mut self, value: &Value) {
+        match self.format {
+            Format::Json => self.text(&format!("{value:#}\n")),
+            Format::Yaml => self.text(&yaml(value)),
+            Format::Text | Format::Wide => {}
+        }
+    }
+
+    /// One of many documents, as a stream of them is read: JSON on one line, YAML after a separator.
+    pub(crate) fn next_document(&mut self, value: &Value) {
+        match self.format {
+            Format::Json => self.text(&format!("{value}\n")),
+            Format::Yaml => self.text(&format!("---\n{}", yaml(value))),
+            Format::Text | Format::Wide => {}
+        }
+    }
+}
+
+fn yaml(value: &Value) -> String {
+    serde_norway::to_string(value).expect("any JSON value can be written as YAML")
+}
+
+/// Says on stderr why a verb failed.
+pub(crate) fn report(failure: &Failure, format: Format) {
+    let mut err = std::io::stderr().lock();
+    // Nobody can be told when stderr itself is gone; the exit code still says it.
+    let _ = err.write_all(told(&failure.problems, format).as_bytes());
+}
+
+fn told(problems: &[FieldError], format: Format) -> String {
+    if format == Format::Json {
+        let mut document = json!({"error": problems.first()});
+        if problems.len() > 1 {
+            document["errors"] = json!(problems);
+        }
+        return format!("{document}\n");
+    }
+    let line = |p: &FieldError| {
+        let got = if p.value.is_empty() { String::new() } else { format!(" {:?}", p.value) };
+        format!("error: {}{got}: {}\n  fix: {}\n", p.field, p.message, p.fix)
+    };
+    problems.iter().map(line).collect()
+}
+
+/// Text from a record, fit for a terminal: control characters and direction overrides become visible.
+pub(crate) fn plain(text: &str) -> String {
+    let harmful = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if harmful(c) { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_for_programs_name_field_value_message_and_fix() {
+        let problem = FieldError::new("--count", "0", "must be 1 to 500", "ask for 1 to 500 machines");
+        let document: Value =
+            serde_json::from_str(&told(std::slice::from_ref(&problem), Format::Json)).unwrap();
+        assert_eq!(
+            document,
+            json!({"error": {"field": "--count", "value": "0", "message": "must be 1 to 500",
+                             "fix": "ask for 1 to 500 machines"}})
+        );
+        let two: Value = serde_json::from_str(&told(&[problem.clone(), problem], Format::Json)).unwrap();
+        assert_eq!(two["errors"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_records_say_cannot_move_the_cursor() {
+        assert_eq!(plain("a\u{1b}[2Jb\u{202e}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+    }
+}

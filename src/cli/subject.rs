@@ -1,0 +1,248 @@
+//! Which record does a person mean? A kind and a name as they are written on the command line, and the one record
+//! (or clear refusal) they lead to.
+
+use super::context::{Context, readable};
+use super::failure::{Failure, Outcome};
+use crate::model::{
+    AttributeValue, ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId, Repository,
+    Request, RequestKey, RequestName, RunId,
+};
+
+/// The kinds that can be read by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Noun {
+    /// Machines, by their id.
+    #[value(name = "instances", alias = "instance")]
+    Instances,
+    /// What workflows asked for, by RUN_ID[/NAME[/ATTEMPT]].
+    #[value(name = "requests", alias = "request")]
+    Requests,
+    /// Resource classes, by their name.
+    #[value(name = "pools", alias = "pool")]
+    Pools,
+    /// Launches, by their id.
+    #[value(name = "launches", alias = "launch")]
+    Launches,
+}
+
+impl Noun {
+    /// The kind of record.
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            Self::Instances => Kind::Instance,
+            Self::Requests => Kind::Request,
+            Self::Pools => Kind::Pool,
+            Self::Launches => Kind::Launch,
+        }
+    }
+}
+
+/// `RUN_ID[/NAME[/ATTEMPT]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestSelector {
+    /// The run.
+    pub(crate) run_id: RunId,
+    /// The request's name; any when absent.
+    pub(crate) name: Option<RequestName>,
+    /// The attempt; the latest when absent.
+    pub(crate) attempt: Option<u32>,
+}
+
+impl RequestSelector {
+    /// Reads a selector.
+    pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
+        let fix = "write RUN_ID, RUN_ID/NAME or RUN_ID/NAME/ATTEMPT";
+        let mut parts = text.split('/');
+        let run_id = RunId::parse(parts.next().unwrap_or_default())?;
+        let name = parts.next().map(RequestName::parse).transpose()?;
+        let attempt = parts.next().map(attempt).transpose()?;
+        match parts.next() {
+            None => Ok(Self { run_id, name, attempt }),
+            Some(_) => Err(FieldError::new("request", text, "too many parts", fix)),
+        }
+    }
+
+    fn covers(&self, id: &RequestKey) -> bool {
+        id.run_id == self.run_id
+            && self.name.as_ref().is_none_or(|name| *name == id.name)
+            && self.attempt.is_none_or(|attempt| attempt == id.attempt)
+    }
+}
+
+/// Reads the number of an attempt.
+pub(crate) fn attempt(text: &str) -> Result<u32, FieldError> {
+    let number = text.parse::<u32>().ok().filter(|n| (1..=1_000_000).contains(n));
+    number.ok_or_else(|| {
+        FieldError::new(
+            "attempt",
+            text,
+            "not the number of an attempt",
+            "use 1, 2, … as in GITHUB_RUN_ATTEMPT",
+        )
+    })
+}
+
+/// One record, as a person names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// By its id, or its whole ARN.
+    Instance(String),
+    /// By run, name and attempt.
+    Request(RequestSelector),
+    /// By its class.
+    Pool(ClassName),
+    /// By its id.
+    Launch(LaunchId),
+}
+
+impl Subject {
+    /// Reads a name of this kind.
+    pub(crate) fn parse(noun: Noun, name: &str) -> Result<Self, FieldError> {
+        match noun {
+            Noun::Instances if name.starts_with("arn:") => {
+                InstanceArn::parse(name).map(|arn| Self::Instance(arn.to_string()))
+            }
+            Noun::Instances => InstanceId::parse(name).map(|id| Self::Instance(id.to_string())),
+            Noun::Requests => RequestSelector::parse(name).map(Self::Request),
+            Noun::Pools => ClassName::parse(name).map(Self::Pool),
+            Noun::Launches => LaunchId::parse(name).map(Self::Launch),
+        }
+    }
+
+    /// The one item it names.
+    pub(crate) async fn find(&self, context: &Context, repository: Option<&Repository>) -> Outcome<Item> {
+        match self {
+            Self::Instance(name) => instance(context, name).await,
+            Self::Request(selector) => request(context, selector, repository).await,
+            Self::Pool(class) => by_key(context, &Key::new(format!("pool#{class}"), "pool"), class).await,
+            Self::Launch(id) => by_key(context, &Key::new(format!("launch#{id}"), "launch"), id).await,
+        }
+    }
+}
+
+/// The kind of an item: what it says it is, or what its key says it must be.
+pub(crate) fn kind_of(item: &Item) -> Option<Kind> {
+    if let Some(AttributeValue::S(kind)) = item.get("kind")
+        && let Ok(kind) = kind.parse()
+    {
+        return Some(kind);
+    }
+    let key = Key::of(item)?;
+    let word = key.sk.split('#').next().unwrap_or_default();
+    word.parse().ok()
+}
+
+async fn by_key(context: &Context, key: &Key, name: impl ToString) -> Outcome<Item> {
+    let (kind, name) = (key.sk.clone(), name.to_string());
+    context.item(key).await?.ok_or_else(|| {
+        let list = if kind == "launch" { "launches".to_owned() } else { format!("{kind}s") };
+        Failure::error(&kind, name, format!("there is no such {kind}"), format!("see `runyard get {list}`"))
+    })
+}
+
+async fn instance(context: &Context, name: &str) -> Outcome<Item> {
+    if let Ok(arn) = InstanceArn::parse(name) {
+        return by_key(context, &Key::new(format!("instance#{arn}"), "instance"), name).await;
+    }
+    let mut found: Vec<Item> = context.everything().await?;
+    found.retain(|item| {
+        let tail = format!("/{name}");
+        kind_of(item) == Some(Kind::Instance) && Key::of(item).is_some_and(|key| key.pk.ends_with(&tail))
+    });
+    match (found.pop(), found.is_empty()) {
+        (Some(item), true) => Ok(item),
+        (None, _) => Err(Failure::error(
+            "instance",
+            name,
+            "there is no such instance",
+            "see `runyard get instances`; the record goes a day after the machine",
+        )),
+        (Some(_), false) => {
+            Err(Failure::error("instance", name, "more than one record has this id", "give the whole ARN"))
+        }
+    }
+}
+
+async fn request(
+    context: &Context,
+    selector: &RequestSelector,
+    repository: Option<&Repository>,
+) -> Outcome<Item> {
+    let name = || {
+        let name = selector.name.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
+        format!("{}{name}{}", selector.run_id, selector.attempt.map(|n| format!("/{n}")).unwrap_or_default())
+    };
+    let items = match repository {
+        Some(repository) => {
+            context.under(&format!("request#{repository}#{}", selector.run_id), "request#").await?
+        }
+        None => context.everything().await?,
+    };
+    let mut found: Vec<(RequestKey, Item)> = items
+        .into_iter()
+        .filter(|item| kind_of(item) == Some(Kind::Request))
+        .filter_map(|item| Some((Request::id_of(&Key::of(&item)?).ok()?, item)))
+        .filter(|(id, _)| selector.covers(id))
+        .collect();
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let same = |(id, _): &(RequestKey, Item), (last, _): &(RequestKey, Item)| {
+        id.repository == last.repository && id.name == last.name
+    };
+    let Some(last) = found.last().cloned() else {
+        let near = repository.map(|r| format!(" of {r}")).unwrap_or_default();
+        return Err(Failure::error(
+            "request",
+            name(),
+            format!("there is no such request{near}"),
+            "see `runyard get requests`; records go 7 days after the end",
+        ));
+    };
+    if found.iter().all(|one| same(one, &last)) {
+        return Ok(last.1);
+    }
+    let all: Vec<String> = found.iter().map(|(id, _)| id.to_string()).collect();
+    Err(Failure::error(
+        "request",
+        name(),
+        format!("more than one request fits: {}", all.join("; ")),
+        "give --repository and RUN_ID/NAME",
+    ))
+}
+
+/// The request a selector names, which must be readable.
+pub(crate) async fn request_record(
+    context: &Context,
+    selector: &RequestSelector,
+    repository: Option<&Repository>,
+) -> Outcome<Request> {
+    readable(&request(context, selector, repository).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_named_by_up_to_three_parts() {
+        let all = RequestSelector::parse("42/gpu/3").unwrap();
+        assert_eq!((all.run_id.as_str(), all.attempt), ("42", Some(3)));
+        assert_eq!(all.name.unwrap().as_str(), "gpu");
+        assert_eq!(RequestSelector::parse("42").unwrap().name, None);
+        for bad in ["", "/", "42/", "42/gpu/0", "42/gpu/x", "42/gpu/1/2", "$(x)"] {
+            assert!(RequestSelector::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_item_without_a_kind_is_judged_by_its_key() {
+        let item = |sk: &str| {
+            Item::from([
+                ("pk".into(), AttributeValue::S("request#a/b#1".into())),
+                ("sk".into(), AttributeValue::S(sk.into())),
+            ])
+        };
+        assert_eq!(kind_of(&item("request#default#1")), Some(Kind::Request));
+        assert_eq!(kind_of(&item("event#2026-01-01T00:00:00Z#1")), Some(Kind::Event));
+        assert_eq!(kind_of(&item("something")), None);
+    }
+}

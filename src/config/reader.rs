@@ -1,0 +1,170 @@
+//! What does each key say? Values are parsed one by one; a bad one is noted and the reading goes on, so that all
+//! problems are told at once.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use figment::Figment;
+use jiff::SignedDuration;
+use reqwest::Url;
+
+use super::layers::scalar;
+use super::secret::HIDDEN;
+use crate::model::FieldError;
+
+/// The shortest duration that can be configured: below it, polling is all a machine would do.
+pub const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The longest duration that can be configured: a year. Longer ones are slips of the finger.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Reads values and collects what is wrong with them.
+pub(super) struct Reader {
+    values: Figment,
+    pub(super) problems: Vec<FieldError>,
+}
+
+impl Reader {
+    pub(super) fn new(values: Figment, problems: Vec<FieldError>) -> Self {
+        Self { values, problems }
+    }
+
+    /// The value under a path, by `parse`. None when it cannot be used, which is noted.
+    pub(super) fn parsed<T>(
+        &mut self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, FieldError>,
+    ) -> Option<T> {
+        let value = self.values.find_value(path).expect("the defaults have every key");
+        let Some(text) = scalar(&value) else {
+            self.note(path, FieldError::new(path, "…", "is not a single value", "write one value in quotes"));
+            return None;
+        };
+        parse(text.trim()).map_err(|problem| self.note(path, problem)).ok()
+    }
+
+    /// The same, `""` being none.
+    pub(super) fn optional<T>(
+        &mut self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, FieldError>,
+    ) -> Option<Option<T>> {
+        self.parsed(path, |text| if text.is_empty() { Ok(None) } else { parse(text).map(Some) })
+    }
+
+    /// Notes a problem of one key, with the place it was given at.
+    fn note(&mut self, path: &str, problem: FieldError) {
+        let from = self.values.find_metadata(path).map_or("the defaults", |metadata| &metadata.name);
+        let message = format!("{} (from {from})", problem.message);
+        self.problems.push(FieldError { message, ..problem }.named(path));
+    }
+
+    /// Notes a problem between keys.
+    pub(super) fn refuse(&mut self, path: &str, value: String, message: &str, fix: &str) {
+        self.problems.push(FieldError::new(path, value, message, fix));
+    }
+}
+
+/// A duration such as `90s`.
+///
+/// # Errors
+/// Without a unit, shorter than 100 ms or longer than a year.
+pub fn duration(text: &str) -> Result<Duration, FieldError> {
+    let refused = |message: &str| {
+        let fix = "write a number and a unit (ms, s, m, h), at least 100ms, such as \"90s\"";
+        FieldError::new("duration", text, message, fix)
+    };
+    let unit_less = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if unit_less {
+        return Err(refused("is a duration without a unit"));
+    }
+    let signed: SignedDuration = text.parse().map_err(|_| refused("is not a duration"))?;
+    let duration = Duration::try_from(signed).map_err(|_| refused("is a negative duration"))?;
+    if duration < SHORTEST {
+        return Err(refused("is shorter than 100 ms"));
+    }
+    if duration > LONGEST {
+        return Err(refused("is longer than a year"));
+    }
+    Ok(duration)
+}
+
+/// An address to listen at.
+pub(super) fn address(text: &str) -> Result<SocketAddr, FieldError> {
+    text.parse().map_err(|_| {
+        let fix = "write IP:PORT, such as 0.0.0.0:8080, 127.0.0.1:0 or [::]:8080";
+        FieldError::new("address", text, "is not an address to listen at", fix)
+    })
+}
+
+/// The address of a server that gets or gives what must not be read or changed on the way.
+pub(super) fn url(text: &str) -> Result<String, FieldError> {
+    let refused = |message: &str, fix: &str| FieldError::new("url", text, message, fix);
+    let url = Url::parse(text)
+        .map_err(|error| refused(&format!("is not a URL: {error}"), "write https://HOST/PATH"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(FieldError::new(
+            "url",
+            HIDDEN,
+            "holds a password",
+            "write the URL without USER:PASSWORD@",
+        ));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(refused("has a query or a fragment", "write the URL without ? and #"));
+    }
+    let secure = url.scheme() == "https" || (url.scheme() == "http" && url.host_str().is_some_and(loopback));
+    if secure {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err(refused("is not https", "write https://…; http is for loopback only"))
+    }
+}
+
+fn loopback(host: &str) -> bool {
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The name of a file.
+pub(super) fn path(text: &str) -> Result<PathBuf, FieldError> {
+    if text.chars().any(char::is_control) {
+        return Err(FieldError::new("path", HIDDEN, "is not the name of a file", "write the file's path"));
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// The app id or client id of a GitHub App.
+pub(super) fn app_id(text: &str) -> Result<String, FieldError> {
+    if text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.') {
+        Ok(text.to_owned())
+    } else {
+        let fix = "write the number or the client id that the App's page shows";
+        Err(FieldError::new("app_id", text, "is not the id of a GitHub App", fix))
+    }
+}
+
+/// A SHA-256 digest.
+pub(super) fn sha256(text: &str) -> Result<String, FieldError> {
+    if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err(FieldError::new("sha256", text, "is not a SHA-256 digest", "write its 64 hexadecimal digits"))
+    }
+}
+
+/// A version such as 2.330.0.
+pub(super) fn version(text: &str) -> Result<String, FieldError> {
+    let good = text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".-+".contains(&b));
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(FieldError::new(
+            "version",
+            text,
+            "is not a version",
+            "write the package's version, such as 2.330.0",
+        ))
+    }
+}

@@ -1,0 +1,45 @@
+//! Does a value look like a secret somebody pasted? Such a value is refused, and never repeated.
+
+/// What stands in messages instead of a value that may be a secret.
+pub(super) const HIDDEN: &str = "(not shown)";
+
+/// How the credentials of GitHub and AWS, keys and web tokens begin.
+const BEGINNINGS: [&str; 11] =
+    ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "-----BEGIN", "AKIA", "ASIA", "eyJ", "Bearer "];
+
+/// Whether a value looks like a credential rather than the name of one.
+pub(super) fn looks_secret(value: &str) -> bool {
+    let value = value.trim();
+    BEGINNINGS.iter().any(|beginning| value.starts_with(beginning))
+        || value.contains("-----BEGIN")
+        // GitHub's classic tokens were 40 hexadecimal digits.
+        || (value.len() == 40 && value.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Whether a key's name says that its value is a credential.
+pub(super) fn names_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    !key.ends_with("_file")
+        && ["token", "secret", "password", "key", "credential"].iter().any(|w| key.contains(w))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_told_from_paths() {
+        for secret in ["ghp_0123", " github_pat_1", "x\n-----BEGIN RSA PRIVATE KEY-----", &"0a".repeat(20)] {
+            assert!(looks_secret(secret), "{secret}");
+        }
+        for path in ["", "/run/secrets/github-token", "tokens/ghp_", "12345", &"0a".repeat(32)] {
+            assert!(!looks_secret(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn keys_that_hold_a_secret_are_told_from_keys_that_name_a_file() {
+        assert!(names_secret("token") && names_secret("APP_PRIVATE_KEY"));
+        assert!(!names_secret("token_file") && !names_secret("listen"));
+    }
+}

@@ -1,0 +1,160 @@
+use serde_json::json;
+
+use super::super::testing::*;
+use crate::decide::{Action, Observation, WaitReason};
+use crate::model::{Launch, LaunchPhase, Reason, UsageClass};
+use crate::ports::{ComputeError, Launched};
+
+fn lacking(scene: &mut Scene, run: &str, count: u32, since: i64) {
+    scene.put(&request(run, count, json!({"acceptedAt": at(since)})));
+}
+
+fn waits(scene: &Scene, reason: WaitReason) -> bool {
+    scene.of_class().waits.iter().any(|wait| wait.reason == reason)
+}
+
+#[test]
+fn what_requests_lack_is_launched_oldest_first_then_what_the_class_wants_idle() {
+    let mut scene = Scene::with(json!({"desired": 2, "max": 6}));
+    lacking(&mut scene, "2", 1, -10);
+    lacking(&mut scene, "1", 2, -20);
+    assert_eq!(scene.intents(), [(2, Some(ask("1"))), (1, Some(ask("2"))), (2, None)]);
+}
+
+#[test]
+fn a_launch_asks_for_at_most_forty() {
+    let mut scene = Scene::with(json!({"desired": 95, "max": 100}));
+    assert_eq!(scene.intents(), [(40, None), (40, None), (15, None)]);
+}
+
+#[test]
+fn live_machines_and_open_launches_together_never_pass_max() {
+    for (max, expected) in [(3, vec![]), (4, vec![(1, Some(ask("1")))]), (9, vec![(3, Some(ask("1")))])] {
+        let mut scene = Scene::with(json!({"max": max}));
+        scene.add(machine("i-1"));
+        scene.put(&launch("l-1", 2, Some(&ask("9"))));
+        lacking(&mut scene, "1", 3, -10);
+        assert_eq!(scene.intents(), expected, "max {max}");
+        assert_eq!(waits(&scene, WaitReason::AtMax), max < 6, "max {max}");
+    }
+}
+
+#[test]
+fn what_is_launched_for_a_request_already_is_not_launched_again() {
+    let mut scene = Scene::with(json!({}));
+    lacking(&mut scene, "1", 3, -10);
+    scene.put(&launch("l-1", 2, Some(&ask("1"))));
+    assert_eq!(scene.intents(), [(1, Some(ask("1")))]);
+    assert!(waits(&scene, WaitReason::Starting));
+}
+
+#[test]
+fn what_boots_is_cleaned_or_comes_warm_counts_as_idle() {
+    let mut scene = Scene::with(json!({"desired": 5}));
+    scene.add(machine("i-1"));
+    scene.add(machine("i-2").cleaning(&ask("1")));
+    scene.add(machine("i-3").pooled());
+    scene.put(&launch("l-1", 1, None));
+    scene.put(&launch("l-2", 1, Some(&ask("1"))));
+    assert_eq!(scene.intents(), [(1, None)]);
+}
+
+#[test]
+fn only_the_holder_of_the_lease_launches() {
+    let mut scene = Scene::with(json!({"desired": 1}));
+    scene.role.lease = None;
+    assert_eq!(scene.intents(), []);
+    assert!(waits(&scene, WaitReason::NotLeader));
+}
+
+#[test]
+fn one_intent_of_a_class_is_written_at_a_time_and_holds_up_no_other_class() {
+    let mut scene = Scene::with(json!({"desired": 1}));
+    let keys: Vec<_> = scene.of_class().actions.iter().flat_map(Action::writes).collect();
+    let own = keys.iter().find(|key| key.sk == "launches").unwrap();
+    assert_eq!(own.pk, "pool#linux");
+    scene.yard.busy.insert(own.clone());
+    assert_eq!(scene.intents(), []);
+    assert!(waits(&scene, WaitReason::Busy));
+}
+
+#[test]
+fn a_launch_that_brought_nothing_holds_the_next_back_longer_each_time() {
+    let mut scene = Scene::with(json!({"desired": 1}));
+    scene.put(&launch("l-1", 1, Some(&ask("1"))));
+    for pause in [2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::NoCapacity("none".into()))));
+        assert_eq!(scene.intents(), []);
+        assert!(waits(&scene, WaitReason::BackOff));
+        assert!(scene.of_class().wake.unwrap() <= scene.now.mono + secs(pause));
+        scene.wait(pause - 1);
+        assert_eq!(scene.intents(), [], "after {} of {pause} s", pause - 1);
+        scene.wait(1);
+        assert_eq!(scene.intents(), [(1, None)], "after {pause} s");
+    }
+    scene.add(machine("i-1"));
+    scene.add(machine("i-1").pooled().with(|i| i.version = 6));
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(Launched::default())));
+    scene.wait(2);
+    scene.pool(2, json!({"desired": 2}));
+    assert_eq!(scene.intents(), [(1, None)], "a machine that booted starts the count anew");
+}
+
+#[test]
+fn the_fourth_machine_in_a_row_that_does_not_boot_holds_launches_back() {
+    for reason in [
+        Reason::Threshold,
+        Reason::BootFailed,
+        Reason::RegistrationFailed,
+        Reason::Unhealthy,
+        Reason::Vanished,
+    ] {
+        let mut scene = Scene::with(json!({"desired": 1}));
+        for n in 0..4 {
+            assert_eq!(scene.intents(), [(1, None)], "{reason} {n}");
+            scene.add(machine(&format!("i-{n}")));
+            scene.add(machine(&format!("i-{n}")).ended(reason).with(|i| i.version = 6));
+        }
+        assert_eq!(scene.intents(), [], "{reason}");
+    }
+    let mut scene = Scene::with(json!({"desired": 1}));
+    for n in 0..9 {
+        scene.add(machine(&format!("i-{n}")));
+        scene.add(machine(&format!("i-{n}")).ended(Reason::Interrupted).with(|i| i.version = 6));
+        scene.add(machine(&format!("j-{n}")).pooled());
+        scene.add(machine(&format!("j-{n}")).pooled().ended(Reason::Unhealthy).with(|i| i.version = 6));
+    }
+    assert_eq!(scene.intents(), [(1, None)], "what is taken back, or ends later, is no failure to boot");
+}
+
+#[test]
+fn spot_that_cannot_be_had_becomes_on_demand_only_for_a_request_that_says_so() {
+    let usage = |fallback: bool, failed: bool| {
+        let mut scene = Scene::with(json!({"usageClass": "spot"}));
+        scene.put(&request("1", 1, json!({"onDemandFallback": fallback})));
+        let mut spot = launch("l-1", 1, Some(&ask("1")));
+        spot.usage_class = UsageClass::Spot;
+        spot.phase = if failed { LaunchPhase::Failed } else { LaunchPhase::Bound };
+        scene.put(&spot);
+        scene.served().into_iter().find_map(|action| match action {
+            Action::Intend(launch, _) => Some(launch.usage_class),
+            _ => None,
+        })
+    };
+    assert_eq!(usage(true, true), Some(UsageClass::OnDemand));
+    assert_eq!(usage(false, true), Some(UsageClass::Spot));
+    assert_eq!(usage(true, false), Some(UsageClass::Spot));
+}
+
+#[test]
+fn numbers_that_no_operator_would_write_are_no_trouble() {
+    let mut scene = Scene::with(json!({"desired": u32::MAX, "max": u32::MAX}));
+    assert!(scene.intents().len() < 1000);
+    let huge = |name: &str| Launch { count: u32::MAX, ..launch(name, 1, None) };
+    scene.put(&huge("l-1"));
+    scene.put(&huge("l-2"));
+    lacking(&mut scene, "1", 500, -10);
+    scene.put(&Launch { request: Some(ask("1")), ..huge("l-3") });
+    scene.put(&Launch { request: Some(ask("1")), ..huge("l-4") });
+    assert_eq!(scene.intents(), []);
+}

@@ -1,0 +1,316 @@
+use serde_json::json;
+
+use super::super::testing::*;
+use crate::decide::{Action, Observation, WaitReason};
+use crate::model::{ClaimId, Instance, Key, Life, Phase, Reason, Request, Threshold, UsageClass};
+
+fn waiting(run: &str, count: u32, since: i64) -> Request {
+    request(run, count, json!({"acceptedAt": at(since)}))
+}
+
+fn pooled(scene: &mut Scene, names: &[&str]) {
+    names.iter().for_each(|name| drop(scene.add(machine(name).pooled())));
+}
+
+#[test]
+fn a_claim_is_one_transaction_and_changes_just_this() {
+    let mut scene = Scene::with(json!({}));
+    let box_ = crate::model::Registration { sealed: "box".into(), expires_at: None };
+    let built = machine("i-1").pooled().agent(|a| a.public_key = Some("key".into()));
+    scene.add(built.with(|i| (i.registration, i.uses) = (Some(box_), 3)));
+    scene.put(&waiting("1", 2, -50));
+    let actions = scene.served();
+    let Action::Claim { request, machines } = &actions[0] else { panic!("{actions:?}") };
+    let mut machine = machines[0].before.clone();
+    (machine.version, machine.updated_at, machine.state_since) = (6, start(), start());
+    machine.life = Life::Claimed { run: "1".parse().unwrap() };
+    machine.claim = Some(crate::model::Claim { id: ClaimId::of(&id("i-1"), 6), request: ask("1") });
+    machine.threshold = Some(Threshold { at: at(300), set_at: start() });
+    machine.trust_domain = "owner:acme".into();
+    machine.public_key = Some("key".into());
+    machine.registration = None;
+    assert_eq!(machines[0].after, machine);
+    let mut after = request.before.clone();
+    (after.version, after.updated_at) = (4, Some(start()));
+    after.status.phase = Some(Phase::Fulfilling);
+    after.status.instances = vec![id("i-1")];
+    after.status.served = vec![id("i-1")];
+    after.status.claims = [(id("i-1"), ClaimId::of(&id("i-1"), 6))].into();
+    after.status.message = "1 of 2 machines claimed".into();
+    assert_eq!(request.after, after);
+}
+
+#[test]
+fn a_new_request_is_accepted_with_its_place_and_deadline_or_served_at_once() {
+    let mut scene = Scene::with(json!({}));
+    let mut new = request("1", 1, json!({"timeoutSeconds": 90}));
+    new.status = crate::model::Status::default();
+    scene.put(&new);
+    let actions = scene.served();
+    let [Action::Request(step, _)] = actions.as_slice() else { panic!("{actions:?}") };
+    let status = &step.after.status;
+    assert_eq!(
+        (status.phase, status.accepted_at, status.deadline),
+        (Some(Phase::Pending), Some(start()), Some(at(90)))
+    );
+    pooled(&mut scene, &["i-1"]);
+    let actions = scene.served();
+    let [Action::Claim { request, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let status = &request.after.status;
+    assert_eq!((status.phase, status.deadline), (Some(Phase::Fulfilling), Some(at(90))));
+}
+
+#[test]
+fn the_oldest_is_served_first_and_ties_go_by_key() {
+    let mut scene = Scene::with(json!({}));
+    for (run, since) in [("3", -10), ("1", -30), ("2", -30)] {
+        scene.put(&waiting(run, 1, since));
+    }
+    pooled(&mut scene, &["i-1", "i-2"]);
+    assert_eq!(runs(&scene.claims()), ["1", "2"]);
+}
+
+#[test]
+fn a_younger_request_overtakes_only_with_what_the_older_refuses() {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&request("1", 2, json!({"acceptedAt": at(-30), "usageClass": "spot"})));
+    scene.put(&waiting("2", 2, -10));
+    pooled(&mut scene, &["i-1"]);
+    let spot = |name: &str| machine(name).pooled().with(|i| i.facts.usage_class = UsageClass::Spot);
+    scene.add(spot("i-2"));
+    let claims = scene.claims();
+    assert_eq!(claims, [("1".into(), vec!["i-2".into()]), ("2".into(), vec!["i-1".to_owned()])]);
+}
+
+#[test]
+fn no_machine_and_no_request_is_claimed_twice_in_one_plan() {
+    let mut scene = Scene::with(json!({}));
+    let names: Vec<String> = (0..5).map(|n| format!("i-{n}")).collect();
+    pooled(&mut scene, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    for run in ["1", "2", "3"] {
+        scene.put(&waiting(run, 3, -10));
+    }
+    let mut claimed: Vec<String> = scene.claims().into_iter().flat_map(|(_, ids)| ids).collect();
+    claimed.sort();
+    assert_eq!(claimed, names);
+}
+
+#[test]
+fn a_claim_takes_at_most_forty_machines() {
+    let mut scene = Scene::with(json!({"max": 100}));
+    let names: Vec<String> = (0..45).map(|n| format!("i-{n}")).collect();
+    pooled(&mut scene, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    scene.put(&waiting("1", 45, -10));
+    assert_eq!(scene.claims()[0].1.len(), 40);
+}
+
+#[test]
+fn a_request_that_is_being_written_keeps_its_place_and_nothing_is_launched_for_it() {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&waiting("1", 1, -30));
+    scene.put(&waiting("2", 1, -10));
+    pooled(&mut scene, &["i-1"]);
+    scene.yard.busy.insert(ask("1"));
+    assert!(scene.claims().is_empty(), "the machine is for the older one");
+    assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
+    // Its claim is under way: both are being written.
+    scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
+    assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
+}
+
+#[test]
+fn the_queue_is_asked_before_machines_are_claimed_and_not_again_within_a_moment() {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&waiting("1", 1, -10));
+    let asks = |scene: &Scene| scene.of_class().actions.contains(&Action::Receive(linux()));
+    assert!(!asks(&scene), "nobody is free");
+    pooled(&mut scene, &["i-1"]);
+    assert!(asks(&scene));
+    scene.see(Observation::Hints(linux(), vec![]));
+    assert!(!asks(&scene));
+    scene.wait(2);
+    assert!(asks(&scene));
+    scene.see(Observation::QueueDown(linux()));
+    scene.wait(15);
+    assert!(!asks(&scene), "done without for a while");
+    assert_eq!(runs(&scene.claims()), ["1"]);
+}
+
+#[test]
+fn a_paused_class_claims_and_launches_nothing_and_says_so() {
+    let mut scene = Scene::with(json!({"paused": true, "desired": 3}));
+    scene.put(&waiting("1", 2, -10));
+    pooled(&mut scene, &["i-1"]);
+    assert!(scene.claims().is_empty() && scene.intents().is_empty());
+    assert!(scene.of_class().waits.iter().any(|wait| wait.reason == WaitReason::Paused));
+}
+
+/// Request 1 listed `i-1`, which is in the pool again.
+fn relisted(phase: &str) -> Scene {
+    let mut scene = Scene::with(json!({"max": 1}));
+    scene.put(&holding("1", 2, &["i-1", "i-9"], json!({"phase": phase, "acceptedAt": at(-90)})));
+    scene.add(machine("i-9").running(&ask("1")).until(5000));
+    let claim = machine("i-1").claimed(&ask("1")).instance.claim;
+    scene.add(machine("i-1").pooled().with(|i| (i.claim, i.version) = (claim, 7)));
+    scene
+}
+
+#[test]
+fn a_former_request_takes_a_machine_off_its_list_before_another_gets_it() {
+    let mut scene = relisted("Releasing");
+    scene.put(&waiting("2", 1, -10));
+    let actions = scene.served();
+    let [Action::Request(step, note)] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!((note.reason, step.after.status.instances.clone()), ("GivenBack", vec![id("i-9")]));
+    scene.apply(&actions);
+    assert_eq!(runs(&scene.claims()), ["2"]);
+}
+
+#[test]
+fn one_that_lost_a_machine_and_lacks_one_may_have_it_again_in_one_write() {
+    let mut scene = relisted("Fulfilling");
+    let actions = scene.served();
+    let [Action::Claim { request, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(request.after.status.instances, [id("i-9"), id("i-1")]);
+    assert_eq!(request.after.status.claims[&id("i-1")], ClaimId::of(&id("i-1"), 8));
+}
+
+#[test]
+fn every_request_is_written_once_in_a_plan() {
+    let mut scene = relisted("Fulfilling");
+    scene.pool(2, json!({"max": 5}));
+    // The older one is served with another machine and would have to let go of its lost one too.
+    scene.add(machine("i-2").pooled().until(1750));
+    scene.put(&request("2", 1, json!({"acceptedAt": at(-95), "usageClass": "spot"})));
+    scene.put(&waiting("3", 2, -5));
+    let mut keys: Vec<Key> =
+        scene.served().iter().flat_map(Action::writes).filter(|key| key.sk != "launches").collect();
+    let all = keys.len();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), all);
+}
+
+mod yielding {
+    use super::*;
+
+    /// Two requests that each hold a part of what they need, and a class that cannot grow.
+    fn stuck(older: serde_json::Value) -> Scene {
+        let mut scene = Scene::with(json!({"max": 2}));
+        let mut with = json!({"acceptedAt": at(-90)});
+        with.as_object_mut().unwrap().extend(older.as_object().unwrap().clone());
+        scene.put(&holding("1", 2, &["i-1"], with));
+        scene.put(&holding("2", 2, &["i-2"], json!({"acceptedAt": at(-80)})));
+        scene.add(machine("i-1").running(&ask("1")).until(5000));
+        scene.add(machine("i-2").running(&ask("2")).until(5000));
+        scene
+    }
+
+    fn gifts(scene: &mut Scene) -> Vec<(String, usize)> {
+        let gift = |action: Action| match action {
+            Action::Request(step, note) if note.reason == "Yielded" => {
+                Some((step.after.id.run_id.to_string(), step.after.status.instances.len()))
+            }
+            _ => None,
+        };
+        scene.served().into_iter().filter_map(gift).collect()
+    }
+
+    #[test]
+    fn a_younger_that_waits_with_a_part_gives_it_to_the_older_that_waits() {
+        let mut scene = stuck(json!({}));
+        assert_eq!(gifts(&mut scene), [("2".to_owned(), 0)]);
+        let actions = scene.served();
+        scene.apply(&actions);
+        assert_eq!(write(&scene.of_machine("i-2")).1.reason, "GivenUp");
+    }
+
+    #[test]
+    fn what_is_given_already_is_not_given_again() {
+        let mut scene = stuck(json!({}));
+        scene.pool(2, json!({"max": 3}));
+        scene.put(&holding("3", 2, &["i-3"], json!({"acceptedAt": at(-70)})));
+        scene.add(machine("i-3").running(&ask("3")).until(5000));
+        assert_eq!(gifts(&mut scene), [("3".to_owned(), 0)], "the youngest first");
+        let actions = scene.served();
+        scene.apply(&actions);
+        assert_eq!(gifts(&mut scene), [], "until the machine is given back and clean");
+        let actions = scene.of_machine("i-3").actions;
+        scene.apply(&actions);
+        assert_eq!(gifts(&mut scene), []);
+    }
+
+    #[test]
+    fn nothing_is_given_that_the_older_cannot_use() {
+        assert_eq!(gifts(&mut stuck(json!({"usageClass": "spot"}))), []);
+        assert_eq!(gifts(&mut stuck(json!({"allowedInstanceTypes": ["c*"]}))), []);
+        let mut scene = stuck(json!({}));
+        scene.add(
+            machine("i-2")
+                .running(&ask("2"))
+                .until(5000)
+                .with(|i| (i.trust_domain, i.version) = ("owner:evil".into(), 6)),
+        );
+        assert_eq!(gifts(&mut scene), []);
+    }
+
+    #[test]
+    fn a_class_that_can_grow_or_is_paused_takes_from_nobody() {
+        for spec in [json!({"max": 3}), json!({"max": 2, "paused": true})] {
+            let mut scene = stuck(json!({}));
+            scene.pool(2, spec);
+            assert_eq!(gifts(&mut scene), []);
+        }
+    }
+
+    #[test]
+    fn what_is_ready_gives_nothing() {
+        let mut scene = stuck(json!({}));
+        let ready = json!({"acceptedAt": at(-80), "phase": "Ready", "readyAt": at(-5), "version": 4});
+        scene.put(&holding("2", 2, &["i-2"], ready));
+        assert_eq!(gifts(&mut scene), []);
+    }
+}
+
+mod reports {
+    use super::*;
+    use crate::model::{ConditionType, Pool, State};
+
+    fn report(scene: &Scene) -> Option<Pool> {
+        scene.of_class().actions.into_iter().find_map(|action| match action {
+            Action::Pool(step) => Some(step.after),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_class_tells_what_there_is_when_it_changed_and_at_most_every_ten_seconds() {
+        let mut scene = Scene::with(json!({"desired": 2}));
+        pooled(&mut scene, &["i-1"]);
+        let told = report(&scene).unwrap();
+        assert_eq!(told.status.counts[&State::Idle], 1);
+        let warm = told.status.conditions.iter().find(|c| c.condition_type == ConditionType::Warm).unwrap();
+        assert!(!warm.status);
+        scene.put(&told);
+        scene.see(Observation::Reported(linux()));
+        assert!(report(&scene).is_none(), "nothing changed");
+        pooled(&mut scene, &["i-2"]);
+        assert!(report(&scene).is_none(), "too soon");
+        assert_eq!(scene.of_class().wake, Some(scene.now.mono + secs(10)));
+        scene.wait(10);
+        assert_eq!(report(&scene).unwrap().status.counts[&State::Idle], 2);
+        scene.role.lease = None;
+        assert!(report(&scene).is_none(), "that is the leader's");
+    }
+
+    #[test]
+    fn a_list_of_machines_that_is_not_believed_is_told() {
+        let mut scene = Scene::with(json!({}));
+        for n in 0..5 {
+            scene.add(machine(&format!("i-{n}")).pooled().with(|i| i.facts.created_at = at(-1000)));
+        }
+        scene.see(Observation::Inventory(vec![]));
+        assert!(report(&scene).unwrap().status.message.contains("5 of 5"));
+        assert_eq!(ends(&scene.of_machine("i-0")), None::<Reason>);
+    }
+}

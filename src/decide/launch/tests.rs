@@ -1,0 +1,189 @@
+use serde_json::json;
+
+use super::super::testing::*;
+use crate::decide::{Action, Observation, Plan, Unit, WaitReason};
+use crate::model::{Agent, ClaimId, Launch, LaunchPhase, Life, Place, Threshold};
+use crate::ports::{ComputeError, Launched, MachineState, Shortfall};
+
+fn yard(count: u32, request: Option<u32>) -> Scene {
+    let mut scene = Scene::with(json!({}));
+    if let Some(wants) = request {
+        scene.put(&super::super::testing::request("1", wants, json!({})));
+    }
+    scene.put(&launch("l-1", count, request.map(|_| ask("1")).as_ref()));
+    scene
+}
+
+fn of_launch(scene: &Scene) -> Plan {
+    scene.judge(&Unit::Launch("l-1".parse().unwrap()))
+}
+
+fn brings(scene: &mut Scene, names: &[&str]) -> Plan {
+    let machines = names.iter().map(|name| machine(name).listed(MachineState::Pending)).collect();
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(Launched { machines, shortfalls: vec![] })));
+    of_launch(scene)
+}
+
+fn places(plan: &Plan) -> Vec<Place> {
+    match plan.actions.as_slice() {
+        [Action::Bind { machines, .. }] => machines.iter().map(|(instance, _)| instance.place()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_open_intent_is_asked_for_by_who_holds_the_lease() {
+    let mut scene = yard(1, None);
+    assert_eq!(of_launch(&scene).actions, [Action::Order("l-1".parse().unwrap())]);
+    scene.role.lease = None;
+    let plan = of_launch(&scene);
+    assert_eq!((plan.actions.len(), plan.waits[0].reason), (0, WaitReason::NotLeader));
+}
+
+#[test]
+fn after_a_restart_the_token_is_asked_again_although_a_list_shows_some_of_its_machines() {
+    let mut scene = yard(2, Some(2));
+    scene.see(Observation::Inventory(vec![machine("i-1").listed(MachineState::Running)]));
+    assert_eq!(of_launch(&scene).actions, [Action::Order("l-1".parse().unwrap())]);
+}
+
+#[test]
+fn a_new_machine_is_bound_with_its_request_its_agent_and_the_launch_in_one_transaction() {
+    let mut scene = yard(1, Some(1));
+    let plan = brings(&mut scene, &["i-1"]);
+    let [Action::Bind { launch, request, machines }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let (instance, agent) = &machines[0];
+    assert_eq!(*agent, Agent::born(&arn("i-1"), start()));
+    assert_eq!(instance.life, Life::Created { run: Some("1".parse().unwrap()) });
+    let claim = instance.claim.as_ref().unwrap();
+    assert_eq!((claim.id.clone(), claim.request.clone()), (ClaimId::of(&id("i-1"), 1), ask("1")));
+    assert_eq!(instance.threshold, Some(Threshold { at: at(900), set_at: start() }));
+    assert_eq!((instance.trust_domain.as_str(), instance.uses, instance.version), ("owner:acme", 0, 1));
+    assert_eq!((launch.after.phase, launch.after.instances.clone()), (LaunchPhase::Bound, vec![id("i-1")]));
+    let status = &request.as_ref().unwrap().after.status;
+    assert_eq!(
+        (status.instances.clone(), status.claims[&id("i-1")].clone()),
+        (vec![id("i-1")], claim.id.clone())
+    );
+}
+
+#[test]
+fn what_the_request_does_not_want_any_more_starts_warm() {
+    let mut scene = yard(3, Some(2));
+    let plan = brings(&mut scene, &["i-1", "i-2", "i-3"]);
+    assert_eq!(places(&plan), [Place::CreatedBound, Place::CreatedBound, Place::CreatedWarm]);
+    let [Action::Bind { machines, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let (warm, _) = &machines[2];
+    assert!(warm.claim.is_none() && warm.trust_domain.is_empty());
+}
+
+#[test]
+fn where_the_request_is_gone_over_or_released_everything_starts_warm() {
+    assert_eq!(places(&brings(&mut yard(1, None), &["i-1"])), [Place::CreatedWarm]);
+    let mut scene = Scene::with(json!({}));
+    scene.put(&launch("l-1", 1, Some(&ask("1"))));
+    assert_eq!(places(&brings(&mut scene, &["i-1"])), [Place::CreatedWarm]);
+    for more in [json!({"desired": "released"}), json!({"phase": "Failed"}), json!({"phase": "Releasing"})] {
+        scene.put(&request("1", 1, more.clone()));
+        let plan = brings(&mut scene, &["i-1"]);
+        assert_eq!(places(&plan), [Place::CreatedWarm], "{more}");
+        let [Action::Bind { request, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+        assert!(request.is_none(), "the request is left as it is: {more}");
+        scene.see(Observation::Record(ask("1"), None));
+    }
+}
+
+#[test]
+fn machines_that_are_recorded_already_are_not_recorded_again() {
+    let mut scene = yard(2, Some(2));
+    scene.put(&holding("1", 2, &["i-1"], json!({"version": 4})));
+    scene.add(machine("i-1").bound(&ask("1")));
+    let plan = brings(&mut scene, &["i-1", "i-2"]);
+    let [Action::Bind { launch, machines, request }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(machines.iter().map(|(i, _)| i.facts.instance_id.clone()).collect::<Vec<_>>(), [id("i-2")]);
+    assert_eq!(launch.after.instances, [id("i-1"), id("i-2")]);
+    assert_eq!(request.as_ref().unwrap().after.status.instances, [id("i-1"), id("i-2")]);
+}
+
+#[test]
+fn a_request_that_is_being_written_is_waited_for() {
+    let mut scene = yard(1, Some(1));
+    scene.yard.busy.insert(ask("1"));
+    let plan = brings(&mut scene, &["i-1"]);
+    assert_eq!((plan.actions.len(), plan.waits[0].reason), (0, WaitReason::Busy));
+    assert!(plan.wake.is_some());
+}
+
+#[test]
+fn a_certain_no_fails_the_launch_with_its_reason() {
+    let none = Launched {
+        machines: vec![],
+        shortfalls: vec![Shortfall { code: "Short".into(), message: "x".into() }],
+    };
+    for (answer, told) in [
+        (Err(ComputeError::NoCapacity("none left".into())), "none left"),
+        (Err(ComputeError::Refused("quota".into())), "quota"),
+        (Err(ComputeError::TokenSpent("other".into())), "other"),
+        (Ok(none), "Short: x"),
+    ] {
+        let mut scene = yard(1, Some(1));
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), answer));
+        let plan = of_launch(&scene);
+        let [Action::Launch(step, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+        assert_eq!((step.after.phase, step.after.message.as_str()), (LaunchPhase::Failed, told));
+    }
+}
+
+#[test]
+fn an_uncertain_answer_is_asked_again_with_the_same_token_less_and_less_often_until_the_grace_is_over() {
+    let mut scene = yard(1, Some(1));
+    let mut orders = 0;
+    for _ in 0..600 {
+        match of_launch(&scene).actions.as_slice() {
+            [Action::Order(id)] => {
+                orders += 1;
+                scene.see(Observation::Ordered(id.clone(), Err(ComputeError::Unknown("lost".into()))));
+            }
+            [] => scene.wait(1),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((10..40).contains(&orders), "{orders}");
+    scene.wait(60);
+    let plan = of_launch(&scene);
+    let [Action::Launch(step, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(step.after.phase, LaunchPhase::Failed);
+}
+
+#[test]
+fn machines_of_a_lost_answer_are_found_by_their_tags_and_this_attempt_only() {
+    let mut scene = yard(1, Some(1));
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Unknown("lost".into()))));
+    let mut old = machine("i-0").listed(MachineState::Running);
+    old.attempt = 7;
+    scene.see(Observation::Inventory(vec![old.clone()]));
+    assert_eq!(of_launch(&scene).actions, []);
+    scene.see(Observation::Inventory(vec![old, machine("i-1").listed(MachineState::Running)]));
+    assert_eq!(places(&of_launch(&scene)), [Place::CreatedBound]);
+}
+
+#[test]
+fn a_finished_launch_is_left_alone_and_goes_when_its_time_is_over() {
+    let mut scene = Scene::with(json!({}));
+    let done =
+        Launch { phase: LaunchPhase::Bound, expires_at: Some(at(60).as_second()), ..launch("l-1", 1, None) };
+    scene.put(&done);
+    assert_eq!(of_launch(&scene).actions, []);
+    scene.wait(60);
+    let key = Launch::key_of(&done.launch_id);
+    assert_eq!(of_launch(&scene).actions, [Action::Expire(key, at(60).as_second())]);
+}
+
+#[test]
+fn a_machine_whose_records_are_there_and_cannot_be_read_is_not_bound_over_and_over() {
+    for spoilt in [crate::model::Instance::key_of(&arn("i-1")), Agent::key_of(&arn("i-1"))] {
+        let mut scene = yard(2, None);
+        scene.spoil(&spoilt, Some(2));
+        assert_eq!(places(&brings(&mut scene, &["i-1", "i-2"])), [Place::CreatedWarm], "{spoilt}");
+    }
+}

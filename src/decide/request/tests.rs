@@ -1,0 +1,385 @@
+use serde_json::json;
+
+use super::super::testing::*;
+use super::lacking;
+use crate::decide::{Action, Observation, WaitReason};
+use crate::model::{ClaimId, ConditionType, Instance, Key, Phase, Pool, Reason, Record, Request};
+
+fn yard(request: Request, machines: Vec<Built>) -> Scene {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&request);
+    machines.into_iter().for_each(|built| drop(scene.add(built)));
+    scene
+}
+
+fn running(name: &str) -> Built {
+    machine(name).running(&ask("1")).until(5000)
+}
+
+fn lacks(scene: &Scene) -> u32 {
+    lacking(&scene.yard, &ask("1"), scene.yard.request(&ask("1")).unwrap(), scene.now.wall)
+}
+
+fn degraded(request: &Request) -> Option<(bool, String)> {
+    let of = |c: &&crate::model::Condition| c.condition_type == ConditionType::Degraded;
+    request.status.conditions.iter().find(of).map(|c| (c.status, c.reason.clone()))
+}
+
+/// A new request, as a workflow writes it.
+fn new(more: serde_json::Value) -> Request {
+    let mut request = request("1", 1, more);
+    request.status = crate::model::Status::default();
+    request
+}
+
+#[test]
+fn a_request_that_cannot_be_served_fails_at_once_with_the_reason() {
+    let spec = json!({"max": 4, "repositories": ["acme/*"], "maxRuntimeMinutes": 60});
+    for (more, reason) in [
+        (json!({"count": 5}), "OverMax"),
+        (json!({"count": 0}), "Invalid"),
+        (json!({"count": 501}), "Invalid"),
+        (json!({"count": 2, "minCount": 3}), "Invalid"),
+        (json!({"minCount": 0}), "Invalid"),
+        (json!({"timeoutSeconds": 0}), "Invalid"),
+        (json!({"maxRuntimeMinutes": 0}), "Invalid"),
+        (json!({"maxRuntimeMinutes": 61}), "NotAllowed"),
+        (json!({"maxRuntimeMinutes": u64::MAX}), "Invalid"),
+    ] {
+        let mut scene = Scene::with(spec.clone());
+        scene.put(&new(more.clone()));
+        let (step, note) = answer(&scene.of_request("1"));
+        assert_eq!((step.after.phase(), note.reason), (Phase::Failed, reason), "{more}");
+        assert!(step.after.status.message.starts_with(reason), "{}", step.after.status.message);
+        assert_eq!(step.after.status.expires_at, Some(start().as_second() + 7 * 24 * 3600));
+        assert!(scene.claims().is_empty() && scene.intents().is_empty());
+    }
+    let mut scene = Scene::with(json!({"repositories": ["other/*"]}));
+    scene.put(&new(json!({})));
+    assert_eq!(answer(&scene.of_request("1")).1.reason, "NotAllowed");
+}
+
+#[test]
+fn a_class_is_unknown_only_after_a_strong_read() {
+    let mut scene = Scene::empty();
+    scene.put(&new(json!({})));
+    let pool = Pool::key_of(&linux());
+    assert_eq!(scene.of_request("1").actions, [Action::Look(pool.clone())]);
+    scene.see(Observation::Looked(pool, None));
+    assert_eq!(answer(&scene.of_request("1")).1.reason, "UnknownClass");
+}
+
+#[test]
+fn a_class_whose_record_cannot_be_read_is_waited_for_and_not_read_in_a_loop() {
+    for schema in [None, Some(2)] {
+        let mut scene = Scene::empty();
+        scene.put(&new(json!({})));
+        scene.spoil(&Pool::key_of(&linux()), schema);
+        let plan = scene.of_request("1");
+        assert_eq!(plan.actions, []);
+        assert_eq!(plan.waits[0].reason, WaitReason::Mismatch);
+    }
+}
+
+#[test]
+fn all_or_nothing_is_ready_only_with_all() {
+    let request = || holding("1", 2, &["i-1", "i-2"], json!({}));
+    let scene = yard(request(), vec![running("i-1"), machine("i-2").claimed(&ask("1"))]);
+    assert_eq!(scene.of_request("1").actions, []);
+    let scene = yard(request(), vec![running("i-1"), running("i-2")]);
+    let (step, _) = answer(&scene.of_request("1"));
+    assert_eq!((step.after.phase(), step.after.status.ready_at), (Phase::Ready, Some(start())));
+    assert_eq!(step.after.status.settled_for, None);
+}
+
+#[test]
+fn at_the_deadline_min_count_decides() {
+    for (min, deadline, phase) in [
+        (json!(2), 1, None),
+        (json!(2), 0, Some(Phase::Ready)),
+        (json!(3), 0, Some(Phase::Failed)),
+        (json!(null), 0, Some(Phase::Failed)),
+    ] {
+        let more = json!({"minCount": min, "deadline": at(deadline)});
+        let scene = yard(holding("1", 4, &["i-1", "i-2"], more), vec![running("i-1"), running("i-2")]);
+        let plan = scene.of_request("1");
+        let became = (!plan.actions.is_empty()).then(|| answer(&plan).0.after.phase());
+        assert_eq!(became, phase, "minCount {min} at {deadline}");
+    }
+}
+
+#[test]
+fn a_request_that_is_due_gets_nothing_more() {
+    let mut scene = yard(request("1", 1, json!({"deadline": at(0)})), vec![machine("i-1").pooled()]);
+    assert!(scene.claims().is_empty() && scene.intents().is_empty());
+    assert_eq!(answer(&scene.of_request("1")).1.reason, "DeadlinePassed");
+}
+
+#[test]
+fn one_that_was_content_with_less_replaces_every_machine_it_loses_and_wants_no_more() {
+    let more = json!({"minCount": 1, "deadline": at(0)});
+    let names = ["i-1", "i-2", "i-3"];
+    let mut scene = yard(holding("1", 5, &names, more), names.map(running).to_vec());
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    assert_eq!(scene.yard.request(&ask("1")).unwrap().status.settled_for, Some(3));
+    assert_eq!(lacks(&scene), 0);
+    for name in ["i-1", "i-2"] {
+        scene.add(running(name).ended(Reason::Vanished).with(|i| i.version = 6));
+    }
+    assert_eq!(lacks(&scene), 2);
+    // One can be replaced now; the other is still lacking then.
+    scene.add(machine("i-9").pooled());
+    let actions = scene.served();
+    scene.apply(&actions);
+    assert_eq!(lacks(&scene), 1);
+}
+
+#[test]
+fn ready_stays_ready_with_its_loss_and_recovers() {
+    let names = ["i-1", "i-2"];
+    let ready = json!({"phase": "Ready", "readyAt": at(-10)});
+    let mut scene = yard(holding("1", 2, &names, ready), names.map(running).to_vec());
+    assert_eq!(scene.of_request("1").actions, []);
+    scene.add(running("i-1").ended(Reason::Interrupted).with(|i| i.version = 6));
+    let (step, note) = answer(&scene.of_request("1"));
+    assert_eq!(step.after.phase(), Phase::Ready);
+    assert_eq!(degraded(&step.after), Some((true, "interrupted".into())));
+    assert!(note.message.contains("i-1 (interrupted)"), "{}", note.message);
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    assert_eq!(scene.of_request("1").actions, [], "said once");
+    scene.add(machine("i-9").pooled());
+    let actions = scene.served();
+    scene.apply(&actions);
+    let held = &scene.yard.request(&ask("1")).unwrap().status;
+    assert_eq!((held.instances.clone(), held.phase), (vec![id("i-2"), id("i-9")], Some(Phase::Ready)));
+    let mut replacement = scene.yard.instance(&arn("i-9")).unwrap().instance.clone();
+    replacement.life = crate::model::Life::Running { run: "1".parse().unwrap() };
+    replacement.version += 1;
+    scene.put(&replacement);
+    let (step, _) = answer(&scene.of_request("1"));
+    assert_eq!(degraded(&step.after), Some((false, "Recovered".into())));
+}
+
+#[test]
+fn a_loss_that_is_replaced_in_the_same_moment_is_still_told() {
+    let ready = json!({"phase": "Ready", "readyAt": at(-10)});
+    let mut scene = yard(holding("1", 1, &["i-1"], ready), vec![]);
+    scene.add(running("i-1").ended(Reason::Vanished).with(|i| i.version = 6));
+    scene.add(machine("i-9").pooled());
+    let actions = scene.served();
+    scene.apply(&actions);
+    let request = scene.yard.request(&ask("1")).unwrap();
+    assert_eq!(degraded(request), Some((true, "vanished".into())));
+}
+
+#[test]
+fn an_image_of_a_machine_from_before_its_claim_proves_no_loss() {
+    // Another operator claimed the machine in the write that made its version 5; its version 4 was the pooled one.
+    let request = holding("1", 1, &["i-1"], json!({}));
+    let mut scene =
+        yard(request, vec![machine("i-1").pooled().with(|i| i.version = 4), machine("i-2").pooled()]);
+    assert_eq!(lacks(&scene), 0);
+    assert!(scene.claims().is_empty(), "nothing is claimed in its place");
+    scene.add(running("i-1").ended(Reason::Vanished).with(|i| i.version = 6));
+    assert_eq!(lacks(&scene), 1);
+    assert_eq!(runs(&scene.claims()), ["1"]);
+}
+
+#[test]
+fn a_machine_is_lost_when_it_serves_another_claim_or_none() {
+    let ours = || holding("1", 1, &["i-1"], json!({}));
+    let newer = |built: Built| built.with(|i| i.version = 9);
+    for (built, lost) in [
+        (machine("i-1").claimed(&ask("1")), false),
+        (running("i-1"), false),
+        (newer(running("i-1")), false),
+        (newer(machine("i-1").claimed(&ask("2"))), true),
+        (newer(machine("i-1").cleaning(&ask("1"))), true),
+        (newer(machine("i-1").pooled()), true),
+        (newer(machine("i-1").ended(Reason::Threshold)), true),
+        (newer(running("i-1")).with(|i| i.claim.as_mut().unwrap().id = ClaimId::of(&id("i-1"), 9)), true),
+    ] {
+        let scene = yard(ours(), vec![built.clone()]);
+        assert_eq!(lacks(&scene) == 1, lost, "{:?} v{}", built.instance.place(), built.instance.version);
+    }
+}
+
+#[test]
+fn a_machine_without_a_record_is_lost_only_after_a_complete_list_that_began_later() {
+    let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);
+    let keys = std::collections::BTreeSet::from([ask("1"), Pool::key_of(&linux())]);
+    scene.see(Observation::Listed(scene.now.mono, keys.clone()));
+    assert_eq!(lacks(&scene), 0, "begun when the request was seen to change");
+    assert!(scene.intents().is_empty());
+    scene.wait(1);
+    scene.see(Observation::Listed(scene.now.mono, keys));
+    assert_eq!(lacks(&scene), 1);
+    assert_eq!(scene.intents(), [(1, Some(ask("1")))], "it stands in line again");
+}
+
+#[test]
+fn a_machine_whose_record_cannot_be_read_is_not_replaced_and_holds_up_a_release_only_if_it_is_newer() {
+    for (schema, waits) in [(None, false), (Some(2), true)] {
+        let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);
+        scene.spoil(&Instance::key_of(&arn("i-1")), schema);
+        scene.wait(1);
+        let keys = [ask("1"), Pool::key_of(&linux()), Instance::key_of(&arn("i-1"))];
+        scene.see(Observation::Listed(scene.now.mono, keys.into()));
+        assert_eq!(lacks(&scene), 0, "{schema:?}");
+        scene.put(&holding("1", 1, &["i-1"], json!({"desired": "released", "version": 4})));
+        let phase = answer(&scene.of_request("1")).0.after.phase();
+        assert_eq!(phase, if waits { Phase::Releasing } else { Phase::Released }, "{schema:?}");
+    }
+}
+
+#[test]
+fn a_request_that_holds_nothing_is_released_at_once_in_every_phase() {
+    for phase in [json!(null), json!("Pending"), json!("Fulfilling"), json!("Ready"), json!("Releasing")] {
+        let scene = yard(request("1", 1, json!({"desired": "released", "phase": phase})), vec![]);
+        let (step, _) = answer(&scene.of_request("1"));
+        assert_eq!(step.after.phase(), Phase::Released, "{phase}");
+        assert_eq!(step.after.status.expires_at, Some(start().as_second() + 7 * 24 * 3600));
+    }
+}
+
+#[test]
+fn released_only_when_no_machine_is_out() {
+    let names = ["i-1", "i-2", "i-3"];
+    let more = json!({"phase": "Ready", "desired": "released", "generation": 2});
+    let mut scene = yard(holding("1", 3, &names, more), names.map(running).to_vec());
+    let actions = scene.of_request("1").actions;
+    assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
+    assert_eq!(answer(&scene.of_request("1")).0.after.status.observed_generation, 2);
+    scene.apply(&actions);
+    let list = |scene: &Scene| scene.yard.request(&ask("1")).unwrap().status.instances.clone();
+    assert_eq!(list(&scene), names.map(id));
+    // One is cleaned, one ends, one is still at it: the list empties as they come back.
+    scene.add(machine("i-1").cleaning(&ask("1")).with(|i| i.version = 6));
+    assert_eq!(scene.of_request("1").actions, []);
+    let pooled = machine("i-2").pooled().with(|i| (i.version, i.claim) = (7, running("i-2").instance.claim));
+    scene.add(pooled);
+    scene.add(running("i-3").ended(Reason::Threshold).with(|i| i.version = 6));
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    assert_eq!(list(&scene), [id("i-1")]);
+    assert_eq!(scene.yard.request(&ask("1")).unwrap().phase(), Phase::Releasing);
+    scene.add(machine("i-1").ended(Reason::CleanupFailed).with(|i| i.version = 7));
+    let (step, _) = answer(&scene.of_request("1"));
+    assert_eq!((step.after.phase(), step.after.status.instances.len()), (Phase::Released, 0));
+    assert_eq!(step.after.status.served, names.map(id), "the history stays");
+}
+
+#[test]
+fn a_machine_that_was_lost_before_the_release_and_is_still_being_cleaned_is_waited_for() {
+    let mut lost = holding("1", 2, &["i-1", "i-2"], json!({"desired": "released"}));
+    lost.status.instances = vec![id("i-1")];
+    let machines = vec![
+        machine("i-1").pooled().with(|i| (i.version, i.claim) = (7, running("i-1").instance.claim)),
+        machine("i-2").cleaning(&ask("1")).with(|i| i.version = 6),
+    ];
+    let mut scene = yard(lost, machines);
+    assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
+    scene.add(machine("i-2").pooled().with(|i| (i.version, i.claim) = (7, running("i-2").instance.claim)));
+    assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Released);
+}
+
+#[test]
+fn a_failed_request_gives_its_machines_back_and_empties_its_list() {
+    let failed = holding("1", 2, &["i-1", "i-2"], json!({"phase": "Failed"}));
+    let mut scene =
+        yard(failed, vec![running("i-1"), machine("i-2").ended(Reason::Threshold).with(|i| i.version = 6)]);
+    assert_eq!(write(&scene.of_machine("i-1")).1.reason, "Released");
+    let (step, _) = answer(&scene.of_request("1"));
+    assert_eq!((step.after.phase(), step.after.status.instances.clone()), (Phase::Failed, vec![id("i-1")]));
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    assert_eq!(scene.of_request("1").actions, []);
+    scene.add(machine("i-1").pooled().with(|i| (i.version, i.claim) = (7, running("i-1").instance.claim)));
+    assert!(answer(&scene.of_request("1")).0.after.status.instances.is_empty());
+}
+
+#[test]
+fn what_is_over_never_changes_and_goes_when_its_time_is_over() {
+    for phase in ["Released", "Failed"] {
+        for desired in ["provisioned", "released"] {
+            let more = json!({"phase": phase, "desired": desired, "expiresAt": at(60).as_second()});
+            let mut scene = yard(request("1", 1, more), vec![machine("i-1").pooled()]);
+            assert_eq!(scene.of_request("1").actions, []);
+            assert!(scene.claims().is_empty() && scene.intents().is_empty());
+            scene.wait(60);
+            assert_eq!(scene.of_request("1").actions, [Action::Expire(ask("1"), at(60).as_second())]);
+        }
+    }
+}
+
+#[test]
+fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
+    let mut scene = yard(request("1", 1, json!({})), vec![machine("i-1").pooled()]);
+    let newer = request("1", 1, json!({"attempt": 2}));
+    let dirty = scene.put(&newer);
+    assert!(dirty.contains(&crate::decide::Unit::Request(ask("1"))));
+    let claims: Vec<Key> = scene
+        .served()
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Claim { request, .. } => Some(request.before.key()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(claims, [newer.key()]);
+    let (step, note) = answer(&scene.of_request("1"));
+    assert_eq!(step.after.phase(), Phase::Released);
+    assert!(note.message.contains("attempt 2"), "{}", note.message);
+    assert_eq!(scene.judge(&crate::decide::Unit::Request(newer.key())).actions, [], "the newer is untouched");
+    let other = request("1", 1, json!({"attempt": 3, "name": "other"}));
+    scene.put(&other);
+    assert_eq!(
+        scene.judge(&crate::decide::Unit::Request(newer.key())).actions,
+        [],
+        "another name is another line"
+    );
+}
+
+#[test]
+fn a_person_can_fail_a_request_that_waits() {
+    let scene = yard(request("1", 1, json!({"failRequestedAt": at(-1)})), vec![machine("i-1").pooled()]);
+    assert_eq!(answer(&scene.of_request("1")).1.reason, "FailedByPerson");
+    assert!(scene.clone().claims().is_empty());
+}
+
+#[test]
+fn pending_becomes_fulfilling_when_something_is_launched_for_it() {
+    let mut scene = yard(request("1", 2, json!({})), vec![]);
+    assert_eq!(scene.of_request("1").actions, []);
+    scene.put(&launch("l-1", 2, Some(&ask("1"))));
+    assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Fulfilling);
+}
+
+#[test]
+fn a_request_that_never_ends_is_released_when_its_maximum_runtime_is_over() {
+    let ready = json!({"phase": "Ready", "readyAt": at(-290), "maxRuntimeMinutes": 5});
+    let mut scene = yard(holding("1", 2, &["i-1"], ready), vec![running("i-1")]);
+    assert_eq!(lacks(&scene), 1);
+    scene.wait(5);
+    assert_eq!(lacks(&scene), 0, "nothing is replaced in the last seconds");
+    scene.wait(5);
+    assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
+}
+
+#[test]
+fn numbers_that_no_operator_would_write_are_no_trouble() {
+    for more in [
+        json!({"minCount": 9, "phase": "Ready", "readyAt": at(0), "settledFor": u32::MAX}),
+        json!({"minCount": 0, "settledFor": 0, "phase": "Ready", "readyAt": "9999-12-30T00:00:00Z"}),
+        json!({"count": u32::MAX, "timeoutSeconds": u64::MAX, "maxRuntimeMinutes": u64::MAX, "phase": null}),
+        json!({"count": u32::MAX, "phase": "Pending", "deadline": "9999-12-30T00:00:00Z"}),
+        json!({"deadline": "-009999-01-02T01:59:59Z", "acceptedAt": "9999-12-30T00:00:00Z"}),
+        json!({"phase": "Released", "expiresAt": i64::MAX}),
+    ] {
+        let mut scene = yard(request("1", 1, more), vec![machine("i-1").pooled()]);
+        scene.of_request("1");
+        scene.served();
+    }
+}

@@ -1,0 +1,73 @@
+//! `runyard up`: the whole yard on this machine, kept in a directory. `kill -9` loses nothing: the next `up` finds the
+//! table, its requests and its machines again. Ctrl-C ends the machines, so that no process stays; their records say
+//! so at the next start, and what still wants machines gets new ones then.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::setup::{self, Ground, LocalModeError};
+use super::site::SiteError;
+use crate::wire::{self, WireError};
+
+/// Runs local mode until a signal stops it.
+///
+/// # Errors
+/// What is in the way, with the way out; or a second signal.
+pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -> Result<(), LocalModeError> {
+    let stop = wire::on_signals()?;
+    let dir = match dir {
+        Some(dir) => std::path::absolute(&dir).map_err(|source| SiteError::Io { path: dir, source })?,
+        None => super::options::directory(environment).map_err(WireError::from)?,
+    };
+    let ground = setup::open(dir, environment, setup::classes()).await?;
+    let env_file = ground.site.write_environment(&ground.config.table)?;
+    println!("{}", greeting(&ground, &env_file));
+    let Ground { site, config, wired, machines, .. } = ground;
+    let served = wire::serve(wired, &config, stop.clone()).await;
+    if !stop.at_once.is_cancelled() {
+        println!("Ending the machines …");
+        tokio::select! {
+            () = machines.end_all() => site.close().await,
+            () = stop.at_once.cancelled() => return Err(WireError::Aborted.into()),
+        }
+    }
+    Ok(served?)
+}
+
+fn greeting(ground: &Ground, env_file: &Path) -> String {
+    let (site, table) = (&ground.site, &ground.config.table);
+    let endpoint = site.engine.endpoint();
+    let class = ground.classes.first().map_or("small", String::as_str);
+    let mut text = format!(
+        "Runyard is up in {dir}. Ctrl-C ends it and its machines; the table stays.\n\n\
+         \x20 table    {table} at {endpoint}\n\
+         \x20 classes  {classes}\n",
+        dir = site.dir.display(),
+        classes = ground.classes.join(", "),
+    );
+    if let Some(standin) = &site.standin {
+        text.push_str(&format!("  GitHub   a stand-in at {}\n", standin.url()));
+    }
+    text.push_str(&format!(
+        "\nIn another terminal:\n\n\
+         \x20 . {env}\n\
+         \x20 runyard provision --run-id 1 --repository demo/app --class {class} --count 2 --wait\n\
+         \x20 runyard get instances\n",
+        env = env_file.display(),
+    ));
+    if let (Some(standin), Some(token)) = (&site.standin, site.standin.as_ref().and_then(|s| s.token_file()))
+    {
+        text.push_str(&format!(
+            "  curl -s {}/_workflow/runs -H \"Authorization: Bearer $(cat {})\" \\\n\
+             \x20   -d '{{\"repository\":\"demo/app\",\"run_id\":1,\"jobs\":[{{\"name\":\"hello\",\"runs_on\":[\"1\"],\
+             \"steps\":[\"echo hello\"]}}]}}'\n",
+            standin.url(),
+            token.display(),
+        ));
+    }
+    text.push_str(&format!(
+        "\x20 runyard release --run-id 1 --repository demo/app --wait\n\
+         \x20 aws dynamodb scan --table-name {table} --endpoint-url {endpoint}\n",
+    ));
+    text
+}

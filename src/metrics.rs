@@ -1,0 +1,280 @@
+//! What does the operator measure? One registry, cheap to share, whose series all exist at 0 before anything happens,
+//! so that a rule on a rate never waits for a first event. Labels are bounded: no id is ever one, and a class nobody
+//! declared is counted as [`OTHER`].
+
+mod classes;
+mod families;
+#[cfg(test)]
+mod port_tests;
+pub mod ports;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus::{Registry, TextEncoder};
+
+pub use classes::OTHER;
+pub use ports::Metered;
+
+use crate::model::{ClassName, Phase, Reason, State, TRANSITIONS, words};
+use crate::ports::Clock;
+use classes::Classes;
+use families::Families;
+
+words! {
+    /// Where the machines came from that made a request ready.
+    Source {
+        /// All out of the pool.
+        Warm = "warm",
+        /// All launched for it.
+        Cold = "cold",
+        /// Some of each.
+        Mixed = "mixed",
+    }
+}
+
+words! {
+    /// What became of a message of a pool queue.
+    QueueOutcome {
+        /// Sent: a machine is free.
+        Announced = "announced",
+        /// Its machine was claimed.
+        Claimed = "claimed",
+        /// Its machine does not fit the request; shown to others again.
+        Returned = "returned",
+        /// Its record says otherwise; deleted.
+        Stale = "stale",
+        /// Nobody can read it; sent to the dead letters.
+        Unreadable = "unreadable",
+    }
+}
+
+/// What stands for "no state yet" in the label `from`.
+const NOWHERE: &str = "none";
+
+/// The operator's measurements; clones share them.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    registry: Registry,
+    families: Families,
+    changing: Mutex<Changing>,
+}
+
+/// What is turned into numbers when somebody looks.
+struct Changing {
+    classes: Classes,
+    /// When the table was last read as a whole, on the monotonic clock; at first the start.
+    resynced: Duration,
+    /// When the stream last answered, likewise.
+    streamed: Duration,
+    /// Since when the oldest waiting request of a class waits.
+    waiting: BTreeMap<String, Timestamp>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// A registry of its own, with every series that has no class; those follow with [`Metrics::class`].
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let registry = Registry::new();
+        let families = Families::register(&registry);
+        for transition in TRANSITIONS {
+            let to = transition.to.state().expect("every transition leads to a state");
+            families.transitions.with_label_values(&[from_label(transition.from.state()), to.as_str()]);
+        }
+        for reason in Reason::ALL {
+            families.terminations.with_label_values(&[reason.as_str()]);
+        }
+        for outcome in QueueOutcome::ALL {
+            families.queue_messages.with_label_values(&[outcome.as_str()]);
+        }
+        for (service, operations, outcomes) in ports::SERIES {
+            for operation in *operations {
+                if *operation != ports::LOOK {
+                    families.backend_seconds.with_label_values(&[service, operation]);
+                }
+                for outcome in *outcomes {
+                    families.backend_requests.with_label_values(&[service, operation, outcome]);
+                }
+            }
+        }
+        let now = clock.elapsed();
+        let classes = Classes::default();
+        let changing = Changing { classes, resynced: now, streamed: now, waiting: BTreeMap::new() };
+        Self(Arc::new(Inner { clock, registry, families, changing: Mutex::new(changing) }))
+    }
+
+    fn families(&self) -> &Families {
+        &self.0.families
+    }
+
+    fn changing(&self) -> MutexGuard<'_, Changing> {
+        self.0.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The label of a class, declared or not.
+    fn label<'a>(&self, class: &'a str) -> &'a str {
+        self.changing().classes.label(class)
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.clock.elapsed()
+    }
+
+    /// Makes a class known: its series exist from now on. To be called for every pool that is seen.
+    pub fn class(&self, class: &ClassName) {
+        self.changing().classes.declare(class.as_str(), self.families());
+    }
+
+    /// Drops the series of a class whose pool and machines are gone.
+    pub fn forget(&self, class: &ClassName) {
+        let mut changing = self.changing();
+        changing.waiting.remove(class.as_str());
+        changing.classes.forget(class.as_str(), self.families());
+    }
+
+    /// How many machines of a class are in a state.
+    pub fn instances(&self, class: &ClassName, state: State, n: usize) {
+        let mut changing = self.changing();
+        changing.classes.declare(class.as_str(), self.families());
+        let gauge = &self.families().instances;
+        changing.classes.instances.set(gauge, class.as_str(), state.as_str(), n);
+    }
+
+    /// How many idle machines of a class are wanted now.
+    pub fn pool_desired(&self, class: &ClassName, n: usize) {
+        let mut changing = self.changing();
+        changing.classes.declare(class.as_str(), self.families());
+        changing.classes.desired.set(&self.families().pool_desired, class.as_str(), "", n);
+    }
+
+    /// How many requests for a class, as they name it, are in a phase.
+    pub fn requests(&self, class: &str, phase: Phase, n: usize) {
+        let gauge = &self.families().requests;
+        self.changing().classes.requests.set(gauge, class, phase.as_str(), n);
+    }
+
+    /// A request became ready, so long after it was accepted.
+    pub fn request_ready(&self, class: &str, source: Source, after: Duration) {
+        let labels = [self.label(class), source.as_str()];
+        self.families().request_ready.with_label_values(&labels).observe(after.as_secs_f64());
+    }
+
+    /// Since when the oldest request of a class waits; none when none does.
+    pub fn oldest_waiting(&self, class: &str, since: Option<Timestamp>) {
+        let waiting = &mut self.changing().waiting;
+        match since {
+            Some(since) => drop(waiting.insert(class.to_owned(), since)),
+            None => drop(waiting.remove(class)),
+        }
+    }
+
+    /// A machine changed its state, which was written.
+    pub fn transition(&self, from: Option<State>, to: State) {
+        self.families().transitions.with_label_values(&[from_label(from), to.as_str()]).inc();
+    }
+
+    /// A machine was ended, which was written.
+    pub fn termination(&self, reason: Reason) {
+        self.families().terminations.with_label_values(&[reason.as_str()]).inc();
+    }
+
+    /// A pass took so long.
+    pub fn reconcile(&self, took: Duration) {
+        self.families().reconcile_seconds.observe(took.as_secs_f64());
+    }
+
+    /// How many records cannot be read.
+    pub fn unreadable(&self, n: usize) {
+        self.families().unreadable.set(count(n));
+    }
+
+    /// How many records were written by a newer version.
+    pub fn newer(&self, n: usize) {
+        self.families().newer.set(count(n));
+    }
+
+    /// How many machines outlived their threshold and grace; anything but 0 is an alarm.
+    pub fn over_threshold(&self, n: usize) {
+        self.families().over_threshold.set(count(n));
+    }
+
+    /// Whether this process holds the lease.
+    pub fn leader(&self, leads: bool) {
+        self.families().leader.set(i64::from(leads));
+    }
+
+    /// Events were dropped instead of written.
+    pub fn events_dropped(&self, n: usize) {
+        self.families().events_dropped.inc_by(n as u64);
+    }
+
+    /// What became of a message of a pool queue.
+    pub fn queue_message(&self, outcome: QueueOutcome) {
+        self.families().queue_messages.with_label_values(&[outcome.as_str()]).inc();
+    }
+
+    /// The table was read as a whole just now.
+    pub fn resynced(&self) {
+        self.changing().resynced = self.elapsed();
+    }
+
+    /// The stream answered just now, with changes or without.
+    pub fn stream_read(&self) {
+        self.changing().streamed = self.elapsed();
+    }
+
+    /// A call of a port came back.
+    pub fn backend(&self, service: &str, operation: &str, outcome: &str, took: Duration) {
+        self.look(service, operation, outcome);
+        self.families().backend_seconds.with_label_values(&[service, operation]).observe(took.as_secs_f64());
+    }
+
+    /// A call came back whose time says nothing, because it waits for something to happen.
+    fn look(&self, service: &str, operation: &str, outcome: &str) {
+        self.families().backend_requests.with_label_values(&[service, operation, outcome]).inc();
+    }
+
+    /// Everything, in Prometheus' text format. Ages are as of now, so a loop that hangs shows.
+    pub fn render(&self) -> String {
+        self.age(self.0.clock.now(), self.elapsed());
+        let encoded = TextEncoder::new().encode_to_string(&self.0.registry.gather());
+        encoded.expect("names and labels that were registered can be encoded")
+    }
+
+    fn age(&self, now: Timestamp, elapsed: Duration) {
+        let changing = self.changing();
+        self.families().resync_age.set(elapsed.saturating_sub(changing.resynced).as_secs_f64());
+        self.families().stream_lag.set(elapsed.saturating_sub(changing.streamed).as_secs_f64());
+        let mut oldest: BTreeMap<&str, Timestamp> =
+            changing.classes.declared().chain([OTHER]).map(|label| (label, now)).collect();
+        for (class, since) in &changing.waiting {
+            let first = oldest.entry(changing.classes.label(class)).or_insert(now);
+            *first = (*first).min(*since);
+        }
+        for (label, since) in oldest {
+            let waits = now.duration_since(since).as_secs_f64();
+            self.families().oldest_waiting.with_label_values(&[label]).set(waits);
+        }
+    }
+}
+
+fn from_label(from: Option<State>) -> &'static str {
+    from.map_or(NOWHERE, State::as_str)
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

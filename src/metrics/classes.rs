@@ -1,0 +1,121 @@
+//! Which classes have series of their own? Those that were declared, up to a limit; what is said of others is summed
+//! up under one label, so that neither typing errors in requests nor thousands of pools can flood whoever scrapes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prometheus::IntGaugeVec;
+
+use super::families::Families;
+use super::{Source, count};
+use crate::model::{Phase, State};
+
+/// The label of all classes without series of their own; no class can be called so.
+pub const OTHER: &str = "_other";
+
+/// How many classes have series of their own; each has about 50.
+const LIMIT: usize = 200;
+
+/// The known classes and what was said of the others.
+#[derive(Default)]
+pub(super) struct Classes {
+    declared: BTreeSet<String>,
+    pub(super) instances: ByClass,
+    pub(super) desired: ByClass,
+    pub(super) requests: ByClass,
+}
+
+/// A gauge by class and perhaps one more label, with what is summed up under [`OTHER`].
+#[derive(Default)]
+pub(super) struct ByClass {
+    own: BTreeSet<String>,
+    /// By the other label, then the class.
+    others: BTreeMap<(&'static str, String), usize>,
+}
+
+impl Classes {
+    pub(super) fn declared(&self) -> impl Iterator<Item = &str> {
+        self.declared.iter().map(String::as_str)
+    }
+
+    pub(super) fn label<'a>(&self, class: &'a str) -> &'a str {
+        if self.declared.contains(class) { class } else { OTHER }
+    }
+
+    pub(super) fn declare(&mut self, class: &str, families: &Families) {
+        if self.declared.contains(class) || self.declared.len() >= LIMIT {
+            return;
+        }
+        self.declared.insert(class.to_owned());
+        for source in Source::ALL {
+            families.request_ready.with_label_values(&[class, source.as_str()]);
+        }
+        let states: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
+        let phases: Vec<_> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
+        self.instances.adopt(&families.instances, class, &states);
+        self.desired.adopt(&families.pool_desired, class, &[""]);
+        self.requests.adopt(&families.requests, class, &phases);
+    }
+
+    /// Drops what was said of a class. A series that is not there is as good as one that was removed.
+    pub(super) fn forget(&mut self, class: &str, families: &Families) {
+        self.declared.remove(class);
+        for source in Source::ALL {
+            let _ = families.request_ready.remove_label_values(&[class, source.as_str()]);
+        }
+        let _ = families.oldest_waiting.remove_label_values(&[class]);
+        for state in State::ALL {
+            self.instances.set(&families.instances, class, state.as_str(), 0);
+            let _ = families.instances.remove_label_values(&[class, state.as_str()]);
+        }
+        for phase in Phase::ALL {
+            self.requests.set(&families.requests, class, phase.as_str(), 0);
+            let _ = families.requests.remove_label_values(&[class, phase.as_str()]);
+        }
+        self.desired.set(&families.pool_desired, class, "", 0);
+        let _ = families.pool_desired.remove_label_values(&[class]);
+        for by_class in [&mut self.instances, &mut self.desired, &mut self.requests] {
+            by_class.own.remove(class);
+        }
+    }
+}
+
+impl ByClass {
+    pub(super) fn set(&mut self, gauge: &IntGaugeVec, class: &str, label: &'static str, n: usize) {
+        if self.own.contains(class) {
+            series(gauge, class, label).set(count(n));
+            return;
+        }
+        let key = (label, class.to_owned());
+        if n == 0 {
+            self.others.remove(&key)
+        } else {
+            self.others.insert(key, n)
+        };
+        self.sum(gauge, label);
+    }
+
+    /// Gives a class its own series, with what was said of it before.
+    fn adopt(&mut self, gauge: &IntGaugeVec, class: &str, labels: &[&'static str]) {
+        self.own.insert(class.to_owned());
+        for label in labels {
+            let said = self.others.remove(&(*label, class.to_owned()));
+            series(gauge, class, label).set(count(said.unwrap_or(0)));
+            if said.is_some() {
+                self.sum(gauge, label);
+            }
+        }
+    }
+
+    fn sum(&self, gauge: &IntGaugeVec, label: &'static str) {
+        let of_label = self.others.range((label, String::new())..).take_while(|((l, _), _)| *l == label);
+        series(gauge, OTHER, label).set(count(of_label.map(|(_, n)| n).sum()));
+    }
+}
+
+fn series(gauge: &IntGaugeVec, class: &str, label: &str) -> prometheus::IntGauge {
+    if label.is_empty() {
+        gauge.with_label_values(&[class])
+    } else {
+        gauge.with_label_values(&[class, label])
+    }
+}

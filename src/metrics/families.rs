@@ -1,0 +1,147 @@
+//! What is each measurement called, and what does it mean? The names are the contract's, section 7; the further ones
+//! are what alerts and dashboards need beside them.
+
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
+};
+
+/// From half a second (a pooled machine that answers at once) to the longest wait anybody allows.
+const READY: &[f64] =
+    &[0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1800.0];
+
+/// A pass is milliseconds; one that takes seconds is a fault.
+const PASS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// From an answer on loopback to a call's deadline.
+const CALL: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// Every family of the registry.
+pub(super) struct Families {
+    pub(super) instances: IntGaugeVec,
+    pub(super) pool_desired: IntGaugeVec,
+    pub(super) requests: IntGaugeVec,
+    pub(super) request_ready: HistogramVec,
+    pub(super) oldest_waiting: GaugeVec,
+    pub(super) transitions: IntCounterVec,
+    pub(super) terminations: IntCounterVec,
+    pub(super) over_threshold: IntGauge,
+    pub(super) reconcile_seconds: Histogram,
+    pub(super) resync_age: Gauge,
+    pub(super) stream_lag: Gauge,
+    pub(super) backend_requests: IntCounterVec,
+    pub(super) backend_seconds: HistogramVec,
+    pub(super) queue_messages: IntCounterVec,
+    pub(super) events_dropped: IntCounter,
+    pub(super) unreadable: IntGauge,
+    pub(super) newer: IntGauge,
+    pub(super) leader: IntGauge,
+}
+
+impl Families {
+    pub(super) fn register(registry: &Registry) -> Self {
+        let made = Self::made().expect("the names and labels below are valid");
+        let all: [Box<dyn Collector>; 18] = [
+            Box::new(made.instances.clone()),
+            Box::new(made.pool_desired.clone()),
+            Box::new(made.requests.clone()),
+            Box::new(made.request_ready.clone()),
+            Box::new(made.oldest_waiting.clone()),
+            Box::new(made.transitions.clone()),
+            Box::new(made.terminations.clone()),
+            Box::new(made.over_threshold.clone()),
+            Box::new(made.reconcile_seconds.clone()),
+            Box::new(made.resync_age.clone()),
+            Box::new(made.stream_lag.clone()),
+            Box::new(made.backend_requests.clone()),
+            Box::new(made.backend_seconds.clone()),
+            Box::new(made.queue_messages.clone()),
+            Box::new(made.events_dropped.clone()),
+            Box::new(made.unreadable.clone()),
+            Box::new(made.newer.clone()),
+            Box::new(made.leader.clone()),
+        ];
+        for family in all {
+            registry.register(family).expect("each name is registered once");
+        }
+        #[cfg(target_os = "linux")]
+        registry
+            .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+            .expect("the names of process_ are not ours");
+        made
+    }
+
+    fn made() -> prometheus::Result<Self> {
+        Ok(Self {
+            instances: IntGaugeVec::new(
+                Opts::new("runyard_instances", "Machines by class and state."),
+                &["resource_class", "state"],
+            )?,
+            pool_desired: IntGaugeVec::new(
+                Opts::new("runyard_pool_desired", "Idle machines wanted now."),
+                &["resource_class"],
+            )?,
+            requests: IntGaugeVec::new(
+                Opts::new("runyard_requests", "Requests by class and phase."),
+                &["resource_class", "phase"],
+            )?,
+            request_ready: HistogramVec::new(
+                histogram("runyard_request_ready_seconds", "From a request's acceptance to ready.", READY),
+                &["resource_class", "source"],
+            )?,
+            oldest_waiting: GaugeVec::new(
+                Opts::new(
+                    "runyard_oldest_waiting_request_seconds",
+                    "How long the oldest waiting request waits.",
+                ),
+                &["resource_class"],
+            )?,
+            transitions: IntCounterVec::new(
+                Opts::new("runyard_transitions_total", "Changes of machines' states that were written."),
+                &["from", "to"],
+            )?,
+            terminations: IntCounterVec::new(
+                Opts::new("runyard_terminations_total", "Machines ended, by reason."),
+                &["reason"],
+            )?,
+            over_threshold: IntGauge::new(
+                "runyard_over_threshold_instances",
+                "Machines alive past their threshold and grace.",
+            )?,
+            reconcile_seconds: Histogram::with_opts(histogram(
+                "runyard_reconcile_seconds",
+                "How long a pass takes.",
+                PASS,
+            ))?,
+            resync_age: Gauge::new(
+                "runyard_resync_age_seconds",
+                "Since the table was last read as a whole.",
+            )?,
+            stream_lag: Gauge::new("runyard_stream_lag_seconds", "Since the table's stream last answered.")?,
+            backend_requests: IntCounterVec::new(
+                Opts::new("runyard_backend_requests_total", "Calls of what the operator depends on."),
+                &["service", "operation", "outcome"],
+            )?,
+            backend_seconds: HistogramVec::new(
+                histogram("runyard_backend_request_seconds", "How long those calls take.", CALL),
+                &["service", "operation"],
+            )?,
+            queue_messages: IntCounterVec::new(
+                Opts::new("runyard_queue_messages_total", "What became of the pool queues' messages."),
+                &["outcome"],
+            )?,
+            events_dropped: IntCounter::new(
+                "runyard_events_dropped_total",
+                "Events that were not written because the table limits the rate.",
+            )?,
+            unreadable: IntGauge::new("runyard_unreadable_records", "Records that cannot be read.")?,
+            newer: IntGauge::new("runyard_newer_records", "Records of a newer version, left alone.")?,
+            leader: IntGauge::new("runyard_leader", "1 while this process holds the lease.")?,
+        })
+    }
+}
+
+fn histogram(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
+    HistogramOpts::new(name, help).buckets(buckets.to_vec())
+}

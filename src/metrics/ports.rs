@@ -1,0 +1,375 @@
+//! How often is each dependency called, with what outcome, and how long does it take? [`Metered`] stands before a port
+//! and counts; it changes nothing about what the port does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::Metrics;
+use crate::admin::Health;
+use crate::model::{ClassName, InstanceId, Item, Key, PoolMessage, Write};
+use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use crate::ports::{
+    Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
+    PoolQueue, QueueError, Received, Store, StoreError, Watch,
+};
+
+const OK: &str = "ok";
+
+/// A look of a watch: counted, but not timed, for it waits for changes.
+pub(super) const LOOK: &str = "next";
+
+/// Every series of the ports: service, operations, outcomes.
+pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
+    (
+        StoreError::SERVICE,
+        &["get", "list", "query", "write", "transact", "append", "watch", LOOK],
+        StoreError::OUTCOMES,
+    ),
+    (
+        QueueError::SERVICE,
+        &["ensure", "announce", "receive", "delete", "give_back", "bury"],
+        QueueError::OUTCOMES,
+    ),
+    (ComputeError::SERVICE, &["launch", "terminate", "describe", "list"], ComputeError::OUTCOMES),
+    (
+        GitHubError::SERVICE,
+        &["registration_token", "removal_token", "job_config", "runner", "runners", "remove_runner", "run"],
+        GitHubError::OUTCOMES,
+    ),
+];
+
+/// A port's error as the metrics tell it.
+trait Outcome {
+    /// The port's name.
+    const SERVICE: &'static str;
+    /// Every outcome, `ok` first.
+    const OUTCOMES: &'static [&'static str];
+    /// The outcome of a call that failed.
+    fn outcome(&self) -> &'static str;
+}
+
+impl Outcome for StoreError {
+    const SERVICE: &'static str = "store";
+    const OUTCOMES: &'static [&'static str] =
+        &[OK, "refused", "contended", "throttled", "unknown", "denied", "no-table", "invalid"];
+
+    fn outcome(&self) -> &'static str {
+        self.label()
+    }
+}
+
+impl Outcome for QueueError {
+    const SERVICE: &'static str = "queue";
+    const OUTCOMES: &'static [&'static str] =
+        &[OK, "missing", "throttled", "unreachable", "denied", "invalid"];
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Throttled => "throttled",
+            Self::Unreachable(_) => "unreachable",
+            Self::Denied(_) => "denied",
+            Self::Invalid(_) => "invalid",
+        }
+    }
+}
+
+impl Outcome for ComputeError {
+    const SERVICE: &'static str = "compute";
+    const OUTCOMES: &'static [&'static str] =
+        &[OK, "throttled", "no-capacity", "unknown", "refused", "token-spent"];
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::NoCapacity(_) => "no-capacity",
+            Self::Unknown(_) => "unknown",
+            Self::Refused(_) => "refused",
+            Self::TokenSpent(_) => "token-spent",
+        }
+    }
+}
+
+impl Outcome for GitHubError {
+    const SERVICE: &'static str = "github";
+    const OUTCOMES: &'static [&'static str] =
+        &[OK, "unreachable", "throttled", "denied", "not-found", "name-taken", "busy", "invalid"];
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::Throttled { .. } => "throttled",
+            Self::Denied(_) => "denied",
+            Self::NotFound(_) => "not-found",
+            Self::NameTaken(_) => "name-taken",
+            Self::Busy(_) => "busy",
+            Self::Invalid(_) => "invalid",
+        }
+    }
+}
+
+/// A port whose calls are counted.
+pub struct Metered<T: ?Sized> {
+    inner: Arc<T>,
+    metrics: Metrics,
+    health: Option<Arc<Health>>,
+}
+
+impl<T: ?Sized> fmt::Debug for Metered<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metered").finish_non_exhaustive()
+    }
+}
+
+impl<T: ?Sized> Metered<T> {
+    /// Counts the calls of a port.
+    pub fn new(inner: Arc<T>, metrics: Metrics) -> Self {
+        Self { inner, metrics, health: None }
+    }
+
+    /// Also tells the health when the table answers.
+    #[must_use]
+    pub fn telling(mut self, health: Arc<Health>) -> Self {
+        self.health = Some(health);
+        self
+    }
+
+    async fn counted<O, E: Outcome>(
+        &self,
+        operation: &str,
+        call: impl Future<Output = Result<O, E>> + Send,
+    ) -> Result<O, E> {
+        let begun = self.metrics.elapsed();
+        let result = call.await;
+        count(&self.metrics, operation, begun, &result);
+        result
+    }
+
+    /// A call of the table.
+    async fn asked<O>(
+        &self,
+        operation: &str,
+        call: impl Future<Output = Result<O, StoreError>> + Send,
+    ) -> Result<O, StoreError> {
+        let result = self.counted(operation, call).await;
+        if let Some(health) = self.health.as_ref().filter(|_| answered(&result)) {
+            health.table_answered(self.metrics.elapsed());
+        }
+        result
+    }
+}
+
+fn outcome_of<O, E: Outcome>(result: &Result<O, E>) -> &'static str {
+    result.as_ref().map_or_else(E::outcome, |_| OK)
+}
+
+fn count<O, E: Outcome>(
+    metrics: &Metrics,
+    operation: &str,
+    begun: std::time::Duration,
+    result: &Result<O, E>,
+) {
+    metrics.backend(E::SERVICE, operation, outcome_of(result), metrics.elapsed().saturating_sub(begun));
+}
+
+/// Whether the table is there and serves us: losing a race is an answer, being limited or denied is none.
+fn answered<O>(result: &Result<O, StoreError>) -> bool {
+    match result {
+        Ok(_) | Err(StoreError::Refused { .. } | StoreError::Contended) => true,
+        Err(
+            StoreError::Throttled
+            | StoreError::Unknown(_)
+            | StoreError::Denied(_)
+            | StoreError::NoTable(_)
+            | StoreError::Invalid(_),
+        ) => false,
+    }
+}
+
+#[async_trait]
+impl<T: Store + ?Sized> Store for Metered<T> {
+    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+        self.asked("get", self.inner.get(key)).await
+    }
+
+    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+        self.asked("list", self.inner.list(after)).await
+    }
+
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+        self.asked("query", self.inner.query(pk, sk_prefix, after)).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Item, StoreError> {
+        self.asked("write", self.inner.write(write)).await
+    }
+
+    async fn transact(&self, writes: &[Write]) -> Result<(), StoreError> {
+        self.asked("transact", self.inner.transact(writes)).await
+    }
+
+    async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
+        self.asked("append", self.inner.append(items)).await
+    }
+
+    async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
+        let inner = self.counted("watch", self.inner.watch()).await?;
+        self.metrics.stream_read();
+        Ok(Box::new(MeteredWatch { inner, metrics: self.metrics.clone() }))
+    }
+}
+
+/// A watch whose looks are counted.
+struct MeteredWatch {
+    inner: Box<dyn Watch>,
+    metrics: Metrics,
+}
+
+#[async_trait]
+impl Watch for MeteredWatch {
+    async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
+        let result = self.inner.next().await;
+        // No await from here on: changes that were read cannot be lost.
+        self.metrics.look(StoreError::SERVICE, LOOK, outcome_of(&result));
+        if result.is_ok() {
+            self.metrics.stream_read();
+        }
+        result
+    }
+}
+
+#[async_trait]
+impl<T: PoolQueue + ?Sized> PoolQueue for Metered<T> {
+    async fn ensure(&self, class: &ClassName) -> Result<(), QueueError> {
+        self.counted("ensure", self.inner.ensure(class)).await
+    }
+
+    async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
+        self.counted("announce", self.inner.announce(message)).await
+    }
+
+    async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError> {
+        self.counted("receive", self.inner.receive(class, most)).await
+    }
+
+    async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
+        self.counted("delete", self.inner.delete(class, receipts)).await
+    }
+
+    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
+        self.counted("give_back", self.inner.give_back(class, receipts)).await
+    }
+
+    async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
+        self.counted("bury", self.inner.bury(class, receipt, raw)).await
+    }
+}
+
+#[async_trait]
+impl<T: Compute + ?Sized> Compute for Metered<T> {
+    fn keeps_inventory(&self) -> bool {
+        self.inner.keeps_inventory()
+    }
+
+    async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
+        self.counted("launch", self.inner.launch(order)).await
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
+        self.counted("terminate", self.inner.terminate(ids)).await
+    }
+
+    async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+        self.counted("describe", self.inner.describe(ids)).await
+    }
+
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+        self.counted("list", self.inner.list()).await
+    }
+}
+
+#[async_trait]
+impl<T: GitHub + ?Sized> GitHub for Metered<T> {
+    fn runner_url(&self, scope: &Scope) -> String {
+        self.inner.runner_url(scope)
+    }
+
+    async fn registration_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
+        self.counted("registration_token", self.inner.registration_token(scope)).await
+    }
+
+    async fn removal_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
+        self.counted("removal_token", self.inner.removal_token(scope)).await
+    }
+
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
+        self.counted("job_config", self.inner.job_config(scope, spec)).await
+    }
+
+    async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError> {
+        self.counted("runner", self.inner.runner(scope, name)).await
+    }
+
+    async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.counted("runners", self.inner.runners(scope)).await
+    }
+
+    async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
+        self.counted("remove_runner", self.inner.remove_runner(scope, id)).await
+    }
+
+    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
+        self.counted("run", self.inner.run(owner, name, run_id)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every variant has an outcome that was promised, and none was promised in vain.
+    fn check<E: Outcome>(every: &[E]) {
+        let outcomes = every.iter().map(Outcome::outcome);
+        assert_eq!([OK].into_iter().chain(outcomes).collect::<Vec<_>>(), E::OUTCOMES);
+    }
+
+    #[test]
+    fn every_error_has_its_outcome() {
+        let text = String::new;
+        check(&[
+            StoreError::Refused { refusals: Vec::new() },
+            StoreError::Contended,
+            StoreError::Throttled,
+            StoreError::Unknown(text()),
+            StoreError::Denied(text()),
+            StoreError::NoTable(text()),
+            StoreError::Invalid(text()),
+        ]);
+        check(&[
+            QueueError::Missing,
+            QueueError::Throttled,
+            QueueError::Unreachable(text()),
+            QueueError::Denied(text()),
+            QueueError::Invalid(text()),
+        ]);
+        check(&[
+            ComputeError::Throttled,
+            ComputeError::NoCapacity(text()),
+            ComputeError::Unknown(text()),
+            ComputeError::Refused(text()),
+            ComputeError::TokenSpent(text()),
+        ]);
+        check(&[
+            GitHubError::Unreachable(text()),
+            GitHubError::Throttled { retry_after: std::time::Duration::from_secs(1) },
+            GitHubError::Denied(text()),
+            GitHubError::NotFound(text()),
+            GitHubError::NameTaken(text()),
+            GitHubError::Busy(text()),
+            GitHubError::Invalid(text()),
+        ]);
+    }
+}

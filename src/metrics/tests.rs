@@ -1,0 +1,247 @@
+//! The names are the contract's, every series is there from the start, and labels stay bounded.
+
+use super::*;
+use crate::clock::SystemClock;
+
+/// Name, type, labels of every family of ours.
+const GOLDEN: &str = "\
+runyard_backend_request_seconds histogram operation,service
+runyard_backend_requests_total counter operation,outcome,service
+runyard_events_dropped_total counter
+runyard_instances gauge resource_class,state
+runyard_leader gauge
+runyard_newer_records gauge
+runyard_oldest_waiting_request_seconds gauge resource_class
+runyard_over_threshold_instances gauge
+runyard_pool_desired gauge resource_class
+runyard_queue_messages_total counter outcome
+runyard_reconcile_seconds histogram
+runyard_request_ready_seconds histogram resource_class,source
+runyard_requests gauge phase,resource_class
+runyard_resync_age_seconds gauge
+runyard_stream_lag_seconds gauge
+runyard_terminations_total counter reason
+runyard_transitions_total counter from,to
+runyard_unreadable_records gauge
+";
+
+pub(super) fn metrics() -> Metrics {
+    Metrics::new(Arc::new(SystemClock::new()))
+}
+
+pub(super) fn class(name: &str) -> ClassName {
+    ClassName::parse(name).unwrap()
+}
+
+/// The value of the one series that begins so.
+pub(super) fn value(text: &str, series: &str) -> f64 {
+    let prefix = format!("{series} ");
+    let mut found = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+    let value = found.next().unwrap_or_else(|| panic!("no {series} in\n{text}"));
+    value.parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_names_types_and_labels_are_the_contracts() {
+    let metrics = metrics();
+    metrics.class(&class("linux"));
+    let text = metrics.render();
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE runyard_")).map(|family| {
+        let (name, kind) = family.split_once(' ').unwrap();
+        let series = text.lines().find(|line| {
+            line.strip_prefix("runyard_")
+                .and_then(|rest| rest.strip_prefix(name))
+                .and_then(|rest| rest.strip_prefix(if kind == "histogram" { "_count" } else { "" }))
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
+        });
+        let series = series.unwrap_or_else(|| panic!("{name} has no series"));
+        let labels = series.split_once('{').map_or("", |(_, rest)| rest.split_once('}').unwrap().0);
+        let mut labels: Vec<_> = labels.split(',').map(|label| label.split('=').next().unwrap()).collect();
+        labels.sort_unstable();
+        format!("runyard_{name} {kind} {}", labels.join(",")).trim_end().to_owned()
+    });
+    assert_eq!(families.collect::<Vec<_>>().join("\n") + "\n", GOLDEN);
+}
+
+#[tokio::test]
+async fn every_series_a_rule_needs_is_at_zero_from_the_start() {
+    let text = metrics().render();
+    for (from, to) in [("none", "created"), ("idle", "claimed"), ("idle", "idle"), ("running", "terminated")]
+    {
+        assert_eq!(value(&text, &format!("runyard_transitions_total{{from=\"{from}\",to=\"{to}\"}}")), 0.0);
+    }
+    assert!(!text.contains("from=\"terminated\""), "nothing leaves terminated");
+    for reason in Reason::ALL {
+        assert_eq!(value(&text, &format!("runyard_terminations_total{{reason=\"{reason}\"}}")), 0.0);
+    }
+    for outcome in QueueOutcome::ALL {
+        assert_eq!(value(&text, &format!("runyard_queue_messages_total{{outcome=\"{outcome}\"}}")), 0.0);
+    }
+    for (service, operation, outcome) in [
+        ("store", "transact", "refused"),
+        ("queue", "receive", "ok"),
+        ("compute", "launch", "no-capacity"),
+        ("github", "registration_token", "unreachable"),
+    ] {
+        let labels = format!("operation=\"{operation}\",outcome=\"{outcome}\",service=\"{service}\"");
+        assert_eq!(value(&text, &format!("runyard_backend_requests_total{{{labels}}}")), 0.0);
+    }
+    assert_eq!(value(&text, "runyard_reconcile_seconds_count"), 0.0);
+}
+
+#[tokio::test]
+async fn a_class_that_is_declared_has_all_its_series_at_zero() {
+    let metrics = metrics();
+    metrics.class(&class("linux"));
+    let text = metrics.render();
+    for state in State::ALL {
+        let series = format!("runyard_instances{{resource_class=\"linux\",state=\"{state}\"}}");
+        assert_eq!(value(&text, &series), 0.0);
+    }
+    for phase in Phase::ALL {
+        assert_eq!(
+            value(&text, &format!("runyard_requests{{phase=\"{phase}\",resource_class=\"linux\"}}")),
+            0.0
+        );
+    }
+    for source in Source::ALL {
+        let series =
+            format!("runyard_request_ready_seconds_count{{resource_class=\"linux\",source=\"{source}\"}}");
+        assert_eq!(value(&text, &series), 0.0);
+    }
+    assert_eq!(value(&text, "runyard_pool_desired{resource_class=\"linux\"}"), 0.0);
+    assert_eq!(value(&text, "runyard_oldest_waiting_request_seconds{resource_class=\"linux\"}"), 0.0);
+}
+
+#[tokio::test]
+async fn what_is_told_is_shown() {
+    let metrics = metrics();
+    metrics.instances(&class("linux"), State::Idle, 3);
+    metrics.pool_desired(&class("linux"), 5);
+    metrics.requests("linux", Phase::Pending, 2);
+    metrics.request_ready("linux", Source::Warm, Duration::from_millis(1500));
+    metrics.transition(None, State::Created);
+    metrics.transition(Some(State::Idle), State::Claimed);
+    metrics.termination(Reason::Surplus);
+    metrics.reconcile(Duration::from_millis(2));
+    metrics.unreadable(4);
+    metrics.newer(6);
+    metrics.over_threshold(1);
+    metrics.events_dropped(7);
+    metrics.queue_message(QueueOutcome::Stale);
+    metrics.clone().leader(true);
+    let text = metrics.render();
+    for (series, expected) in [
+        ("runyard_instances{resource_class=\"linux\",state=\"idle\"}", 3.0),
+        ("runyard_pool_desired{resource_class=\"linux\"}", 5.0),
+        ("runyard_requests{phase=\"Pending\",resource_class=\"linux\"}", 2.0),
+        ("runyard_request_ready_seconds_sum{resource_class=\"linux\",source=\"warm\"}", 1.5),
+        ("runyard_transitions_total{from=\"none\",to=\"created\"}", 1.0),
+        ("runyard_transitions_total{from=\"idle\",to=\"claimed\"}", 1.0),
+        ("runyard_terminations_total{reason=\"surplus\"}", 1.0),
+        ("runyard_reconcile_seconds_sum", 0.002),
+        ("runyard_unreadable_records", 4.0),
+        ("runyard_newer_records", 6.0),
+        ("runyard_over_threshold_instances", 1.0),
+        ("runyard_events_dropped_total", 7.0),
+        ("runyard_queue_messages_total{outcome=\"stale\"}", 1.0),
+        ("runyard_leader", 1.0),
+    ] {
+        assert_eq!(value(&text, series), expected, "{series}");
+    }
+    metrics.leader(false);
+    assert_eq!(value(&metrics.render(), "runyard_leader"), 0.0);
+}
+
+#[tokio::test]
+async fn unknown_classes_are_summed_up_under_one_label() {
+    let metrics = metrics();
+    for n in 0..1000 {
+        metrics.requests(&format!("typo-{n}"), Phase::Failed, 1);
+        metrics.request_ready(&format!("typo-{n}"), Source::Cold, Duration::from_secs(1));
+    }
+    let failed = "runyard_requests{phase=\"Failed\",resource_class=\"_other\"}";
+    let text = metrics.render();
+    assert_eq!(value(&text, failed), 1000.0);
+    assert!(!text.contains("typo"), "{text}");
+
+    metrics.requests("typo-1", Phase::Failed, 0);
+    metrics.requests("typo-2", Phase::Failed, 5);
+    assert_eq!(value(&metrics.render(), failed), 1003.0);
+}
+
+#[tokio::test]
+async fn a_class_declared_late_takes_what_was_said_of_it() {
+    let metrics = metrics();
+    metrics.requests("linux", Phase::Pending, 2);
+    metrics.requests("typo", Phase::Pending, 1);
+    metrics.class(&class("linux"));
+    let text = metrics.render();
+    assert_eq!(value(&text, "runyard_requests{phase=\"Pending\",resource_class=\"linux\"}"), 2.0);
+    assert_eq!(value(&text, "runyard_requests{phase=\"Pending\",resource_class=\"_other\"}"), 1.0);
+}
+
+#[tokio::test]
+async fn more_classes_than_the_limit_share_a_label_and_lose_no_machine() {
+    let metrics = metrics();
+    for n in 0..250 {
+        metrics.instances(&class(&format!("c{n}")), State::Running, 2);
+    }
+    let text = metrics.render();
+    let own = text.lines().filter(|l| l.starts_with("runyard_instances{") && l.contains("running")).count();
+    assert_eq!(own, 201);
+    assert_eq!(value(&text, "runyard_instances{resource_class=\"_other\",state=\"running\"}"), 100.0);
+}
+
+#[tokio::test]
+async fn a_forgotten_class_leaves_no_series() {
+    let metrics = metrics();
+    metrics.instances(&class("linux"), State::Running, 2);
+    metrics.oldest_waiting("linux", Some(SystemClock::new().now()));
+    metrics.render();
+    metrics.forget(&class("linux"));
+    assert!(!metrics.render().contains("linux"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ages_grow_while_nobody_says_anything() {
+    let metrics = metrics();
+    metrics.stream_read();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    metrics.resynced();
+    tokio::time::advance(Duration::from_secs(12)).await;
+    let text = metrics.render();
+    assert_eq!(value(&text, "runyard_resync_age_seconds"), 12.0);
+    assert_eq!(value(&text, "runyard_stream_lag_seconds"), 42.0);
+}
+
+#[tokio::test]
+async fn the_oldest_waiting_request_ages_by_the_wall_clock_and_never_below_zero() {
+    let metrics = metrics();
+    metrics.class(&class("linux"));
+    let now = SystemClock::new().now();
+    let before = |seconds| Some(now - jiff::SignedDuration::from_secs(seconds));
+    metrics.oldest_waiting("linux", before(100));
+    metrics.oldest_waiting("typo-a", before(500));
+    metrics.oldest_waiting("typo-b", before(-500));
+    let text = metrics.render();
+    let age = |class: &str| {
+        value(&text, &format!("runyard_oldest_waiting_request_seconds{{resource_class=\"{class}\"}}"))
+    };
+    assert!((100.0..130.0).contains(&age("linux")), "{}", age("linux"));
+    assert!((500.0..530.0).contains(&age("_other")), "{}", age("_other"));
+
+    metrics.oldest_waiting("typo-a", None);
+    metrics.oldest_waiting("linux", None);
+    let text = metrics.render();
+    for class in ["linux", "_other"] {
+        let series = format!("runyard_oldest_waiting_request_seconds{{resource_class=\"{class}\"}}");
+        assert_eq!(value(&text, &series), 0.0);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_process_is_measured_too() {
+    assert!(value(&metrics().render(), "process_resident_memory_bytes") > 0.0);
+}

@@ -1,0 +1,12 @@
+//! Does the program keep its word? The real binary against a real engine on loopback: what it writes, what it says,
+//! and with which code it ends.
+
+mod people;
+mod pools;
+mod provision;
+mod read;
+mod release;
+#[path = "../support/mod.rs"]
+mod support;
+mod usage;
+mod yard;

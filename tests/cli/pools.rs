@@ -1,0 +1,98 @@
+//! Pools: what `apply` owns, what `scale` owns, and what neither touches.
+
+use runyard::model::{AttributeValue, Key};
+use serde_json::json;
+
+use crate::yard::{Yard, number, text};
+
+fn pool(class: &str) -> Key {
+    Key::new(format!("pool#{class}"), "pool")
+}
+
+fn apply(yard: &Yard, name: &str, content: &str, code: i32) -> crate::yard::Ended {
+    let file = yard.file(name, content);
+    yard.runs(&["apply", "-f", &file, "-o", "json"], code)
+}
+
+#[test]
+fn a_pool_is_born_with_its_whole_spec() {
+    let yard = Yard::new();
+    apply(&yard, "pools.yaml", "pools:\n  - {resourceClass: small, cpu: 2, mmem: 4096, max: 3}\n", 0);
+    let shown = yard.runs(&["get", "pool", "small", "-o", "json"], 0).json();
+    let at = shown["updatedAt"].clone();
+    assert_eq!(
+        shown,
+        json!({
+            "kind": "pool", "version": 1, "updatedAt": at, "resourceClass": "small", "cpu": 2, "mmem": 4096,
+            "desired": 0, "min": 0, "max": 3, "usageClass": "on-demand", "idleSeconds": 1800,
+            "maxAgeSeconds": 86400, "paused": false, "registrationMode": "run", "repositories": ["*"],
+            "reuseWithin": "owner", "launch": {},
+        })
+    );
+}
+
+#[test]
+fn apply_changes_the_spec_alone_and_only_when_it_differs() {
+    let yard = Yard::new();
+    apply(&yard, "a.json", r#"[{"resourceClass":"small","max":3,"labels":["gpu"]}]"#, 0);
+    yard.change(&pool("small"), &[("message", text("status")), ("fromTheFuture", text("kept"))]);
+    yard.runs(&["scale", "small", "--desired", "2", "--for", "2h"], 0);
+    let before = yard.record(&pool("small"));
+    let unchanged =
+        apply(&yard, "b.json", r#"{"pools":[{"resourceClass":"small","max":3,"labels":["gpu"]}]}"#, 0);
+    assert_eq!(unchanged.json()["items"][0]["version"], 3);
+    assert_eq!(yard.record(&pool("small")), before);
+    apply(&yard, "c.json", r#"[{"resourceClass":"small","max":5}]"#, 0);
+    let after = yard.record(&pool("small"));
+    assert_eq!((&after["max"], &after["version"]), (&number(5), &number(4)));
+    assert!(!after.contains_key("labels"));
+    for name in ["override", "message", "fromTheFuture"] {
+        assert_eq!(after[name], before[name], "{name}");
+    }
+}
+
+#[test]
+fn everything_wrong_in_a_file_is_said_at_once() {
+    let yard = Yard::new();
+    let file = yard.file(
+        "bad.yaml",
+        "- {resourceClass: a, max: 2, desired: 5, min: 3}\n- {resourceClass: a, max: 1, colour: red}\n",
+    );
+    let ended = yard.runs(&["apply", "-f", &file], 2);
+    for field in ["pools[0].desired", "pools[0].min", "pools[1].resourceClass", "pools[1].colour"] {
+        assert!(ended.stderr.contains(field), "{field}: {}", ended.stderr);
+    }
+    assert_eq!(yard.count(), 0);
+}
+
+#[test]
+fn scale_writes_the_override_alone() {
+    let yard = Yard::new();
+    apply(&yard, "a.json", r#"[{"resourceClass":"small","max":3,"desired":1}]"#, 0);
+    let mut before = yard.record(&pool("small"));
+    yard.runs(&["scale", "small", "--desired", "2"], 0);
+    let mut after = yard.record(&pool("small"));
+    let Some(AttributeValue::M(scale)) = after.remove("override") else { panic!("an override") };
+    assert_eq!((&scale["desired"], &scale["by"]), (&number(2), &text("cli:tess")));
+    assert!(scale.contains_key("at") && !scale.contains_key("until"));
+    for name in ["version", "updatedAt"] {
+        before.remove(name);
+        after.remove(name);
+    }
+    assert_eq!(before, after);
+    yard.runs(&["scale", "small", "--desired", "1", "--for", "2h"], 0);
+    let AttributeValue::M(scale) = yard.record(&pool("small"))["override"].clone() else { panic!("a map") };
+    assert!(scale.contains_key("until"));
+    yard.runs(&["scale", "small", "--reset"], 0);
+    assert!(!yard.record(&pool("small")).contains_key("override"));
+}
+
+#[test]
+fn scale_refuses_what_the_pool_may_not_have_and_pools_that_are_not() {
+    let yard = Yard::new();
+    apply(&yard, "a.json", r#"[{"resourceClass":"small","max":3}]"#, 0);
+    let error = yard.runs(&["scale", "small", "--desired", "4", "-o", "json"], 1).error();
+    assert_eq!((&error["field"], &error["value"]), (&json!("--desired"), &json!("4")));
+    assert!(!yard.record(&pool("small")).contains_key("override"));
+    assert_eq!(yard.runs(&["scale", "big", "--desired", "1", "-o", "json"], 1).error()["value"], "big");
+}

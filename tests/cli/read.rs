@@ -1,0 +1,108 @@
+//! Reading: lists and single records for programs, tables for people, events, and what cannot be read.
+
+use runyard::model::Key;
+use serde_json::json;
+
+use crate::yard::{REPOSITORY, Yard, number, request, text};
+
+#[test]
+fn lists_are_items_and_one_record_is_an_object() {
+    let yard = Yard::new();
+    for kind in ["instances", "requests", "pools", "launches"] {
+        assert_eq!(yard.runs(&["get", kind, "-o", "json"], 0).json(), json!({"items": []}), "{kind}");
+    }
+    yard.provision(&[], 0);
+    yard.provision(&["--attempt", "2"], 0);
+    yard.change(&request("default", 2), &[("fromTheFuture", text("kept"))]);
+    let listed = yard.runs(&["get", "requests", "-o", "json"], 0).json();
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(listed["items"][1]["fromTheFuture"], "kept");
+    assert!(listed["items"][0].get("pk").is_none() && listed["items"][0].get("sk").is_none());
+    let one = yard.runs(&["get", "request", "42", "-o", "json"], 0).json();
+    assert_eq!(one["attempt"], 2, "the latest attempt unless one is named");
+    let first = yard.runs(&["get", "requests", "42/default/1", "-o", "yaml"], 0).stdout;
+    assert!(first.contains("attempt: 1\n") && first.contains("runId: '42'\n"), "{first}");
+}
+
+#[test]
+fn a_run_of_two_repositories_needs_the_repository() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let other = ["provision", "--run-id", "42", "--repository", "acme/api", "--class", "a", "--count", "1"];
+    yard.runs(&other, 0);
+    let error = yard.runs(&["describe", "request", "42", "-o", "json"], 1).error();
+    assert!(error["fix"].as_str().expect("text").contains("--repository"), "{error}");
+    let one = yard.runs(&["describe", "request", "42", "--repository", "acme/api", "-o", "json"], 0).json();
+    assert_eq!(one["repository"], "acme/api");
+    assert_eq!(yard.runs(&["get", "request", "7", "-o", "json"], 1).error()["value"], "7");
+}
+
+#[test]
+fn what_cannot_be_read_is_listed_as_such() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let odd = Key::new("request#acme/web#43", "request#default#1");
+    yard.put(&odd, &[("kind", text("request")), ("count", text("many")), ("version", number(1))]);
+    let newer = Key::new("request#acme/web#44", "request#default#1");
+    yard.put(&newer, &[("kind", text("request")), ("schema", number(9))]);
+    let table = yard.runs(&["get", "requests"], 0).stdout;
+    assert!(table.contains("unreadable: request#acme/web#43 / request#default#1"), "{table}");
+    assert!(table.contains("schema 9"), "{table}");
+    let listed = yard.runs(&["get", "requests", "-o", "json"], 0).json();
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(3));
+    assert_eq!(listed["unreadable"].as_array().map(Vec::len), Some(2));
+    let doctor = yard.runs(&["doctor", "-o", "json"], 1).json();
+    let reasons: Vec<_> =
+        doctor["items"].as_array().expect("a list").iter().map(|one| &one["reason"]).collect();
+    assert_eq!(reasons, ["UnreadableRecord", "NewerRecord", "NoOperator"]);
+}
+
+#[test]
+fn tables_for_people_have_one_line_a_record_and_more_columns_when_wide() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let narrow = yard.runs(&["get", "requests"], 0).stdout;
+    let lines: Vec<&str> = narrow.lines().collect();
+    assert_eq!(lines.len(), 2, "{narrow}");
+    assert!(lines[0].starts_with("REPOSITORY  RUN"), "{narrow}");
+    let cells: Vec<&str> = lines[1].split_whitespace().collect();
+    assert_eq!(&cells[..7], [REPOSITORY, "42", "default", "1", "small", "Pending", "0/2"]);
+    let wide = yard.runs(&["get", "requests", "-o", "wide"], 0).stdout;
+    assert!(wide.contains("DEADLINE") && !narrow.contains("DEADLINE"));
+}
+
+#[test]
+fn verbs_that_change_something_leave_an_event_by_name() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    yard.runs(&["release", "--run-id", "42", "--repository", REPOSITORY], 0);
+    let events = yard.runs(&["events", "request", "42", "-o", "json"], 0).json();
+    let events = events["items"].as_array().expect("a list");
+    let told: Vec<_> = events.iter().map(|one| (&one["reason"], &one["actor"], &one["kind"])).collect();
+    let (by, kind) = (json!("cli:tess"), json!("event"));
+    assert_eq!(told, [(&json!("Requested"), &by, &kind), (&json!("ReleaseRequested"), &by, &kind)]);
+    assert_eq!((&events[1]["from"], &events[1]["to"]), (&json!("provisioned"), &json!("released")));
+    assert_eq!(events[0]["subject"], "request#acme/web#42");
+    assert!(events[0]["expiresAt"].is_number());
+    assert_eq!(yard.runs(&["events", "-o", "json"], 0).json()["items"].as_array().map(Vec::len), Some(2));
+    let told = yard.runs(&["describe", "request", "42"], 0).stdout;
+    assert!(told.contains("desired:  released") && told.contains("ReleaseRequested"), "{told}");
+}
+
+#[test]
+fn a_person_is_told_what_would_be_done_and_what_a_request_waits_for() {
+    let yard = Yard::new();
+    let file = yard.file("pools.json", r#"[{"resourceClass":"small","max":1,"desired":1}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
+    yard.provision(&["--count", "1"], 0);
+    let before = yard.count();
+    let plan = yard.runs(&["plan", "-o", "json"], 0).json();
+    assert!(plan["items"].as_array().is_some_and(|items| !items.is_empty()), "{plan}");
+    assert!(yard.runs(&["plan"], 0).stdout.contains("would do: "), "{plan}");
+    assert_eq!(yard.count(), before, "telling changes nothing");
+    let told = yard.runs(&["explain", "request", "42"], 0).stdout;
+    assert!(told.contains("asks for 1 of class small") && told.contains("next: "), "{told}");
+    let lines = yard.runs(&["explain", "pool", "small", "-o", "json"], 0).json();
+    assert!(lines["lines"].as_array().is_some_and(|lines| !lines.is_empty()), "{lines}");
+    yard.runs(&["explain", "request", "43"], 1);
+}

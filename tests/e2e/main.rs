@@ -1,0 +1,18 @@
+//! Does it hold with real processes? The programs as they are shipped, a real engine behind HTTP, and `kill -9`: one
+//! file per promise, and at the end of each the whole history of the table is held against the contract.
+
+mod demo;
+mod history;
+mod home;
+mod kill_nine;
+mod laws;
+mod operators;
+mod program;
+mod simulator;
+mod standin;
+#[path = "../support/mod.rs"]
+mod support;
+mod two_operators;
+mod up_as_a_new_user;
+mod waiting;
+mod workflow;
