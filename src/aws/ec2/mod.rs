@@ -7,6 +7,7 @@ mod errors;
 mod fleet;
 mod given;
 mod machine;
+mod options;
 mod template;
 mod user_data;
 mod wish;
@@ -25,10 +26,11 @@ use self::arrival::uncertain;
 use self::errors::{CallError, Meaning};
 use self::machine::{TABLE, Which};
 use self::template::{Template, Templates};
-use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec, TableName};
+use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec};
 use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 use crate::store::retries;
 
+pub use self::options::Ec2Options;
 pub use self::template::TemplateChange;
 
 /// Longest wait for a connection.
@@ -43,45 +45,6 @@ const PAGE: i32 = 500;
 const VALUES: usize = 200;
 /// How long a template that was looked at counts as good.
 const KNOWN_GOOD: Duration = Duration::from_secs(60);
-
-/// The runner package machines fetch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runner {
-    /// Where it is.
-    pub url: String,
-    /// Its SHA-256, hexadecimal.
-    pub sha256: String,
-    /// Its version.
-    pub version: String,
-}
-
-/// What machines of EC2 are made with.
-#[derive(Clone, Debug)]
-pub struct Ec2Options {
-    /// The table they belong to.
-    pub table: TableName,
-    /// How often an agent says that it is alive.
-    pub heartbeat: Duration,
-    /// How often an agent reads its record.
-    pub poll: Duration,
-    /// How long past its threshold a machine waits before it ends itself.
-    pub grace: Duration,
-    /// How long a machine waits for its record.
-    pub created: Duration,
-    /// The runner package; none where the image brings it.
-    pub runner: Option<Runner>,
-    /// The script of classes that name none of their own.
-    pub pre_runner_script: Option<String>,
-    /// How long a pre-runner script may take.
-    pub pre_runner_timeout: Duration,
-    /// How long a launch waits for EC2 to know the machines it has just named.
-    pub patience: Duration,
-}
-
-impl Ec2Options {
-    /// How long `patience` is unless somebody knows better.
-    pub const PATIENCE: Duration = Duration::from_secs(15);
-}
 
 /// A template that was good when it was last looked at.
 #[derive(Debug)]
