@@ -1,6 +1,10 @@
 //! Adapters to AWS other than the table.
 
+#[cfg(feature = "ec2")]
+pub mod ec2;
 mod errors;
 pub mod sqs;
 
+#[cfg(feature = "ec2")]
+pub use ec2::Ec2Compute;
 pub use sqs::SqsQueue;

@@ -1,0 +1,205 @@
+//! What does each of EC2's error codes mean to whoever waits for machines? Codes are those of the EC2 API reference
+//! ("Error codes for the Amazon EC2 API") and of what `CreateFleet` lists among its errors; nothing else in the program
+//! knows them.
+
+use aws_sdk_ec2::config::http::HttpResponse;
+use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
+
+use crate::ports::ComputeError;
+use crate::store::failure::Failure;
+
+/// What somebody does about a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Not to be had now, or not there: later, or of another kind.
+    NoCapacity,
+    /// Too many calls.
+    Throttled,
+    /// Credentials, permissions, quotas, the class's spec.
+    Refused,
+    /// The token stands for something else.
+    TokenSpent,
+    /// No such instance (any more, or yet).
+    NoSuchInstance,
+    /// This instance's end is forbidden, which says nothing about others.
+    Protected,
+    /// No such launch template or version.
+    NoSuchTemplate,
+    /// Somebody else made the launch template meanwhile.
+    TemplateExists,
+    /// It may or may not have happened.
+    Unknown,
+}
+
+/// The meaning of a code that came with this HTTP status.
+pub(super) fn meaning(code: &str, status: u16) -> Meaning {
+    match code {
+        "InsufficientAddressCapacity"
+        | "InsufficientCapacity"
+        | "InsufficientCapacityOnHost"
+        | "InsufficientCapacityOnOutpost"
+        | "InsufficientFreeAddressesInSubnet"
+        | "InsufficientHostCapacity"
+        | "InsufficientInstanceCapacity"
+        | "InsufficientReservedInstanceCapacity"
+        | "InsufficientVolumeCapacity"
+        | "MaxFleetCountExceeded"
+        | "MaxSpotInstanceCountExceeded"
+        | "ReservationCapacityExceeded"
+        | "SpotMaxPriceTooLow"
+        | "UnfulfillableCapacity"
+        | "Unsupported" => Meaning::NoCapacity,
+        "EC2ThrottledException"
+        | "RequestLimitExceeded"
+        | "RequestThrottled"
+        | "RequestThrottledException"
+        | "Throttling"
+        | "ThrottlingException" => Meaning::Throttled,
+        "AuthFailure"
+        | "AccessDenied"
+        | "AccessDeniedException"
+        | "Blocked"
+        | "ExpiredToken"
+        | "ExpiredTokenException"
+        | "IncompleteSignature"
+        | "InstanceLimitExceeded"
+        | "InvalidAMIID.Malformed"
+        | "InvalidAMIID.NotFound"
+        | "InvalidAMIID.Unavailable"
+        | "InvalidBlockDeviceMapping"
+        | "InvalidClientTokenId"
+        | "InvalidFleetConfig"
+        | "InvalidFleetConfiguration"
+        | "InvalidGroup.NotFound"
+        | "InvalidInstanceType"
+        | "InvalidKeyPair.NotFound"
+        | "InvalidLaunchTemplateId.Malformed"
+        | "InvalidLaunchTemplateName.MalformedException"
+        | "InvalidParameter"
+        | "InvalidParameterCombination"
+        | "InvalidParameterValue"
+        | "InvalidSecurityGroupID.NotFound"
+        | "InvalidSubnet"
+        | "InvalidSubnetID.NotFound"
+        | "MalformedQueryString"
+        | "MaxIOPSLimitExceeded"
+        | "MissingAuthenticationToken"
+        | "MissingParameter"
+        | "NetworkInterfaceLimitExceeded"
+        | "OptInRequired"
+        | "PendingVerification"
+        | "SignatureDoesNotMatch"
+        | "UnauthorizedOperation"
+        | "UnauthorizedOperation.TaggingPermission"
+        | "UnknownParameter"
+        | "UnsupportedOperation"
+        | "VcpuLimitExceeded"
+        | "VolumeLimitExceeded" => Meaning::Refused,
+        "IdempotentInstanceTerminated" | "IdempotentParameterMismatch" => Meaning::TokenSpent,
+        "InvalidInstanceID" | "InvalidInstanceID.Malformed" | "InvalidInstanceID.NotFound" => {
+            Meaning::NoSuchInstance
+        }
+        "IncorrectInstanceState" | "OperationNotPermitted" => Meaning::Protected,
+        "InvalidLaunchTemplateId.NotFound"
+        | "InvalidLaunchTemplateId.NotFoundException"
+        | "InvalidLaunchTemplateId.VersionNotFound"
+        | "InvalidLaunchTemplateName.NotFoundException" => Meaning::NoSuchTemplate,
+        "InvalidLaunchTemplateName.AlreadyExistsException" => Meaning::TemplateExists,
+        "InternalError" | "InternalFailure" | "RequestExpired" | "ServiceUnavailable" | "Unavailable" => {
+            Meaning::Unknown
+        }
+        _ => match status {
+            429 | 503 => Meaning::Throttled,
+            400..=499 if !code.is_empty() => Meaning::Refused,
+            401 | 403 | 407 => Meaning::Refused,
+            _ => Meaning::Unknown,
+        },
+    }
+}
+
+/// A call that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CallError {
+    pub(super) meaning: Meaning,
+    /// For a person: code and message.
+    pub(super) text: String,
+}
+
+impl CallError {
+    /// Reads an error of any call.
+    pub(super) fn of<E>(error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+    {
+        match Failure::of(error) {
+            Failure::NoAnswer(text) => Self { meaning: Meaning::Unknown, text },
+            Failure::NotSent(text) => Self { meaning: Meaning::Refused, text },
+            Failure::Answered { code, status, message } => {
+                let text = if code.is_empty() {
+                    format!("HTTP {status}: {message}")
+                } else {
+                    format!("{code}: {message}")
+                };
+                Self { meaning: meaning(&code, status), text }
+            }
+        }
+    }
+}
+
+impl From<CallError> for ComputeError {
+    fn from(error: CallError) -> Self {
+        match error.meaning {
+            Meaning::NoCapacity => Self::NoCapacity(error.text),
+            Meaning::Throttled => Self::Throttled,
+            Meaning::TokenSpent => Self::TokenSpent(error.text),
+            // A template that was there a moment ago: looked up again with the next call.
+            Meaning::NoSuchTemplate | Meaning::TemplateExists | Meaning::Unknown => Self::Unknown(error.text),
+            Meaning::Refused | Meaning::NoSuchInstance | Meaning::Protected => Self::Refused(error.text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_means_the_same_whatever_its_status() {
+        for (code, wanted) in [
+            ("InsufficientInstanceCapacity", Meaning::NoCapacity),
+            ("MaxSpotInstanceCountExceeded", Meaning::NoCapacity),
+            ("InsufficientFreeAddressesInSubnet", Meaning::NoCapacity),
+            ("RequestLimitExceeded", Meaning::Throttled),
+            ("UnauthorizedOperation", Meaning::Refused),
+            ("VcpuLimitExceeded", Meaning::Refused),
+            ("InvalidAMIID.NotFound", Meaning::Refused),
+            ("IdempotentParameterMismatch", Meaning::TokenSpent),
+            ("InvalidInstanceID.NotFound", Meaning::NoSuchInstance),
+            ("OperationNotPermitted", Meaning::Protected),
+            ("InvalidLaunchTemplateName.NotFoundException", Meaning::NoSuchTemplate),
+            ("InternalError", Meaning::Unknown),
+        ] {
+            for status in [200, 400, 403, 500, 503] {
+                assert_eq!(meaning(code, status), wanted, "{code} {status}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_nobody_knows_is_judged_by_its_status() {
+        for (code, status, wanted) in [
+            ("NewRule", 400, Meaning::Refused),
+            ("NewRule", 403, Meaning::Refused),
+            ("NewRule", 500, Meaning::Unknown),
+            ("", 403, Meaning::Refused),
+            ("", 400, Meaning::Unknown),
+            ("", 404, Meaning::Unknown),
+            ("", 429, Meaning::Throttled),
+            ("", 503, Meaning::Throttled),
+            ("", 502, Meaning::Unknown),
+            ("", 200, Meaning::Unknown),
+        ] {
+            assert_eq!(meaning(code, status), wanted, "{code} {status}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What does EC2's description of an instance say in our nouns?
+
+use aws_sdk_ec2::types::{Filter, Instance, InstanceLifecycleType, InstanceStateName, Reservation, Tag};
+use jiff::Timestamp;
+
+use crate::model::{ClassName, InstanceArn, InstanceId, LaunchId, UsageClass};
+use crate::ports::{Machine, MachineState};
+
+/// The table whose yard a resource belongs to; nothing else makes it ours.
+pub(super) const TABLE: &str = "runyard:table";
+/// Its class.
+pub(super) const CLASS: &str = "runyard:class";
+/// The launch that brought it.
+pub(super) const LAUNCH: &str = "runyard:launch";
+/// The attempt of that launch.
+pub(super) const ATTEMPT: &str = "runyard:attempt";
+
+/// A tag.
+pub(super) fn tag(key: &str, value: impl Into<String>) -> Tag {
+    Tag::builder().key(key).value(value).build()
+}
+
+/// What a list of tags says under a key.
+pub(super) fn tagged<'a>(tags: Option<&'a Vec<Tag>>, key: &str) -> Option<&'a str> {
+    tags?.iter().find(|tag| tag.key() == Some(key))?.value()
+}
+
+/// The partition a region lies in (botocore's `partitions.json`).
+pub(super) fn partition(region: &str) -> &'static str {
+    let prefixes = [
+        ("cn-", "aws-cn"),
+        ("us-gov-", "aws-us-gov"),
+        ("us-iso-", "aws-iso"),
+        ("us-isob-", "aws-iso-b"),
+        ("eu-isoe-", "aws-iso-e"),
+        ("us-isof-", "aws-iso-f"),
+        ("eusc-", "aws-eusc"),
+    ];
+    prefixes.iter().find(|(prefix, _)| region.starts_with(prefix)).map_or("aws", |(_, partition)| partition)
+}
+
+/// The ARN of an instance, as `ec2:SourceInstanceARN` has it; none when a part of it cannot be one.
+pub(super) fn arn(region: &str, owner: &str, id: &InstanceId) -> Option<InstanceArn> {
+    InstanceArn::parse(&format!("arn:{}:ec2:{region}:{owner}:instance/{id}", partition(region))).ok()
+}
+
+/// Which instances are meant. Asked for by filters, and looked at once more when they are told: what an engine that
+/// does not know a filter tells beside them could be somebody else's, and end as an orphan of ours.
+#[derive(Clone, Debug)]
+pub(super) enum Which {
+    /// Those with all these tags.
+    Tagged(Vec<(&'static str, String)>),
+    /// These.
+    Ids(Vec<String>),
+}
+
+impl Which {
+    pub(super) fn filters(&self) -> Vec<Filter> {
+        match self {
+            Self::Tagged(tags) => {
+                let by_tag = |(key, value): &(&str, String)| {
+                    Filter::builder().name(format!("tag:{key}")).values(value).build()
+                };
+                tags.iter().map(by_tag).collect()
+            }
+            Self::Ids(ids) => {
+                vec![Filter::builder().name("instance-id").set_values(Some(ids.clone())).build()]
+            }
+        }
+    }
+
+    fn means(&self, instance: &Instance) -> bool {
+        match self {
+            Self::Tagged(tags) => {
+                tags.iter().all(|(key, value)| tagged(instance.tags.as_ref(), key) == Some(value.as_str()))
+            }
+            Self::Ids(ids) => ids.iter().any(|id| Some(id.as_str()) == instance.instance_id()),
+        }
+    }
+}
+
+/// The machines of a page that are meant.
+pub(super) fn machines(region: &str, which: &Which, reservations: Vec<Reservation>) -> Vec<Machine> {
+    let of = |reservation: Reservation| {
+        let owner = reservation.owner_id.unwrap_or_default();
+        let instances = reservation.instances.unwrap_or_default().into_iter();
+        let meant = instances.filter(|instance| which.means(instance));
+        meant.filter_map(move |instance| machine(region, &owner, &instance))
+    };
+    reservations.into_iter().flat_map(of).collect()
+}
+
+fn machine(region: &str, owner: &str, instance: &Instance) -> Option<Machine> {
+    let id = InstanceId::parse(instance.instance_id()?).ok()?;
+    let tags = instance.tags.as_ref();
+    let said = |key| tagged(tags, key);
+    Some(Machine {
+        arn: arn(region, owner, &id)?,
+        class: said(CLASS).and_then(|class| ClassName::parse(class).ok()),
+        launch: said(LAUNCH).and_then(|launch| LaunchId::parse(launch).ok()),
+        attempt: said(ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or_default(),
+        instance_type: instance.instance_type().map(|name| name.as_str().to_owned()).unwrap_or_default(),
+        usage_class: match instance.instance_lifecycle() {
+            Some(InstanceLifecycleType::Spot) => UsageClass::Spot,
+            _ => UsageClass::OnDemand,
+        },
+        cpu: 0,
+        mmem: 0,
+        zone: instance.placement().and_then(|at| at.availability_zone()).unwrap_or_default().to_owned(),
+        state: state(instance),
+        launched_at: launched_at(instance),
+        id,
+    })
+}
+
+/// Where an instance stands. A state that EC2 has added since is no reason to give a machine up.
+pub(super) fn state(instance: &Instance) -> MachineState {
+    match instance.state().and_then(|state| state.name()) {
+        Some(InstanceStateName::Running) => MachineState::Running,
+        Some(InstanceStateName::Stopping | InstanceStateName::Stopped) => MachineState::Stopped,
+        Some(InstanceStateName::ShuttingDown) => MachineState::ShuttingDown,
+        Some(InstanceStateName::Terminated) => MachineState::Terminated,
+        _ => MachineState::Pending,
+    }
+}
+
+fn launched_at(instance: &Instance) -> Timestamp {
+    let told = instance.launch_time().and_then(|time| time.to_millis().ok());
+    told.and_then(|millis| Timestamp::from_millisecond(millis).ok()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_ec2::types::InstanceState;
+
+    use super::*;
+
+    #[test]
+    fn an_arn_is_what_iam_calls_the_machine() {
+        let id = InstanceId::parse("i-0123456789abcdef0").unwrap();
+        for (region, wanted) in [
+            ("eu-central-1", "arn:aws:ec2:eu-central-1:111122223333:instance/i-0123456789abcdef0"),
+            ("cn-north-1", "arn:aws-cn:ec2:cn-north-1:111122223333:instance/i-0123456789abcdef0"),
+            ("us-gov-west-1", "arn:aws-us-gov:ec2:us-gov-west-1:111122223333:instance/i-0123456789abcdef0"),
+        ] {
+            assert_eq!(arn(region, "111122223333", &id).unwrap().as_str(), wanted);
+        }
+    }
+
+    #[test]
+    fn stopping_and_stopped_are_the_same_loss_and_a_new_state_is_none() {
+        for (told, wanted) in [
+            ("pending", MachineState::Pending),
+            ("running", MachineState::Running),
+            ("stopping", MachineState::Stopped),
+            ("stopped", MachineState::Stopped),
+            ("shutting-down", MachineState::ShuttingDown),
+            ("terminated", MachineState::Terminated),
+            ("hovering", MachineState::Pending),
+        ] {
+            let name = InstanceStateName::from(told);
+            let instance = Instance::builder().state(InstanceState::builder().name(name).build()).build();
+            assert_eq!(state(&instance), wanted, "{told}");
+        }
+    }
+
+    #[test]
+    fn a_machine_with_unreadable_tags_is_still_one() {
+        let instance = Instance::builder().instance_id("i-1").tags(tag(CLASS, "Not A Class")).build();
+        let found = machines("eu-central-1", &Which::Ids(vec!["i-1".into()]), vec![told(&[instance])]);
+        assert_eq!((found.len(), &found[0].class, &found[0].launch), (1, &None, &None));
+    }
+
+    fn told(instances: &[Instance]) -> Reservation {
+        Reservation::builder().owner_id("1").set_instances(Some(instances.to_vec())).build()
+    }
+
+    #[test]
+    fn what_is_told_without_being_meant_is_left_alone() {
+        let ours = Instance::builder().instance_id("i-1").tags(tag(TABLE, "yard")).build();
+        let theirs = Instance::builder().instance_id("i-2").tags(tag(TABLE, "other")).build();
+        let nobodys = Instance::builder().instance_id("i-3").build();
+        let reservation = told(&[ours, theirs, nobodys]);
+        for which in [Which::Tagged(vec![(TABLE, "yard".into())]), Which::Ids(vec!["i-1".into()])] {
+            let found = machines("eu-central-1", &which, vec![reservation.clone()]);
+            let ids: Vec<_> = found.iter().map(|machine| machine.id.as_str()).collect();
+            assert_eq!(ids, ["i-1"], "{which:?}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What are machines of EC2 made with, beside what their class says? The operator's own settings, passed on.
+
+use std::time::Duration;
+
+use crate::config::{Config, RunnerPackage};
+use crate::model::{FieldError, TableName};
+
+/// How long a launch waits for EC2 to know the machines it has just named.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What machines of EC2 are made with.
+#[derive(Clone, Debug)]
+pub struct Ec2Options {
+    /// The table they belong to.
+    pub table: TableName,
+    /// How often an agent says that it is alive.
+    pub heartbeat: Duration,
+    /// How often an agent reads its record.
+    pub poll: Duration,
+    /// How long past its threshold a machine waits before it ends itself.
+    pub grace: Duration,
+    /// How long a machine waits for its record.
+    pub created: Duration,
+    /// The runner package; none where the image brings it.
+    pub runner: Option<RunnerPackage>,
+    /// The script of classes that name none of their own.
+    pub pre_runner_script: Option<String>,
+    /// How long a pre-runner script may take.
+    pub pre_runner_timeout: Duration,
+    /// How long a launch waits for EC2 to know the machines it has just named.
+    pub patience: Duration,
+}
+
+impl Ec2Options {
+    /// By the operator's configuration.
+    ///
+    /// # Errors
+    /// The pre-runner script cannot be read.
+    pub fn of(config: &Config) -> Result<Self, FieldError> {
+        let (timing, agent) = (&config.timing, &config.agent);
+        let script = agent.pre_runner_script.as_ref().map(|path| {
+            std::fs::read_to_string(path).map_err(|error| {
+                let (key, message) = ("agent.pre_runner_script", format!("cannot be read: {error}"));
+                FieldError::new(key, path.display().to_string(), message, "name a readable shell script")
+            })
+        });
+        Ok(Self {
+            table: config.table.clone(),
+            heartbeat: timing.heartbeat,
+            poll: timing.agent_poll,
+            grace: timing.grace,
+            created: timing.created,
+            runner: agent.runner.clone(),
+            pre_runner_script: script.transpose()?,
+            pre_runner_timeout: agent.pre_runner_timeout,
+            patience: PATIENCE,
+        })
+    }
+}
