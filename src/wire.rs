@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Health};
 use crate::aws::SqsQueue;
+#[cfg(feature = "ec2")]
+use crate::aws::ec2::{Ec2Compute, Ec2Options};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::compute_none::NoCompute;
 use crate::config::{
@@ -166,12 +168,25 @@ pub fn build(
             let _ = (environment, &mut settings, ports);
             Err(unsupported(config.compute))
         }
+        #[cfg(feature = "ec2")]
+        ComputeKind::Ec2 => {
+            let compute: Arc<dyn Compute> = Arc::new(Ec2Compute::connect(Ec2Options::of(config)?, sdk));
+            Ok(Wired {
+                ports: ports(compute),
+                settings,
+                health,
+                #[cfg(feature = "local")]
+                machines: None,
+            })
+        }
+        #[cfg(not(feature = "ec2"))]
         ComputeKind::Ec2 => Err(unsupported(config.compute)),
     }
 }
 
+#[cfg(any(not(feature = "ec2"), not(feature = "local")))]
 fn unsupported(kind: ComputeKind) -> WireError {
-    let known = if cfg!(feature = "local") { "local, none" } else { "none" };
+    let known = if cfg!(feature = "local") { "ec2, local, none" } else { "ec2, none" };
     let fix = format!("set compute.kind (RUNYARD_COMPUTE__KIND) to one of: {known}");
     FieldError::new("compute.kind", kind.as_str(), "this build does not know how to make such machines", fix)
         .into()
