@@ -21,8 +21,11 @@ where
 
 fn queue_by_code(code: &str, status: u16, message: String) -> QueueError {
     let told = format!("HTTP {status} {code}: {message}");
-    match code.rsplit('.').next().unwrap_or_default() {
+    match code.rsplit(['.', '#']).next().unwrap_or_default() {
         "NonExistentQueue" | "QueueDoesNotExist" => QueueError::Missing,
+        "UnknownOperation" | "UnknownOperationException" | "InvalidAction" | "UnsupportedOperation" => {
+            QueueError::NoService(told)
+        }
         "RequestThrottled"
         | "Throttling"
         | "ThrottlingException"
@@ -64,6 +67,9 @@ mod tests {
         for (code, status, wanted) in [
             ("AWS.SimpleQueueService.NonExistentQueue", 400, "missing"),
             ("QueueDoesNotExist", 400, "missing"),
+            ("com.amazonaws.dynamodb.v20120810#UnknownOperationException", 400, "no-service"),
+            ("UnknownOperationException", 400, "no-service"),
+            ("InvalidAction", 400, "no-service"),
             ("RequestThrottled", 400, "throttled"),
             ("AWS.SimpleQueueService.QueueDeletedRecently", 400, "throttled"),
             ("OverLimit", 403, "throttled"),
@@ -81,6 +87,7 @@ mod tests {
         ] {
             let label = match queue_by_code(code, status, "m".into()) {
                 QueueError::Missing => "missing",
+                QueueError::NoService(_) => "no-service",
                 QueueError::Throttled => "throttled",
                 QueueError::Unreachable(_) => "unreachable",
                 QueueError::Denied(_) => "denied",

@@ -30,10 +30,13 @@ pub(crate) async fn connect(
     (context, store)
 }
 
-/// The pool queues. Whoever moves DynamoDB elsewhere and says nothing about SQS has none: the embedded engine keeps
-/// its queues in the operator's process.
+/// The pool queues. An operator that keeps them in its own process (`queue.kind`) leaves none to us, and whoever moves
+/// DynamoDB elsewhere and says nothing about SQS has none either.
 async fn queue(table: &TableName, environment: &Environment) -> Option<Arc<dyn PoolQueue>> {
     let set = |name| environment.get(name).is_some();
+    if environment.get("RUNYARD_QUEUE__KIND") == Some("memory") {
+        return None;
+    }
     let elsewhere = set("AWS_ENDPOINT_URL_DYNAMODB");
     if elsewhere && !set("AWS_ENDPOINT_URL") && !set("AWS_ENDPOINT_URL_SQS") {
         return None;

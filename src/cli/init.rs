@@ -8,6 +8,7 @@ use super::context::Context;
 use super::failure::{Failure, Outcome};
 use super::subject::kind_of;
 use crate::model::{ClassName, Kind, Pool, Reading, read};
+use crate::ports::QueueError;
 use crate::store::{Difference, DynamoStore, TableState};
 
 /// Creates or checks the table and the queues.
@@ -82,11 +83,16 @@ async fn queues(context: &Context, dry_run: bool) -> Outcome<Vec<[String; 3]>> {
             done.push(step("queue", &name, "would be created or checked"));
             continue;
         }
-        queue.ensure(&class).await.map_err(|error| {
-            let fix = "check the permissions and the endpoint of SQS, then run init again";
-            Failure::error("queue", &name, error.to_string(), fix)
-        })?;
-        done.push(step("queue", &name, "as it should be"));
+        match queue.ensure(&class).await {
+            Ok(()) => done.push(step("queue", &name, "as it should be")),
+            Err(QueueError::NoService(_)) => {
+                done.push(step("queue", &name, "none: this endpoint has no SQS"))
+            }
+            Err(error) => {
+                let fix = "check the permissions and the endpoint of SQS, then run init again";
+                return Err(Failure::error("queue", &name, error.to_string(), fix));
+            }
+        }
     }
     Ok(done)
 }

@@ -100,7 +100,10 @@ impl Site {
         let path = self.dir.join("env");
         let mut text = String::from("# Read this into a shell: . ./env\n");
         text.push_str("unset AWS_PROFILE AWS_SESSION_TOKEN AWS_ENDPOINT_URL_DYNAMODB\n");
-        for (name, value) in self.environment(table) {
+        let mut entries = self.environment(table);
+        // The queues are in the operator's process: no verb is to look for them.
+        entries.insert("RUNYARD_QUEUE__KIND".into(), "memory".into());
+        for (name, value) in entries {
             text.push_str(&format!("export {name}={value}\n"));
         }
         match files::replace(&path, text.as_bytes()) {

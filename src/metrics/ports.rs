@@ -64,10 +64,11 @@ impl Outcome for StoreError {
 impl Outcome for QueueError {
     const SERVICE: &'static str = "queue";
     const OUTCOMES: &'static [&'static str] =
-        &[OK, "missing", "throttled", "unreachable", "denied", "invalid"];
+        &[OK, "missing", "no-service", "throttled", "unreachable", "denied", "invalid"];
 
     fn outcome(&self) -> &'static str {
         match self {
+            Self::NoService(_) => "no-service",
             Self::Missing => "missing",
             Self::Throttled => "throttled",
             Self::Unreachable(_) => "unreachable",
@@ -350,6 +351,7 @@ mod tests {
         ]);
         check(&[
             QueueError::Missing,
+            QueueError::NoService(text()),
             QueueError::Throttled,
             QueueError::Unreachable(text()),
             QueueError::Denied(text()),

@@ -19,6 +19,9 @@ pub enum QueueError {
     /// The class has no queue (yet).
     #[error("no queue for the class")]
     Missing,
+    /// What answers there speaks no SQS: there are no queues at all, and the records alone must do.
+    #[error("no queues at this endpoint: {0}")]
+    NoService(String),
     /// Too many calls.
     #[error("the queue limits the rate of calls")]
     Throttled,

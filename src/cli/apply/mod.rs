@@ -14,7 +14,7 @@ use super::context::{Context, Deed, number, text};
 use super::failure::{Failure, Outcome, Problems};
 use super::json;
 use crate::model::{ClassName, FieldError, Guard, Item, Key, Kind, Pool, PoolSpec, TableName, Write, millis};
-use crate::ports::StoreError;
+use crate::ports::{QueueError, StoreError};
 
 pub(crate) use checks::is_type_glob;
 
@@ -72,10 +72,17 @@ pub(crate) async fn run(context: &mut Context, specs: &[PoolSpec]) -> Outcome {
         let class = &spec.resource_class;
         // A class exists when its record does, so its queue comes first.
         if let Some(queue) = &context.queue {
-            queue.ensure(class).await.map_err(|error| {
-                let fix = "check the permissions and the endpoint of SQS, then apply again";
-                Failure::error("queue", class.as_str(), error.to_string(), fix)
-            })?;
+            match queue.ensure(class).await {
+                Ok(()) => {}
+                // Queues are hints: where there are none, the records alone do.
+                Err(QueueError::NoService(why)) => {
+                    tracing::warn!(%class, %why, "no queue for the class: no SQS there")
+                }
+                Err(error) => {
+                    let fix = "check the permissions and the endpoint of SQS, then apply again";
+                    return Err(Failure::error("queue", class.as_str(), error.to_string(), fix));
+                }
+            }
         }
         let (done, item) = apply(context, spec).await?;
         context.screen.say(format!("pool {class}: {}", done.said()));
