@@ -17,6 +17,7 @@ const READ: &[&str] = &[
     "GITHUB_ACTOR",
     "RUNYARD_TABLE",
     "RUNYARD_LOG",
+    "RUNYARD_QUEUE__KIND",
     "USER",
     "LOGNAME",
     "AWS_ENDPOINT_URL",

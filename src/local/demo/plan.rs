@@ -26,7 +26,7 @@ pub(super) struct RequestPlan {
 pub(super) const RUNS: [RunPlan; 3] = [
     RunPlan {
         run_id: 101,
-        title: "Run 101 finds an empty yard: its machines boot first (1 s)",
+        title: "Run 101 finds an empty yard: its machines boot first (3 s)",
         requests: &[RequestPlan { name: "default", class: "small", machines: 2, jobs: 3 }],
     },
     RunPlan {
