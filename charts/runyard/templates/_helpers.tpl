@@ -1,0 +1,154 @@
+{{- define "runyard.name" -}}
+{{ default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "runyard.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "runyard.name" .) .Release.Name -}}
+{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name (include "runyard.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end }}
+
+{{- define "runyard.selector" -}}
+app.kubernetes.io/name: {{ include "runyard.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "runyard.labels" -}}
+{{ include "runyard.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "runyard.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end }}
+
+{{- define "runyard.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (ternary (include "runyard.fullname" .) "default" .Values.serviceAccount.create) }}
+{{- end }}
+
+{{- define "runyard.setupAccount" -}}
+{{ .Values.setup.serviceAccount.name | default (printf "%s-setup" (include "runyard.fullname" .)) }}
+{{- end }}
+
+{{- define "runyard.listen" -}}
+{{ (.Values.config.admin | default dict).listen | default "0.0.0.0:8080" }}
+{{- end }}
+
+{{- define "runyard.port" -}}
+{{ include "runyard.listen" . | splitList ":" | last }}
+{{- end }}
+
+{{/* The operator's file: the values of `config`, with the credential's place where the chart mounts it. */}}
+{{- define "runyard.toml" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $github := $config.github | default dict -}}
+{{- if and .Values.github.existingSecret (ne ($github.kind | default "real") "none") -}}
+{{- if $github.app_id -}}
+{{- $_ := set $github "app_key_file" (printf "/etc/runyard/github/%s" .Values.github.appPrivateKeyKey) -}}
+{{- else -}}
+{{- $_ := set $github "token_file" (printf "/etc/runyard/github/%s" .Values.github.tokenKey) -}}
+{{- end -}}
+{{- $_ := set $config "github" $github -}}
+{{- end -}}
+{{- range $key, $value := $config }}
+{{- if not (kindIs "map" $value) }}
+{{ $key }} = {{ $value | toJson }}
+{{- end }}
+{{- end }}
+{{- range $section, $keys := $config }}
+{{- if and (kindIs "map" $keys) $keys }}
+
+[{{ $section }}]
+{{- range $key, $value := $keys }}
+{{ $key }} = {{ if kindIs "float64" $value }}{{ $value | int64 }}{{ else }}{{ $value | toJson }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "runyard.aws" -}}
+{{- with .Values.aws.region }}
+- name: AWS_REGION
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.aws.endpointUrl }}
+- name: AWS_ENDPOINT_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "runyard.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ .Values.runAsUser }}
+runAsGroup: {{ .Values.runAsUser }}
+fsGroup: {{ .Values.runAsUser }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "runyard.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* What every pod of the chart that ends has: a verb of the command line on the table. */}}
+{{- define "runyard.verb" -}}
+restartPolicy: Never
+automountServiceAccountToken: {{ .root.Values.serviceAccount.automountToken }}
+securityContext:
+  {{- include "runyard.podSecurity" .root | nindent 2 }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .root.Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: runyard
+    image: {{ include "runyard.image" .root | quote }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    args: {{ .args | toJson }}
+    env:
+      - name: RUNYARD_TABLE
+        value: {{ .root.Values.config.table | default "runyard" | quote }}
+      - name: RUNYARD_QUEUE__KIND
+        value: {{ (.root.Values.config.queue | default dict).kind | default "sqs" | quote }}
+      - name: USER
+        value: helm
+      {{- include "runyard.aws" .root | nindent 6 }}
+    securityContext:
+      {{- include "runyard.containerSecurity" .root | nindent 6 }}
+    resources:
+      requests: {cpu: 50m, memory: 64Mi}
+      limits: {memory: 64Mi}
+    {{- if .mount }}
+    volumeMounts:
+      - name: pools
+        mountPath: /etc/runyard/pools
+        readOnly: true
+    {{- end }}
+{{- if .mount }}
+volumes:
+  - name: pools
+    configMap:
+      name: {{ include "runyard.fullname" .root }}-pools
+{{- end }}
+{{- end }}
