@@ -8,8 +8,11 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart",)
+ON_REQUEST = ("chart", "prometheus")
 """What only `.ci/run` needs."""
+
+DEBIAN = {"prometheus": "promtool"}
+"""What comes from Debian instead of PyPI, by a program that shows that it is there."""
 
 
 def home() -> Path:
@@ -19,7 +22,7 @@ def home() -> Path:
 
 
 def requirements(tool: str) -> Path:
-    """The pinned versions of one tool."""
+    """The pinned versions of one tool; of one from Debian, its packages."""
     return HERE / f"{tool}.txt"
 
 
@@ -38,7 +41,7 @@ def installed(tool: str) -> bool:
     return (
         stamp(tool).is_file()
         and stamp(tool).read_text().strip() == pins(tool)
-        and os.access(program(tool, "python"), os.X_OK)
+        and os.access(program(tool, DEBIAN.get(tool, "python")), os.X_OK)
     )
 
 

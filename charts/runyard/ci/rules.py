@@ -1,0 +1,62 @@
+"""Is every alert whole? A summary, a description, a runbook section that exists, a test that it fires and one that it
+does not; and every metric that rules and dashboards name is one of the operator's."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME = re.compile(r"\brunyard_[a-z0-9_]+\b")
+SUFFIX = re.compile(r"_(bucket|count|sum)$")
+ELSEWHERE = {"runyard_breaker_open", "runyard_interruptions_total", "runyard_github_rate_remaining"}
+
+
+def main() -> int:
+    """Checks."""
+    wrong = []
+    groups = [
+        group
+        for name in ("recording.yaml", "alerts.yaml")
+        for group in yaml.safe_load((ROOT / "config/prometheus" / name).read_text())["groups"]
+    ]
+    tests = {test["name"] for test in yaml.safe_load((ROOT / "config/prometheus/tests.yaml").read_text())["tests"]}
+    runbook = (ROOT / "docs/runbook.md").read_text()
+    sections = set(re.findall(r"^## (Runyard\w+)$", runbook, re.MULTILINE))
+    rules = [rule for group in groups for rule in group["rules"]]
+    alerts = [rule for rule in rules if "alert" in rule]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    for rule in alerts:
+        name, said = rule["alert"], rule["annotations"]
+        for key in ("summary", "description", "runbook_url"):
+            if not said.get(key):
+                wrong.append(f"{name} has no {key}")
+        if not said.get("runbook_url", "").endswith(f"/docs/runbook.md#{name.lower()}"):
+            wrong.append(f"{name}: runbook_url does not lead to its section")
+        if name not in sections:
+            wrong.append(f"docs/runbook.md has no section {name}")
+        wrong += [f"{name}: no test that it {does}" for does in ("fires", "does not fire") if f"{name} {does}" not in tests]
+        if rule["labels"].get("severity") not in ("page", "ticket"):
+            wrong.append(f"{name}: severity is neither page nor ticket")
+    wrong += [f"docs/runbook.md: {extra} is no alert" for extra in sections - {rule["alert"] for rule in alerts}]
+
+    registered = set(NAME.findall((ROOT / "src/metrics/families.rs").read_text())) | ELSEWHERE
+    texts = {rule.get("alert") or rule["record"]: rule["expr"] for rule in rules}
+    for path in sorted((ROOT / "config/grafana").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", []):
+                texts[f"{path.name}, {panel['title']}"] = target["expr"]
+    for where, text in texts.items():
+        for metric in NAME.findall(text):
+            if metric not in registered and SUFFIX.sub("", metric) not in registered:
+                wrong.append(f"{where}: no metric is called {metric}")
+        wrong += [f"{where}: no rule records {r}" for r in re.findall(r"runyard:[a-z0-9_:]+", text) if r not in recorded]
+    for problem in wrong:
+        print(f"rules: {problem}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
