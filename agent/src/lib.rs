@@ -12,6 +12,8 @@ pub mod guard;
 pub mod host;
 pub mod local;
 pub mod lock;
+pub mod metadata;
+pub mod notices;
 pub mod orders;
 pub mod power;
 pub mod records;
