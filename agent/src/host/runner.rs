@@ -179,6 +179,7 @@ impl Host {
     /// An empty place for a runner, with the package in it and no process of the claim.
     async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<(), String> {
         self.end(self.claim_scope(claim, None, None)).await?;
+        self.isolated().await?;
         {
             let _turn = self.directories.lock().await;
             make_fresh(dirs.root.clone(), self.settings.account.clone()).await.map_err(|e| e.to_string())?;

@@ -52,6 +52,8 @@ impl Yard {
             },
             pre_runner: None,
             account: None,
+            isolation: None,
+            places: Places::default(),
             stop: Duration::from_secs(5),
             adopts_orphans: false,
         };
