@@ -132,17 +132,7 @@ fn run(path: &Path) -> anyhow::Result<End> {
 }
 
 async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
-    let stop = CancellationToken::new();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let asked = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("told to stop; a runner at work goes on");
-        asked.cancel();
-    });
+    let stop = until_told()?;
     let endpoint = metadata_endpoint();
     let known = match config.instance.clone() {
         Some((id, arn)) => Machine { id, arn, watched: None },
@@ -163,14 +153,6 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         PowerOff::Exit => Arc::new(Exit),
         PowerOff::Systemctl => Arc::new(Systemctl),
     };
-    let isolation = match config.isolated {
-        true => Some(Isolation {
-            program: std::env::current_exe().context("the agent's own program")?,
-            config: path.to_owned(),
-            metadata: endpoint.parse().context(ENDPOINT_VARIABLE)?,
-        }),
-        false => None,
-    };
     let parts = Parts {
         records,
         clock,
@@ -185,7 +167,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             package: config.package,
             pre_runner: config.pre_runner,
             account: config.job_user.as_deref().map(account).transpose()?,
-            isolation,
+            isolation: config.isolated.then(|| isolation(path, &endpoint)).transpose()?,
             places: Places::default(),
             stop: config.stop,
             adopts_orphans: true,

@@ -68,6 +68,7 @@ echo $C >/var/spool/cron/atjobs/a0001
 (cd / && exec env -i C=$C sleep 600) &
 (cd / && exec env -i setsid bash -c "exec -a $C sleep 600") &
 (cd / && exec env -i nohup sh -c "while :; do echo $C >/tmp/again; sleep 0.05; done" >/dev/null 2>&1) &
+: >/run/mqueue/$C
 ipcmk -M 4096 >/dev/null
 ipcmk -S 1 >/dev/null
 ipcmk -Q >/dev/null
@@ -142,6 +143,9 @@ fn fresh() {
     std::os::unix::fs::chown(format!("/run/user/{UID}"), Some(UID), Some(UID)).unwrap();
     fs::create_dir_all("/var/lib/systemd/linger").unwrap();
     fs::write(format!("/var/lib/systemd/linger/{NAME}"), CANARY).unwrap();
+    fs::create_dir_all("/run/mqueue").unwrap();
+    let queues = Command::new("mount").args(["-t", "mqueue", "none", "/run/mqueue"]).status().unwrap();
+    assert!(queues.success());
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
 }
 

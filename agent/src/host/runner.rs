@@ -94,6 +94,10 @@ impl Host {
         let gone = || io::Error::other("it ended at once");
         let pid = i32::try_from(child.id().ok_or_else(gone)?).map_err(io::Error::other)?;
         let leader = Process::of(pid).ok_or_else(gone)?.leader();
+        if self.settings.account.is_some() {
+            // The agent's own place in the order of being killed is not for jobs.
+            let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
+        }
         self.children.lock().expect("no holder panics").insert(pid, child);
         Ok(leader)
     }
