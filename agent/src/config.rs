@@ -14,6 +14,8 @@ use crate::host::{PackageSource, PreRunner};
 
 /// The shortest duration that is accepted.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The oldest runner GitHub lets register (GitHub changelog, "Self-hosted runner minimum version enforcement").
+const OLDEST_RUNNER: [u64; 3] = [2, 329, 0];
 
 /// How the machine is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +31,8 @@ pub enum PowerOff {
 pub struct Config {
     /// The table.
     pub table: TableName,
-    /// The machine's id.
-    pub instance_id: InstanceId,
-    /// Its ARN.
-    pub instance_arn: InstanceArn,
+    /// The machine's id and its ARN; the metadata service tells where they are not given.
+    pub instance: Option<(InstanceId, InstanceArn)>,
     /// Root-only files.
     pub state_dir: PathBuf,
     /// Everything else.
@@ -49,6 +49,8 @@ pub struct Config {
     pub power: PowerOff,
     /// Whom jobs run as.
     pub job_user: Option<String>,
+    /// Whether a machine whose jobs can reach what is the machine's registers no runner.
+    pub isolated: bool,
 }
 
 /// Everything that is wrong with a configuration.
@@ -83,9 +85,7 @@ impl Config {
 /// Every key is read before any is missed, so that all problems are found.
 fn read(keys: &mut Keys) -> Option<Config> {
     let table = keys.text("table").and_then(|v| keys.checked("table", TableName::parse(&v)));
-    let instance_id =
-        keys.text("instance_id").and_then(|v| keys.checked("instance_id", InstanceId::parse(&v)));
-    let arn = keys.text("instance_arn").and_then(|v| keys.checked("instance_arn", InstanceArn::parse(&v)));
+    let instance = keys.instance();
     let (state_dir, work_dir) = (keys.path("state_dir"), keys.path("work_dir"));
     let heartbeat = keys.duration("timing.heartbeat", Duration::from_secs(10));
     let poll = keys.duration("timing.poll", Duration::from_secs(1));
@@ -94,25 +94,23 @@ fn read(keys: &mut Keys) -> Option<Config> {
     let stop = keys.duration("timing.stop", Duration::from_secs(10));
     let url = keys.text("runner.url").and_then(|v| keys.url("runner.url", &v));
     let sha256 = keys.text("runner.sha256").and_then(|v| keys.sha256("runner.sha256", &v));
-    let version = keys.optional("runner.version").unwrap_or_default();
+    let version = keys.runner_version();
     let script = keys.optional("pre_runner_script").map(PathBuf::from);
     let timeout = keys.duration("pre_runner_timeout", Duration::from_secs(600));
     let power = keys.power();
     let job_user = keys.optional("job_user");
-    if let (Some(arn), Some(id)) = (&arn, &instance_id)
-        && arn.instance_id() != id.as_str()
-    {
+    let isolated = keys.flag("isolation.required", job_user.is_some());
+    if isolated && job_user.is_none() {
         keys.problem(
-            "instance_arn",
-            arn.as_str(),
-            "not the ARN of instance_id",
-            "end it in instance/<instance_id>",
+            "isolation.required",
+            "true",
+            "without a job_user",
+            "name the user jobs run as: job_user",
         );
     }
     Some(Config {
         table: table?,
-        instance_id: instance_id?,
-        instance_arn: arn?,
+        instance,
         state_dir: state_dir?,
         work_dir: work_dir?,
         timing: Timing { heartbeat, poll, guard: Lengths { created, grace } },
@@ -121,6 +119,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
         pre_runner: script.map(|script| PreRunner { script, timeout }),
         power,
         job_user,
+        isolated,
     })
 }
 
@@ -168,6 +167,55 @@ impl Keys {
             self.problem(key, "", "missing", "every agent needs it");
         }
         value
+    }
+
+    /// Both or neither, and of the same machine.
+    fn instance(&mut self) -> Option<(InstanceId, InstanceArn)> {
+        let id = self.optional("instance_id");
+        let arn = self.optional("instance_arn");
+        match (&id, &arn) {
+            (Some(_), None) => self.problem("instance_arn", "", "missing", "give both, or neither on EC2"),
+            (None, Some(_)) => self.problem("instance_id", "", "missing", "give both, or neither on EC2"),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        let id = id.and_then(|v| self.checked("instance_id", InstanceId::parse(&v)));
+        let arn = arn.and_then(|v| self.checked("instance_arn", InstanceArn::parse(&v)));
+        let (id, arn) = (id?, arn?);
+        if arn.instance_id() != id.as_str() {
+            let fix = "end it in instance/<instance_id>";
+            self.problem("instance_arn", arn.as_str(), "not the ARN of instance_id", fix);
+        }
+        Some((id, arn))
+    }
+
+    /// Empty where it is not given: then GitHub is the one to refuse it.
+    fn runner_version(&mut self) -> String {
+        let Some(version) = self.optional("runner.version") else { return String::new() };
+        let numbers: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
+        let fix = "pin a newer package: runner.url, runner.sha256, runner.version";
+        match numbers.as_deref() {
+            Some(numbers @ [_, _, _]) if *numbers >= OLDEST_RUNNER[..] => {}
+            Some([_, _, _]) => {
+                let [a, b, c] = OLDEST_RUNNER;
+                let message = format!("GitHub registers no runner older than {a}.{b}.{c}");
+                self.problem("runner.version", &version, &message, fix);
+            }
+            Some(_) | None => {
+                self.problem("runner.version", &version, "not a version", "write for example 2.329.0")
+            }
+        }
+        version
+    }
+
+    fn flag(&mut self, key: &str, default: bool) -> bool {
+        match self.take(key) {
+            None => default,
+            Some(Value::Boolean(value)) => value,
+            Some(other) => {
+                self.problem(key, &other.to_string(), "neither true nor false", "write true or false");
+                default
+            }
+        }
     }
 
     fn path(&mut self, key: &str) -> Option<PathBuf> {
@@ -238,7 +286,7 @@ impl Keys {
     }
 
     fn refuse_the_rest(&mut self) {
-        let sections = ["timing", "runner", "power"];
+        let sections = ["timing", "runner", "power", "isolation"];
         let mut rest = Vec::new();
         for (key, value) in std::mem::take(&mut self.table) {
             match value {
@@ -322,11 +370,52 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_is_not_named_is_left_to_the_metadata_service_and_one_half_named_is_refused() {
+        let without = |keys: &[&str]| {
+            let kept = GOOD.lines().filter(|line| !keys.iter().any(|key| line.trim().starts_with(key)));
+            Config::parse(&kept.collect::<Vec<_>>().join("\n"))
+        };
+        assert_eq!(without(&["instance_id", "instance_arn"]).unwrap().instance, None);
+        for key in ["instance_id", "instance_arn"] {
+            let Problems(problems) = without(&[key]).unwrap_err();
+            assert_eq!((problems.len(), problems[0].field.as_str()), (1, key));
+        }
+    }
+
+    #[test]
+    fn a_runner_github_takes_no_more_is_refused_before_it_is_fetched() {
+        let of = |version: &str| Config::parse(&GOOD.replace("2.999.0", version));
+        for good in ["2.329.0", "2.330.1", "3.0.0"] {
+            assert!(of(good).is_ok(), "{good}");
+        }
+        for (bad, why) in [
+            ("2.328.9", "2.329.0"),
+            ("1.999.999", "2.329.0"),
+            ("2.329", "not a version"),
+            ("v2.330.0", "not a version"),
+        ] {
+            let Problems(problems) = of(bad).unwrap_err();
+            assert_eq!((problems.len(), problems[0].field.as_str()), (1, "runner.version"), "{bad}");
+            assert!(problems[0].message.contains(why), "{bad}: {}", problems[0].message);
+        }
+    }
+
+    #[test]
+    fn isolation_is_required_where_jobs_have_a_user_of_their_own_and_can_be_waived() {
+        assert!(!Config::parse(GOOD).unwrap().isolated);
+        let with = |more: &str| {
+            Config::parse(&GOOD.replace("table =", &format!("job_user = \"runner\"\n{more}\ntable =")))
+        };
+        assert!(with("").unwrap().isolated);
+        assert!(!with("isolation.required = false").unwrap().isolated);
+        assert!(with("isolation.required = \"no\"").is_err());
+        assert!(Config::parse(&GOOD.replace("table =", "isolation.required = true\ntable =")).is_err());
+    }
+
+    #[test]
     fn an_empty_file_names_everything_that_is_missing() {
         let error = Config::parse("").unwrap_err();
-        for key in
-            ["table", "instance_id", "instance_arn", "state_dir", "work_dir", "runner.url", "runner.sha256"]
-        {
+        for key in ["table", "state_dir", "work_dir", "runner.url", "runner.sha256"] {
             assert!(error.0.iter().any(|p| p.field == key && p.message == "missing"), "{key}: {error}");
         }
         assert!(Config::parse("= ?").is_err());

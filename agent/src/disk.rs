@@ -1,9 +1,9 @@
 //! How does the agent keep a file that it must be able to trust after any crash? Whole or not at all, and readable
 //! for its owner only.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use serde::Serialize;
@@ -14,7 +14,9 @@ use serde::de::DeserializeOwned;
 /// # Errors
 /// What the system says, with the path.
 pub fn private_dir(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| at(path, &e))
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| at(path, &e))?;
+    // One that was there already may have been open to everybody.
+    fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(|e| at(path, &e))
 }
 
 /// Replaces a file in one step; it is on the disk when this returns.
@@ -71,8 +73,6 @@ pub fn at(path: &Path, error: &io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -84,6 +84,16 @@ mod tests {
         save(&path, &vec![4]).unwrap();
         assert_eq!(load::<Vec<u8>>(&path).unwrap(), Some(vec![4]));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_directory_that_was_open_to_everybody_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        private_dir(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

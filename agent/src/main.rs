@@ -1,31 +1,60 @@
-//! The agent's program: reads its configuration, makes sure that it is alone, and runs until it or its machine ends.
+//! The agent's program: reads its configuration, makes sure that it is alone, and runs until it or its machine ends. The
+//! other words are for systemd and for the first boot.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use runyard::model::{InstanceArn, InstanceId, TableName};
+use runyard::ports::Clock;
 use runyard::store::DynamoStore;
 use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, boot_id};
 use runyard_agent::config::{Config, PowerOff};
-use runyard_agent::disk;
-use runyard_agent::host::{self, Account, Host, Settings};
+use runyard_agent::fuse::{self, Verdict};
+use runyard_agent::guard::Lengths;
+use runyard_agent::host::{self, Account, Host, Isolation, Places, Settings};
 use runyard_agent::lock::Lock;
+use runyard_agent::metadata::{ENDPOINT, ENDPOINT_VARIABLE, LifeCycle, Metadata};
+use runyard_agent::notices::{self, Notices};
+use runyard_agent::notify::Notify;
 use runyard_agent::power::{Exit, Power, Systemctl};
 use runyard_agent::records::TableRecords;
+use runyard_agent::{disk, install, probe};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 const USAGE: &str = "runyard-agent --config FILE
-Runs on a machine of a Runyard and keeps its runner. AWS is reached as the AWS_* environment says; RUST_LOG sets what is logged.";
+Runs on a machine of a Runyard and keeps its runner. AWS is reached as the AWS_* environment says; RUST_LOG sets what is logged.
+
+On machines, not for people:
+  install --config FILE  first boot: makes the job user, writes the systemd units, starts them
+  wall                   lets nobody but root reach the instance metadata service
+  fuse --config FILE     powers the machine off if its deadline is over and the agent did not
+  probe METADATA PID secret=PATH... fixed=PATH...  as the job user: says what it can reach; exit 1 if that is anything";
+
+/// Where user data puts the configuration.
+const STATE_DIR: &str = "/run/runyard";
+/// What a fuse goes by that cannot read the configuration.
+const LENGTHS: Lengths =
+    Lengths { created: std::time::Duration::from_secs(900), grace: std::time::Duration::from_secs(300) };
+
+/// What is asked for.
+enum Asked {
+    Agent(PathBuf),
+    Install(PathBuf),
+    Fuse(PathBuf),
+    Wall,
+    Probe(Vec<String>),
+    Told,
+}
 
 fn main() -> ExitCode {
-    let path = match arguments() {
-        Ok(Some(path)) => path,
-        Ok(None) => return ExitCode::SUCCESS,
+    let asked = match arguments() {
+        Ok(asked) => asked,
         Err(problem) => {
             eprintln!("{problem}\n\n{USAGE}");
             return ExitCode::from(2);
@@ -34,8 +63,18 @@ fn main() -> ExitCode {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(terminal).with_writer(std::io::stderr).init();
-    match run(&path) {
-        Ok(End::Stopped | End::PoweredOff(_)) => ExitCode::SUCCESS,
+    let done = match asked {
+        Asked::Told => Ok(()),
+        Asked::Agent(path) => run(&path).map(|end| match end {
+            End::Stopped | End::PoweredOff(_) => (),
+        }),
+        Asked::Install(path) => read(&path).and_then(|config| install::install(config.job_user.as_deref())),
+        Asked::Fuse(path) => blow(&path),
+        Asked::Wall => install::wall(),
+        Asked::Probe(words) => return tell_reached(words),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
@@ -43,78 +82,186 @@ fn main() -> ExitCode {
     }
 }
 
-fn arguments() -> Result<Option<PathBuf>, String> {
+fn arguments() -> Result<Asked, String> {
+    const CONFIG: &str = "--config: missing (give the path of a TOML file)";
     let mut arguments = std::env::args_os().skip(1);
-    let path = match arguments.next() {
-        Some(flag) if flag == "--help" || flag == "-h" => {
+    let first = arguments.next().ok_or(CONFIG)?;
+    let word = first.to_string_lossy().into_owned();
+    let asked = match word.as_str() {
+        "--help" | "-h" => {
             println!("{USAGE}");
-            return Ok(None);
+            return Ok(Asked::Told);
         }
-        Some(flag) if flag == "--version" || flag == "-V" => {
+        "--version" | "-V" => {
             println!("runyard-agent {}", env!("CARGO_PKG_VERSION"));
-            return Ok(None);
+            return Ok(Asked::Told);
         }
-        Some(flag) if flag == "--config" => {
-            arguments.next().ok_or("--config: missing (give the path of a TOML file)")?
+        "probe" => {
+            return Ok(Asked::Probe(arguments.map(|word| word.to_string_lossy().into_owned()).collect()));
         }
-        Some(other) => return Err(format!("{}: not an option of the agent", other.display())),
-        None => return Err("--config: missing (give the path of a TOML file)".to_owned()),
+        "wall" => Asked::Wall,
+        "--config" => Asked::Agent(arguments.next().ok_or(CONFIG)?.into()),
+        "install" | "fuse" => {
+            let path = arguments.next().filter(|flag| flag == "--config").and_then(|_| arguments.next());
+            let path = path.ok_or(CONFIG)?.into();
+            if word == "fuse" { Asked::Fuse(path) } else { Asked::Install(path) }
+        }
+        other => return Err(format!("{other}: not an option of the agent")),
     };
     match arguments.next() {
-        None => Ok(Some(path.into())),
+        None => Ok(asked),
         Some(more) => Err(format!("{}: one argument too many", more.display())),
     }
 }
 
-fn run(path: &std::path::Path) -> anyhow::Result<End> {
+fn read(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let config = Config::parse(&text).with_context(|| path.display().to_string())?;
+    Config::parse(&text).with_context(|| path.display().to_string())
+}
+
+fn run(path: &Path) -> anyhow::Result<End> {
+    let config = read(path)?;
     disk::private_dir(&config.state_dir)?;
     let _lock = Lock::take(&config.state_dir)?;
     host::adopt_orphans().context("cannot become the parent of orphans")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(config))?;
+    let ended = runtime.block_on(serve(config, path))?;
     // Abandoned work may still hold a thread; the end does not wait for it.
     runtime.shutdown_background();
     Ok(ended)
 }
 
-async fn serve(config: Config) -> anyhow::Result<End> {
-    let stop = CancellationToken::new();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let asked = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("told to stop; a runner at work goes on");
-        asked.cancel();
-    });
+async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
+    let stop = until_told()?;
+    let endpoint = metadata_endpoint();
+    let known = match config.instance.clone() {
+        Some((id, arn)) => Machine { id, arn, watched: None },
+        None => tokio::select! {
+            machine = Machine::ask(&endpoint, &config.table) => machine?,
+            () = stop.cancelled() => return Ok(End::Stopped),
+        },
+    };
     let store = DynamoStore::connect_env(config.table.clone()).await;
+    let records = Arc::new(TableRecords::new(Arc::new(store), known.arn));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    if let Some(metadata) = known.watched {
+        let notices =
+            Notices { metadata, records: records.clone(), clock: clock.clone(), every: notices::EVERY };
+        tokio::spawn(notices.run(stop.clone()));
+    }
     let power: Arc<dyn Power> = match config.power {
         PowerOff::Exit => Arc::new(Exit),
         PowerOff::Systemctl => Arc::new(Systemctl),
     };
     let parts = Parts {
-        records: Arc::new(TableRecords::new(Arc::new(store), config.instance_arn)),
-        clock: Arc::new(SystemClock),
+        records,
+        clock,
         power,
         timing: config.timing,
         state_dir: config.state_dir.clone(),
         boot_id: boot_id().context("cannot tell which boot this is")?,
         executor: Arc::new(Host::new(Settings {
-            machine: config.instance_id.to_string(),
+            machine: known.id.to_string(),
             state_dir: config.state_dir,
             work_dir: config.work_dir,
             package: config.package,
             pre_runner: config.pre_runner,
             account: config.job_user.as_deref().map(account).transpose()?,
+            isolation: config.isolated.then(|| isolation(path, &endpoint)).transpose()?,
+            places: Places::default(),
             stop: config.stop,
             adopts_orphans: true,
         })?),
     };
+    if let Some(notify) = Notify::from_env() {
+        tokio::spawn(notify.run());
+    }
     Ok(agent::run(parts, stop).await?)
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "AWS's programs are told so, and this is the one place that reads it"
+)]
+fn metadata_endpoint() -> String {
+    std::env::var(ENDPOINT_VARIABLE)
+        .ok()
+        .filter(|value| !value.is_empty())
+        .unwrap_or_else(|| ENDPOINT.to_owned())
+}
+
+/// Which machine this is.
+struct Machine {
+    id: InstanceId,
+    arn: InstanceArn,
+    /// Where notices come from, if it may be taken back.
+    watched: Option<Arc<Metadata>>,
+}
+
+impl Machine {
+    /// As the metadata service says.
+    async fn ask(endpoint: &str, table: &TableName) -> anyhow::Result<Self> {
+        let metadata = Arc::new(Metadata::new(endpoint)?);
+        let identity = metadata.identity().await.context("which machine this is")?;
+        if let Some(other) = identity.table.as_deref().filter(|other| *other != table.as_str()) {
+            bail!(
+                "table: {table:?}, but this machine's tag runyard:table says {other:?}; correct the configuration"
+            );
+        }
+        tracing::info!(
+            instance = %identity.id, r#type = identity.instance_type, zone = identity.zone,
+            life_cycle = ?identity.life_cycle, "this machine is known"
+        );
+        let watched = match identity.life_cycle {
+            LifeCycle::Spot => Some(metadata),
+            LifeCycle::OnDemand => None,
+        };
+        Ok(Self { id: identity.id, arn: identity.arn, watched })
+    }
+}
+
+/// Powers the machine off if its time is over. A configuration that cannot be read is no way out.
+fn blow(path: &Path) -> anyhow::Result<()> {
+    let (file, lengths) = match read(path) {
+        Ok(config) => (config.state_dir.join("threshold"), config.timing.guard),
+        Err(error) => {
+            tracing::warn!("{error:#}");
+            (Path::new(STATE_DIR).join("threshold"), LENGTHS)
+        }
+    };
+    let kept = disk::read(&file).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the agent's deadline cannot be read");
+        None
+    });
+    let boot = boot_id().unwrap_or_default();
+    match fuse::decide(kept.as_deref(), &boot, SystemClock.elapsed(), lengths) {
+        Verdict::Wait(left) => {
+            tracing::debug!(?left, "there is time left");
+            Ok(())
+        }
+        Verdict::PowerOff(why) => {
+            tracing::warn!(why, "this machine ends");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(Systemctl.off());
+            Ok(())
+        }
+    }
+}
+
+/// 0: nothing can be reached; 1: something; 2: it was called wrongly.
+fn tell_reached(words: Vec<String>) -> ExitCode {
+    let targets = match probe::parse(words) {
+        Ok(targets) => targets,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    let found = probe::reached(&targets);
+    for what in &found {
+        println!("{what}");
+    }
+    if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The user jobs run as.

@@ -245,7 +245,7 @@ pub(crate) fn package(config: &str, run: &str) -> (Vec<u8>, String) {
 /// A `config.sh` that notes how it was called and keeps a registration.
 pub(crate) fn config_script(calls: &Path) -> String {
     format!(
-        "#!/bin/sh\necho \"config $*\" >> {calls}\n\
+        "#!/bin/sh\necho \"config $* with $ACTIONS_RUNNER_INPUT_TOKEN\" >> {calls}\n\
          if [ \"$1\" = remove ]; then [ -f .runner ] || {{ echo not registered; exit 1; }}; exit 0; fi\n\
          echo registered > .runner\n",
         calls = calls.display()

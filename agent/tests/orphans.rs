@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use runyard::model::ClaimId;
-use runyard_agent::host::{Host, PackageSource, Settings, adopt_orphans};
+use runyard_agent::host::{Host, PackageSource, Places, Settings, adopt_orphans};
 use runyard_agent::work::{Executor, Outcome, Work};
 use sha2::{Digest, Sha256};
 
@@ -53,6 +53,8 @@ fn settings(dir: &Path) -> Settings {
         },
         pre_runner: None,
         account: None,
+        isolation: None,
+        places: Places::default(),
         stop: Duration::from_secs(5),
         adopts_orphans: true,
     }

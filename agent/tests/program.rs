@@ -95,3 +95,57 @@ fn bad_configurations_and_arguments_are_refused_in_words() {
     let output = agent(&path).arg("more").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// A fuse with a `systemctl` that only notes how it was called.
+fn fuse(dir: &Path, power_off_at_ms: u64) -> Child {
+    let state = dir.join("state");
+    std::fs::create_dir_all(&state).unwrap();
+    let boot = runyard_agent::clock::boot_id().unwrap();
+    let kept = format!(r#"{{"bootId":"{boot}","beganMs":1,"powerOffAtMs":{power_off_at_ms}}}"#);
+    std::fs::write(state.join("threshold"), kept).unwrap();
+    let systemctl = dir.join("systemctl");
+    std::fs::write(&systemctl, format!("#!/bin/sh\necho $* >> {}\n", dir.join("called").display())).unwrap();
+    std::fs::set_permissions(&systemctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_runyard-agent"))
+        .args(["fuse", "--config"])
+        .arg(config(dir, "10m"))
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", dir.display()))
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_fuse_powers_off_when_the_deadline_is_over_and_only_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut waits = fuse(dir.path(), u64::from(u32::MAX) * 1000);
+    assert!(waits.wait().unwrap().success());
+    assert!(!dir.path().join("called").exists());
+    let dir = tempfile::tempdir().unwrap();
+    // Over since this machine was a second old, if it is old enough by now.
+    let blown = Running(fuse(dir.path(), 1000));
+    wait_for(&dir.path().join("called"));
+    assert_eq!(std::fs::read_to_string(dir.path().join("called")).unwrap(), "poweroff\n");
+    drop(blown);
+}
+
+#[test]
+fn without_a_name_it_asks_the_metadata_service_and_can_be_stopped_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = config(dir.path(), "10m");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let kept: Vec<_> = text.lines().filter(|line| !line.starts_with("instance_")).collect();
+    std::fs::write(&path, kept.join("\n")).unwrap();
+    let mut command = agent(&path);
+    command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1");
+    let mut running = Running(command.spawn().unwrap());
+    let mut heard = std::io::BufReader::new(running.0.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("which machine this is cannot be told yet") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut heard, &mut line).unwrap() > 0, "it ended");
+    }
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(running.0.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(running.0.wait().unwrap().success());
+}

@@ -167,3 +167,11 @@ fn a_threshold_before_its_own_setting_is_over_at_once_and_one_without_it_lasts_a
     let endless = Deadline { at: at("9999-01-01T00:00:00Z"), set_at: Some(at("-009999-01-02T01:59:59Z")) };
     assert!(memory.see(endless, now, LENGTHS) && memory.left(now) > Duration::from_secs(1_000_000));
 }
+
+#[test]
+fn what_the_guard_keeps_is_what_the_fuse_reads() {
+    let lengths = Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) };
+    let content = serde_json::to_vec(&Memory::begin("boot", Duration::from_secs(2000), lengths)).unwrap();
+    let verdict = crate::fuse::decide(Some(&content), "boot", Duration::from_secs(2899), lengths);
+    assert_eq!(verdict, crate::fuse::Verdict::Wait(Duration::from_secs(1) + crate::fuse::MARGIN));
+}

@@ -3,17 +3,15 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use runyard::model::ClaimId;
 
 use super::output::detail;
+use super::sweep::sweep;
 use super::{Account, Host, disk, processes};
 use crate::work::{Leader, Outcome};
-
-/// Where else a job may write; only what is its user's own is removed there.
-const SHARED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 impl Host {
     /// Ends the runner, by asking first, and then everything else of the claim.
@@ -40,17 +38,20 @@ impl Host {
         }
         let turn = self.directories.clone().lock_owned().await;
         let (claims, registration) = (self.layout.claims(), self.layout.registration());
-        let account = self.settings.account.clone();
+        let (account, places) = (self.settings.account.clone(), self.settings.places.clone());
         let wiping = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             remove(&registration)?;
             empty(&claims)?;
-            account
-                .map_or(Ok(()), |account| SHARED.iter().try_for_each(|dir| disown(Path::new(dir), &account)))
+            account.map_or(Ok(()), |account| sweep(&account, &places))
         });
-        match wiping.await.map_err(io::Error::other).flatten() {
+        if let Err(error) = wiping.await.map_err(io::Error::other).flatten() {
+            return Outcome::Unproved(detail("what it left", &error.to_string(), &[]));
+        }
+        // A clean-up that was watched may have been answered: nothing may have come back to life.
+        match self.end(self.claim_scope(claim, None, since)).await {
             Ok(()) => Outcome::Wiped,
-            Err(error) => Outcome::Unproved(detail("its files", &error.to_string(), &[])),
+            Err(left) => Outcome::Unproved(detail("its processes", &left, &[])),
         }
     }
 }
@@ -93,7 +94,7 @@ fn empty(dir: &Path) -> io::Result<()> {
 }
 
 /// Removes a file or a tree. Directories that their owner locked are opened first.
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     let metadata = match path.symlink_metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -116,16 +117,6 @@ fn unlock(dir: &Path) {
             unlock(&entry.path());
         }
     }
-}
-
-/// Removes what belongs to a user from a directory everybody shares.
-fn disown(dir: &Path, account: &Account) -> io::Result<()> {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.metadata().is_ok_and(|metadata| metadata.uid() == account.uid) {
-            remove(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

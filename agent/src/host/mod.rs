@@ -3,6 +3,7 @@
 
 mod boot;
 mod clean;
+mod isolation;
 mod layout;
 mod output;
 mod package;
@@ -10,6 +11,7 @@ mod processes;
 mod runner;
 mod scope;
 mod shell;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +21,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::process::Child;
 
+pub use self::isolation::Isolation;
 use self::layout::Layout;
+pub use self::sweep::Places;
 use crate::disk;
 use crate::work::{Executor, Outcome, Work};
 
@@ -69,6 +73,10 @@ pub struct Settings {
     pub pre_runner: Option<PreRunner>,
     /// Whom jobs run as; the agent's own user when not given.
     pub account: Option<Account>,
+    /// How it is tried whether jobs are kept from what is the machine's; not at all when not given.
+    pub isolation: Option<Isolation>,
+    /// Where a job may have left something.
+    pub places: Places,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
     /// Whether orphans become children of this process ([`adopt_orphans`]), so that none escapes it.

@@ -1,5 +1,6 @@
 //! How does a runner come to listen, and how is it taken off GitHub again? By the scripts of GitHub's package, called as
-//! its documents say; a credential goes to them as their argument, because that is their contract, and nowhere else.
+//! its documents say. A credential reaches them in their environment, which nobody but their user can read, never as an
+//! argument, which everybody can.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,11 +13,19 @@ use tokio::time::sleep;
 
 use super::clean::{give, make_fresh};
 use super::layout::ClaimDirs;
-use super::output::{self, LISTENING, detail, judge};
+use super::output::{self, LISTENING, ListenerEnd, detail, judge};
 use super::processes::{self, Process};
 use super::shell::{ScriptEnd, run, spawn};
 use super::{Host, disk};
 use crate::work::{Failure, Leader, Outcome};
+
+/// How the listener takes an option from its environment; it removes the variable before it starts anything
+/// (actions/runner, `CommandSettings.cs`).
+const TOKEN: &str = "ACTIONS_RUNNER_INPUT_TOKEN";
+/// The same for the configuration of one job.
+const SINGLE_USE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
+/// Has `run.sh` tell a runner that GitHub takes no more from one that was removed.
+const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
 
 /// Longest run of `config.sh`; it talks to GitHub a few times.
 const CONFIG: Duration = Duration::from_secs(180);
@@ -36,7 +45,8 @@ impl Host {
         }
         let token = registration.token.as_deref().unwrap_or_default();
         let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs);
-        command.args(["--url", &registration.url, "--token", token, "--name", &registration.runner_name]);
+        command.args(["--url", &registration.url, "--name", &registration.runner_name]);
+        command.env(TOKEN, token);
         command.args(["--labels", &registration.labels.join(","), "--work", "_work"]);
         command.args(["--unattended", "--replace", "--no-default-labels", "--disableupdate"]);
         if !registration.runner_group.is_empty() {
@@ -68,8 +78,9 @@ impl Host {
             return Outcome::Failed(Failure::Refused(detail("the runner cannot be started", &why, &[])));
         }
         let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs);
+        command.env(TELL_DEPRECATED, "1");
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
-            command.args(["--jitconfig", config]);
+            command.env(SINGLE_USE, config);
         }
         match spawn(command, &dirs.run_log()).and_then(|child| self.adopt(child)) {
             Ok(leader) => Outcome::Started(leader),
@@ -83,6 +94,10 @@ impl Host {
         let gone = || io::Error::other("it ended at once");
         let pid = i32::try_from(child.id().ok_or_else(gone)?).map_err(io::Error::other)?;
         let leader = Process::of(pid).ok_or_else(gone)?.leader();
+        if self.settings.account.is_some() {
+            // The agent's own place in the order of being killed is not for jobs.
+            let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
+        }
         self.children.lock().expect("no holder panics").insert(pid, child);
         Ok(leader)
     }
@@ -121,8 +136,7 @@ impl Host {
                 }
                 (true, false) => return Outcome::Ended,
                 (false, false) => {
-                    let reason = detail("run.sh ended before it listened", &said, &[]);
-                    return Outcome::Failed(judge(&said, reason));
+                    return Outcome::Failed(unheard(&said));
                 }
                 (false, true) => sleep(LOOK).await,
             }
@@ -140,7 +154,7 @@ impl Host {
             )));
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
-        command.args(["remove", "--token", &removal.token]);
+        command.arg("remove").env(TOKEN, &removal.token);
         let log = dirs.config_log();
         match configured(run(command, &log, CONFIG).await, &log, "config.sh remove", &removal.token) {
             Ok(()) => Outcome::Deregistered,
@@ -169,6 +183,7 @@ impl Host {
     /// An empty place for a runner, with the package in it and no process of the claim.
     async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<(), String> {
         self.end(self.claim_scope(claim, None, None)).await?;
+        self.isolated().await?;
         {
             let _turn = self.directories.lock().await;
             make_fresh(dirs.root.clone(), self.settings.account.clone()).await.map_err(|e| e.to_string())?;
@@ -186,6 +201,22 @@ impl Host {
     /// Whether a runner's directory says that it is registered.
     pub(super) fn looks_registered(&self, claim: &ClaimId) -> bool {
         self.layout.claim(claim).runner().join(KEPT[0]).symlink_metadata().is_ok()
+    }
+}
+
+/// What the end of a listener means that never listened.
+fn unheard(said: &str) -> Failure {
+    let reason = |why: &str| detail(&format!("run.sh ended before it listened{why}"), said, &[]);
+    match ListenerEnd::of(said) {
+        // GitHub lets go of a dead session by itself after a while.
+        Some(ListenerEnd::Conflict) => Failure::Unreachable(reason(", its name is connected from elsewhere")),
+        Some(ListenerEnd::Deprecated) => {
+            Failure::Refused(reason(", GitHub takes no runner of this version any more: pin a newer package"))
+        }
+        Some(ListenerEnd::Again) => Failure::Unreachable(reason("")),
+        Some(ListenerEnd::Done | ListenerEnd::Terminated | ListenerEnd::Other) | None => {
+            judge(said, reason(""))
+        }
     }
 }
 

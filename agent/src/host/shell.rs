@@ -13,7 +13,8 @@ use tokio::process::{Child, Command};
 use super::Host;
 use super::layout::ClaimDirs;
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where programs are looked for.
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// How a script ended.
 #[derive(Debug)]

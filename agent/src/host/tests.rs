@@ -52,6 +52,8 @@ impl Yard {
             },
             pre_runner: None,
             account: None,
+            isolation: None,
+            places: Places::default(),
             stop: Duration::from_secs(5),
             adopts_orphans: false,
         };
@@ -134,11 +136,11 @@ async fn two_claims_in_sequence_leave_nothing() {
     agent.abort();
     let config = |claim: &str| {
         format!(
-            "config --url https://github.invalid/a/b --token TOKEN-SECRET --name runyard-{claim} --labels 42 \
-             --work _work --unattended --replace --no-default-labels --disableupdate"
+            "config --url https://github.invalid/a/b --name runyard-{claim} --labels 42 \
+             --work _work --unattended --replace --no-default-labels --disableupdate with TOKEN-SECRET"
         )
     };
-    let remove = || "config remove --token REMOVAL-SECRET".to_owned();
+    let remove = || "config remove with REMOVAL-SECRET".to_owned();
     let one = |claim: &str| [config(claim), "run ".to_owned(), "interrupted".to_owned(), remove()];
     assert_eq!(yard.calls(), [one(&first), one(&second)].concat());
     assert_no_secret(&records, &yard);
@@ -260,7 +262,7 @@ async fn another_claim_under_a_running_runner_finishes_the_old_one_first() {
 async fn single_use_runners_follow_each_other_in_fresh_directories() {
     let listens_once = |calls: &Path| {
         format!(
-            "#!/bin/sh\necho \"run $* $(ls -A _work 2>/dev/null)\" >> {}\nmkdir _work && echo x > _work/left\n\
+            "#!/bin/sh\necho \"run $*with $ACTIONS_RUNNER_INPUT_JITCONFIG $(ls -A _work 2>/dev/null)\" >> {}\nmkdir _work && echo x > _work/left\n\
              setsid sleep 600 &\necho 'Listening for Jobs'\nsleep 0.3\n",
             calls.display()
         )
@@ -285,14 +287,16 @@ async fn single_use_runners_follow_each_other_in_fresh_directories() {
     records.set(Some(instance("idle", "", &claim)));
     records.says(Signal::RemoveRegOk, &claim).await;
     agent.abort();
-    assert_eq!(yard.calls(), vec!["run --jitconfig JIT-SECRET ".to_owned(); 3]);
+    assert_eq!(yard.calls(), vec!["run with JIT-SECRET ".to_owned(); 3]);
     yard.nothing_is_left(&claim);
     assert_no_secret(&records, &yard);
 }
 
 #[tokio::test]
 async fn a_refused_token_is_told_with_the_tail_of_the_log_and_without_the_token() {
-    let refuses = |_: &Path| "#!/bin/sh\necho \"Http response code: NotFound, $*\"\nexit 1\n".to_owned();
+    let refuses = |_: &Path| {
+        "#!/bin/sh\necho \"Http response code: NotFound, $ACTIONS_RUNNER_INPUT_TOKEN\"\nexit 1\n".to_owned()
+    };
     let yard = Yard::new(refuses, run_script);
     let host = yard.host();
     let (claim, registration) = (claim(&unique("refused")), Box::new(run_box("c")));
@@ -366,7 +370,7 @@ async fn a_job_that_tampers_with_the_runner_cannot_touch_its_removal() {
     records.says(Signal::RemoveRegOk, &claim).await;
     agent.abort();
     assert!(yard.calls().iter().all(|call| !call.starts_with("stolen")), "{:?}", yard.calls());
-    assert_eq!(yard.calls().last().unwrap(), "config remove --token REMOVAL-SECRET");
+    assert_eq!(yard.calls().last().unwrap(), "config remove with REMOVAL-SECRET");
 }
 
 #[tokio::test]
@@ -388,6 +392,7 @@ async fn scripts_get_nothing_of_the_agents_environment() {
     let work = Work::Configure { claim: claim(&unique("env")), registration: Box::new(run_box("c")) };
     assert_eq!(yard.host().execute(work).await, Outcome::Configured);
     let allowed = [
+        "ACTIONS_RUNNER_INPUT_TOKEN",
         "HOME",
         "LANG",
         "PATH",

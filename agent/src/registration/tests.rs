@@ -96,13 +96,17 @@ async fn a_claim_goes_from_boot_to_clean_and_each_signal_is_said_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_is_read_once_a_poll_and_nothing_is_started_while_a_job_runs() {
+async fn while_a_job_runs_there_is_one_read_a_poll_one_write_a_beat_and_nothing_is_started() {
     let yard = Yard::new(registered("running", "42", "c1"));
     let executor = FakeExecutor::answering(listening());
     let _agent = tokio::spawn(yard.agent(&executor));
     yard.records.says(Signal::RegOk, "c1").await;
     let (reads, asked) = (*yard.records.reads.lock().unwrap(), executor.asked().len());
+    let writes = yard.records.changes.lock().unwrap().len();
     tokio::time::sleep(POLL * 60).await;
+    let written = yard.records.changes.lock().unwrap().len() - writes;
+    // Every 10 s, up to a tenth early.
+    assert!((6..=7).contains(&written), "{written}");
     let more = *yard.records.reads.lock().unwrap() - reads;
     assert!((59..=61).contains(&more), "{more}");
     assert_eq!(executor.asked().len(), asked);

@@ -85,6 +85,20 @@ mod tests {
     }
 
     #[test]
+    fn without_a_script_of_its_owners_it_is_a_kibibyte_at_most() {
+        let mut options = options();
+        options.runner = Some(crate::config::RunnerPackage {
+            url: "https://github.com/actions/runner/releases/download/v2.330.0/actions-runner-linux-arm64-2.330.0.tar.gz"
+                .into(),
+            sha256: "0".repeat(64),
+            version: "2.330.0".into(),
+        });
+        options.pre_runner_script = None;
+        let text = user_data(&options, &spec()).unwrap();
+        assert!(text.len() <= 1024, "{} bytes", text.len());
+    }
+
+    #[test]
     fn a_classs_script_wins_over_the_operators() {
         let mut options = options();
         options.pre_runner_script = Some("echo operator".into());
