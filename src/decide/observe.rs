@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::model::{
     Agent, ClassName, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, LaunchPhase,
-    Life, Pool, Reading, Reason, Record, Request, State, Unreadable, UsageClass, read,
+    Life, News, Notice, Pool, Reading, Reason, Record, Request, State, Unreadable, UsageClass, read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -40,6 +40,8 @@ pub enum Observation {
     Swept(InstanceArn),
     /// All machines that are ours, as their maker lists them.
     Inventory(Vec<Machine>),
+    /// What EC2 says of a machine from outside.
+    Notice(Notice),
     /// Whether GitHub answered.
     GitHub(bool),
     /// A pool's status was written.
@@ -73,6 +75,7 @@ impl Yard {
             Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
             Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
+            Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
             Observation::Hints(class, hints) => {
                 let entry = self.classes.entry(class.clone()).or_default();
@@ -112,6 +115,7 @@ impl Yard {
         self.of(arn, dirty, |tracked| {
             tracked.stands = Some(state);
             tracked.missing &= state.is_none();
+            tracked.changed = false;
             let times = tracked.asked.map_or(0, |(_, times)| times);
             tracked.asked = Some((now.mono, times.saturating_add(1)));
         });
@@ -120,6 +124,24 @@ impl Yard {
             let place = (facts.created_at, arn.clone());
             self.classes.entry(facts.resource_class.clone()).or_default().missing.remove(&place);
         }
+    }
+
+    /// Notices of machines that are not ours, or have ended, say nothing.
+    fn noticed(&mut self, notice: Notice, dirty: &mut BTreeSet<Unit>) {
+        let Some(arn) = self.ids.get(&notice.instance).cloned() else { return };
+        self.of(&arn, dirty, |tracked| match (tracked.instance.state().live(), notice.news) {
+            (false, _) => {}
+            (true, News::Changed) => tracked.changed = true,
+            (true, News::Interruption(news)) => {
+                let graver = match tracked.notice.take() {
+                    None => news,
+                    Some(old) => Tracked::graver(old, news),
+                };
+                tracked.notice = Some(graver);
+            }
+        });
+        let request = self.instances.get(&arn).and_then(|tracked| tracked.instance.held_by());
+        dirty.extend(request.cloned().map(Unit::Request));
     }
 
     fn of(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>, change: impl FnOnce(&mut Tracked)) {
@@ -366,6 +388,9 @@ impl Yard {
                 if tracked.beat.is_none_or(|beat| beat.seq != new.heartbeat_seq) {
                     tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
                     tracked.silent = None;
+                }
+                if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
+                    dirty.extend(tracked.instance.held_by().cloned().map(Unit::Request));
                 }
                 tracked.agent = Some(new);
             }

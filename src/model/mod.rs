@@ -9,6 +9,7 @@ mod instance;
 mod launch;
 mod lease;
 mod message;
+mod notice;
 mod pool;
 mod record;
 mod registration;
@@ -31,6 +32,7 @@ pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use lease::Lease;
 pub use message::PoolMessage;
+pub use notice::{News, Notice, read_notices};
 pub use pool::{
     Counts, LaunchTemplate, Pool, PoolOverride, PoolSpec, PoolStatus, RegistrationMode, ReuseWithin, Schedule,
 };
