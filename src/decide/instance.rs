@@ -22,8 +22,8 @@ mod ending;
 mod pooled;
 
 /// How long before EC2 takes it a machine that serves or is cleaned is ended: of the two minutes that a warning gives,
-/// its job has the first hundred seconds.
-const BEFORE_POWER_GOES: Duration = Duration::from_secs(20);
+/// its job has a little less than the first hundred seconds.
+const BEFORE_POWER_GOES: Duration = Duration::from_secs(25);
 /// How long a machine's maker is not asked again for a machine that it does not list.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 
 use crate::model::{
     Agent, ClassName, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, LaunchPhase,
-    Life, News, Notice, Pool, Reading, Reason, Record, Request, State, Unreadable, UsageClass, read,
+    Life, News, Notice, Pool, Reading, Reason, Record, Request, State, Unreadable, UsageClass, launch_digest,
+    read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -365,11 +366,20 @@ impl Yard {
                 } else {
                     class.pooled.remove(&place)
                 };
+                let age = (instance.facts.created_at, arn.clone());
+                if add && class.drift(instance).is_some() {
+                    class.drifted.insert(age);
+                } else {
+                    class.drifted.remove(&age);
+                }
+            }
+            Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {
+                class.departing.insert(arn.clone());
             }
             Life::Created { run: Some(_) }
             | Life::Claimed { .. }
             | Life::Running { .. }
-            | Life::Terminated { .. } => {}
+            | Life::Terminated { .. } => drop(class.departing.remove(arn)),
         }
     }
 
@@ -484,9 +494,16 @@ impl Yard {
         }
         let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
         let changed = wanted(&class.pool) != wanted(&new);
+        class.digest = new.as_ref().map(|pool| launch_digest(&pool.spec));
         class.pool = new;
         dirty.insert(Unit::Class(name.clone()));
         if changed {
+            let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
+            let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());
+            let place = |tracked: &Tracked| {
+                (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
+            };
+            class.drifted = drifted.map(place).collect();
             // Rare: a person changed the class, so all of it is judged again.
             let machines =
                 self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == name);

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::model::{
     Agent, ClassName, Counts, Instance, InstanceArn, InstanceId, Interruption, InterruptionAction, Key,
-    Launch, LaunchId, LaunchPhase, Life, Pool, Reason, Request, RequestKey,
+    Launch, LaunchId, LaunchPhase, Life, Pool, Reason, Request, RequestKey, drift,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -169,6 +169,12 @@ pub struct Class {
     pub reported: Option<Duration>,
     /// Live machines that the last list of machines did not show, the oldest first.
     pub(super) missing: BTreeSet<(Timestamp, InstanceArn)>,
+    /// In which way its machines are launched now.
+    pub(super) digest: Option<String>,
+    /// Pooled machines that were launched in another way, the oldest first.
+    pub(super) drifted: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Machines that end for that and are not gone yet.
+    pub(super) departing: BTreeSet<InstanceArn>,
     /// Requests for which spot machines could not be had, by the launches that say so.
     pub(super) failed_spot: BTreeSet<(Key, LaunchId)>,
 }
@@ -184,6 +190,15 @@ impl Class {
     pub(super) fn unbelieved(&self, before: Timestamp) -> Option<u32> {
         let gone = self.missing.iter().take_while(|(created_at, _)| *created_at <= before).count() as u32;
         (gone > (self.live().saturating_mul(3) / 10).max(3)).then_some(gone)
+    }
+
+    /// Why a machine is not what its class wants now, if it was launched in another way.
+    pub(super) fn drift(&self, instance: &Instance) -> Option<&'static str> {
+        let spec = &self.pool.as_ref()?.spec;
+        let facts = &instance.facts;
+        let types = &spec.allowed_instance_types;
+        let fits = facts.cpu >= spec.cpu && facts.mmem >= spec.mmem && types.accept(&facts.instance_type);
+        drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, fits, &spec.launch)
     }
 
     /// Whether spot machines could not be had for a request.

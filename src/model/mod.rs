@@ -13,6 +13,7 @@ mod notice;
 mod pool;
 mod record;
 mod registration;
+mod replacement;
 mod request;
 mod selector;
 mod state;
@@ -38,6 +39,7 @@ pub use pool::{
 };
 pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
+pub use replacement::{Hours, Replacement, drift, launch_digest};
 pub use request::{
     Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, Request, Status, TIMEOUT_SECONDS,
     label, runner_name,
