@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use runyard::ports::Store;
+
 use crate::world::{World, linux};
 
 #[tokio::test(start_paused = true)]
