@@ -13,7 +13,7 @@ use crate::model::{ClassName, InstanceId, Item, Key, PoolMessage, Write};
 use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
-    Notices, Page, PoolQueue, QueueError, Received, Store, StoreError, Watch,
+    Notices, Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch,
 };
 
 const OK: &str = "ok";
@@ -30,7 +30,7 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         QueueError::SERVICE,
-        &["ensure", "announce", "receive", "delete", "give_back", "bury", "notices", "acknowledge"],
+        &["ensure", "announce", "receive", "delete", "give_back", "bury", "depth", "notices", "acknowledge"],
         QueueError::OUTCOMES,
     ),
     (ComputeError::SERVICE, &["launch", "terminate", "describe", "list"], ComputeError::OUTCOMES),
@@ -266,6 +266,10 @@ impl<T: PoolQueue + ?Sized> PoolQueue for Metered<T> {
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
         self.counted("bury", self.inner.bury(class, receipt, raw)).await
+    }
+
+    async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        self.counted("depth", self.inner.depth(class)).await
     }
 }
 

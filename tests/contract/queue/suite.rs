@@ -29,6 +29,7 @@ macro_rules! on_every_engine {
 on_every_engine!(
     a_class_without_queue_is_missing_until_it_is_made,
     making_a_queue_again_changes_nothing,
+    its_depth_counts_hidden_messages_and_dead_letters,
     a_received_message_says_what_was_announced_and_is_hidden_from_others,
     a_deleted_message_does_not_come_back,
     receipts_that_could_not_be_deleted_are_answered,
