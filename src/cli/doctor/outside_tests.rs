@@ -78,8 +78,8 @@ fn a_machine_without_a_record_is_found_once_it_is_old_enough() {
 fn a_record_without_a_machine_is_found_and_mended_on_its_version_alone() {
     let found = compared(&[], &[record(1, "idle", LONG_AGO)]);
     assert_eq!(reasons(&found), ["NoMachine"]);
-    assert_eq!(found[0].mend.len(), 1);
-    assert_eq!(found[0].mend[0].guard, crate::model::Guard::Version(7));
+    let expected = ending(&record(1, "idle", LONG_AGO), NOW.parse().unwrap(), "doctor");
+    assert_eq!(found[0].mend, [expected], "as `expire` writes it, on the version that was seen");
     assert_eq!(reasons(&compared(&[], &[record(1, "idle", JUST_NOW)])), [""; 0]);
 }
 
