@@ -21,7 +21,7 @@ use prometheus::{Registry, TextEncoder};
 pub use classes::OTHER;
 pub use ports::Metered;
 
-use crate::model::{ClassName, Phase, Reason, State, TRANSITIONS, words};
+use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, words};
 use crate::ports::Clock;
 use classes::Classes;
 use families::Families;
@@ -99,6 +99,9 @@ impl Metrics {
         }
         for outcome in QueueOutcome::ALL {
             families.queue_messages.with_label_values(&[outcome.as_str()]);
+        }
+        for action in InterruptionAction::ALL {
+            families.interruptions.with_label_values(&[action.as_str()]);
         }
         for (service, operations, outcomes) in ports::SERIES {
             for operation in *operations {
@@ -224,6 +227,11 @@ impl Metrics {
     /// What became of a message of a pool queue.
     pub fn queue_message(&self, outcome: QueueOutcome) {
         self.families().queue_messages.with_label_values(&[outcome.as_str()]).inc();
+    }
+
+    /// EC2 said that it takes a machine of ours back.
+    pub fn interruption(&self, action: InterruptionAction) {
+        self.families().interruptions.with_label_values(&[action.as_str()]).inc();
     }
 
     /// The table was read as a whole just now.

@@ -10,9 +10,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Health};
-use crate::aws::SqsQueue;
 #[cfg(feature = "ec2")]
 use crate::aws::ec2::{Ec2Compute, Ec2Options};
+use crate::aws::{SqsNotices, SqsQueue};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::compute_none::NoCompute;
 use crate::config::{
@@ -25,7 +25,7 @@ use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
-use crate::ports::{Clock, Compute, Entropy, GitHub, PoolQueue, Store};
+use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
 
@@ -135,11 +135,16 @@ pub fn build(
     let store = Arc::new(Metered::new(store, metrics.clone()).telling(health.clone()));
     let queue = Arc::new(Metered::new(queue, metrics.clone()));
     let github = github.map(|github| Arc::new(Metered::new(github, metrics.clone())) as Arc<dyn GitHub>);
+    let notices = config.interruptions.as_ref().map(|name| {
+        let notices = Arc::new(SqsNotices::connect(name, sdk));
+        Arc::new(Metered::new(notices, metrics.clone())) as Arc<dyn Notices>
+    });
     let ports = |compute: Arc<dyn Compute>| Ports {
         store,
         queue,
         compute: Arc::new(Metered::new(compute, metrics.clone())),
         github,
+        notices,
         clock: clock.clone(),
         entropy: entropy.clone(),
         metrics: metrics.clone(),

@@ -14,7 +14,7 @@ use aws_sdk_sqs::{Client, config};
 
 use super::errors::queue as classify;
 use crate::model::{ClassName, PoolMessage, TableName};
-use crate::ports::{PoolQueue, QueueError, Received};
+use crate::ports::{PoolQueue, QueueDepth, QueueError, Received};
 use crate::store::{retries, timeouts};
 
 /// How long a received message stays hidden, in seconds: much longer than a claim takes, much shorter than a person
@@ -112,6 +112,19 @@ impl SqsQueue {
         }
         let url = call.send().await.map_err(|error| classify(&error))?.queue_url;
         self.learn(name, url)
+    }
+
+    /// About how many messages a queue holds, hidden ones included.
+    async fn count(&self, url: &str) -> Result<u64, QueueError> {
+        let names = [
+            QueueAttributeName::ApproximateNumberOfMessages,
+            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+        ];
+        let call = self.client.get_queue_attributes().queue_url(url);
+        let told = call.set_attribute_names(Some(names.to_vec())).send().await;
+        let told = told.map_err(|error| classify(&error))?.attributes.unwrap_or_default();
+        let number = |name| told.get(name).and_then(|count| count.parse::<u64>().ok());
+        Ok(names.iter().filter_map(number).sum())
     }
 
     async fn arn(&self, url: &str) -> Result<String, QueueError> {
@@ -214,6 +227,15 @@ impl PoolQueue for SqsQueue {
                 Err(QueueError::Unreachable(format!("{count} messages were not given back: {code}")))
             }
         }
+    }
+
+    async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        let counted = async {
+            let waiting = self.count(&self.url(class).await?).await?;
+            let dead = self.count(&self.dead_url(class).await?).await?;
+            Ok(Some(QueueDepth { waiting, dead }))
+        };
+        counted.await.map_err(|error| self.judged(class, error))
     }
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {

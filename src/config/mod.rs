@@ -83,6 +83,8 @@ pub struct Config {
     pub compute: ComputeKind,
     /// Where pooled machines are announced.
     pub queue: QueueKind,
+    /// The queue on which EC2 says which machines it takes back; none when nobody listens.
+    pub interruptions: Option<String>,
     /// With whom runners are registered; none when nowhere.
     pub github: Option<GitHub>,
     /// Where the admin port listens; port 0 takes a free one.
@@ -191,6 +193,7 @@ impl Config {
         let timing = Timing::read(reader).inspect(|timing| check::timing(timing, compute, reader));
         let queue = reader.parsed("queue.kind", str::parse);
         check::queue(queue, compute, reader);
+        let interruptions = reader.optional("interruptions.queue", reader::queue_name);
         let github = GitHub::read(reader);
         let listen = reader.parsed("admin.listen", reader::address);
         let log = Log::read(reader);
@@ -200,6 +203,7 @@ impl Config {
             timing: timing?,
             compute: compute?,
             queue: queue?,
+            interruptions: interruptions?,
             github: github?,
             listen: listen?,
             log: log?,

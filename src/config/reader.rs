@@ -127,6 +127,16 @@ fn loopback(host: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
+/// The name of an SQS standard queue: at most 80 of letters, digits, `-` and `_` (SQS).
+pub(super) fn queue_name(text: &str) -> Result<String, FieldError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if text.len() <= 80 && text.bytes().all(plain) {
+        return Ok(text.to_owned());
+    }
+    let fix = "write the name (not the URL or ARN) of a standard queue, such as runyard-interruptions";
+    Err(FieldError::new("queue", text, "is not the name of an SQS queue", fix))
+}
+
 /// The name of a file.
 pub(super) fn path(text: &str) -> Result<PathBuf, FieldError> {
     if text.chars().any(char::is_control) {

@@ -57,6 +57,7 @@ fn the_defaults_are_the_contracts() {
             },
             compute: ComputeKind::Ec2,
             queue: QueueKind::Sqs,
+            interruptions: None,
             github: Some(GitHub {
                 api_url: "https://api.github.com".into(),
                 credential: Credential::TokenFile("/run/secrets/github".into()),

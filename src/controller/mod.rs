@@ -6,6 +6,7 @@ mod events;
 mod execute;
 mod follow;
 mod lease;
+mod notices;
 mod reconcile;
 mod sweep;
 mod timers;
@@ -19,7 +20,7 @@ use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
 use crate::model::TableName;
-use crate::ports::{Clock, Compute, Entropy, GitHub, PoolQueue, Store};
+use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use courier::Courier;
 
@@ -34,6 +35,8 @@ pub struct Ports {
     pub compute: Arc<dyn Compute>,
     /// GitHub, unless runners are registered by somebody else.
     pub github: Option<Arc<dyn GitHub>>,
+    /// What EC2 says of machines from outside, where that is to be had.
+    pub notices: Option<Arc<dyn Notices>>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Fresh names.

@@ -14,15 +14,17 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
 use crate::metrics::{OTHER, QueueOutcome, Source};
-use crate::model::{ClassName, InstanceArn, Item, Key, LaunchId, Life, Phase, Record, State};
-use crate::ports::{Machine, StoreError};
+use crate::model::{
+    ClassName, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase, Record, State,
+};
+use crate::ports::{Machine, StoreError, Told};
 
 use super::courier::Courier;
 use super::events::{self, Events};
 use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, lease, sweep};
+use super::{OperatorError, Ports, Settings, lease, notices, sweep};
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -69,6 +71,8 @@ struct Loop {
     taken: Option<(u64, Duration)>,
     /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
     late: Vec<(Key, i64)>,
+    /// Notices that are not acknowledged yet, because something remains to be done.
+    told: Vec<Told>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     kick_list: mpsc::Sender<()>,
@@ -120,6 +124,11 @@ pub(super) async fn run(
         tell_machines,
         shutdown.child_token(),
     ));
+    let (tell_notices, mut told) = mpsc::channel(4);
+    if let Some(port) = ports.notices.clone() {
+        let (metrics, lease, stop) = (ports.metrics.clone(), lease.clone(), shutdown.child_token());
+        company.spawn(notices::run(port, metrics, lease, tell_notices, stop));
+    }
     let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
     company.spawn(writing);
     let courier = ports.github.clone().map(|github| {
@@ -147,12 +156,13 @@ pub(super) async fn run(
         lease,
         taken: None,
         late: Vec::new(),
+        told: Vec::new(),
         asked: None,
         kick_list,
         kick_sweep,
     };
     state.roles();
-    state.turn(&mut seen, &mut machines, &shutdown).await;
+    state.turn(&mut seen, &mut machines, &mut told, &shutdown).await;
     // The actions in hand are finished; nothing new is begun.
     while let Some(done) = state.tasks.join_next().await {
         if let Ok(done) = done {
@@ -169,6 +179,7 @@ impl Loop {
         &mut self,
         seen: &mut mpsc::Receiver<Seen>,
         machines: &mut mpsc::Receiver<Vec<Machine>>,
+        told: &mut mpsc::Receiver<Vec<Told>>,
         shutdown: &CancellationToken,
     ) {
         let mut gauges = tokio::time::interval(GAUGES);
@@ -191,7 +202,11 @@ impl Loop {
                     }
                 }
                 Some(machines) = machines.recv() => self.observe(Observation::Inventory(machines)),
-                _ = gauges.tick() => self.gauge(),
+                Some(told) = told.recv() => self.hear(told),
+                _ = gauges.tick() => {
+                    self.gauge();
+                    self.acknowledge();
+                }
                 () = tokio::time::sleep(wait.unwrap_or(PAUSE_MOST)) => {
                     let due = self.timers.due(self.ports.clock.elapsed());
                     self.dirty.extend(due);
@@ -209,8 +224,66 @@ impl Loop {
         if let (Some((_, keys)), Observation::Record(key, Some(_))) = (&mut self.listing, &seen) {
             keys.insert(key.clone());
         }
+        let concerned = self.concerned(&seen);
+        let before = concerned.as_ref().and_then(|arn| self.interruption(arn));
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
+        let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
+        if let Some(action) = after.filter(|_| after != before) {
+            self.ports.metrics.interruption(action);
+        }
+    }
+
+    /// The machine that something seen may say is taken back.
+    fn concerned(&self, seen: &Observation) -> Option<InstanceArn> {
+        match seen {
+            Observation::Notice(notice) => {
+                self.yard.by_id(&notice.instance).map(|tracked| tracked.instance.facts.instance_arn.clone())
+            }
+            Observation::Record(key, Some(_)) => {
+                key.pk.strip_prefix("agent#").and_then(|arn| InstanceArn::parse(arn).ok())
+            }
+            _ => None,
+        }
+    }
+
+    fn interruption(&self, arn: &InstanceArn) -> Option<InterruptionAction> {
+        self.yard.instance(arn).and_then(|tracked| tracked.interruption()).map(|notice| notice.action)
+    }
+
+    /// Takes in notices. Before everything was listed nobody knows whose they are: they come again.
+    fn hear(&mut self, told: Vec<Told>) {
+        if self.yard.listed.is_none() {
+            return;
+        }
+        for told in told {
+            for notice in &told.notices {
+                self.observe(Observation::Notice(notice.clone()));
+            }
+            self.told.push(told);
+        }
+        self.settle();
+        self.acknowledge();
+    }
+
+    /// Acknowledges the notices about which nothing remains to be done.
+    fn acknowledge(&mut self) {
+        if self.told.is_empty() {
+            return;
+        }
+        let yard = &self.yard;
+        let settled = |told: &Told| told.notices.iter().all(|notice| yard.settled_notice(&notice.instance));
+        let (done, left): (Vec<Told>, Vec<Told>) =
+            std::mem::take(&mut self.told).into_iter().partition(settled);
+        self.told = left;
+        let receipts: Vec<String> = done.into_iter().map(|told| told.receipt).collect();
+        if let Some(port) = self.ports.notices.clone().filter(|_| !receipts.is_empty()) {
+            tokio::spawn(async move {
+                if let Err(error) = port.acknowledge(&receipts).await {
+                    tracing::debug!(%error, "notices were not acknowledged, they come again");
+                }
+            });
+        }
     }
 
     /// A successful read vouches for the time since the one before.

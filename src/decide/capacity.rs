@@ -1,11 +1,13 @@
 //! What is launched for a class: what its waiting requests lack, the oldest first, then what it wants idle; never
 //! more than `max` allows, never while a brake is on.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Instance, Key, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, PoolSpec, Record, Request,
-    UsageClass, after,
+    ClassName, Hours, Instance, InstanceArn, Key, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, PoolSpec,
+    Record, Request, UsageClass, after,
 };
 
 use super::action::{Action, Plan, WaitReason, launches};
@@ -28,6 +30,18 @@ pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> b
 pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
     let used_up = spec.most_uses().is_some_and(|most| instance.uses >= most);
     used_up || too_old(instance, spec, now) || instance.expired_by.is_some()
+}
+
+/// The idle machines of a class that are to be replaced now because they were launched in another way: the oldest
+/// first, as many as may be at once less those that are ending for it. None where replacements cannot be had.
+pub(super) fn giving_way<'a>(cx: &Context<'_>, class: &'a Class) -> BTreeSet<&'a InstanceArn> {
+    let Some(spec) = class.pool.as_ref().map(|pool| &pool.spec) else { return BTreeSet::new() };
+    let open = spec.replacement.hours_at(cx.now.wall) == Hours::Open;
+    if class.drifted.is_empty() || spec.paused || cx.now.mono < class.brake.until || !open {
+        return BTreeSet::new();
+    }
+    let at_once = (spec.replacement.at_once as usize).saturating_sub(class.departing.len());
+    class.drifted.iter().take(at_once).map(|(_, arn)| arn).collect()
 }
 
 /// Plans a class's launches. `lacks` are its waiting requests, oldest first, with what they still lack.
@@ -145,6 +159,7 @@ fn intent(
         usage_class: usage,
         count,
         request,
+        launch_digest: cx.yard.class(class).and_then(|class| class.digest.clone()),
         phase: LaunchPhase::Intent,
         instances: Vec::new(),
         message: String::new(),
@@ -167,7 +182,11 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
         return 0;
     }
     let young = class.pooled.iter().filter_map(|(_, arn)| cx.yard.instance(arn));
-    let young = young.filter(|tracked| !retiring(&tracked.instance, &pool.spec, cx.now.wall));
+    let giving_way = giving_way(cx, class);
+    let young = young.filter(|tracked| {
+        let arn = &tracked.instance.facts.instance_arn;
+        !retiring(&tracked.instance, &pool.spec, cx.now.wall) && !giving_way.contains(arn)
+    });
     missing - young.take(missing as usize).count() as u32
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Cause, Claim, ClaimId, ClassName, Condition, ConditionType, Instance, InstanceArn, InstanceId, Key, Life,
-    Phase, Pool, PoolSpec, Record, Request, State, Threshold, after, legal,
+    Cause, Claim, ClaimId, ClassName, Condition, ConditionType, Hours, Instance, InstanceArn, InstanceId,
+    Key, Life, Phase, Pool, PoolSpec, Record, Request, State, Threshold, after, legal,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
@@ -33,6 +33,11 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
         serve(cx, name, class, &pool.spec, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);
+        if !class.drifted.is_empty()
+            && let Hours::ClosedUntil(opening) = pool.spec.replacement.hours_at(cx.now.wall)
+        {
+            plan.wake_at(cx.now.when(opening));
+        }
         if let Some(until) = effective(pool, cx.now.wall).until {
             plan.wake_at(cx.now.when(until));
         }

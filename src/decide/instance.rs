@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, Cause, Claim, ClaimId, Instance, InstanceArn, InterruptionAction, Life, PoolSpec, Reason, Record,
+    Agent, Cause, Claim, ClaimId, Instance, InstanceArn, Interruption, Life, PoolSpec, Reason, Record,
     Request, Signal, Threshold, after, legal,
 };
 use crate::ports::MachineState;
@@ -21,6 +21,9 @@ use super::yard::{Tracked, Yard};
 mod ending;
 mod pooled;
 
+/// How long before EC2 takes it a machine that serves or is cleaned is ended: of the two minutes that a warning gives,
+/// its job has a little less than the first hundred seconds.
+const BEFORE_POWER_GOES: Duration = Duration::from_secs(25);
 /// How long a machine's maker is not asked again for a machine that it does not list.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -60,6 +63,11 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
 /// Whether a machine's maker must know it by now if it has it: a new machine may be unknown to it for a while.
 fn settled(cx: &Context<'_>, instance: &Instance) -> bool {
     after(instance.facts.created_at, cx.policy.orphan) <= cx.now.wall
+}
+
+/// When a machine that EC2 takes is to be ended at the latest.
+fn leaves_at(notice: &Interruption) -> Timestamp {
+    notice.at.saturating_sub(BEFORE_POWER_GOES).unwrap_or(Timestamp::MIN)
 }
 
 /// Whether the agent's last word is young enough to rely on.
@@ -181,18 +189,20 @@ impl<'a> MachineView<'a> {
         self.interrupted().or_else(|| self.passed(now.wall))
     }
 
-    /// A notice from EC2: idle machines go at once, busy ones when their time has come.
+    /// A notice from EC2. Free machines go at once, and so do those whose runner does not listen yet when their end is
+    /// certain: their request takes another. The others go shortly before EC2 takes them; a mere risk lets them finish.
     fn interrupted(&self) -> Option<(Reason, Note)> {
-        let notice = self.tracked.agent.as_ref()?.interruption.as_ref()?;
-        let busy = self.instance.run().is_some();
-        let due = match notice.action {
-            InterruptionAction::Terminate | InterruptionAction::Stop => {
-                !busy || notice.at <= self.cx.now.wall
+        let notice = self.tracked.interruption()?;
+        let (doomed, soon) = (self.tracked.doomed(), leaves_at(notice) <= self.cx.now.wall);
+        let due = match self.instance.life {
+            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => true,
+            Life::Created { run: Some(_) } | Life::Claimed { .. } => {
+                doomed && (soon || self.says() != Some(Signal::RegOk))
             }
-            InterruptionAction::Rebalance => !busy,
+            Life::Running { .. } | Life::Idle { pooled_at: None } => doomed && soon,
+            Life::Terminated { .. } => false,
         };
-        let cleaning = matches!(self.instance.life, Life::Idle { pooled_at: None });
-        (due && !cleaning).then(|| {
+        due.then(|| {
             let message = format!("EC2 takes it back ({} at {})", notice.action, notice.at);
             (Reason::Interrupted, Note::warning("Interrupted", message))
         })
@@ -277,6 +287,9 @@ impl<'a> MachineView<'a> {
     /// too much to be believed.
     fn missed(&self) -> Option<Plan> {
         let (cx, tracked) = (self.cx, self.tracked);
+        if tracked.changed && cx.policy.inventory {
+            return Some(Plan::act(Action::Describe(self.instance.facts.instance_arn.clone())));
+        }
         if !tracked.missing || !cx.policy.inventory || !settled(cx, self.instance) {
             return None;
         }
@@ -449,8 +462,7 @@ impl<'a> MachineView<'a> {
             let message = format!("it is older than its class allows ({} s)", spec.max_age_seconds);
             return Some((Reason::MaxAge, Note::normal("MaxAge", message)));
         }
-        let notice = self.tracked.agent.as_ref().and_then(|agent| agent.interruption.as_ref());
-        notice.map(|notice| {
+        self.tracked.interruption().map(|notice| {
             (
                 Reason::Interrupted,
                 Note::warning("Interrupted", format!("EC2 takes it back ({})", notice.action)),
@@ -514,11 +526,9 @@ impl<'a> MachineView<'a> {
             let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
             plan.wake_at(now.mono + left + Duration::from_millis(1));
         }
-        if let Some(notice) = self.tracked.agent.as_ref().and_then(|agent| agent.interruption.as_ref()) {
-            // One that has passed has done what it does.
-            if notice.at > now.wall {
-                plan.wake_at(now.when(notice.at));
-            }
+        // One that has passed has done what it does.
+        if let Some(at) = self.tracked.interruption().map(leaves_at).filter(|at| *at > now.wall) {
+            plan.wake_at(now.when(at));
         }
         let boxed = self.instance.registration.iter().chain(&self.instance.removal);
         for at in boxed.filter_map(|boxed| boxed.expires_at).filter(|at| *at > now.wall) {

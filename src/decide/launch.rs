@@ -192,6 +192,7 @@ fn recorded(
             mmem: or_spec(machine.mmem, |spec| spec.mmem),
             availability_zone: machine.zone.clone(),
             launch_id: Some(launch.launch_id.clone()),
+            launch_digest: launch.launch_digest.clone(),
             created_at: now,
         },
         life: Life::Created { run: holder.map(|(_, request)| request.id.run_id.clone()) },

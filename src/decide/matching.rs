@@ -123,7 +123,7 @@ fn refusal(cx: &Context<'_>, spec: &PoolSpec, request: &Request, tracked: &Track
     if let Some(refusal) = mismatch(spec, request, instance) {
         return Some(refusal);
     }
-    let interrupted = tracked.agent.as_ref().is_some_and(|agent| agent.interruption.is_some());
+    let interrupted = tracked.interruption().is_some();
     if interrupted || capacity::retiring(instance, spec, cx.now.wall) {
         return Some(Refusal::Retiring);
     }

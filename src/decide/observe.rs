@@ -8,7 +8,8 @@ use jiff::Timestamp;
 
 use crate::model::{
     Agent, ClassName, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, LaunchPhase,
-    Life, Pool, Reading, Reason, Record, Request, State, Unreadable, UsageClass, read,
+    Life, News, Notice, Pool, Reading, Reason, Record, Request, State, Unreadable, UsageClass, launch_digest,
+    read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -40,6 +41,8 @@ pub enum Observation {
     Swept(InstanceArn),
     /// All machines that are ours, as their maker lists them.
     Inventory(Vec<Machine>),
+    /// What EC2 says of a machine from outside.
+    Notice(Notice),
     /// Whether GitHub answered.
     GitHub(bool),
     /// A pool's status was written.
@@ -73,6 +76,7 @@ impl Yard {
             Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
             Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
+            Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
             Observation::Hints(class, hints) => {
                 let entry = self.classes.entry(class.clone()).or_default();
@@ -112,6 +116,7 @@ impl Yard {
         self.of(arn, dirty, |tracked| {
             tracked.stands = Some(state);
             tracked.missing &= state.is_none();
+            tracked.changed = false;
             let times = tracked.asked.map_or(0, |(_, times)| times);
             tracked.asked = Some((now.mono, times.saturating_add(1)));
         });
@@ -120,6 +125,24 @@ impl Yard {
             let place = (facts.created_at, arn.clone());
             self.classes.entry(facts.resource_class.clone()).or_default().missing.remove(&place);
         }
+    }
+
+    /// Notices of machines that are not ours, or have ended, say nothing.
+    fn noticed(&mut self, notice: Notice, dirty: &mut BTreeSet<Unit>) {
+        let Some(arn) = self.ids.get(&notice.instance).cloned() else { return };
+        self.of(&arn, dirty, |tracked| match (tracked.instance.state().live(), notice.news) {
+            (false, _) => {}
+            (true, News::Changed) => tracked.changed = true,
+            (true, News::Interruption(news)) => {
+                let graver = match tracked.notice.take() {
+                    None => news,
+                    Some(old) => Tracked::graver(old, news),
+                };
+                tracked.notice = Some(graver);
+            }
+        });
+        let request = self.instances.get(&arn).and_then(|tracked| tracked.instance.held_by());
+        dirty.extend(request.cloned().map(Unit::Request));
     }
 
     fn of(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>, change: impl FnOnce(&mut Tracked)) {
@@ -343,11 +366,20 @@ impl Yard {
                 } else {
                     class.pooled.remove(&place)
                 };
+                let age = (instance.facts.created_at, arn.clone());
+                if add && class.drift(instance).is_some() {
+                    class.drifted.insert(age);
+                } else {
+                    class.drifted.remove(&age);
+                }
+            }
+            Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {
+                class.departing.insert(arn.clone());
             }
             Life::Created { run: Some(_) }
             | Life::Claimed { .. }
             | Life::Running { .. }
-            | Life::Terminated { .. } => {}
+            | Life::Terminated { .. } => drop(class.departing.remove(arn)),
         }
     }
 
@@ -366,6 +398,9 @@ impl Yard {
                 if tracked.beat.is_none_or(|beat| beat.seq != new.heartbeat_seq) {
                     tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
                     tracked.silent = None;
+                }
+                if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
+                    dirty.extend(tracked.instance.held_by().cloned().map(Unit::Request));
                 }
                 tracked.agent = Some(new);
             }
@@ -459,9 +494,16 @@ impl Yard {
         }
         let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
         let changed = wanted(&class.pool) != wanted(&new);
+        class.digest = new.as_ref().map(|pool| launch_digest(&pool.spec));
         class.pool = new;
         dirty.insert(Unit::Class(name.clone()));
         if changed {
+            let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
+            let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());
+            let place = |tracked: &Tracked| {
+                (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
+            };
+            class.drifted = drifted.map(place).collect();
             // Rare: a person changed the class, so all of it is judged again.
             let machines =
                 self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == name);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Condition, ConditionType, Desired, Instance, Intent, Key, MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec,
-    Record, Request, Status, after,
+    Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, MAX_RUNTIME_MINUTES, Phase, Pool,
+    PoolSpec, Reason, Record, Request, Status, after,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
@@ -253,11 +253,23 @@ fn launching(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
 fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan {
     let now = cx.now.wall;
     let is = is_degraded(request);
+    let doomed: Vec<&InstanceId> = holding.held.iter().copied().filter(|id| is_doomed(cx, id)).collect();
+    if let (false, true, [first, ..]) = (is, holding.lost.is_empty(), doomed.as_slice()) {
+        let at = cx.yard.by_id(first).and_then(|tracked| tracked.interruption()).map(|notice| notice.at);
+        let ids: Vec<&str> = doomed.iter().map(|id| id.as_str()).collect();
+        let when = at.map_or(String::new(), |at| format!(" at {at}"));
+        let message = format!("EC2 takes {} back{when}; to be replaced", ids.join(", "));
+        let reason = Reason::Interrupted.as_str();
+        return write(cx, request, Note::warning("Degraded", message.clone()), |next| {
+            set_condition(&mut next.status, ConditionType::Degraded, true, reason, message.clone(), now);
+            next.status.message = message;
+        });
+    }
     if !holding.lost.is_empty() && !is {
         let note = Note::warning("Degraded", loss(holding));
         return write(cx, request, note, |next| degrade(next, holding, now));
     }
-    if is && holding.lost.is_empty() && holding.running >= target(request) {
+    if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
         let message = format!("{} machines are running again", holding.running);
         return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
             set_condition(
@@ -272,6 +284,11 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
         });
     }
     Plan::default()
+}
+
+/// Whether EC2 said that it ends a machine.
+fn is_doomed(cx: &Context<'_>, id: &InstanceId) -> bool {
+    cx.yard.by_id(id).is_some_and(super::yard::Tracked::doomed)
 }
 
 fn is_degraded(request: &Request) -> bool {

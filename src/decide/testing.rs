@@ -113,6 +113,7 @@ pub(super) fn machine(name: &str) -> Built {
         mmem: 4096,
         availability_zone: "local-a".into(),
         launch_id: Some(LaunchId::parse("l-1").unwrap()),
+        launch_digest: None,
         created_at: at(-200),
     };
     let instance = Instance {
@@ -243,6 +244,7 @@ pub(super) fn launch(name: &str, count: u32, request: Option<&Key>) -> Launch {
         usage_class: UsageClass::OnDemand,
         count,
         request: request.cloned(),
+        launch_digest: None,
         phase: LaunchPhase::Intent,
         instances: Vec::new(),
         message: String::new(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, ClassName, Counts, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, LaunchPhase, Life,
-    Pool, Reason, Request, RequestKey,
+    Agent, ClassName, Counts, Instance, InstanceArn, InstanceId, Interruption, InterruptionAction, Key,
+    Launch, LaunchId, LaunchPhase, Life, Pool, Reason, Request, RequestKey, drift,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -57,6 +57,10 @@ pub struct Tracked {
     pub announced: Option<Duration>,
     /// Whether its runner was looked for at GitHub after its end.
     pub swept: bool,
+    /// What EC2 said of it from outside; its agent may say so too.
+    pub notice: Option<Interruption>,
+    /// Whether EC2 said that it stops or ends, and was not asked about it since.
+    pub changed: bool,
 }
 
 impl Tracked {
@@ -72,7 +76,35 @@ impl Tracked {
             missing: false,
             announced: None,
             swept: false,
+            notice: None,
+            changed: false,
         }
+    }
+
+    /// Whether EC2 takes it back, however that is known: the end beats the risk, the earlier beats the later.
+    pub fn interruption(&self) -> Option<&Interruption> {
+        let told = self.agent.as_ref().and_then(|agent| agent.interruption.as_ref());
+        told.into_iter().chain(self.notice.as_ref()).min_by_key(|notice| Self::weight(notice))
+    }
+
+    /// Of two notices of one machine the one that counts.
+    pub(super) fn graver(one: Interruption, other: Interruption) -> Interruption {
+        if Self::weight(&other) < Self::weight(&one) { other } else { one }
+    }
+
+    fn weight(notice: &Interruption) -> (u8, Timestamp) {
+        match notice.action {
+            InterruptionAction::Terminate | InterruptionAction::Stop => (0, notice.at),
+            InterruptionAction::Rebalance => (1, notice.at),
+        }
+    }
+
+    /// Whether its end is certain and near, and not only likely.
+    pub(super) fn doomed(&self) -> bool {
+        self.interruption().is_some_and(|notice| match notice.action {
+            InterruptionAction::Terminate | InterruptionAction::Stop => true,
+            InterruptionAction::Rebalance => false,
+        })
     }
 }
 
@@ -137,6 +169,12 @@ pub struct Class {
     pub reported: Option<Duration>,
     /// Live machines that the last list of machines did not show, the oldest first.
     pub(super) missing: BTreeSet<(Timestamp, InstanceArn)>,
+    /// In which way its machines are launched now.
+    pub(super) digest: Option<String>,
+    /// Pooled machines that were launched in another way, the oldest first.
+    pub(super) drifted: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Machines that end for that and are not gone yet.
+    pub(super) departing: BTreeSet<InstanceArn>,
     /// Requests for which spot machines could not be had, by the launches that say so.
     pub(super) failed_spot: BTreeSet<(Key, LaunchId)>,
 }
@@ -152,6 +190,15 @@ impl Class {
     pub(super) fn unbelieved(&self, before: Timestamp) -> Option<u32> {
         let gone = self.missing.iter().take_while(|(created_at, _)| *created_at <= before).count() as u32;
         (gone > (self.live().saturating_mul(3) / 10).max(3)).then_some(gone)
+    }
+
+    /// Why a machine is not what its class wants now, if it was launched in another way.
+    pub(super) fn drift(&self, instance: &Instance) -> Option<&'static str> {
+        let spec = &self.pool.as_ref()?.spec;
+        let facts = &instance.facts;
+        let types = &spec.allowed_instance_types;
+        let fits = facts.cpu >= spec.cpu && facts.mmem >= spec.mmem && types.accept(&facts.instance_type);
+        drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, fits, &spec.launch)
     }
 
     /// Whether spot machines could not be had for a request.
@@ -274,6 +321,23 @@ impl Yard {
     /// Whether somebody here is writing the record.
     pub fn is_busy(&self, key: &Key) -> bool {
         self.busy.contains(key)
+    }
+
+    /// Whether nothing remains to be done at once about what EC2 said of a machine: it is not ours, has ended, or serves
+    /// a run that a mere risk does not disturb.
+    pub fn settled_notice(&self, id: &InstanceId) -> bool {
+        let Some(tracked) = self.by_id(id) else { return true };
+        let waits = tracked.changed || tracked.doomed();
+        match tracked.instance.life {
+            Life::Terminated { .. } => true,
+            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => {
+                !waits && tracked.interruption().is_none()
+            }
+            Life::Created { run: Some(_) }
+            | Life::Claimed { .. }
+            | Life::Running { .. }
+            | Life::Idle { pooled_at: None } => !waits,
+        }
     }
 
     /// Every unit there is.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::script::{Fault, Script, locked};
 use crate::model::{ClassName, PoolMessage};
-use crate::ports::{Clock, PoolQueue, QueueError, Received};
+use crate::ports::{Clock, PoolQueue, QueueDepth, QueueError, Received};
 
 /// How long a received message stays hidden.
 const VISIBILITY: Duration = Duration::from_secs(30);
@@ -179,6 +179,12 @@ impl PoolQueue for MemoryQueue {
         self.with(class, |queue| {
             let given = queue.messages.iter_mut().filter(|message| receipts.contains(&message.receipt()));
             given.for_each(|message| message.visible_at = now);
+        })
+    }
+
+    async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        self.with(class, |queue| {
+            Some(QueueDepth { waiting: queue.messages.len() as u64, dead: queue.dead.len() as u64 })
         })
     }
 

@@ -33,6 +33,7 @@ pub(super) struct Families {
     pub(super) backend_requests: IntCounterVec,
     pub(super) backend_seconds: HistogramVec,
     pub(super) queue_messages: IntCounterVec,
+    pub(super) interruptions: IntCounterVec,
     pub(super) events_dropped: IntCounter,
     pub(super) unreadable: IntGauge,
     pub(super) newer: IntGauge,
@@ -42,7 +43,7 @@ pub(super) struct Families {
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made().expect("the names and labels below are valid");
-        let all: [Box<dyn Collector>; 18] = [
+        let all: [Box<dyn Collector>; 19] = [
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
             Box::new(made.requests.clone()),
@@ -57,6 +58,7 @@ impl Families {
             Box::new(made.backend_requests.clone()),
             Box::new(made.backend_seconds.clone()),
             Box::new(made.queue_messages.clone()),
+            Box::new(made.interruptions.clone()),
             Box::new(made.events_dropped.clone()),
             Box::new(made.unreadable.clone()),
             Box::new(made.newer.clone()),
@@ -130,6 +132,10 @@ impl Families {
             queue_messages: IntCounterVec::new(
                 Opts::new("runyard_queue_messages_total", "What became of the pool queues' messages."),
                 &["outcome"],
+            )?,
+            interruptions: IntCounterVec::new(
+                Opts::new("runyard_interruptions_total", "Machines that EC2 said it takes back, by how."),
+                &["action"],
             )?,
             events_dropped: IntCounter::new(
                 "runyard_events_dropped_total",

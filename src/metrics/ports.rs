@@ -12,8 +12,8 @@ use crate::admin::Health;
 use crate::model::{ClassName, InstanceId, Item, Key, PoolMessage, Write};
 use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
-    Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
-    PoolQueue, QueueError, Received, Store, StoreError, Watch,
+    Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
+    Notices, Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch,
 };
 
 const OK: &str = "ok";
@@ -30,7 +30,7 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         QueueError::SERVICE,
-        &["ensure", "announce", "receive", "delete", "give_back", "bury"],
+        &["ensure", "announce", "receive", "delete", "give_back", "bury", "depth", "notices", "acknowledge"],
         QueueError::OUTCOMES,
     ),
     (ComputeError::SERVICE, &["launch", "terminate", "describe", "list"], ComputeError::OUTCOMES),
@@ -266,6 +266,24 @@ impl<T: PoolQueue + ?Sized> PoolQueue for Metered<T> {
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
         self.counted("bury", self.inner.bury(class, receipt, raw)).await
+    }
+
+    async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        self.counted("depth", self.inner.depth(class)).await
+    }
+}
+
+#[async_trait]
+impl<T: Notices + ?Sized> Notices for Metered<T> {
+    async fn receive(&self) -> Result<Batch, QueueError> {
+        // Counted, but not timed, for it waits for messages.
+        let result = self.inner.receive().await;
+        self.metrics.look(QueueError::SERVICE, "notices", outcome_of(&result));
+        result
+    }
+
+    async fn acknowledge(&self, receipts: &[String]) -> Result<(), QueueError> {
+        self.counted("acknowledge", self.inner.acknowledge(receipts)).await
     }
 }
 

@@ -9,6 +9,7 @@ runyard_backend_request_seconds histogram operation,service
 runyard_backend_requests_total counter operation,outcome,service
 runyard_events_dropped_total counter
 runyard_instances gauge resource_class,state
+runyard_interruptions_total counter action
 runyard_leader gauge
 runyard_newer_records gauge
 runyard_oldest_waiting_request_seconds gauge resource_class

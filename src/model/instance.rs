@@ -33,6 +33,8 @@ pub struct InstanceFacts {
     pub availability_zone: String,
     /// The launch that brought it.
     pub launch_id: Option<LaunchId>,
+    /// In which way it was launched; none when not known.
+    pub launch_digest: Option<String>,
     /// When it was recorded.
     pub created_at: Timestamp,
 }
@@ -207,6 +209,8 @@ pub struct InstanceRow {
     availability_zone: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     launch_id: Option<LaunchId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    launch_digest: Option<String>,
     created_at: Timestamp,
     state: State,
     #[serde(with = "text")]
@@ -322,6 +326,7 @@ impl Record for Instance {
             mmem: self.facts.mmem,
             availability_zone: self.facts.availability_zone.clone(),
             launch_id: self.facts.launch_id.clone(),
+            launch_digest: self.facts.launch_digest.clone(),
             created_at: self.facts.created_at,
             state: self.state(),
             run_id: self.run().cloned(),
@@ -374,6 +379,7 @@ impl Record for Instance {
                 mmem: row.mmem,
                 availability_zone: row.availability_zone,
                 launch_id: row.launch_id,
+                launch_digest: row.launch_digest,
                 created_at: row.created_at,
             },
             life,

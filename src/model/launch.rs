@@ -44,6 +44,9 @@ pub struct Launch {
     /// The request that lacks them; none for warm capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Key>,
+    /// In which way its class's machines were launched when it was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_digest: Option<String>,
     /// How far it is.
     pub phase: LaunchPhase,
     /// What it brought.

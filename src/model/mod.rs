@@ -9,9 +9,11 @@ mod instance;
 mod launch;
 mod lease;
 mod message;
+mod notice;
 mod pool;
 mod record;
 mod registration;
+mod replacement;
 mod request;
 mod selector;
 mod state;
@@ -31,11 +33,13 @@ pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use lease::Lease;
 pub use message::PoolMessage;
+pub use notice::{News, Notice, read_notices};
 pub use pool::{
     Counts, LaunchTemplate, Pool, PoolOverride, PoolSpec, PoolStatus, RegistrationMode, ReuseWithin, Schedule,
 };
 pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
+pub use replacement::{Hours, Replacement, drift, launch_digest};
 pub use request::{
     Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, Request, Status, TIMEOUT_SECONDS,
     label, runner_name,

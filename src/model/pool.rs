@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::field::FieldError;
 use super::ids::{ClassName, Repository};
 use super::record::{Kind, Record, Versioned, parse};
+use super::replacement::Replacement;
 use super::request::Condition;
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
@@ -149,6 +150,9 @@ pub struct PoolSpec {
     /// What EC2 is asked to launch with.
     #[serde(default)]
     pub launch: LaunchTemplate,
+    /// How idle machines are replaced that were launched in another way.
+    #[serde(default, skip_serializing_if = "Replacement::is_default")]
+    pub replacement: Replacement,
 }
 
 fn default_max() -> u32 {

@@ -4,11 +4,13 @@
 pub mod clock;
 pub mod compute;
 pub mod github;
+pub mod notices;
 pub mod queue;
 pub mod store;
 
 pub use clock::{Clock, Entropy};
 pub use compute::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Shortfall};
 pub use github::{GitHub, GitHubError};
-pub use queue::{PoolQueue, QueueError, Received};
+pub use notices::{Batch, Notices, Told};
+pub use queue::{PoolQueue, QueueDepth, QueueError, Received};
 pub use store::{Change, Page, Refusal, Store, StoreError, Watch};

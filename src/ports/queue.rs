@@ -13,6 +13,15 @@ pub struct Received {
     pub body: Result<PoolMessage, String>,
 }
 
+/// About how much there is in a class's queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// Messages in the queue, hidden ones included.
+    pub waiting: u64,
+    /// Dead letters.
+    pub dead: u64,
+}
+
 /// Why the queue did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
@@ -51,4 +60,8 @@ pub trait PoolQueue: Send + Sync {
     async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError>;
     /// Moves an unreadable message to the dead-letter queue: sent there first, then removed here.
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError>;
+    /// About how many messages there are; none where that cannot be told.
+    async fn depth(&self, _class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        Ok(None)
+    }
 }

@@ -142,6 +142,7 @@ pub(crate) fn order(spec: &PoolSpec, name: &str, count: u32, usage_class: UsageC
         usage_class,
         count,
         request: None,
+        launch_digest: None,
         phase: LaunchPhase::Intent,
         instances: Vec::new(),
         message: String::new(),

@@ -10,8 +10,9 @@ use runyard::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Key,
     Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, Repository, Request, RequestKey,
-    RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, UsageClass, read,
+    PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, Replacement, Repository, Request,
+    RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, UsageClass,
+    read,
 };
 
 /// The record read from what is stored of it.
@@ -131,9 +132,10 @@ fn life() -> BoxedStrategy<Life> {
 
 fn facts() -> impl Strategy<Value = InstanceFacts> {
     let what = (instance_id(), class(), text(), word(UsageClass::ALL));
-    (what, (small(), small(), text(), of(launch_id()), time())).prop_map(|(what, size)| {
+    (what, (small(), small(), text(), of((launch_id(), of(text()))), time())).prop_map(|(what, size)| {
         let (instance_id, resource_class, instance_type, usage_class) = what;
-        let (cpu, mmem, availability_zone, launch_id, created_at) = size;
+        let (cpu, mmem, availability_zone, launch, created_at) = size;
+        let (launch_id, launch_digest) = launch.unzip();
         InstanceFacts {
             instance_arn: InstanceArn::local(&instance_id),
             instance_id,
@@ -144,6 +146,7 @@ fn facts() -> impl Strategy<Value = InstanceFacts> {
             mmem,
             availability_zone,
             launch_id,
+            launch_digest: launch_digest.flatten(),
             created_at,
         }
     })
@@ -289,8 +292,12 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let limits = (any::<u64>(), of(any::<u64>()), of(any::<u32>()), any::<u64>(), any::<bool>());
     let kind = (word(UsageClass::ALL), types(), word(RegistrationMode::ALL), word(ReuseWithin::ALL));
     let names = (vec(text(), 0..2), text(), vec(text(), 0..2));
-    (size, limits, kind, names, vec(schedule, 0..3), template()).prop_map(
-        |(size, limits, kind, names, schedules, launch)| PoolSpec {
+    let replacement = (any::<u32>(), of(text()), text());
+    let replacement =
+        replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
+    let replacement = prop_oneof![Just(Replacement::default()), replacement];
+    (size, limits, kind, names, vec(schedule, 0..3), (template(), replacement)).prop_map(
+        |(size, limits, kind, names, schedules, (launch, replacement))| PoolSpec {
             resource_class: size.0,
             cpu: size.1,
             mmem: size.2,
@@ -311,6 +318,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
             repositories: names.2,
             reuse_within: kind.3,
             launch,
+            replacement,
         },
     )
 }
@@ -334,7 +342,8 @@ fn pool() -> impl Strategy<Value = Pool> {
 
 fn launch() -> impl Strategy<Value = Launch> {
     let what = (launch_id(), small(), class(), word(UsageClass::ALL), any::<u32>(), of(key()));
-    let how = (word(LaunchPhase::ALL), vec(instance_id(), 0..3), text(), time(), of(any::<i64>()));
+    let how =
+        (word(LaunchPhase::ALL), vec(instance_id(), 0..3), text(), time(), (of(any::<i64>()), of(text())));
     (what, how, count(), time()).prop_map(|(what, how, version, updated_at)| Launch {
         client_token: Launch::token_of(&what.0, what.1),
         launch_id: what.0,
@@ -347,7 +356,8 @@ fn launch() -> impl Strategy<Value = Launch> {
         instances: how.1,
         message: how.2,
         created_at: how.3,
-        expires_at: how.4,
+        expires_at: how.4.0,
+        launch_digest: how.4.1,
         version,
         updated_at,
     })

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod a_machine_falls_silent;
+mod a_machine_is_interrupted;
 mod a_machine_is_lost_at_its_maker;
 mod a_machine_never_registers;
 mod a_request_is_released_and_its_machine_reused;

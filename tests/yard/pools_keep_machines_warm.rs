@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use runyard::ports::Store;
+
 use crate::world::{World, linux};
 
 #[tokio::test(start_paused = true)]
@@ -71,4 +73,33 @@ async fn machines_in_the_pool_are_announced_and_announced_again() {
             !world.queue.bodies(&class).is_empty()
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_launched_in_another_way_are_replaced_one_at_a_time_without_a_gap() {
+    let world = World::new();
+    let with = |ami: &str| {
+        let mut spec = linux(3, 10);
+        spec["launch"] = serde_json::json!({"ami": ami});
+        spec
+    };
+    world.pool(with("ami-1")).await;
+    world.start();
+    world.until("all are pooled", Duration::from_secs(60), async || world.pooled().len() == 3).await;
+    let set = crate::world::item(&serde_json::json!({"launch": {"ami": "ami-2"}}));
+    let pool = world.all::<runyard::model::Pool>().remove(0);
+    let key = runyard::model::Pool::key_of(&pool.spec.resource_class);
+    let add = std::collections::BTreeMap::from([("version".to_owned(), 1)]);
+    let guard = runyard::model::Guard::Version(pool.version);
+    world.store.write(&runyard::model::Write::update(key, guard, set, add)).await.unwrap();
+    world
+        .until("all are replaced", Duration::from_secs(600), async || {
+            assert!(world.pooled().len() >= 3, "fewer than wanted\n{}", world.show());
+            assert!(world.live().len() <= 5, "too many at once\n{}", world.show());
+            world.reasons() == ["drifted"; 3]
+        })
+        .await;
+    world.sleep(120).await;
+    assert_eq!(world.reasons(), ["drifted"; 3], "and no more");
+    assert_eq!(world.pooled().len(), 3);
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use runyard::admin::Health;
 use runyard::controller::{Ports, Settings, run};
-use runyard::fakes::{FakeCompute, FakeGitHub, MemoryQueue, MemoryStore, SeededEntropy, TokioClock};
+use runyard::fakes::{
+    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
+};
 use runyard::metrics::Metrics;
 use runyard::model::{
     Instance, Item, Key, Life, Pool, PoolSpec, PoolStatus, Reading, Record, Request, State, Versioned, Write,
@@ -24,6 +26,7 @@ pub(crate) struct World {
     pub(crate) queue: MemoryQueue,
     pub(crate) compute: FakeCompute,
     pub(crate) github: FakeGitHub,
+    pub(crate) notices: MemoryNotices,
     pub(crate) clock: TokioClock,
     pub(crate) agents: Agents,
     operators: Mutex<Vec<(CancellationToken, tokio::task::JoinHandle<()>)>>,
@@ -69,7 +72,8 @@ impl World {
         let agents = Agents::new(store.clone(), compute.clone(), clock);
         Self {
             queue: MemoryQueue::new(shared.clone()),
-            github: FakeGitHub::new(shared),
+            github: FakeGitHub::new(shared.clone()),
+            notices: MemoryNotices::new(shared),
             store,
             compute,
             clock,
@@ -92,6 +96,7 @@ impl World {
             queue: Arc::new(self.queue.clone()),
             compute: Arc::new(self.compute.clone()),
             github: self.with_github.then(|| Arc::new(self.github.clone()) as _),
+            notices: Some(Arc::new(self.notices.clone())),
             clock: Arc::new(self.clock),
             entropy: Arc::new(SeededEntropy::new(seed)),
             metrics: Metrics::new(Arc::new(self.clock)),

@@ -41,6 +41,7 @@ pub(super) fn order(usage_class: UsageClass, types: &[&str]) -> LaunchOrder {
         usage_class,
         count: 3,
         request: None,
+        launch_digest: None,
         phase: LaunchPhase::Intent,
         instances: Vec::new(),
         message: String::new(),

@@ -10,7 +10,7 @@ use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
 use super::{fits_queue_name, launch};
 use crate::cli::failure::Problems;
 use crate::model::{
-    ClassName, FieldError, Item, PoolSpec, RegistrationMode, ReuseWithin, TableName, UsageClass,
+    ClassName, FieldError, Item, PoolSpec, RegistrationMode, Replacement, ReuseWithin, TableName, UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -35,6 +35,7 @@ pub(super) const NAMES: &[&str] = &[
     "repositories",
     "reuseWithin",
     "launch",
+    "replacement",
 ];
 
 /// The most machines of a class that can be counted on.
@@ -133,6 +134,7 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
             });
         }
         "launch" => return launch::check(field, problems),
+        "replacement" => return replacement(field, problems),
         _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),
     };
     problems.keep(checked);
@@ -166,6 +168,27 @@ fn schedule(field: &Field<'_>, problems: &mut Problems) {
             "cron" => cron(&inner),
             "timeZone" => zone(&inner),
             "desired" => inner.whole(0, MACHINES),
+            _ => Err(inner.refuse("is an unknown key", fix)),
+        };
+        problems.keep(checked);
+    }
+}
+
+fn replacement(field: &Field<'_>, problems: &mut Problems) {
+    let fix = "its keys are atOnce, hours and timeZone";
+    let Value::Object(map) = field.value else {
+        problems.add(field.refuse("must be an object", fix));
+        return;
+    };
+    for (name, value) in map {
+        let inner = Field { path: format!("{}.{name}", field.path), value };
+        let checked = match name.as_str() {
+            "atOnce" => inner.whole(0, MACHINES),
+            "hours" => inner.text(32).and_then(|hours| {
+                let replacement = Replacement { hours: Some(hours.to_owned()), ..Replacement::default() };
+                replacement.check().map_err(|error| error.named(&inner.path))
+            }),
+            "timeZone" => zone(&inner),
             _ => Err(inner.refuse("is an unknown key", fix)),
         };
         problems.keep(checked);
@@ -232,6 +255,7 @@ mod tests {
             "launch": {"ami": "ami-0123456789abcdef0", "architecture": "arm64", "instanceProfile": "runner",
                        "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
                        "volumeGiB": 50, "preRunnerScript": "#!/bin/sh\n"},
+            "replacement": {"atOnce": 2, "hours": "22:00-06:00", "timeZone": "Europe/Berlin"},
         }]);
         assert_eq!(problems_of(spec), []);
     }
@@ -241,7 +265,7 @@ mod tests {
         let spec: PoolSpec = serde_json::from_value(json!({
             "resourceClass": "a", "schedules": [{"cron": "* * * * *", "desired": 0}],
             "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
-            "runnerGroup": "g",
+            "runnerGroup": "g", "replacement": {"atOnce": 2},
         }))
         .unwrap();
         let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
@@ -286,6 +310,11 @@ mod tests {
             ("launch", json!({"image": "x"})),
             ("launch", json!({"launchTemplateId": "lt-01234567", "ami": "ami-01234567"})),
             ("launch", json!([])),
+            ("replacement", json!("now")),
+            ("replacement", json!({"atOnce": -1})),
+            ("replacement", json!({"hours": "at night"})),
+            ("replacement", json!({"timeZone": "Mars/Base"})),
+            ("replacement", json!({"perHour": 3})),
             ("colour", json!("red")),
             ("kind", json!("pool")),
         ] {

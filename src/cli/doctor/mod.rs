@@ -1,7 +1,11 @@
-//! Is everything as it should be? Compares the records with each other and says what contradicts; with `--fix` it
-//! mends what the operator's own conditional changes would mend.
+//! Is everything as it should be? Compares the records with each other, and with what the queues, EC2 and GitHub say;
+//! with `--fix` it mends what the operator's own conditional changes would mend.
 
 mod examine;
+mod outside;
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use std::time::Duration;
 
@@ -12,9 +16,13 @@ use super::context::{Context, Deed};
 use super::failure::{Exit, Failure, Outcome};
 use super::screen::plain;
 use super::table::columns;
+use crate::config::{self, ComputeKind, Config, ScopeKind};
 use crate::model::{EventType, FieldError};
+use crate::ports::Compute;
+use crate::wire;
 
 pub(crate) use examine::{Finding, examine};
+use outside::Outside;
 
 /// Looks for what is wrong.
 #[derive(Debug, Args)]
@@ -23,6 +31,7 @@ Exit code 0 when nothing is wrong (or all of it was mended), 1 when something is
 
 Examples:
   runyard doctor
+  runyard doctor --config /etc/runyard/runyard.toml
   runyard doctor --fix -o json")]
 pub(crate) struct DoctorArgs {
     /// Mend what can be mended by the same conditional changes that the operator makes
@@ -31,12 +40,45 @@ pub(crate) struct DoctorArgs {
     /// How long past its deadline something may be before it is a finding
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::duration::patience)]
     patience: Duration,
+    /// The operator's configuration: EC2 and GitHub are asked as it says [default: neither is asked]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What the operator's configuration says about whom to ask.
+async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
+    let Some(file) = &args.config else { return Ok(Outside::default()) };
+    // The table is the one that was named to us.
+    let given = config::environment().filter(|(name, _)| name != "RUNYARD_TABLE");
+    let given = given.chain([("RUNYARD_TABLE".to_owned(), context.table.to_string())]);
+    let config = Config::load(Some(file), given);
+    let config = config.map_err(|errors| Failure::all_usage(errors.problems().to_vec()))?;
+    match config.compute {
+        ComputeKind::Ec2 | ComputeKind::None => {}
+        // Its machines are children of their operator, which sees them every second.
+        ComputeKind::Local => return Ok(Outside::default()),
+    }
+    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    let wired = wire::build(&config, &sdk, &config::environment().collect(), "doctor".to_owned());
+    let ports = wired
+        .map_err(|error| {
+            Failure::error("config", file.display().to_string(), error.to_string(), "mend the configuration")
+        })?
+        .ports;
+    let organization = config.github.as_ref().is_some_and(|github| match github.scope {
+        ScopeKind::Organization => true,
+        ScopeKind::Repository => false,
+    });
+    let compute: Arc<dyn Compute> = ports.compute;
+    Ok(Outside { compute: Some(compute), github: ports.github.map(|github| (github, organization)) })
 }
 
 /// Runs the verb.
 pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
     let items = context.everything().await?;
-    let findings = examine(&items, context.clock.now(), args.patience);
+    let outside = outside(context, args).await?;
+    let mut findings = examine(&items, context.clock.now(), args.patience);
+    findings.extend(outside::look(context, &outside, &items, args.patience).await);
     let mut rows = Vec::new();
     let mut left = 0;
     for finding in &findings {

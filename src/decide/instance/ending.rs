@@ -156,6 +156,7 @@ pub(super) fn unrecorded(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
             mmem: machine.mmem,
             availability_zone: machine.zone.clone(),
             launch_id: machine.launch.clone(),
+            launch_digest: None,
             created_at: now,
         },
         life: Life::Terminated { reason: Reason::Orphan, gone_at: None },

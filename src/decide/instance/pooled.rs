@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Cause, Life, PoolSpec, Reason, Record, after};
+use crate::model::{Cause, Hours, Life, PoolSpec, Reason, Record, after};
 
-use super::super::action::{Action, Note, Plan};
+use super::super::action::{Action, Note, Plan, WaitReason};
 use super::super::capacity;
 use super::super::schedule::effective;
+use super::super::yard::Class;
 use super::MachineView;
 
 /// How long a machine stays in the pool: a moment at least, so that one that is kept is not renewed without a pause.
@@ -66,6 +67,11 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
         {
             return Some(machine.end(reason, note));
         }
+        let drift = class.drift(instance).map(|why| (why, gives_way(machine, class, spec)));
+        if let Some((why, true)) = drift {
+            let message = format!("{why}; another takes its place");
+            return Some(machine.end(Reason::Drifted, Note::normal("Drifted", message)));
+        }
         let threshold = instance.threshold?;
         let renew_at = threshold.at.saturating_sub(margin(spec)).unwrap_or(Timestamp::MIN);
         let later = machine.deadline(instance).is_some_and(|next| next.at > threshold.at);
@@ -80,6 +86,9 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
         };
         plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.reannounce)).max(cx.now.mono));
         plan.wake_at(cx.now.when(renew_at).max(cx.now.mono + Duration::from_secs(1)));
+        if let Some((why, _)) = drift {
+            waits(machine, spec, why, &mut plan);
+        }
         return Some(plan);
     }
     None
@@ -94,8 +103,43 @@ fn surplus(machine: &MachineView<'_>) -> bool {
     excess > 0 && first.into_iter().any(|(_, arn)| *arn == machine.instance.facts.instance_arn)
 }
 
+/// Whether it is this machine's turn to go because it was launched in another way: its replacement is idle, or, where
+/// `max` leaves no room for one beside it, fewer than may be at once are missing.
+fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool {
+    let (cx, arn) = (machine.cx, &machine.instance.facts.instance_arn);
+    let turn = capacity::giving_way(cx, class);
+    if !turn.contains(arn) {
+        return false;
+    }
+    let Some(pool) = &class.pool else { return false };
+    let desired = effective(pool, cx.now.wall).desired as usize;
+    let young = class.pooled.iter().filter_map(|(_, arn)| cx.yard.instance(arn));
+    let young = young.filter(|tracked| {
+        !capacity::retiring(&tracked.instance, spec, cx.now.wall)
+            && !turn.contains(&tracked.instance.facts.instance_arn)
+    });
+    let before = turn.iter().take_while(|other| **other != arn).count();
+    let missing = desired.saturating_sub(class.pooled.len()) + before;
+    young.take(desired).count() >= desired
+        || class.live() >= spec.max && missing < spec.replacement.at_once as usize
+}
+
+/// Says what a drifted machine waits for.
+fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, plan: &mut Plan) {
+    let now = machine.cx.now;
+    let (reason, until) = match spec.replacement.hours_at(now.wall) {
+        Hours::Open => (WaitReason::Behind, "in its turn, when its replacement is idle".to_owned()),
+        Hours::ClosedUntil(opening) => {
+            plan.wake_at(now.when(opening));
+            (WaitReason::Deadline, format!("not before {opening}"))
+        }
+        Hours::Unreadable => (WaitReason::Paused, "the hours of its class cannot be read".to_owned()),
+    };
+    plan.wait(&machine.instance.key(), reason, format!("{why}: replaced {until}"));
+}
+
 /// Whether the class has what it wants without the machines whose time is over.
-fn replaced(machine: &MachineView<'_>, class: &super::super::yard::Class) -> bool {
+fn replaced(machine: &MachineView<'_>, class: &Class) -> bool {
     let (Some(pool), Some(spec)) = (&class.pool, machine.spec) else { return true };
     let now = machine.cx.now.wall;
     let desired = effective(pool, now).desired;

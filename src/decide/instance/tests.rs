@@ -416,12 +416,17 @@ fn a_notice_ends_an_idle_machine_at_once_a_busy_one_in_time_and_a_cleaned_one_af
         (one().pooled(), terminate, 120, true),
         (one().pooled(), stop, 120, true),
         (one().pooled(), InterruptionAction::Rebalance, 0, true),
-        (one().running(&request), terminate, 120, false),
-        (one().running(&request), terminate, 0, true),
+        (one().running(&request), terminate, 26, false),
+        (one().running(&request), terminate, 25, true),
         (one().running(&request), stop, 0, true),
-        (one().claimed(&request), stop, 1, false),
+        (one().claimed(&request), stop, 120, true),
+        (one().bound(&request), terminate, 120, true),
+        (one().claimed(&request), InterruptionAction::Rebalance, 0, false),
+        (one().claimed(&request).says(Signal::RegOk), terminate, 25, true),
         (one().running(&request), InterruptionAction::Rebalance, 0, false),
-        (one().cleaning(&request), terminate, 0, false),
+        (one().cleaning(&request), terminate, 26, false),
+        (one().cleaning(&request), terminate, 25, true),
+        (one().cleaning(&request), InterruptionAction::Rebalance, 0, false),
     ] {
         let place = built.instance.place();
         let scene = yard(notice(built, action, seconds));

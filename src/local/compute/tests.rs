@@ -120,6 +120,7 @@ fn order(token: &str, count: u32) -> LaunchOrder {
             usage_class: UsageClass::OnDemand,
             count,
             request: None,
+            launch_digest: None,
             phase: LaunchPhase::Intent,
             instances: Vec::new(),
             message: String::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use runyard::aws::SqsQueue;
 use runyard::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
-use runyard::ports::{PoolQueue, QueueError, Received};
+use runyard::ports::{PoolQueue, QueueDepth, QueueError, Received};
 use tokio::time::Instant;
 
 use super::Bench;
@@ -29,6 +29,7 @@ macro_rules! on_every_engine {
 on_every_engine!(
     a_class_without_queue_is_missing_until_it_is_made,
     making_a_queue_again_changes_nothing,
+    its_depth_counts_hidden_messages_and_dead_letters,
     a_received_message_says_what_was_announced_and_is_hidden_from_others,
     a_deleted_message_does_not_come_back,
     receipts_that_could_not_be_deleted_are_answered,
@@ -100,6 +101,16 @@ async fn making_a_queue_again_changes_nothing(bench: Bench) {
     let wanted = announced(&bench, 1).await;
     bench.queue.ensure(&linux()).await.unwrap();
     assert_eq!(receive(&bench, 1).await[0].body, Ok(wanted[0].clone()));
+}
+
+async fn its_depth_counts_hidden_messages_and_dead_letters(bench: Bench) {
+    assert_eq!(bench.queue.depth(&linux()).await, Err(QueueError::Missing));
+    announced(&bench, 2).await;
+    bench.post(&linux(), "not json").await;
+    let received = receive(&bench, 3).await;
+    let odd = received.iter().find(|m| m.body.is_err()).unwrap();
+    bench.queue.bury(&linux(), &odd.receipt, "not json").await.unwrap();
+    assert_eq!(bench.queue.depth(&linux()).await, Ok(Some(QueueDepth { waiting: 2, dead: 1 })));
 }
 
 async fn a_received_message_says_what_was_announced_and_is_hidden_from_others(bench: Bench) {

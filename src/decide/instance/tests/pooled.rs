@@ -144,3 +144,119 @@ fn a_deadline_at_the_ends_of_time_is_no_trouble() {
         scene.of_machine("i-0");
     }
 }
+
+/// A class launched with `ami-2` and pooled machines `i-0`, `i-1`, … launched with `ami-1` (true) or `ami-2`.
+fn drifting(more: serde_json::Value, old: &[bool]) -> Scene {
+    let spec = |ami: &str| {
+        let mut spec = more.clone();
+        spec["launch"] = serde_json::json!({"ami": ami});
+        spec
+    };
+    let digest = |ami: &str| {
+        let mut fields = spec(ami);
+        fields["resourceClass"] = "linux".into();
+        fields["cpu"] = 2.into();
+        fields["mmem"] = 4096.into();
+        crate::model::launch_digest(&serde_json::from_value(fields).unwrap())
+    };
+    let mut scene = Scene::with(spec("ami-1"));
+    for (n, old) in old.iter().enumerate() {
+        let launched = digest(if *old { "ami-1" } else { "ami-2" });
+        let name = format!("i-{n}");
+        let age = at(-200 + n as i64);
+        scene.add(machine(&name).pooled().with(|i| {
+            (i.facts.launch_digest, i.facts.created_at) = (Some(launched), age);
+        }));
+        scene.see(Observation::Announced(arn(&name)));
+    }
+    scene.pool(2, spec("ami-2"));
+    scene
+}
+
+fn drifted(scene: &Scene, machines: usize) -> Vec<bool> {
+    let ended = |n| ends(&scene.of_machine(&format!("i-{n}"))) == Some(Reason::Drifted);
+    (0..machines).map(ended).collect()
+}
+
+#[test]
+fn a_drifted_machine_goes_when_its_replacement_is_idle() {
+    let mut scene = drifting(serde_json::json!({"desired": 2}), &[true, true]);
+    assert_eq!(drifted(&scene, 2), [false, false]);
+    assert_eq!(scene.intents(), [(1, None)], "one at a time is replaced");
+    let scene = drifting(serde_json::json!({"desired": 2}), &[true, true, false]);
+    assert_eq!(drifted(&scene, 3), [true, false, false], "the oldest first");
+}
+
+#[test]
+fn as_many_are_replaced_at_once_as_the_class_says_those_that_are_ending_counted() {
+    let spec = |at_once: u32| serde_json::json!({"desired": 0, "replacement": {"atOnce": at_once}});
+    let three = [true, true, true];
+    assert_eq!(drifted(&drifting(spec(0), &three), 3), [false, false, false]);
+    assert_eq!(drifted(&drifting(spec(1), &three), 3), [true, false, false]);
+    assert_eq!(drifted(&drifting(spec(2), &three), 3), [true, true, false]);
+    let mut scene = drifting(spec(1), &three);
+    let actions = scene.of_machine("i-0").actions;
+    scene.apply(&actions);
+    assert_eq!(drifted(&scene, 3), [false, false, false], "not before it is gone");
+    let mut gone = scene.yard.instance(&arn("i-0")).unwrap().instance.clone();
+    gone.life = Life::Terminated { reason: Reason::Drifted, gone_at: Some(start()) };
+    gone.version += 1;
+    scene.put(&gone);
+    assert_eq!(drifted(&scene, 3), [false, true, false]);
+}
+
+#[test]
+fn where_max_leaves_no_room_a_drifted_machine_goes_first_and_the_next_waits_for_its_replacement() {
+    let mut scene = drifting(serde_json::json!({"desired": 2, "max": 2}), &[true, true]);
+    assert_eq!(drifted(&scene, 2), [true, false]);
+    let mut gone = scene.yard.instance(&arn("i-0")).unwrap().instance.clone();
+    gone.life = Life::Terminated { reason: Reason::Drifted, gone_at: Some(start()) };
+    gone.version += 1;
+    scene.put(&gone);
+    scene.add(machine("i-9"));
+    assert_eq!(drifted(&scene, 2), [false, false], "its replacement boots");
+}
+
+#[test]
+fn outside_the_hours_nothing_is_replaced_and_the_machine_waits_for_their_beginning() {
+    // Scenes begin at 12:00.
+    let spec = |hours: &str| serde_json::json!({"desired": 0, "replacement": {"hours": hours}});
+    assert_eq!(drifted(&drifting(spec("12:00-13:00"), &[true]), 1), [true]);
+    let scene = drifting(spec("12:10-13:00"), &[true]);
+    let plan = scene.of_machine("i-0");
+    assert_eq!(plan.actions, []);
+    assert!(plan.waits.iter().any(|wait| wait.message.contains("not before 2026-01-05T12:10:00Z")));
+    assert_eq!(drifted(&drifting(spec("whenever"), &[true]), 1), [false]);
+}
+
+#[test]
+fn an_empty_launch_block_an_unknown_birth_a_pause_and_a_brake_replace_nothing() {
+    let spec = serde_json::json!({"desired": 0});
+    let mut scene = drifting(spec.clone(), &[true]);
+    scene.pool(3, spec.clone());
+    assert_eq!(drifted(&scene, 1), [false], "the class says nothing of its launches");
+    let mut scene = drifting(spec.clone(), &[]);
+    scene.add(machine("i-0").pooled());
+    assert_eq!(drifted(&scene, 1), [false], "nobody knows how it was launched");
+    assert_eq!(drifted(&drifting(serde_json::json!({"desired": 0, "paused": true}), &[true]), 1), [false]);
+    let mut scene = drifting(spec, &[true]);
+    for n in 0..9 {
+        scene.put(&launch(&format!("l-{n}"), 1, None));
+        let failed = Err(crate::ports::ComputeError::Refused("no such image".into()));
+        scene.see(Observation::Ordered(format!("l-{n}").parse().unwrap(), failed));
+    }
+    assert_eq!(drifted(&scene, 1), [false], "what replaces it cannot be had");
+}
+
+#[test]
+fn a_machine_that_serves_is_not_touched_and_a_released_one_is_pooled_and_then_replaced() {
+    let old = |built: Built| {
+        let mut scene = drifting(serde_json::json!({"desired": 0}), &[]);
+        scene.put(&holding("1", 1, &["i-0"], serde_json::json!({})));
+        scene.add(built.with(|i| i.facts.launch_digest = Some("0-0".into())));
+        scene
+    };
+    assert_eq!(old(machine("i-0").running(&ask("1"))).of_machine("i-0").actions, []);
+    let clean = old(machine("i-0").cleaning(&ask("1")).says(Signal::RemoveRegOk));
+    assert!(write(&clean.of_machine("i-0")).0.after.pooled_at().is_some());
+}

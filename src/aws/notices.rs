@@ -1,0 +1,100 @@
+//! What EC2 says of machines, on the SQS queue that EventBridge's rules feed. The queue and its rules are made by the
+//! account's owner; this reads it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use aws_sdk_sqs::types::DeleteMessageBatchRequestEntry;
+use aws_sdk_sqs::{Client, config};
+use tokio::sync::OnceCell;
+
+use super::errors::queue as classify;
+use crate::model::read_notices;
+use crate::ports::notices::HIDDEN;
+use crate::ports::{Batch, Notices, QueueError, Told};
+use crate::store::{retries, timeouts};
+
+/// Longest wait for messages in one receive, in seconds (SQS).
+const WAIT: i32 = 20;
+/// A receive that waits must not be taken for one that hangs.
+const PATIENCE: Duration = Duration::from_secs(WAIT as u64 + 10);
+/// Most messages of one call (SQS).
+const BATCH: usize = 10;
+
+/// The queue of notices.
+#[derive(Debug)]
+pub struct SqsNotices {
+    name: String,
+    client: Client,
+    wait: i32,
+    url: OnceCell<String>,
+}
+
+impl SqsNotices {
+    /// The queue of this name, reached as `config` says. Nothing is sent yet.
+    pub fn connect(name: &str, config: &SdkConfig) -> Self {
+        let patient = timeouts().to_builder();
+        let patient = patient.read_timeout(PATIENCE).operation_attempt_timeout(PATIENCE);
+        let patient = patient.operation_timeout(PATIENCE * 3).build();
+        let config = config::Builder::from(config).retry_config(retries()).timeout_config(patient);
+        let client = Client::from_conf(config.build());
+        Self { name: name.to_owned(), client, wait: WAIT, url: OnceCell::new() }
+    }
+
+    /// The same, which does not wait for messages.
+    #[must_use]
+    pub fn impatient(self) -> Self {
+        Self { wait: 0, ..self }
+    }
+
+    async fn url(&self) -> Result<&str, QueueError> {
+        let asked = self.url.get_or_try_init(async || {
+            let told = self.client.get_queue_url().queue_name(&self.name).send().await;
+            let url = told.map_err(|error| classify(&error))?.queue_url;
+            url.ok_or_else(|| QueueError::Unreachable(format!("no address was given for {}", self.name)))
+        });
+        asked.await.map(String::as_str)
+    }
+}
+
+#[async_trait]
+impl Notices for SqsNotices {
+    async fn receive(&self) -> Result<Batch, QueueError> {
+        let hidden = i32::try_from(HIDDEN.as_secs()).unwrap_or(i32::MAX);
+        let call = self.client.receive_message().queue_url(self.url().await?);
+        let call = call.max_number_of_messages(BATCH as i32).visibility_timeout(hidden);
+        let got = call.wait_time_seconds(self.wait).send().await.map_err(|error| classify(&error))?;
+        let mut batch = Batch::default();
+        for message in got.messages.unwrap_or_default() {
+            let Some(receipt) = message.receipt_handle else { continue };
+            match read_notices(&message.body.unwrap_or_default()) {
+                Ok(notices) => batch.told.push(Told { receipt, notices }),
+                Err(why) => batch.unreadable.push(why),
+            }
+        }
+        Ok(batch)
+    }
+
+    async fn acknowledge(&self, receipts: &[String]) -> Result<(), QueueError> {
+        for receipts in receipts.chunks(BATCH) {
+            let entries: Result<Vec<_>, _> = receipts
+                .iter()
+                .enumerate()
+                .map(|(id, receipt)| {
+                    let entry = DeleteMessageBatchRequestEntry::builder().id(id.to_string());
+                    entry.receipt_handle(receipt).build()
+                })
+                .collect();
+            let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
+            let call = self.client.delete_message_batch().queue_url(self.url().await?);
+            let done = call.set_entries(Some(entries)).send().await.map_err(|error| classify(&error))?;
+            // What was not removed comes again and is acknowledged again.
+            if let Some(failed) = done.failed.iter().find(|failed| !failed.sender_fault()) {
+                let (count, code) = (done.failed.len(), failed.code());
+                return Err(QueueError::Unreachable(format!("{count} messages were not removed: {code}")));
+            }
+        }
+        Ok(())
+    }
+}
