@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::decide::{Action, Credential, Note, Observation, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool, PoolMessage,
-    Record, Request, State, Versioned, Write,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
+    PoolMessage, Record, Request, State, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
@@ -108,8 +108,22 @@ impl Executor {
                 failure: Some(Failure::Courier(CourierError::GitHub(error))),
                 ..Outcome::default()
             },
+            Err(Failure::Courier(error @ CourierError::Group { .. })) => {
+                let events = around.request.iter().map(|request| self.no_group(request, &error)).collect();
+                Outcome { events, failure: Some(Failure::Courier(error)), ..Outcome::default() }
+            }
             Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
         }
+    }
+
+    /// Tells the workflow that waits why its machines cannot register.
+    fn no_group(&self, request: &Request, error: &CourierError) -> Event {
+        let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
+        let mut event = Event::new(&request.key().pk, id, now, "operator");
+        event.event_type = EventType::Warning;
+        event.reason = "UnknownRunnerGroup".into();
+        event.message = format!("{}: {error}", request.id);
+        event
     }
 
     async fn call(&self, action: Action, around: &Surroundings) -> Result<Vec<Observation>, Failure> {

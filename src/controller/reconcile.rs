@@ -481,7 +481,13 @@ impl Loop {
                     self.events.tell(event);
                 }
             }
-            Some(failure) => self.rest(&done.unit, &done.action, failure),
+            Some(failure) => {
+                // Told once: it fails the same way until somebody mends it.
+                if !self.resting.contains_key(&(done.unit.clone(), done.action.kind())) {
+                    done.outcome.events.iter().for_each(|event| self.events.tell(event));
+                }
+                self.rest(&done.unit, &done.action, failure);
+            }
         }
         let receive = match &done.action {
             Action::Receive(class) => Some(class.clone()),

@@ -8,8 +8,8 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart",)
-"""What only `.ci/run` needs."""
+ON_REQUEST = ("chart", "openapi")
+"""What only `.ci/run` and `tests/github_openapi/run` need."""
 
 
 def home() -> Path:
