@@ -219,6 +219,28 @@ impl Metrics {
         self.families().leader.set(i64::from(leads));
     }
 
+    /// Makes the series of GitHub's budgets and of the calls put off for them.
+    pub fn github_series(&self, resources: &[&'static str], priorities: impl Iterator<Item = &'static str>) {
+        for resource in resources {
+            self.families().github_rate_remaining.with_label_values(&[resource]);
+            self.families().github_rate_limit.with_label_values(&[resource]);
+        }
+        priorities.for_each(|priority| drop(self.families().github_waits.with_label_values(&[priority])));
+    }
+
+    /// What GitHub said is left of a budget by the hour. With several accounts, the one that answered last.
+    pub fn github_rate(&self, resource: &'static str, limit: u64, remaining: u64) {
+        let families = self.families();
+        let n = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        families.github_rate_limit.with_label_values(&[resource]).set(n(limit));
+        families.github_rate_remaining.with_label_values(&[resource]).set(n(remaining));
+    }
+
+    /// A call was put off to keep within GitHub's limits.
+    pub fn github_waits(&self, priority: &'static str) {
+        self.families().github_waits.with_label_values(&[priority]).inc();
+    }
+
     /// Events were dropped instead of written.
     pub fn events_dropped(&self, n: usize) {
         self.families().events_dropped.inc_by(n as u64);

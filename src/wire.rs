@@ -128,9 +128,10 @@ pub fn build(
         QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
         QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),
     };
-    let github = config.github.as_ref().map(|github| self::github(github, clock.clone())).transpose()?;
-    let mut settings = settings(config, identity);
     let metrics = Metrics::new(clock.clone());
+    let github =
+        config.github.as_ref().map(|github| self::github(github, clock.clone(), &metrics)).transpose()?;
+    let mut settings = settings(config, identity);
     let health = Arc::new(Health::new(clock.clone()));
     let store = Arc::new(Metered::new(store, metrics.clone()).telling(health.clone()));
     let queue = Arc::new(Metered::new(queue, metrics.clone()));
@@ -218,10 +219,15 @@ fn settings(config: &Config, identity: String) -> Settings {
         lease: timing.lease,
         orphan: timing.orphan,
         sweep: timing.resync.min(SWEEP),
+        github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }
 }
 
-fn github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Result<Arc<dyn GitHub>, WireError> {
+fn github(
+    config: &GitHubConfig,
+    clock: Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Result<Arc<dyn GitHub>, WireError> {
     let credential = match &config.credential {
         Credential::TokenFile(file) => crate::github::Credential::TokenFile(file.clone()),
         Credential::App { id, key_file } => {
@@ -235,7 +241,7 @@ fn github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Result<Arc<dyn GitHub
     };
     let url = ApiUrl::parse(&config.api_url)?;
     let github = RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?;
-    Ok(Arc::new(github))
+    Ok(Arc::new(github.reporting_to(metrics.clone())))
 }
 
 /// How an operator is stopped.

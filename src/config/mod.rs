@@ -16,6 +16,7 @@ use std::time::Duration;
 pub use error::ConfigErrors;
 pub use reader::{SHORTEST, duration};
 
+use crate::controller::GitHubWatch;
 use crate::model::{TableName, words};
 use crate::telemetry;
 use reader::Reader;
@@ -121,6 +122,8 @@ pub struct GitHub {
     pub credential: Credential,
     /// Where runners are registered.
     pub scope: ScopeKind,
+    /// What is asked of it beside credentials.
+    pub watch: GitHubWatch,
 }
 
 /// Where a credential is found. The files are read when they are needed, so they can be rotated.
@@ -243,11 +246,16 @@ impl GitHub {
         let app_id = reader.optional("github.app_id", reader::app_id);
         let app_key_file = reader.optional("github.app_key_file", reader::path);
         let scope = reader.parsed("github.scope", str::parse);
+        let run_poll = reader.parsed("github.run_poll", reader::interval);
+        let sweep = reader.parsed("github.sweep", reader::interval);
+        let verify_removed = reader.parsed("github.verify_removed", reader::truth);
         match kind? {
             GitHubKind::None => Some(None),
             GitHubKind::Real => {
                 let credential = check::credential(token_file?, app_id?, app_key_file?, reader);
-                Some(Some(Self { api_url: api_url?, credential: credential?, scope: scope? }))
+                let watch =
+                    GitHubWatch { run_poll: run_poll?, sweep: sweep?, verify_removed: verify_removed? };
+                Some(Some(Self { api_url: api_url?, credential: credential?, scope: scope?, watch }))
             }
         }
     }

@@ -90,6 +90,25 @@ pub fn duration(text: &str) -> Result<Duration, FieldError> {
     Ok(duration)
 }
 
+/// How often something is done, at most once a second; `0s` or `off` is never.
+pub(super) fn interval(text: &str) -> Result<Option<Duration>, FieldError> {
+    if matches!(text, "0s" | "0" | "off") {
+        return Ok(None);
+    }
+    let every = duration(text)?;
+    if every < Duration::from_secs(1) {
+        let fix = "write at least \"1s\", or \"0s\" for never";
+        return Err(FieldError::new("interval", text, "is shorter than a second", fix));
+    }
+    Ok(Some(every))
+}
+
+/// Yes or no.
+pub(super) fn truth(text: &str) -> Result<bool, FieldError> {
+    text.parse()
+        .map_err(|_| FieldError::new("truth", text, "is neither true nor false", "write true or false"))
+}
+
 /// An address to listen at.
 pub(super) fn address(text: &str) -> Result<SocketAddr, FieldError> {
     text.parse().map_err(|_| {

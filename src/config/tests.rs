@@ -62,6 +62,7 @@ fn the_defaults_are_the_contracts() {
                 api_url: "https://api.github.com".into(),
                 credential: Credential::TokenFile("/run/secrets/github".into()),
                 scope: ScopeKind::Repository,
+                watch: GitHubWatch::default(),
             }),
             listen: "0.0.0.0:8080".parse().unwrap(),
             log: Log { format: LogFormat::Human, filter: "info".into() },
@@ -390,5 +391,22 @@ proptest::proptest! {
         if let Ok(read) = duration(&text) {
             proptest::prop_assert!(read >= SHORTEST && read <= secs(365 * 24 * 3600));
         }
+    }
+}
+
+#[test]
+fn what_is_asked_of_github_can_be_slowed_down_and_turned_off() {
+    let watch = |pairs: &[(&str, &str)]| good("", pairs).github.unwrap().watch;
+    let off = [("RUNYARD_GITHUB__RUN_POLL", "0s"), ("RUNYARD_GITHUB__VERIFY_REMOVED", "false")];
+    let expected = GitHubWatch { run_poll: None, verify_removed: false, ..GitHubWatch::default() };
+    assert_eq!(watch(&off), expected);
+    assert_eq!(watch(&[("RUNYARD_GITHUB__SWEEP", "30m")]).sweep, Some(secs(1800)));
+    for (key, value, named) in [
+        ("RUNYARD_GITHUB__RUN_POLL", "500ms", "github.run_poll"),
+        ("RUNYARD_GITHUB__SWEEP", "hourly", "github.sweep"),
+        ("RUNYARD_GITHUB__VERIFY_REMOVED", "maybe", "github.verify_removed"),
+    ] {
+        let refused = load(None, &[MINIMAL, &[(key, value)]].concat()).unwrap_err().to_string();
+        assert!(refused.contains(named) && refused.contains(value), "{refused}");
     }
 }

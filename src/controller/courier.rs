@@ -8,14 +8,19 @@ use crypto_box::aead::rand_core::{CryptoRng, RngCore};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
-    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Request, label, runner_name,
-    seal,
+    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request, label,
+    runner_name, seal,
 };
-use crate::ports::github::{RunnerSpec, Scope, Token};
+use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
+
+use super::groups::Groups;
 
 /// A cached credential is used while at least this much of its life is left.
 const LEAST_LEFT: SignedDuration = SignedDuration::from_mins(10);
+
+/// The number of every organisation's default group, and the only one a repository's runners are in.
+const DEFAULT_GROUP: u64 = 1;
 
 /// What is brought.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +35,16 @@ pub enum CourierError {
     /// GitHub did not give it.
     #[error(transparent)]
     GitHub(#[from] GitHubError),
+    /// The class names a runner group that the organisation does not have.
+    #[error(
+        "the organisation {owner} has no runner group {name:?}; create it, or change the class's runnerGroup"
+    )]
+    Group {
+        /// The organisation.
+        owner: String,
+        /// The group the pool record names.
+        name: String,
+    },
     /// The machine has not shown a usable key.
     #[error("the machine's public key cannot be used")]
     Key,
@@ -37,11 +52,12 @@ pub enum CourierError {
 
 /// Mints, keeps and seals.
 pub struct Courier {
-    github: Arc<dyn GitHub>,
+    pub(super) github: Arc<dyn GitHub>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     organization: bool,
     kept: Mutex<BTreeMap<(Kind, Scope), Token>>,
+    groups: Groups,
 }
 
 /// The operator's source of chance, for ciphers.
@@ -80,12 +96,16 @@ impl Courier {
         entropy: Arc<dyn Entropy>,
         organization: bool,
     ) -> Self {
-        Self { github, clock, entropy, organization, kept: Mutex::default() }
+        Self { github, clock, entropy, organization, kept: Mutex::default(), groups: Groups::default() }
     }
 
     /// Where the runners of a request are registered.
     pub fn scope(&self, request: &Request) -> Scope {
-        let repository = &request.id.repository;
+        self.scope_in(&request.id.repository)
+    }
+
+    /// Where the runners for a repository are registered.
+    pub(super) fn scope_in(&self, repository: &Repository) -> Scope {
         let owner = repository.owner().to_owned();
         if self.organization {
             Scope::Organization { owner }
@@ -147,10 +167,10 @@ impl Courier {
                 let spec = RunnerSpec {
                     name: runner_name(&claim.id, next.registration_seq + 1),
                     labels: labels(request, pool),
-                    group_id: 1,
+                    group_id: self.group(&scope, &pool.spec.runner_group).await?,
                     work_folder: "_work".into(),
                 };
-                let config = self.github.job_config(&scope, &spec).await?;
+                let config = self.job_config(&scope, &spec).await?;
                 let expires_at = self.clock.now().saturating_add(SignedDuration::from_mins(55));
                 Secret::Job(config.encoded, expires_at.unwrap_or(Timestamp::MAX))
             }
@@ -173,6 +193,34 @@ impl Courier {
             }
         };
         self.seal_removal(next, &scope, &token)
+    }
+
+    /// The number of a runner group, looked up once an hour. A repository's own runners have no groups.
+    async fn group(&self, scope: &Scope, name: &str) -> Result<u64, CourierError> {
+        let Scope::Organization { owner } = scope else { return Ok(DEFAULT_GROUP) };
+        if name.is_empty() {
+            return Ok(DEFAULT_GROUP);
+        }
+        let now = self.clock.now();
+        if let Some(id) = self.groups.known(owner, name, now) {
+            return Ok(id);
+        }
+        let id = self.github.runner_group(owner, name).await?;
+        let id = id.ok_or_else(|| CourierError::Group { owner: owner.clone(), name: name.to_owned() })?;
+        self.groups.keep(owner, name, id, now);
+        Ok(id)
+    }
+
+    /// A single-use runner. A name that is taken belongs to an attempt whose answer was lost: nobody has its
+    /// configuration, so it is removed and made anew.
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
+        match self.github.job_config(scope, spec).await {
+            Err(GitHubError::NameTaken(_)) => {
+                self.remove_named(scope, &spec.name).await?;
+                self.github.job_config(scope, spec).await
+            }
+            other => other,
+        }
     }
 
     fn seal_registration(
@@ -223,22 +271,6 @@ impl Courier {
             seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
         next.removal =
             Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
-        Ok(())
-    }
-
-    /// Removes the runner of an ended machine's last claim, if GitHub still lists it.
-    ///
-    /// # Errors
-    /// What GitHub answered.
-    pub async fn sweep(&self, instance: &Instance, request: &Request) -> Result<(), GitHubError> {
-        let Some(claim) = &instance.claim else { return Ok(()) };
-        let scope = self.scope(request);
-        for seq in [1, instance.registration_seq] {
-            match self.github.runner(&scope, &runner_name(&claim.id, seq)).await? {
-                Some(runner) => self.github.remove_runner(&scope, runner.id).await?,
-                None => continue,
-            }
-        }
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::decide::{Action, Credential, Note, Observation, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool, PoolMessage,
-    Record, Request, State, Versioned, Write,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
+    PoolMessage, Record, Request, State, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
@@ -64,6 +64,8 @@ pub(super) struct Surroundings {
 pub(super) struct Executor {
     pub(super) ports: Ports,
     pub(super) courier: Option<Arc<Courier>>,
+    /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
+    pub(super) verify_removed: bool,
     pub(super) receipts: Receipts,
 }
 
@@ -106,8 +108,22 @@ impl Executor {
                 failure: Some(Failure::Courier(CourierError::GitHub(error))),
                 ..Outcome::default()
             },
+            Err(Failure::Courier(error @ CourierError::Group { .. })) => {
+                let events = around.request.iter().map(|request| self.no_group(request, &error)).collect();
+                Outcome { events, failure: Some(Failure::Courier(error)), ..Outcome::default() }
+            }
             Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
         }
+    }
+
+    /// Tells the workflow that waits why its machines cannot register.
+    fn no_group(&self, request: &Request, error: &CourierError) -> Event {
+        let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
+        let mut event = Event::new(&request.key().pk, id, now, "operator");
+        event.event_type = EventType::Warning;
+        event.reason = "UnknownRunnerGroup".into();
+        event.message = format!("{}: {error}", request.id);
+        event
     }
 
     async fn call(&self, action: Action, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
@@ -162,12 +178,14 @@ impl Executor {
             Action::Receive(class) => Ok(self.receive(class).await),
             Action::Credential(_, kind) => self.credential(kind, around).await,
             Action::SweepRunner(arn) => {
-                let (Some(courier), Some(instance), Some(request)) =
-                    (&self.courier, &around.instance, &around.request)
-                else {
+                let (Some(courier), Some(instance)) = (&self.courier, &around.instance) else {
                     return Ok(vec![Observation::Swept(arn)]);
                 };
-                courier.sweep(instance, request).await.map_err(CourierError::from)?;
+                match courier.sweep(instance).await {
+                    // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.
+                    Ok(()) | Err(GitHubError::Busy(_)) => {}
+                    Err(error) => return Err(CourierError::from(error).into()),
+                }
                 Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
             }
             Action::Look(key) => {
@@ -204,7 +222,27 @@ impl Executor {
         {
             courier.enclose(&mut step.after, request, pool);
         }
-        self.replace(&step).await
+        let verified = self.removed(&step, around).await?;
+        let mut seen = self.replace(&step).await?;
+        seen.extend(verified);
+        Ok(seen)
+    }
+
+    /// Before a machine goes to the pool: GitHub itself says that the last claim's runner is gone, however sure its
+    /// agent is. Answers that GitHub answered, if it was asked.
+    async fn removed(
+        &self,
+        step: &Step<Instance>,
+        around: &Surroundings,
+    ) -> Result<Option<Observation>, Failure> {
+        let pooled = step.before.pooled_at().is_none() && step.after.pooled_at().is_some();
+        let registered = step.before.claim.is_some() && step.before.registration_seq > 0;
+        let Some(courier) = self.courier.as_ref().filter(|_| self.verify_removed && pooled && registered)
+        else {
+            return Ok(None);
+        };
+        courier.verify_removed(&step.before, around.pool.as_ref()).await.map_err(CourierError::from)?;
+        Ok(Some(Observation::GitHub(true)))
     }
 
     async fn claim(

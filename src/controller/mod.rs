@@ -5,9 +5,13 @@ mod courier;
 mod events;
 mod execute;
 mod follow;
+mod ghosts;
+mod groups;
 mod lease;
 mod notices;
 mod reconcile;
+mod removal;
+mod runs;
 mod sweep;
 mod timers;
 
@@ -78,6 +82,27 @@ pub struct Settings {
     pub orphan: Duration,
     /// How often the machines are listed.
     pub sweep: Duration,
+    /// What is asked of GitHub beside credentials.
+    pub github: GitHubWatch,
+}
+
+/// What is asked of GitHub beside credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GitHubWatch {
+    /// How often GitHub is asked where a live request's run stands; none: never.
+    pub run_poll: Option<Duration>,
+    /// How often runners are looked for whose claim is over; none: never.
+    pub sweep: Option<Duration>,
+    /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
+    pub verify_removed: bool,
+}
+
+impl Default for GitHubWatch {
+    /// As `config/default.toml` has it.
+    fn default() -> Self {
+        let (run_poll, sweep) = (Duration::from_secs(60), Duration::from_secs(3600));
+        Self { run_poll: Some(run_poll), sweep: Some(sweep), verify_removed: true }
+    }
 }
 
 impl Settings {

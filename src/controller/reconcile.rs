@@ -24,7 +24,7 @@ use super::events::{self, Events};
 use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, lease, notices, sweep};
+use super::{OperatorError, Ports, Settings, ghosts, lease, notices, runs, sweep};
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -75,6 +75,8 @@ struct Loop {
     told: Vec<Told>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
+    /// The requests whose runs are watched at GitHub.
+    live: watch::Sender<runs::Live>,
     kick_list: mpsc::Sender<()>,
     kick_sweep: mpsc::Sender<()>,
 }
@@ -136,7 +138,35 @@ pub(super) async fn run(
         Arc::new(courier)
     });
     let policy = settings.policy(courier.is_some(), ports.compute.keeps_inventory());
-    let executor = Executor { ports: ports.clone(), courier, receipts: Receipts::default() };
+    let (live, live_runs) = watch::channel(runs::Live::new());
+    if let Some(github) = ports.github.clone()
+        && let Some(every) = settings.github.run_poll
+    {
+        let watcher = runs::Watcher {
+            github,
+            store: ports.store.clone(),
+            clock: ports.clock.clone(),
+            entropy: ports.entropy.clone(),
+            events: events.clone(),
+            every,
+            lease: lease.clone(),
+            live: live_runs,
+        };
+        company.spawn(watcher.run(shutdown.child_token()));
+    }
+    if let Some(courier) = courier.clone()
+        && let Some(every) = settings.github.sweep
+    {
+        let (store, lease, strangers) = (ports.store.clone(), lease.clone(), BTreeSet::new());
+        let sweeper = ghosts::Sweeper { courier, store, every, lease, strangers };
+        company.spawn(sweeper.run(shutdown.child_token()));
+    }
+    let executor = Executor {
+        ports: ports.clone(),
+        courier,
+        verify_removed: settings.github.verify_removed,
+        receipts: Receipts::default(),
+    };
     let mut state = Loop {
         last_look: ports.clock.elapsed(),
         ports,
@@ -158,6 +188,7 @@ pub(super) async fn run(
         late: Vec::new(),
         told: Vec::new(),
         asked: None,
+        live,
         kick_list,
         kick_sweep,
     };
@@ -523,7 +554,13 @@ impl Loop {
                     self.events.tell(event);
                 }
             }
-            Some(failure) => self.rest(&done.unit, &done.action, failure),
+            Some(failure) => {
+                // Told once: it fails the same way until somebody mends it.
+                if !self.resting.contains_key(&(done.unit.clone(), done.action.kind())) {
+                    done.outcome.events.iter().for_each(|event| self.events.tell(event));
+                }
+                self.rest(&done.unit, &done.action, failure);
+            }
         }
         let receive = match &done.action {
             Action::Receive(class) => Some(class.clone()),
@@ -661,7 +698,11 @@ impl Loop {
         let now = self.ports.clock.now();
         let mut requests: BTreeMap<(&str, Phase), usize> = BTreeMap::new();
         let mut oldest: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        let mut live = runs::Live::new();
         for (_, request) in self.yard.requests() {
+            if self.policy.github && runs::watched(request) {
+                live.insert(request.id.clone());
+            }
             let class = request.intent.resource_class.as_str();
             *requests.entry((class, request.phase())).or_default() += 1;
             let waiting = matches!(request.phase(), Phase::Pending | Phase::Fulfilling);
@@ -670,6 +711,7 @@ impl Loop {
                 *first = since.min(*first);
             }
         }
+        self.live.send_replace(live);
         let mut ending: BTreeMap<&ClassName, usize> = BTreeMap::new();
         let mut late = 0;
         let grace = jiff::SignedDuration::try_from(self.policy.grace).unwrap_or(jiff::SignedDuration::MAX);

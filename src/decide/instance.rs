@@ -448,6 +448,10 @@ impl<'a> MachineView<'a> {
         if let Some((reason, note)) = self.retired() {
             return Some(self.end(reason, note));
         }
+        // The write that pools it may have to wait for GitHub, so its deadline moves on first.
+        if let Some(plan) = self.given_time() {
+            return Some(plan);
+        }
         Some(self.pool(Cause::Cleaned, Note::normal("Cleaned", "deregistered and clean, back in the pool")))
     }
 

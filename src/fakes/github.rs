@@ -28,6 +28,8 @@ struct Inner {
 struct Site {
     runners: BTreeMap<Scope, Vec<Runner>>,
     runs: BTreeMap<(String, String, u64), RunState>,
+    groups: BTreeMap<(String, String), u64>,
+    calls: BTreeMap<&'static str, u64>,
     numbers: u64,
     outage: Option<GitHubError>,
 }
@@ -97,12 +99,27 @@ impl FakeGitHub {
         locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
     }
 
+    /// Says that an organisation has a runner group.
+    pub fn set_group(&self, owner: &str, name: &str, id: u64) {
+        locked(&self.0.site).groups.insert((owner.to_owned(), name.to_owned()), id);
+    }
+
+    /// How often each verb was called, refused calls included.
+    pub fn calls(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.0.site).calls.clone()
+    }
+
     /// Every runner of every scope.
     pub fn all_runners(&self) -> Vec<Runner> {
         locked(&self.0.site).runners.values().flatten().cloned().collect()
     }
 
-    fn call<T>(&self, act: impl FnOnce(&mut Site) -> Result<T, GitHubError>) -> Result<T, GitHubError> {
+    fn call<T>(
+        &self,
+        verb: &'static str,
+        act: impl FnOnce(&mut Site) -> Result<T, GitHubError>,
+    ) -> Result<T, GitHubError> {
+        *locked(&self.0.site).calls.entry(verb).or_default() += 1;
         let exit = self.0.faults.enter()?;
         let mut site = locked(&self.0.site);
         if let Some(outage) = site.outage.clone() {
@@ -111,9 +128,9 @@ impl FakeGitHub {
         exit.answer(act(&mut site))
     }
 
-    fn token(&self, what: &str) -> Result<Token, GitHubError> {
+    fn token(&self, what: &'static str) -> Result<Token, GitHubError> {
         let now = self.0.clock.now();
-        self.call(|site| {
+        self.call(what, |site| {
             let expires_at = now.saturating_add(TOKEN).unwrap_or(now);
             Ok(Token { value: format!("{what}-{}", site.number()), expires_at })
         })
@@ -138,23 +155,30 @@ impl GitHub for FakeGitHub {
     }
 
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
-        self.call(|site| {
+        self.call("job_config", |site| {
             let runner_id = site.add(scope, &spec.name, spec.labels.clone(), false)?;
             Ok(JobConfig { runner_id, encoded: format!("job-config-{runner_id}") })
         })
     }
 
+    async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError> {
+        let group = (owner.to_owned(), name.to_owned());
+        self.call("runner_group", |site| Ok(site.groups.get(&group).copied()))
+    }
+
     async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError> {
-        let runners = self.runners(scope).await?;
-        Ok(runners.into_iter().find(|runner| runner.name == name))
+        self.call("runner", |site| {
+            let mut runners = site.runners.get(scope).into_iter().flatten();
+            Ok(runners.find(|runner| runner.name == name).cloned())
+        })
     }
 
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
-        self.call(|site| Ok(site.runners.get(scope).cloned().unwrap_or_default()))
+        self.call("runners", |site| Ok(site.runners.get(scope).cloned().unwrap_or_default()))
     }
 
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
-        self.call(|site| {
+        self.call("remove_runner", |site| {
             let runners = site.runners.entry(scope.clone()).or_default();
             if let Some(busy) = runners.iter().find(|runner| runner.id == id && runner.busy) {
                 return Err(GitHubError::Busy(busy.name.clone()));
@@ -167,6 +191,6 @@ impl GitHub for FakeGitHub {
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
-        self.call(|site| site.runs.get(&run).copied().ok_or_else(unknown))
+        self.call("run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
     }
 }

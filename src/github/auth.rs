@@ -111,6 +111,14 @@ impl Authenticator {
         }
     }
 
+    /// Whose budget at GitHub a call is counted on: an App has one for each account it is installed in.
+    pub(super) fn account(&self, scope: &Scope) -> String {
+        match &self.credential {
+            Credential::None | Credential::TokenFile(_) => String::new(),
+            Credential::App(_) => owner(scope).to_ascii_lowercase(),
+        }
+    }
+
     /// Forgets the cached token of this scope's account: GitHub refused it before its time (uninstalled, rotated).
     pub(super) async fn forget(&self, scope: &Scope) {
         let slot = self.slot(scope).await;

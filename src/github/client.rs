@@ -8,6 +8,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::budget::Priority;
 use super::errors::{Answer, Call, accept, unusable};
 use super::origin::ApiUrl;
 use super::verbs::{Clock, SetupError};
@@ -26,11 +27,33 @@ pub(super) struct Question {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) body: Option<Vec<u8>>,
+    pub(super) priority: Priority,
+    /// Whether "not modified" is an answer.
+    pub(super) conditional: bool,
+    /// The mark of the answer we have.
+    pub(super) mark: Option<HeaderValue>,
 }
 
 impl Question {
     pub(super) fn new(call: Call, method: Method, url: Url) -> Self {
-        Self { call, method, url, body: None }
+        let priority = match call {
+            Call::MintToken | Call::CreateRunner => Priority::Register,
+            Call::RemoveRunner => Priority::Deregister,
+            Call::Read => Priority::Audit,
+        };
+        Self { call, method, url, body: None, priority, conditional: false, mark: None }
+    }
+
+    /// The same, of another weight.
+    pub(super) fn of(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// The same, asked again and again.
+    pub(super) fn conditional(mut self) -> Self {
+        self.conditional = true;
+        self
     }
 
     pub(super) fn with_body(mut self, body: &impl Serialize) -> Self {
@@ -68,11 +91,19 @@ impl Client {
 
     /// Asks within the deadline; whatever is not a 2xx answer is an error by its meaning.
     pub(super) async fn ask(&self, question: &Question, secret: Option<&str>) -> Result<Answer, GitHubError> {
+        accept(question.call, self.fetch(question, secret).await?, (self.clock)())
+    }
+
+    /// Asks within the deadline; the answer is not judged.
+    pub(super) async fn fetch(
+        &self,
+        question: &Question,
+        secret: Option<&str>,
+    ) -> Result<Answer, GitHubError> {
         let exchange = self.exchange(question, secret);
-        let answer = tokio::time::timeout(self.deadline, exchange).await.map_err(|_| {
+        tokio::time::timeout(self.deadline, exchange).await.map_err(|_| {
             GitHubError::Unreachable(format!("{}: no answer within {:?}", question.what(), self.deadline))
-        })??;
-        accept(question.call, answer, (self.clock)())
+        })?
     }
 
     /// Asks and reads the answer as JSON of this shape.
@@ -81,14 +112,7 @@ impl Client {
         question: &Question,
         secret: Option<&str>,
     ) -> Result<T, GitHubError> {
-        let answer = self.ask(question, secret).await?;
-        if !answer.is_json() {
-            return Err(unusable(&answer.what, "the answer is not JSON"));
-        }
-        // The error names a place in the text, never the text: it may hold a token.
-        serde_json::from_slice(&answer.body).map_err(|e| {
-            unusable(&answer.what, format_args!("unreadable at line {}, column {}", e.line(), e.column()))
-        })
+        json(&self.ask(question, secret).await?)
     }
 
     async fn exchange(&self, question: &Question, secret: Option<&str>) -> Result<Answer, GitHubError> {
@@ -108,6 +132,9 @@ impl Client {
         if let Some(secret) = secret {
             request = request.header(reqwest::header::AUTHORIZATION, bearer(secret)?);
         }
+        if let Some(mark) = &question.mark {
+            request = request.header(reqwest::header::IF_NONE_MATCH, mark.clone());
+        }
         if let Some(body) = &question.body {
             request = request.header(reqwest::header::CONTENT_TYPE, "application/json").body(body.clone());
         }
@@ -124,6 +151,17 @@ impl Client {
         }
         Ok(Answer { status, headers, body, what })
     }
+}
+
+/// Reads an answer as JSON of this shape.
+pub(super) fn json<T: DeserializeOwned>(answer: &Answer) -> Result<T, GitHubError> {
+    if !answer.is_json() {
+        return Err(unusable(&answer.what, "the answer is not JSON"));
+    }
+    // The error names a place in the text, never the text: it may hold a token.
+    serde_json::from_slice(&answer.body).map_err(|e| {
+        unusable(&answer.what, format_args!("unreadable at line {}, column {}", e.line(), e.column()))
+    })
 }
 
 fn default_headers() -> HeaderMap {

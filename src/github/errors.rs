@@ -12,7 +12,7 @@ use crate::ports::github::GitHubError;
 const MESSAGE_CHARS: usize = 200;
 
 /// What was being done: the same status means different things for different calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
     /// Reading something.
     Read,
@@ -24,8 +24,18 @@ pub(super) enum Call {
     RemoveRunner,
 }
 
+impl Call {
+    /// Whether it changes something at GitHub.
+    pub(super) const fn changes(self) -> bool {
+        match self {
+            Self::Read => false,
+            Self::MintToken | Self::CreateRunner | Self::RemoveRunner => true,
+        }
+    }
+}
+
 /// An answer, whatever its status, read to its end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,

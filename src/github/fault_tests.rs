@@ -185,7 +185,7 @@ async fn only_a_completed_run_is_over() {
     };
     assert_eq!(state("completed".into()).await, Ok(RunState::Completed { attempt: 3 }));
     for active in ["queued", "in_progress", "waiting", "requested", "pending", "a word of next year"] {
-        assert_eq!(state(active.into()).await, Ok(RunState::Active));
+        assert_eq!(state(active.into()).await, Ok(RunState::Active { attempt: 3 }));
     }
     assert!(matches!(state(serde_json::Value::Null).await, Err(GitHubError::Unreachable(_))));
 }

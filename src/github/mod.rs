@@ -2,8 +2,10 @@
 //! stand-in) over its REST API: one request at a time, each with its own deadline, every answer judged in one place.
 
 mod auth;
+mod budget;
 mod client;
 mod errors;
+mod etags;
 mod origin;
 mod paging;
 mod retry_after;
@@ -14,6 +16,8 @@ mod wire;
 mod app_tests;
 #[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod matrix_tests;
 #[cfg(test)]
 mod scripted;
 

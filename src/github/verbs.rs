@@ -1,21 +1,29 @@
 //! How does each thing we ask of GitHub become requests? One method per verb of the port; what the answers mean is
 //! decided in `errors`, so nothing here looks at a status but to tell an empty success from a page of HTML.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
 use super::auth::{Authenticator, Credential, address};
-use super::client::{Client, Question};
-use super::errors::{Answer, Call, unusable};
+use super::budget::{Budget, Priority, RESOURCES};
+use super::client::{Client, Question, json};
+use super::errors::{Answer, Call, accept, unusable};
+use super::etags::Etags;
 use super::origin::ApiUrl;
 use super::paging::{Listing, Next, PAGE_SIZE};
-use super::wire::{JobConfigBody, JobConfigRequest, RunBody, TokenBody};
+use super::wire::{GroupsPage, JobConfigBody, JobConfigRequest, RunBody, TokenBody};
+use crate::metrics::Metrics;
 use crate::ports::github::{GitHub, GitHubError, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+
+/// An organisation has a handful of runner groups; a list of thousands is a loop.
+const MAX_GROUP_PAGES: u64 = 50;
 
 /// How often a list that changes under our reading is started again.
 const LIST_ATTEMPTS: usize = 3;
@@ -40,6 +48,9 @@ pub enum SetupError {
 pub struct RestGitHub {
     client: Client,
     auth: Authenticator,
+    budgets: Mutex<BTreeMap<String, Budget>>,
+    etags: Mutex<Etags>,
+    metrics: Option<Metrics>,
 }
 
 impl RestGitHub {
@@ -53,7 +64,21 @@ impl RestGitHub {
         deadline: Duration,
         clock: Clock,
     ) -> Result<Self, SetupError> {
-        Ok(Self { client: Client::new(api_url, deadline, clock)?, auth: Authenticator::new(credential) })
+        Ok(Self {
+            client: Client::new(api_url, deadline, clock)?,
+            auth: Authenticator::new(credential),
+            budgets: Mutex::default(),
+            etags: Mutex::default(),
+            metrics: None,
+        })
+    }
+
+    /// The same, telling these metrics what is left of GitHub's budgets.
+    #[must_use]
+    pub fn reporting_to(mut self, metrics: Metrics) -> Self {
+        metrics.github_series(&RESOURCES, Priority::ALL.iter().map(|priority| priority.as_str()));
+        self.metrics = Some(metrics);
+        self
     }
 
     fn address(&self, scope: &Scope, below: &[&str]) -> Result<Url, GitHubError> {
@@ -65,32 +90,69 @@ impl RestGitHub {
         address(&self.client, &segments)
     }
 
-    async fn ask(&self, scope: &Scope, question: &Question) -> Result<Answer, GitHubError> {
+    /// Asks if the budgets allow it, and takes in what the answer says of them.
+    async fn ask(&self, scope: &Scope, mut question: Question) -> Result<Answer, GitHubError> {
+        self.admit(scope, &question)?;
         let secret = self.auth.secret(&self.client, scope).await?;
-        let answer = self.client.ask(question, secret.as_deref()).await;
-        if let Err(GitHubError::Denied(_)) = &answer {
+        if question.conditional {
+            question.mark = self.etags().mark(&question.url);
+        }
+        let answer = self.client.fetch(&question, secret.as_deref()).await?;
+        let headers = answer.headers.clone();
+        let answer = if question.conditional { self.etags().resolve(&question.url, answer) } else { answer };
+        let accepted = accept(question.call, answer, (self.client.clock)());
+        let throttled = match &accepted {
+            Err(GitHubError::Throttled { retry_after }) => Some(*retry_after),
+            Ok(_) | Err(_) => None,
+        };
+        self.observe(scope, &question, &headers, throttled);
+        if let Err(GitHubError::Denied(_)) = &accepted {
             self.auth.forget(scope).await;
         }
-        answer
+        accepted
     }
 
     async fn ask_json<T: DeserializeOwned>(
         &self,
         scope: &Scope,
-        question: &Question,
+        question: Question,
     ) -> Result<T, GitHubError> {
-        let secret = self.auth.secret(&self.client, scope).await?;
-        let answer = self.client.ask_json(question, secret.as_deref()).await;
-        if let Err(GitHubError::Denied(_)) = &answer {
-            self.auth.forget(scope).await;
-        }
-        answer
+        json(&self.ask(scope, question).await?)
     }
 
-    async fn mint(&self, scope: &Scope, kind: &str) -> Result<Token, GitHubError> {
+    fn etags(&self) -> MutexGuard<'_, Etags> {
+        self.etags.lock().expect("nobody panics while holding the answers kept")
+    }
+
+    fn with_budget<T>(&self, scope: &Scope, act: impl FnOnce(&mut Budget, Timestamp) -> T) -> T {
+        let now = (self.client.clock)();
+        let mut budgets = self.budgets.lock().expect("nobody panics while holding the budgets");
+        act(budgets.entry(self.auth.account(scope)).or_insert_with(|| Budget::new(now)), now)
+    }
+
+    fn admit(&self, scope: &Scope, question: &Question) -> Result<(), GitHubError> {
+        let admitted =
+            self.with_budget(scope, |budget, now| budget.admit(question.call, question.priority, now));
+        admitted.map_err(|retry_after| {
+            if let Some(metrics) = &self.metrics {
+                metrics.github_waits(question.priority.as_str());
+            }
+            GitHubError::Throttled { retry_after }
+        })
+    }
+
+    fn observe(&self, scope: &Scope, question: &Question, headers: &HeaderMap, throttled: Option<Duration>) {
+        let seen =
+            self.with_budget(scope, |budget, now| budget.observe(question.call, headers, throttled, now));
+        if let (Some((resource, primary)), Some(metrics)) = (seen, &self.metrics) {
+            metrics.github_rate(resource, primary.limit, primary.remaining);
+        }
+    }
+
+    async fn mint(&self, scope: &Scope, kind: &str, priority: Priority) -> Result<Token, GitHubError> {
         let url = self.address(scope, &["actions", "runners", kind])?;
-        let body: TokenBody =
-            self.ask_json(scope, &Question::new(Call::MintToken, Method::POST, url)).await?;
+        let question = Question::new(Call::MintToken, Method::POST, url);
+        let body: TokenBody = self.ask_json(scope, question.of(priority)).await?;
         if body.token.is_empty() {
             return Err(unusable(kind, "the answer holds an empty token"));
         }
@@ -115,7 +177,11 @@ impl RestGitHub {
                 .append_pair("per_page", &PAGE_SIZE.to_string())
                 .append_pair("page", &page.to_string())
                 .extend_pairs(name.map(|name| ("name", name)));
-            let answer = self.ask(scope, &Question::new(Call::Read, Method::GET, url)).await?;
+            let question = Question::new(Call::Read, Method::GET, url);
+            // Whoever names a runner wants it gone; the whole list is looked at on an interval.
+            let question =
+                if name.is_some() { question.of(Priority::Deregister) } else { question.conditional() };
+            let answer = self.ask(scope, question).await?;
             let (next_listing, next) = listing.take(&answer)?;
             listing = next_listing;
             match next {
@@ -130,7 +196,8 @@ impl RestGitHub {
     async fn visible(&self, scope: &Scope) -> Result<(), GitHubError> {
         let mut url = self.address(scope, &["actions", "runners"])?;
         url.query_pairs_mut().append_pair("per_page", "1");
-        let _: serde_json::Value = self.ask_json(scope, &Question::new(Call::Read, Method::GET, url)).await?;
+        let question = Question::new(Call::Read, Method::GET, url).of(Priority::Deregister);
+        let _: serde_json::Value = self.ask_json(scope, question).await?;
         Ok(())
     }
 }
@@ -146,11 +213,11 @@ impl GitHub for RestGitHub {
     }
 
     async fn registration_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
-        self.mint(scope, "registration-token").await
+        self.mint(scope, "registration-token", Priority::Register).await
     }
 
     async fn removal_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
-        self.mint(scope, "remove-token").await
+        self.mint(scope, "remove-token", Priority::Deregister).await
     }
 
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
@@ -161,11 +228,30 @@ impl GitHub for RestGitHub {
             labels: &spec.labels,
             work_folder: &spec.work_folder,
         });
-        let body: JobConfigBody = self.ask_json(scope, &question).await?;
+        let body: JobConfigBody = self.ask_json(scope, question).await?;
         if body.encoded_jit_config.is_empty() {
             return Err(unusable("generate-jitconfig", "the answer holds an empty configuration"));
         }
         Ok(JobConfig { runner_id: body.runner.id, encoded: body.encoded_jit_config })
+    }
+
+    async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError> {
+        let scope = Scope::Organization { owner: owner.to_owned() };
+        for page in 1..=MAX_GROUP_PAGES {
+            let mut url = self.address(&scope, &["actions", "runner-groups"])?;
+            url.query_pairs_mut()
+                .append_pair("per_page", &PAGE_SIZE.to_string())
+                .append_pair("page", &page.to_string());
+            let question = Question::new(Call::Read, Method::GET, url).of(Priority::Register);
+            let body: GroupsPage = self.ask_json(&scope, question).await?;
+            if let Some(group) = body.runner_groups.iter().find(|group| group.name == name) {
+                return Ok(Some(group.id));
+            }
+            if (body.runner_groups.len() as u64) < PAGE_SIZE {
+                return Ok(None);
+            }
+        }
+        Err(unusable("the list of runner groups", "it does not end"))
     }
 
     async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError> {
@@ -179,7 +265,7 @@ impl GitHub for RestGitHub {
 
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
         let url = self.address(scope, &["actions", "runners", &id.to_string()])?;
-        match self.ask(scope, &Question::new(Call::RemoveRunner, Method::DELETE, url)).await {
+        match self.ask(scope, Question::new(Call::RemoveRunner, Method::DELETE, url)).await {
             Ok(answer) if answer.status == StatusCode::NO_CONTENT => Ok(()),
             Ok(answer) => {
                 Err(unusable(&answer.what, format_args!("status {} is not GitHub's 204", answer.status)))
@@ -193,11 +279,13 @@ impl GitHub for RestGitHub {
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
         let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
         let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
-        let body: RunBody = self.ask_json(&scope, &Question::new(Call::Read, Method::GET, url)).await?;
+        let question = Question::new(Call::Read, Method::GET, url).conditional();
+        let body: RunBody = self.ask_json(&scope, question).await?;
+        let attempt = body.run_attempt.unwrap_or(1);
         match body.status.as_deref() {
-            Some("completed") => Ok(RunState::Completed { attempt: body.run_attempt.unwrap_or(1) }),
+            Some("completed") => Ok(RunState::Completed { attempt }),
             // Queued, waiting, in progress and whatever word GitHub adds: not over, and only "over" has consequences.
-            Some(_) => Ok(RunState::Active),
+            Some(_) => Ok(RunState::Active { attempt }),
             None => Err(unusable("the workflow run", "it has no status")),
         }
     }

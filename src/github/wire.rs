@@ -78,3 +78,14 @@ pub(super) struct RunBody {
     pub(super) status: Option<String>,
     pub(super) run_attempt: Option<u32>,
 }
+
+#[derive(Deserialize)]
+pub(super) struct GroupsPage {
+    pub(super) runner_groups: Vec<GroupBody>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct GroupBody {
+    pub(super) id: u64,
+    pub(super) name: String,
+}

@@ -38,12 +38,15 @@ pub(super) struct Families {
     pub(super) unreadable: IntGauge,
     pub(super) newer: IntGauge,
     pub(super) leader: IntGauge,
+    pub(super) github_rate_remaining: IntGaugeVec,
+    pub(super) github_rate_limit: IntGaugeVec,
+    pub(super) github_waits: IntCounterVec,
 }
 
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made().expect("the names and labels below are valid");
-        let all: [Box<dyn Collector>; 19] = [
+        let all: [Box<dyn Collector>; 22] = [
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
             Box::new(made.requests.clone()),
@@ -63,6 +66,9 @@ impl Families {
             Box::new(made.unreadable.clone()),
             Box::new(made.newer.clone()),
             Box::new(made.leader.clone()),
+            Box::new(made.github_rate_remaining.clone()),
+            Box::new(made.github_rate_limit.clone()),
+            Box::new(made.github_waits.clone()),
         ];
         for family in all {
             registry.register(family).expect("each name is registered once");
@@ -144,6 +150,18 @@ impl Families {
             unreadable: IntGauge::new("runyard_unreadable_records", "Records that cannot be read.")?,
             newer: IntGauge::new("runyard_newer_records", "Records of a newer version, left alone.")?,
             leader: IntGauge::new("runyard_leader", "1 while this process holds the lease.")?,
+            github_rate_remaining: IntGaugeVec::new(
+                Opts::new("runyard_github_rate_remaining", "Calls left this hour, as GitHub last said."),
+                &["resource"],
+            )?,
+            github_rate_limit: IntGaugeVec::new(
+                Opts::new("runyard_github_rate_limit", "Calls allowed an hour, as GitHub last said."),
+                &["resource"],
+            )?,
+            github_waits: IntCounterVec::new(
+                Opts::new("runyard_github_waits_total", "Calls put off to keep within GitHub's limits."),
+                &["priority"],
+            )?,
         })
     }
 }

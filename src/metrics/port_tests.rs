@@ -208,6 +208,9 @@ impl GitHub for Refusing {
     async fn job_config(&self, _: &Scope, _: &RunnerSpec) -> Result<JobConfig, GitHubError> {
         Err(GitHubError::NameTaken(String::new()))
     }
+    async fn runner_group(&self, _: &str, _: &str) -> Result<Option<u64>, GitHubError> {
+        Ok(None)
+    }
     async fn runner(&self, _: &Scope, _: &str) -> Result<Option<Runner>, GitHubError> {
         Ok(None)
     }
@@ -241,6 +244,7 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert!(metered.registration_token(&scope).await.is_err());
     assert!(metered.removal_token(&scope).await.is_err());
     assert!(metered.job_config(&scope, &spec).await.is_err());
+    assert_eq!(metered.runner_group("acme", "x").await.unwrap(), None);
     assert_eq!(metered.runner(&scope, "x").await.unwrap(), None);
     assert!(metered.runners(&scope).await.is_err());
     assert!(metered.remove_runner(&scope, 1).await.is_err());
@@ -267,6 +271,7 @@ async fn queue_compute_and_github_are_passed_on_and_counted_in_series_that_were_
         ("github", "registration_token", "unreachable"),
         ("github", "removal_token", "throttled"),
         ("github", "job_config", "name-taken"),
+        ("github", "runner_group", "ok"),
         ("github", "runner", "ok"),
         ("github", "runners", "denied"),
         ("github", "remove_runner", "busy"),

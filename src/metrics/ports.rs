@@ -36,7 +36,16 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
     (ComputeError::SERVICE, &["launch", "terminate", "describe", "list"], ComputeError::OUTCOMES),
     (
         GitHubError::SERVICE,
-        &["registration_token", "removal_token", "job_config", "runner", "runners", "remove_runner", "run"],
+        &[
+            "registration_token",
+            "removal_token",
+            "job_config",
+            "runner_group",
+            "runner",
+            "runners",
+            "remove_runner",
+            "run",
+        ],
         GitHubError::OUTCOMES,
     ),
 ];
@@ -326,6 +335,10 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
 
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
         self.counted("job_config", self.inner.job_config(scope, spec)).await
+    }
+
+    async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError> {
+        self.counted("runner_group", self.inner.runner_group(owner, name)).await
     }
 
     async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError> {

@@ -85,8 +85,11 @@ pub struct Runner {
 /// Where a workflow run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// Queued, waiting or in progress.
-    Active,
+    /// Queued, waiting or in progress; with the attempt that is.
+    Active {
+        /// The run's latest attempt.
+        attempt: u32,
+    },
     /// Over, whatever its conclusion; with the attempt that ended.
     Completed {
         /// Which attempt of the run is over.
@@ -134,6 +137,8 @@ pub trait GitHub: Send + Sync {
     async fn removal_token(&self, scope: &Scope) -> Result<Token, GitHubError>;
     /// Creates a single-use runner.
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError>;
+    /// The number of an organisation's runner group of this name, if it has one.
+    async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError>;
     /// The runner of exactly this name, if it is listed.
     async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError>;
     /// Every runner of the scope, all pages; a list that could not be read to its end is an error.

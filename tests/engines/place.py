@@ -8,8 +8,8 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart", "prometheus")
-"""What only `.ci/run` needs."""
+ON_REQUEST = ("chart", "openapi", "prometheus")
+"""What only `.ci/run`, `tests/github_openapi/run` and `tests/observability/run` need."""
 
 DEBIAN = {"prometheus": "promtool"}
 """What comes from Debian instead of PyPI, by a program that shows that it is there."""

@@ -7,6 +7,6 @@ description="$(realpath "$1")"
 cd "$(dirname "$0")/../.."
 exchanges="$(mktemp)"
 trap 'rm -f "$exchanges"' EXIT
-RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --quiet --lib -- \
+RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --workspace --locked --quiet --lib -- \
     --exact --ignored local::standin::http_tests::exchanges_for_the_published_description
 python3 tests/github_openapi/check.py "$description" "$exchanges"

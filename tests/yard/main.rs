@@ -11,6 +11,7 @@ mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
 mod agents;
 mod github_is_away;
+mod github_says;
 mod pools_keep_machines_warm;
 mod two_operators;
 mod world;

@@ -51,6 +51,7 @@ pub(crate) fn settings(identity: &str) -> Settings {
         lease: Duration::from_secs(15),
         orphan: Duration::from_secs(600),
         sweep: Duration::from_secs(60),
+        github: runyard::controller::GitHubWatch::default(),
     }
 }
 
@@ -82,6 +83,12 @@ impl World {
             with_github,
             settings: settings("one"),
         }
+    }
+
+    /// The same, with other questions asked of GitHub.
+    pub(crate) fn watching(mut self, github: runyard::controller::GitHubWatch) -> Self {
+        self.settings.github = github;
+        self
     }
 
     /// Starts an operator and the agents' keeper.

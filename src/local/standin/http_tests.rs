@@ -129,7 +129,7 @@ async fn every_verb_of_the_port_works_for_repositories_and_organisations() {
         assert_eq!(github.runners(&scope).await.unwrap(), []);
     }
     let run = stand_in.enqueue_run(REPO, Some(77), "w", vec![], true).unwrap().id;
-    assert_eq!(github.run("octo", "app", run).await, Ok(RunState::Active));
+    assert_eq!(github.run("octo", "app", run).await, Ok(RunState::Active { attempt: 1 }));
     stand_in.add_jobs(run, vec![], false).unwrap();
     assert_eq!(github.run("octo", "app", run).await, Ok(RunState::Completed { attempt: 1 }));
     assert!(matches!(github.run("octo", "other", run).await, Err(GitHubError::NotFound(_))));
