@@ -22,9 +22,15 @@ pub(crate) struct Call {
 #[derive(Clone, Default)]
 pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
 
+#[allow(dead_code, reason = "each test crate takes the parts it needs")]
 impl Calls {
     fn note(&self, name: &'static str, keys: Vec<Key>, outcome: &'static str) {
         self.0.lock().unwrap().push(Call { name, keys, outcome });
+    }
+
+    /// All that were made so far.
+    pub(crate) fn all(&self) -> Vec<Call> {
+        self.0.lock().unwrap().clone()
     }
 
     /// All that were made since the last time this was asked.
