@@ -90,7 +90,8 @@ impl Cloud {
 
     /// How a class's machines are launched there.
     pub(crate) async fn launch(&self) -> Value {
-        let mut launch = json!({"ami": "ami-0123456789abcdef0", "architecture": "x86_64", "subnetIds": [SUBNETS[0].0]});
+        let mut launch =
+            json!({"ami": "ami-0123456789abcdef0", "architecture": "x86_64", "subnetIds": [SUBNETS[0].0]});
         if self.subnets_told {
             let told = self.ec2().describe_subnets().send().await.expect("a stranger looks");
             let subnets = told.subnets.unwrap_or_default();

@@ -67,7 +67,10 @@ impl Machines {
     pub(crate) fn processes(&self) -> Vec<String> {
         let agents = self.agents.lock().unwrap();
         let of = |id: &String| process::of_machine(&InstanceId::parse(id).expect("an id of EC2"));
-        agents.keys().flat_map(|id| of(id).into_iter().map(move |one| format!("{} of {id}", one.pid))).collect()
+        agents
+            .keys()
+            .flat_map(|id| of(id).into_iter().map(move |one| format!("{} of {id}", one.pid)))
+            .collect()
     }
 }
 

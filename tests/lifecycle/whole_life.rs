@@ -61,7 +61,9 @@ async fn whole_life(cloud: impl FnOnce() -> Cloud) {
 
 /// Machines launched ahead of need, and for requests.
 fn counts(launches: &[Launch]) -> (u32, u32) {
-    let of = |asked: bool| launches.iter().filter(|launch| launch.request.is_some() == asked).map(|l| l.count).sum();
+    let of = |asked: bool| {
+        launches.iter().filter(|launch| launch.request.is_some() == asked).map(|l| l.count).sum()
+    };
     (of(false), of(true))
 }
 
@@ -69,7 +71,8 @@ fn counts(launches: &[Launch]) -> (u32, u32) {
 async fn served(yard: &mut Yard, run: u64) {
     yard.github.enqueue_run(REPOSITORY, Some(run), "build", Vec::new(), true).unwrap();
     let (id, count) = (run.to_string(), ASKED.to_string());
-    let asked = ["provision", "--run-id", &id, "--repository", REPOSITORY, "--class", CLASS, "--count", &count];
+    let asked =
+        ["provision", "--run-id", &id, "--repository", REPOSITORY, "--class", CLASS, "--count", &count];
     yard.runs(&[&asked[..], &["--timeout", "100s", "--wait"]].concat()).await;
     let seen = yard.look().await;
     let requests = seen.all::<Request>();
@@ -127,7 +130,8 @@ async fn judged(yard: &Yard) {
         Some(_) | None => String::new(),
     };
     let became = |from: &str, to: &str, run: &str| {
-        let instances = steps.iter().filter(|step| step.key.pk.starts_with("instance#") && step.old != step.new);
+        let instances =
+            steps.iter().filter(|step| step.key.pk.starts_with("instance#") && step.old != step.new);
         let those = instances.filter(|step| {
             let new = step.new.as_ref();
             text(step.old.as_ref(), "state") == from && text(new, "state") == to && text(new, "runId") == run

@@ -78,7 +78,8 @@ impl Yard {
             "launch": cloud.launch().await}]);
         let pools = scratch.path().join("pools.json");
         std::fs::write(&pools, spec.to_string()).expect("a file");
-        for arguments in [["init", "-o", "json"].as_slice(), &["apply", "-f", pools.to_str().expect("UTF-8")]] {
+        for arguments in [["init", "-o", "json"].as_slice(), &["apply", "-f", pools.to_str().expect("UTF-8")]]
+        {
             let ended = verb(&environment, arguments).await;
             assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
         }
