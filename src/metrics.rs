@@ -261,7 +261,7 @@ impl Metrics {
         self.changing().resynced = self.elapsed();
     }
 
-    /// The stream answered just now, with changes or without.
+    /// The stream told changes just now.
     pub fn stream_read(&self) {
         self.changing().streamed = self.elapsed();
     }

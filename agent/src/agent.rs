@@ -122,3 +122,6 @@ fn key(path: &Path) -> io::Result<AgentKey> {
     disk::replace(path, &key.to_bytes())?;
     Ok(key)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
 //! How the loop sees the table: a watch is opened first, then everything is listed once, then changes are followed;
-//! the list is repeated on an interval, on demand, and whenever the watch may have missed something.
+//! the list is repeated on an interval, on demand, and whenever the watch may have missed something or has stalled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(super) struct Follower {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) resync: Duration,
+    /// How long a watch that answers may tell nothing: renewals of the lease alone are changes every few seconds.
+    pub(super) silence: Duration,
     pub(super) tell: mpsc::Sender<Seen>,
     pub(super) kicks: mpsc::Receiver<()>,
     pub(super) shutdown: CancellationToken,
@@ -71,13 +73,23 @@ impl Follower {
             pause = (pause * 2).min(PAUSE_MOST);
         }
         let mut next_list = tokio::time::Instant::now() + self.resync;
+        let mut told = tokio::time::Instant::now();
         pause = Duration::from_millis(50);
         loop {
             tokio::select! {
                 looked = watch.next() => match looked {
                     Ok(changes) => {
                         pause = Duration::from_millis(50);
+                        let silent = changes.is_empty() && told.elapsed() >= self.silence;
+                        if !changes.is_empty() {
+                            told = tokio::time::Instant::now();
+                        }
                         self.tell.send(Seen::Changes(changes)).await.ok()?;
+                        if silent {
+                            let seconds = told.elapsed().as_secs();
+                            tracing::warn!(seconds, "the watch tells nothing although the lease is renewed, opening another and listing again");
+                            return Some(());
+                        }
                     }
                     Err(StoreError::Invalid(why)) => {
                         tracing::warn!(%why, "the watch may have missed changes, listing again");

@@ -15,7 +15,8 @@ use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
 use crate::metrics::{OTHER, QueueOutcome, Source};
 use crate::model::{
-    ClassName, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase, Record, State,
+    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase, Reading, Record,
+    State, read,
 };
 use crate::ports::{Machine, StoreError, Told};
 
@@ -28,6 +29,8 @@ use super::{OperatorError, Ports, Settings, ghosts, lease, notices, runs, sweep}
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
+/// A watch that tells nothing for so many terms of the lease, which is renewed thrice in each, has stalled.
+const SILENT_LEASES: u32 = 4;
 /// First pause after a failed action of a unit.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest such pause.
@@ -111,6 +114,7 @@ pub(super) async fn run(
         store: ports.store.clone(),
         clock: ports.clock.clone(),
         resync: settings.resync,
+        silence: settings.lease * SILENT_LEASES,
         tell: tell_seen,
         kicks: list_kicks,
         shutdown: shutdown.child_token(),
@@ -383,7 +387,21 @@ impl Loop {
                 let _ = self.kick_sweep.try_send(());
             }
         }
+        if self.role.lease.is_none() {
+            self.leader_claims(&key, &item);
+        }
         self.observe(Observation::Record(key, Some(item)));
+    }
+
+    /// A claim that is news to a stand-by is the leader's: its class is in hand, however long its line is. Without this
+    /// a stand-by would race for every claim of a class that is never without waiting requests.
+    fn leader_claims(&mut self, key: &Key, item: &Item) {
+        let Some(Unit::Instance(arn)) = unit_of(key) else { return };
+        let Reading::Record(instance) = read::<Instance>(item) else { return };
+        let known = self.yard.instance(&arn).map_or(0, |tracked| tracked.instance.version);
+        if instance.state() == State::Claimed && instance.version > known {
+            self.due.remove(&Unit::Class(instance.facts.resource_class));
+        }
     }
 
     fn listed(&mut self, mut keys: BTreeSet<Key>) {

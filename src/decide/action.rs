@@ -141,10 +141,11 @@ impl Action {
             Self::Orphan(instance, _) => vec![instance.key()],
             Self::Terminate(arn)
             | Self::Describe(arn)
-            | Self::Announce(arn)
             | Self::Credential(arn, _)
             | Self::SweepRunner(arn) => vec![Instance::key_of(arn)],
             Self::Receive(class) => vec![Key::new(format!("queue#{class}"), "queue")],
+            // A hint writes no record: a machine can be claimed while its queue hangs.
+            Self::Announce(arn) => vec![Key::new(format!("announcement#{arn}"), "announcement")],
             Self::Look(key) | Self::Expire(key, _) => vec![key.clone()],
         }
     }

@@ -67,6 +67,8 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
     let mut lacks: Vec<(Key, u32)> = Vec::new();
     // Requests this plan writes: one write each.
     let mut written: BTreeSet<Key> = BTreeSet::new();
+    // What is kept for requests whose records are being written: if that is a claim, it is free in a moment.
+    let mut kept: Vec<InstanceArn> = Vec::new();
     let ask = !class.waiting.is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
     if ask && !spec.paused {
         plan.actions.push(Action::Receive(name.clone()));
@@ -89,6 +91,12 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
         if cx.yard.is_busy(key) || written.contains(key) {
             // What it lacks is known again once that is done.
             plan.wait(key, WaitReason::Busy, "its record is being written");
+            kept.extend(share.machines);
+            continue;
+        }
+        let spared = spare(cx, spec, request, lack - got, &mut kept);
+        if got == 0 && spared > 0 {
+            plan.wait(key, WaitReason::Busy, "an older request is being served");
             continue;
         }
         if got > 0 {
@@ -110,7 +118,7 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
                 written.insert(former);
             }
         }
-        let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32));
+        let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32) + spared);
         if left > 0 && request.status.phase.is_some() {
             lacks.push((key.clone(), left));
         }
@@ -122,6 +130,22 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
         yield_parts(cx, class, spec, (oldest, *lack), rest, &written, plan);
     }
     capacity::launch(cx, name, class, &lacks, plan);
+}
+
+/// How many of the machines kept for others would do for a request: nothing is launched in their place before it is
+/// known whether those others still need them.
+fn spare(
+    cx: &Context<'_>,
+    spec: &PoolSpec,
+    request: &Request,
+    lack: u32,
+    kept: &mut Vec<InstanceArn>,
+) -> u32 {
+    let would_do = |arn: &mut InstanceArn| {
+        let tracked = cx.yard.instance(arn);
+        tracked.is_some_and(|tracked| matching::mismatch(spec, request, &tracked.instance).is_none())
+    };
+    kept.extract_if(.., would_do).take(lack as usize).count() as u32
 }
 
 /// Whether the queue is asked who is free before machines are claimed: not again within a moment.

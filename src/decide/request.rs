@@ -20,6 +20,9 @@ const MOST: u32 = 500;
 /// A machine lost this shortly before the end of its request's time is not replaced: those that became ready first
 /// pass their deadline a little before the request does.
 const LAST_REPLACEMENT: Duration = Duration::from_secs(5);
+/// How often the list of a request that gives back is written at most: its machines come back one by one, and each would
+/// cost a write. Whoever waits for one of them has it taken off the list at once ([`let_go`]).
+const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
 /// Longest a request may wait, in seconds.
 const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
 
@@ -332,10 +335,16 @@ fn release(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>
     returning(cx, key, request, holding, out)
 }
 
-/// A request that gives everything back takes each machine off its list once it is pooled or ended.
+/// A request that gives everything back takes its machines off its list soon after they are pooled or ended.
 fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
+    let mut plan = Plan::default();
     let back = holding.lost.iter().filter(|lost| !lost.out).count();
-    if back > 0 {
+    let written = request.updated_at.map(|at| cx.now.wall.duration_since(at));
+    // A time to come is another operator's clock, and not waited for.
+    let since = written.and_then(|since| Duration::try_from(since).ok()).unwrap_or(GIVEN_BACK_EVERY);
+    if back > 0 && since < GIVEN_BACK_EVERY {
+        plan.wake_at(cx.now.mono + (GIVEN_BACK_EVERY - since));
+    } else if back > 0 {
         let message = format!("{back} machines given back, waiting for {out}");
         return write(cx, request, Note::normal("GivenBack", message.clone()), |next| {
             drop_lost(cx, key, request, next);
@@ -344,7 +353,6 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
             }
         });
     }
-    let mut plan = Plan::default();
     plan.wait(key, WaitReason::Cleaning, format!("{out} machines are being given back"));
     plan
 }

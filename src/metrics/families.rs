@@ -126,7 +126,10 @@ impl Families {
                 "runyard_resync_age_seconds",
                 "Since the table was last read as a whole.",
             )?,
-            stream_lag: Gauge::new("runyard_stream_lag_seconds", "Since the table's stream last answered.")?,
+            stream_lag: Gauge::new(
+                "runyard_stream_lag_seconds",
+                "Since the table's stream last told a change; renewals of the lease make some.",
+            )?,
             backend_requests: IntCounterVec::new(
                 Opts::new("runyard_backend_requests_total", "Calls of what the operator depends on."),
                 &["service", "operation", "outcome"],

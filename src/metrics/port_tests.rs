@@ -111,7 +111,7 @@ async fn every_failure_has_a_series_that_was_there_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_passed_on_and_shows_that_the_stream_answers() {
+async fn a_watch_is_passed_on_and_shows_that_the_stream_tells_something() {
     let metrics = metrics();
     let store = Metered::new(Arc::new(Failing(None)), metrics.clone());
     let mut watch = store.watch().await.unwrap();

@@ -244,7 +244,8 @@ impl Watch for MeteredWatch {
         let result = self.inner.next().await;
         // No await from here on: changes that were read cannot be lost.
         self.metrics.look(StoreError::SERVICE, LOOK, outcome_of(&result));
-        if result.is_ok() {
+        // A stalled stream answers, too; one that works tells at least the renewals of the lease.
+        if result.as_ref().is_ok_and(|changes| !changes.is_empty()) {
             self.metrics.stream_read();
         }
         result

@@ -97,3 +97,19 @@ async fn a_run_that_never_ends_gives_its_machines_up_at_its_maximum_runtime_and_
     world.until_phase(&key, "Released", 30).await;
     assert_eq!(world.compute.orders().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_stalls_is_noticed_long_before_the_next_resync() {
+    let world = World::new();
+    world.pool(linux(0, 3)).await;
+    world.start();
+    world.sleep(5).await;
+    world.store.silence_watches(true);
+    world.calls.take();
+    let key = world.provision("1", "linux", 1, serde_json::json!({})).await;
+    world.until_phase(&key, "Fulfilling", 62).await;
+    let lists = world.calls.take().iter().filter(|call| call.name == "list").count();
+    assert_eq!(lists, 1, "it was found by one list");
+    world.store.silence_watches(false);
+    world.until_phase(&key, "Ready", 30).await;
+}

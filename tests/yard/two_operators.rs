@@ -40,3 +40,26 @@ async fn a_stand_by_serves_claims_when_the_leader_is_gone_and_then_leads() {
     let cold = world.provision("2", "linux", 4, serde_json::json!({})).await;
     world.until_phase(&cold, "Ready", 60).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stand_by_leaves_a_class_to_a_leader_that_serves_it_however_long_the_line_is() {
+    let world = World::new();
+    world.pool(linux(40, 40)).await;
+    world.start_as("one");
+    world.until("forty are warm", Duration::from_secs(120), async || world.pooled().len() == 40).await;
+    world.start_as("two");
+    world.sleep(5).await;
+    world.store.every_call_takes(Duration::from_millis(200));
+    world.calls.take();
+    // One request every tenth of a second: at no moment is there none that waits.
+    let mut keys = Vec::new();
+    for run in 0..40 {
+        keys.push(world.provision(&run.to_string(), "linux", 1, serde_json::json!({})).await);
+    }
+    for key in &keys {
+        world.until_phase(key, "Ready", 60).await;
+    }
+    let claims = world.calls.take().into_iter().filter(|call| call.name == "transact").collect::<Vec<_>>();
+    let wasted = claims.iter().filter(|call| call.outcome != "ok").count();
+    assert_eq!((claims.len(), wasted), (40, 0), "each claim once, none in vain");
+}

@@ -20,6 +20,7 @@ use runyard::ports::{Clock, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Agents, Habit};
+use crate::counting::{Calls, Counting};
 
 pub(crate) struct World {
     pub(crate) store: MemoryStore,
@@ -29,6 +30,10 @@ pub(crate) struct World {
     pub(crate) notices: MemoryNotices,
     pub(crate) clock: TokioClock,
     pub(crate) agents: Agents,
+    /// What the operators asked of the table and the queues.
+    pub(crate) calls: Calls,
+    /// What they counted.
+    pub(crate) metrics: Metrics,
     operators: Mutex<Vec<(CancellationToken, tokio::task::JoinHandle<()>)>>,
     with_github: bool,
     settings: Settings,
@@ -79,6 +84,8 @@ impl World {
             compute,
             clock,
             agents,
+            calls: Calls::default(),
+            metrics: Metrics::new(Arc::new(clock)),
             operators: Mutex::default(),
             with_github,
             settings: settings("one"),
@@ -99,14 +106,14 @@ impl World {
     pub(crate) fn start_as(&self, identity: &str) -> CancellationToken {
         let seed = identity.bytes().map(u64::from).sum();
         let ports = Ports {
-            store: Arc::new(self.store.clone()),
-            queue: Arc::new(self.queue.clone()),
+            store: Arc::new(Counting::new(self.store.clone(), self.calls.clone())),
+            queue: Arc::new(Counting::new(self.queue.clone(), self.calls.clone())),
             compute: Arc::new(self.compute.clone()),
             github: self.with_github.then(|| Arc::new(self.github.clone()) as _),
             notices: Some(Arc::new(self.notices.clone())),
             clock: Arc::new(self.clock),
             entropy: Arc::new(SeededEntropy::new(seed)),
-            metrics: Metrics::new(Arc::new(self.clock)),
+            metrics: self.metrics.clone(),
         };
         let stop = CancellationToken::new();
         let settings = Settings { identity: identity.into(), ..self.settings.clone() };

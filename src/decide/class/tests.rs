@@ -112,7 +112,7 @@ fn a_request_that_is_being_written_keeps_its_place_and_nothing_is_launched_for_i
     pooled(&mut scene, &["i-1"]);
     scene.yard.busy.insert(ask("1"));
     assert!(scene.claims().is_empty(), "the machine is for the older one");
-    assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
+    assert_eq!(scene.intents(), [], "unless that turns out not to need it");
     // Its claim is under way: both are being written.
     scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
     assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
@@ -313,4 +313,34 @@ mod reports {
         assert!(report(&scene).unwrap().status.message.contains("5 of 5"));
         assert_eq!(ends(&scene.of_machine("i-0")), None::<Reason>);
     }
+}
+
+#[test]
+fn while_another_is_served_nothing_is_launched_in_place_of_a_machine_that_is_free() {
+    let mut scene = Scene::with(json!({}));
+    pooled(&mut scene, &["i-1", "i-2"]);
+    scene.put(&waiting("1", 1, -50));
+    scene.put(&waiting("2", 1, -40));
+    // The first request's claim of one machine is on its way; which machine the second gets is known after that.
+    scene.yard.busy.insert(ask("1"));
+    scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
+    let plan = scene.served();
+    assert_eq!(plan, [], "neither a claim that may be in vain nor a cold start");
+    scene.yard.busy.remove(&ask("1"));
+    scene.add(machine("i-1").claimed(&ask("1")).with(|i| i.version = 6));
+    let mut served = holding("1", 1, &["i-1"], json!({"phase": "Fulfilling", "acceptedAt": at(-50)}));
+    served.version += 1;
+    scene.put(&served);
+    assert_eq!(scene.claims(), [("2".to_owned(), vec!["i-2".to_owned()])]);
+}
+
+#[test]
+fn a_queue_that_hangs_holds_up_no_claim_of_the_machine_that_is_announced_there() {
+    let mut scene = Scene::with(json!({}));
+    pooled(&mut scene, &["i-1"]);
+    let announcing = scene.of_machine("i-1").actions;
+    assert!(matches!(announcing.as_slice(), [Action::Announce(_)]), "{announcing:?}");
+    scene.yard.busy.extend(announcing[0].writes());
+    scene.put(&waiting("1", 1, -50));
+    assert_eq!(scene.claims(), [("1".to_owned(), vec!["i-1".to_owned()])]);
 }

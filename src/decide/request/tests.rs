@@ -261,6 +261,10 @@ fn released_only_when_no_machine_is_out() {
     let pooled = machine("i-2").pooled().with(|i| (i.version, i.claim) = (7, running("i-2").instance.claim));
     scene.add(pooled);
     scene.add(running("i-3").ended(Reason::Threshold).with(|i| i.version = 6));
+    let plan = scene.of_request("1");
+    assert_eq!(plan.actions, [], "others may come back at the same moment, for one write");
+    assert!(plan.wake.is_some());
+    scene.wait(1);
     let actions = scene.of_request("1").actions;
     scene.apply(&actions);
     assert_eq!(list(&scene), [id("i-1")]);

@@ -1,0 +1,151 @@
+//! Exact numbers of calls: what an agent asks of the table while a job runs.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use runyard::model::{Agent, Instance, Item, Key, Operation, Record as _, Signal, Write};
+use runyard::ports::{Page, Store, StoreError, Watch};
+
+use super::*;
+use crate::power::Exit;
+use crate::records::TableRecords;
+use crate::testing::{
+    FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_box, sealed, with,
+};
+use crate::work::{Leader, Outcome};
+
+const HEARTBEAT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_secs(1);
+
+/// A table with a machine's two records, that notes every call. How many others there are makes no difference: whatever
+/// would depend on it cannot be asked for.
+struct CountingStore {
+    records: Arc<FakeRecords>,
+    calls: Mutex<Vec<(&'static str, Key)>>,
+}
+
+impl CountingStore {
+    fn new(instance: Item) -> Arc<Self> {
+        Arc::new(Self { records: FakeRecords::new(instance), calls: Mutex::default() })
+    }
+
+    fn note(&self, name: &'static str, key: &Key) {
+        self.calls.lock().unwrap().push((name, key.clone()));
+    }
+
+    /// All calls since the last time, and how many there were of each.
+    fn counted(&self) -> BTreeMap<(&'static str, String), usize> {
+        let mut counted = BTreeMap::new();
+        for (name, key) in std::mem::take(&mut *self.calls.lock().unwrap()) {
+            *counted.entry((name, key.sk)).or_default() += 1;
+        }
+        counted
+    }
+
+    fn beats(&self) -> u64 {
+        self.records.shown().unwrap().heartbeat_seq
+    }
+}
+
+#[async_trait]
+impl Store for CountingStore {
+    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+        self.note("get", key);
+        let found = match key {
+            key if *key == Instance::key_of(&arn()) => self.records.instance.lock().unwrap().clone(),
+            key if *key == Agent::key_of(&arn()) => self.records.agent.lock().unwrap().clone(),
+            key => panic!("an agent reads no other record: {key}"),
+        };
+        Ok(found)
+    }
+
+    async fn write(&self, write: &Write) -> Result<Item, StoreError> {
+        self.note("write", &write.key);
+        let Operation::Update { set, remove, .. } = &write.operation else {
+            panic!("an agent does nothing but update: {write:?}")
+        };
+        assert_eq!(write.key, Agent::key_of(&arn()), "an agent writes no other record than its own");
+        let change = crate::records::Change { set: set.clone(), remove: remove.clone() };
+        crate::records::Records::write(self.records.as_ref(), &change).await?;
+        Ok(self.records.shown().unwrap().to_item())
+    }
+
+    async fn list(&self, _: Option<&Key>) -> Result<Page, StoreError> {
+        panic!("an agent lists nothing")
+    }
+
+    async fn query(&self, pk: &str, _: &str, _: Option<&Key>) -> Result<Page, StoreError> {
+        panic!("an agent queries nothing: {pk}")
+    }
+
+    async fn transact(&self, writes: &[Write]) -> Result<(), StoreError> {
+        panic!("an agent has no transactions: {writes:?}")
+    }
+
+    async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
+        panic!("an agent adds nothing: {items:?}")
+    }
+
+    async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
+        panic!("an agent watches nothing")
+    }
+}
+
+fn working(
+    state: &Path,
+    store: &Arc<CountingStore>,
+    stop: &CancellationToken,
+) -> impl Future<Output = io::Result<End>> + use<> {
+    let leader = Leader { pid: 7, started: 70 };
+    let answers = [
+        ("boot", Outcome::Booted(Ok(()))),
+        ("configure", Outcome::Configured),
+        ("start", Outcome::Started(leader)),
+        ("listen", Outcome::Listening),
+    ];
+    let parts = Parts {
+        records: Arc::new(TableRecords::new(store.clone(), arn())),
+        executor: FakeExecutor::answering(answers),
+        clock: TestClock::new(),
+        power: Arc::new(Exit),
+        timing: Timing {
+            heartbeat: HEARTBEAT,
+            poll: POLL,
+            guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },
+        },
+        state_dir: state.to_owned(),
+        boot_id: "boot".to_owned(),
+    };
+    run(parts, stop.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_job_runs_an_agent_makes_one_write_a_beat_one_read_a_poll_and_no_other_call() {
+    let dir = tempfile::tempdir().unwrap();
+    disk::replace(&dir.path().join("key"), &kept().to_bytes()).unwrap();
+    let registered =
+        with(instance("created", "42", "c1"), "registration", sealed(&run_box("c1"), &kept().public()));
+    let store = CountingStore::new(registered);
+    let stop = CancellationToken::new();
+    let agent = tokio::spawn(working(dir.path(), &store, &stop));
+    store.records.says(Signal::RegOk, "c1").await;
+    store.records.set(Some(instance("running", "42", "c1")));
+    tokio::time::sleep(POLL).await;
+
+    // Between two polls, so that the edges of the time are nobody's.
+    tokio::time::sleep(POLL / 2).await;
+    store.counted();
+    let (before, minutes) = (store.beats(), 5);
+    tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
+    let beats = store.beats() - before;
+    let wanted = BTreeMap::from([
+        (("get", "instance".to_owned()), 60 * minutes as usize),
+        (("write", "agent".to_owned()), beats as usize),
+    ]);
+    assert_eq!(store.counted(), wanted);
+    // A beat comes at most a tenth early, never late.
+    assert!((30..=34).contains(&beats), "{beats} beats in {minutes} minutes");
+    stop.cancel();
+    assert_eq!(agent.await.unwrap().unwrap(), End::Stopped);
+}
