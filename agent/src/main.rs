@@ -131,6 +131,31 @@ fn run(path: &Path) -> anyhow::Result<End> {
     Ok(ended)
 }
 
+/// Ends when somebody tells the agent to stop.
+fn until_told() -> anyhow::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let asked = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("told to stop; a runner at work goes on");
+        asked.cancel();
+    });
+    Ok(stop)
+}
+
+/// What is needed to see that jobs cannot reach what they must not.
+fn isolation(path: &Path, metadata: &str) -> anyhow::Result<Isolation> {
+    Ok(Isolation {
+        program: std::env::current_exe().context("the agent's own program")?,
+        config: path.to_owned(),
+        metadata: metadata.parse().context(ENDPOINT_VARIABLE)?,
+    })
+}
+
 async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
     let stop = until_told()?;
     let endpoint = metadata_endpoint();

@@ -12,6 +12,7 @@ mod runner;
 mod scope;
 mod shell;
 mod sweep;
+mod version;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

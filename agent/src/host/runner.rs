@@ -16,6 +16,7 @@ use super::layout::ClaimDirs;
 use super::output::{self, LISTENING, ListenerEnd, detail, judge};
 use super::processes::{self, Process};
 use super::shell::{ScriptEnd, run, spawn};
+use super::version::too_old;
 use super::{Host, disk};
 use crate::work::{Failure, Leader, Outcome};
 
@@ -40,6 +41,9 @@ impl Host {
     /// Registers a runner from a fresh directory.
     pub(super) async fn configure(&self, claim: &ClaimId, registration: &RegistrationBox) -> Outcome {
         let dirs = self.layout.claim(claim);
+        if let Some(why) = too_old(&self.settings.package.version, &registration.url) {
+            return Outcome::Failed(Failure::Refused(why));
+        }
         if let Err(why) = self.fresh(claim, &dirs).await {
             return Outcome::Failed(Failure::Refused(detail("no fresh directory", &why, &[])));
         }

@@ -10,7 +10,8 @@ pub(super) fn too_old(version: &str, url: &str) -> Option<String> {
     if host != "github.com" && !host.ends_with(".ghe.com") {
         return None;
     }
-    let numbers: Vec<u64> = version.split(['.', '-', '+']).map_while(|part| part.parse().ok()).take(3).collect();
+    let numbers: Vec<u64> =
+        version.split(['.', '-', '+']).map_while(|part| part.parse().ok()).take(3).collect();
     let [a, b, c] = OLDEST;
     (numbers.len() == 3 && numbers[..] < OLDEST[..]).then(|| {
         format!("runner {version}: GitHub registers none older than {a}.{b}.{c}; pin a newer package (agent.runner_url, agent.runner_sha256, agent.runner_version)")
