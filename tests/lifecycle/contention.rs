@@ -49,6 +49,7 @@ fn settings(identity: &str) -> Settings {
         lease: Duration::from_secs(15),
         orphan: minutes(10),
         sweep: minutes(5),
+        github: runyard::controller::GitHubWatch::default(),
     }
 }
 
@@ -67,6 +68,7 @@ fn idle(number: usize, now: Timestamp) -> [Item; 2] {
             mmem: 4096,
             availability_zone: "local".into(),
             launch_id: None,
+            launch_digest: None,
             created_at: now,
         },
         life: Life::Idle { pooled_at: Some(now) },
@@ -131,6 +133,7 @@ fn operator(
         queue: Arc::new(Counting::new(SqsQueue::connect(table, &sdk(hints)), calls.clone())),
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
+        notices: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

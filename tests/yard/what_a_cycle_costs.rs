@@ -92,6 +92,7 @@ fn terminated(number: usize) -> Instance {
             mmem: 4096,
             availability_zone: "local".into(),
             launch_id: None,
+            launch_digest: None,
             created_at: at,
         },
         life: Life::Terminated { reason: Reason::Threshold, gone_at: Some(at) },
