@@ -25,6 +25,10 @@ use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
+#[cfg(feature = "ec2")]
+use crate::model::{Pool, Reading, read};
+#[cfg(feature = "ec2")]
+use crate::ports::ComputeError;
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
@@ -84,7 +88,30 @@ pub async fn operator(config: &Config, environment: &BTreeMap<String, String>) -
     let name = format!("{}-{}", hostname(environment), SystemEntropy.hex());
     let wired = build(config, &sdk, environment, name)?;
     let stop = on_signals()?;
+    #[cfg(feature = "ec2")]
+    if config.compute == ComputeKind::Ec2 {
+        tokio::spawn(templates_told(wired.ports.store.clone(), ec2(config, &sdk)?));
+    }
     serve(wired, config, stop).await
+}
+
+/// Says at the start of which classes nothing can be launched, and why; their launches are refused anyway, one by one.
+#[cfg(feature = "ec2")]
+async fn templates_told(store: Arc<dyn Store>, compute: Ec2Compute) {
+    let mut after = None;
+    loop {
+        let Ok(page) = store.list(after.as_ref()).await else { return };
+        for item in &page.items {
+            let Reading::Record(Pool { spec, .. }) = read::<Pool>(item) else { continue };
+            if let Err(ComputeError::Refused(why)) = compute.examine_template(&spec).await {
+                tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            return;
+        }
+    }
 }
 
 /// Runs the loop and what stands beside it until `stop`; a second signal breaks off.

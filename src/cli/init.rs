@@ -11,13 +11,10 @@ use super::context::Context;
 use super::failure::{Failure, Outcome};
 use super::subject::kind_of;
 use crate::aws::SqsNotices;
-use crate::config::{self, ComputeKind, Config};
+use crate::config::{ComputeKind, Config};
 use crate::model::{Kind, Pool, PoolSpec, Reading, ReuseWithin, read};
 use crate::ports::QueueError;
 use crate::store::{Difference, DynamoStore, TableState};
-
-#[cfg(feature = "ec2")]
-mod templates;
 
 /// Creates or checks the table, the queues and the launch templates.
 #[derive(Debug, Args)]
@@ -51,7 +48,7 @@ pub(crate) async fn run(context: &mut Context, args: &InitArgs, store: &DynamoSt
         }
         (TableState::Present(differences), _) => return Err(another_shape(context, differences)),
     }
-    let config = args.config.as_deref().map(|file| configuration(context, file)).transpose()?;
+    let config = args.config.as_deref().map(|file| context.configuration(file)).transpose()?;
     let specs = if state == TableState::Missing { Vec::new() } else { specs(context).await? };
     done.extend(queues(context, &specs, args.dry_run).await?);
     if let Some(config) = &config {
@@ -91,13 +88,6 @@ fn another_shape(context: &Context, differences: &[Difference]) -> Failure {
         format!("exists with another shape; nothing was changed: {}", all.join("; ")),
         "use another --table, or mend what is said",
     )
-}
-
-/// The operator's configuration, for the table that was named to us.
-fn configuration(context: &Context, file: &std::path::Path) -> Outcome<Config> {
-    let given = config::environment().filter(|(name, _)| name != "RUNYARD_TABLE");
-    let given = given.chain([("RUNYARD_TABLE".to_owned(), context.table.to_string())]);
-    Config::load(Some(file), given).map_err(|errors| Failure::all_usage(errors.problems().to_vec()))
 }
 
 /// The queue of every class there is.
@@ -142,7 +132,10 @@ async fn outside(config: &Config, specs: &[PoolSpec], dry_run: bool) -> Outcome<
     }
     match config.compute {
         #[cfg(feature = "ec2")]
-        ComputeKind::Ec2 => done.extend(templates::all(config, &sdk, specs, dry_run).await?),
+        ComputeKind::Ec2 => {
+            let templates = super::templates::all(config, &sdk, specs, dry_run).await?;
+            done.extend(templates.iter().map(|(name, state)| step("launch template", name, state)));
+        }
         #[cfg(not(feature = "ec2"))]
         ComputeKind::Ec2 => {
             let _ = (specs, dry_run);

@@ -30,6 +30,8 @@ mod scale;
 mod screen;
 mod subject;
 mod table;
+#[cfg(feature = "ec2")]
+mod templates;
 mod usage;
 
 use std::ffi::OsString;
@@ -155,7 +157,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
         }
         Once::Apply(args) => {
             let specs = apply::check(&args, &table)?;
-            apply::run(&mut connect::connect(table, environment, screen).await.0, &specs).await
+            apply::run(&mut connect::connect(table, environment, screen).await.0, &args, &specs).await
         }
         Once::Expire(args) => {
             let target = expire::check(&args)?;

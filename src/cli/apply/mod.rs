@@ -6,13 +6,14 @@ mod file;
 mod launch;
 mod spec;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::context::{Context, Deed, number, text};
 use super::failure::{Failure, Outcome, Problems};
 use super::json;
+use crate::config::ComputeKind;
 use crate::model::{ClassName, FieldError, Guard, Item, Key, Kind, Pool, PoolSpec, TableName, Write, millis};
 use crate::ports::{QueueError, StoreError};
 
@@ -41,6 +42,10 @@ pub(crate) struct ApplyArgs {
     /// The file of pool specs
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
+    /// The operator's configuration: with compute.kind = "ec2" the classes' launch templates are kept, too [default: the
+    /// operator keeps them when it launches]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// The most characters of the table's name and the class together: both are in the name of the class's queue.
@@ -66,7 +71,10 @@ pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, specs: &[PoolSpec]) -> Outcome {
+pub(crate) async fn run(context: &mut Context, args: &ApplyArgs, specs: &[PoolSpec]) -> Outcome {
+    if let Some(file) = &args.config {
+        templates(context, file, specs).await?;
+    }
     let mut records = Vec::new();
     for spec in specs {
         let class = &spec.resource_class;
@@ -93,6 +101,26 @@ pub(crate) async fn run(context: &mut Context, specs: &[PoolSpec]) -> Outcome {
         records.push(item);
     }
     context.screen.document(&json::list(&records));
+    Ok(())
+}
+
+/// A class exists when its record does, so its launch template comes first, too.
+async fn templates(context: &mut Context, file: &Path, specs: &[PoolSpec]) -> Outcome {
+    let config = context.configuration(file)?;
+    match config.compute {
+        #[cfg(feature = "ec2")]
+        ComputeKind::Ec2 => {
+            let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+            for (name, state) in super::templates::all(&config, &sdk, specs, false).await? {
+                context.screen.say(format!("launch template {name}: {state}"));
+            }
+        }
+        #[cfg(not(feature = "ec2"))]
+        ComputeKind::Ec2 => {
+            let _ = specs;
+        }
+        ComputeKind::Local | ComputeKind::None => {}
+    }
     Ok(())
 }
 
@@ -182,6 +210,16 @@ mod tests {
         }
         assert_eq!(after["max"], AttributeValue::N("4".into()));
         assert!(!after.contains_key("labels"), "what the file no longer says goes");
+    }
+
+    #[test]
+    fn the_example_is_taken_as_it_is() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/pools.yaml");
+        let specs = check(&ApplyArgs { file, config: None }, &TableName::parse("runyard").unwrap()).unwrap();
+        let classes: Vec<&str> = specs.iter().map(|spec| spec.resource_class.as_str()).collect();
+        assert_eq!(classes, ["linux-x64", "untrusted"]);
+        assert_eq!(specs[0].launch, specs[1].launch);
+        assert_eq!(specs[1].reuse_within, crate::model::ReuseWithin::Never);
     }
 
     #[test]

@@ -3,21 +3,20 @@
 
 use aws_config::SdkConfig;
 
-use super::step;
+use super::failure::{Exit, Failure, Outcome};
 use crate::aws::ec2::{Ec2Compute, TemplateChange};
-use crate::cli::failure::{Exit, Failure, Outcome};
 use crate::config::Config;
 use crate::model::{FieldError, PoolSpec};
 use crate::ports::ComputeError;
 use crate::wire;
 
-/// The templates of these classes, kept or with `dry_run` only looked at.
-pub(super) async fn all(
+/// The templates of these classes, kept or with `dry_run` only looked at: of each the name and what was found or done.
+pub(crate) async fn all(
     config: &Config,
     sdk: &SdkConfig,
     specs: &[PoolSpec],
     dry_run: bool,
-) -> Outcome<Vec<[String; 3]>> {
+) -> Outcome<Vec<(String, String)>> {
     let compute = wire::ec2(config, sdk).map_err(Failure::usage)?;
     let mut done = Vec::new();
     let mut refused = Vec::new();
@@ -31,7 +30,7 @@ pub(super) async fn all(
     if refused.is_empty() { Ok(done) } else { Err(Failure::all_usage(refused).exiting(Exit::Error)) }
 }
 
-async fn one(compute: &Ec2Compute, spec: &PoolSpec, dry_run: bool) -> Result<[String; 3], ComputeError> {
+async fn one(compute: &Ec2Compute, spec: &PoolSpec, dry_run: bool) -> Result<(String, String), ComputeError> {
     let examined = compute.examine_template(spec).await?;
     let differing = examined.differences.join("; ");
     let state = match (examined.change, dry_run) {
@@ -48,10 +47,10 @@ async fn one(compute: &Ec2Compute, spec: &PoolSpec, dry_run: bool) -> Result<[St
             format!("got a new default version: {differing}")
         }
     };
-    Ok(step("launch template", &examined.name, &state))
+    Ok((examined.name, state))
 }
 
 fn problem(spec: &PoolSpec, error: &ComputeError) -> FieldError {
-    let fix = "mend what is said and run init again; machines of this class cannot be launched until then";
+    let fix = "mend what is said and run this again; machines of this class cannot be launched until then";
     FieldError::new("launch template", spec.resource_class.as_str(), error.to_string(), fix)
 }
