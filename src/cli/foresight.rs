@@ -152,7 +152,7 @@ pub(crate) async fn plan(context: &mut Context, policy: &Policy) -> Outcome {
         context.screen.say(format!("would do: {}", plain(&action.describe())));
     }
     for wait in &waits {
-        context.screen.say(format!("waits: {}: {}", plain(&wait.subject), plain(&wait.message)));
+        context.screen.say(format!("waits: {}: {}", plain(&wait.subject.to_string()), plain(&wait.message)));
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ fn told_action(action: &Action) -> Value {
 }
 
 fn told_wait(wait: &Wait) -> Value {
-    json!({"subject": wait.subject, "reason": format!("{:?}", wait.reason), "message": wait.message})
+    json!({"subject": wait.subject.to_string(), "reason": format!("{:?}", wait.reason), "message": wait.message})
 }
 
 /// `runyard explain`.
@@ -197,7 +197,7 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &Key) -> Ve
     };
     let next = actions.iter().filter(|action| concerns(action));
     let next = next.map(|action| format!("next: {}", action.describe()));
-    let waits = waits.iter().filter(|wait| wait.subject == key.pk);
+    let waits = waits.iter().filter(|wait| wait.subject == *key);
     let lines: Vec<String> = next.chain(waits.map(|wait| format!("waits: {}", wait.message))).collect();
     if lines.is_empty() {
         return vec!["it is as it should be: there is nothing to do about it now".into()];

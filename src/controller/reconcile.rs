@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -16,9 +16,10 @@ use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard,
 use crate::metrics::{OTHER, QueueOutcome, Source};
 use crate::model::{
     ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase, Reading, Record,
-    State, read,
+    State, TableName, read,
 };
 use crate::ports::{Machine, StoreError, Told};
+use crate::status::{self, History, Status};
 
 use super::courier::Courier;
 use super::events::{self, Events};
@@ -76,6 +77,9 @@ struct Loop {
     late: Vec<(Key, i64)>,
     /// Notices that are not acknowledged yet, because something remains to be done.
     told: Vec<Told>,
+    /// What machines were, for people who look.
+    history: History,
+    table: TableName,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     /// The requests whose runs are watched at GitHub.
@@ -171,6 +175,8 @@ pub(super) async fn run(
         verify_removed: settings.github.verify_removed,
         receipts: Receipts::default(),
     };
+    let asks = health.window().answer();
+    let history = History::new(ports.clock.now());
     let mut state = Loop {
         last_look: ports.clock.elapsed(),
         ports,
@@ -191,13 +197,15 @@ pub(super) async fn run(
         taken: None,
         late: Vec::new(),
         told: Vec::new(),
+        history,
+        table: settings.table.clone(),
         asked: None,
         live,
         kick_list,
         kick_sweep,
     };
     state.roles();
-    state.turn(&mut seen, &mut machines, &mut told, &shutdown).await;
+    state.turn(&mut seen, &mut machines, &mut told, asks, &shutdown).await;
     // The actions in hand are finished; nothing new is begun.
     while let Some(done) = state.tasks.join_next().await {
         if let Ok(done) = done {
@@ -215,6 +223,7 @@ impl Loop {
         seen: &mut mpsc::Receiver<Seen>,
         machines: &mut mpsc::Receiver<Vec<Machine>>,
         told: &mut mpsc::Receiver<Vec<Told>>,
+        mut asks: Option<mpsc::Receiver<oneshot::Sender<Status>>>,
         shutdown: &CancellationToken,
     ) {
         let mut gauges = tokio::time::interval(GAUGES);
@@ -238,8 +247,10 @@ impl Loop {
                 }
                 Some(machines) = machines.recv() => self.observe(Observation::Inventory(machines)),
                 Some(told) = told.recv() => self.hear(told),
+                Some(ask) = asked(&mut asks) => drop(ask.send(self.look())),
                 _ = gauges.tick() => {
                     self.gauge();
+                    self.history.forget(self.ports.clock.now());
                     self.acknowledge();
                 }
                 () = tokio::time::sleep(wait.unwrap_or(PAUSE_MOST)) => {
@@ -261,12 +272,23 @@ impl Loop {
         }
         let concerned = self.concerned(&seen);
         let before = concerned.as_ref().and_then(|arn| self.interruption(arn));
+        let machine = recorded(&seen);
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
+        if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
+            self.history.note(&tracked.instance);
+        }
         let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
         if let Some(action) = after.filter(|_| after != before) {
             self.ports.metrics.interruption(action);
         }
+    }
+
+    /// What a person sees who looks now.
+    fn look(&self) -> Status {
+        let (now, role) = (self.now(), self.role);
+        let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
+        status::look(&status::Seen { cx, history: &self.history, table: self.table.as_str() })
     }
 
     /// The machine that something seen may say is taken back.
@@ -764,6 +786,26 @@ impl Loop {
             let n = requests.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
             metrics.requests(OTHER, *phase, n);
         }
+    }
+}
+
+/// The next who looks; never, where another loop answers.
+async fn asked(
+    asks: &mut Option<mpsc::Receiver<oneshot::Sender<Status>>>,
+) -> Option<oneshot::Sender<Status>> {
+    match asks {
+        Some(asks) => asks.recv().await,
+        None => None,
+    }
+}
+
+/// The machine whose record was seen.
+fn recorded(seen: &Observation) -> Option<InstanceArn> {
+    match seen {
+        Observation::Record(key, Some(_)) | Observation::Looked(key, Some(_)) => {
+            key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
+        }
+        _ => None,
     }
 }
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::model::{Item, Key, Lease, Phase, Reading, Request, State, read};
 
 use super::context::{Context, Now, Policy, Role};
+use super::forecast::{Pace, forecast};
 use super::observe::Observation;
 use super::yard::{Unit, Yard};
 use super::{Plan, decide, effective};
@@ -52,7 +53,7 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
     lines.extend(class(yard, request, now));
     let mut told: Vec<String> = Vec::new();
     for (_, plan) in judge(yard, policy, now, role) {
-        let about = plan.waits.into_iter().filter(|wait| wait.subject == key.pk);
+        let about = plan.waits.into_iter().filter(|wait| wait.subject == *key);
         told.extend(about.map(|wait| format!("waits: {}", wait.message)));
         let next = plan.actions.iter().filter(|action| action.writes().contains(key));
         told.extend(next.map(|action| format!("next: {}", action.describe())));
@@ -61,6 +62,9 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
     told.dedup();
     lines.extend(told);
     lines.extend(ahead(yard, request));
+    let cx = Context { yard, policy, now, role };
+    let pace = Pace::of_classes(yard);
+    lines.extend(forecast(&cx, key, pace.get(&request.intent.resource_class)).map(|told| told.to_string()));
     lines
 }
 
