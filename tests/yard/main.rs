@@ -10,6 +10,7 @@ mod a_machine_never_registers;
 mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
 mod agents;
+mod an_upgrade;
 #[path = "../support/counting.rs"]
 mod counting;
 mod github_is_away;
