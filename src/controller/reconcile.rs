@@ -15,8 +15,8 @@ use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
 use crate::metrics::{OTHER, QueueOutcome, Source};
 use crate::model::{
-    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase, Reading, Record,
-    State, TableName, read,
+    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Lease, Life, Phase, Reading,
+    Record, State, TableName, read,
 };
 use crate::ports::{Machine, StoreError, Told};
 use crate::status::{self, History, Status};
@@ -26,7 +26,7 @@ use super::events::{self, Events};
 use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, ghosts, lease, notices, runs, sweep};
+use super::{OperatorError, Ports, Settings, ghosts, lease, measure, notices, runs, sweep};
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -80,6 +80,9 @@ struct Loop {
     /// What machines were, for people who look.
     history: History,
     table: TableName,
+    /// When the time of machines was last counted, and when the queues were last asked how much they hold.
+    measured: Duration,
+    deep: Option<Duration>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     /// The requests whose runs are watched at GitHub.
@@ -176,7 +179,7 @@ pub(super) async fn run(
         receipts: Receipts::default(),
     };
     let asks = health.window().answer();
-    let history = History::new(ports.clock.now());
+    let (history, started) = (History::new(ports.clock.now()), ports.clock.elapsed());
     let mut state = Loop {
         last_look: ports.clock.elapsed(),
         ports,
@@ -199,6 +202,8 @@ pub(super) async fn run(
         told: Vec::new(),
         history,
         table: settings.table.clone(),
+        measured: started,
+        deep: None,
         asked: None,
         live,
         kick_list,
@@ -250,6 +255,7 @@ impl Loop {
                 Some(ask) = asked(&mut asks) => drop(ask.send(self.look())),
                 _ = gauges.tick() => {
                     self.gauge();
+                    self.measure();
                     self.history.forget(self.ports.clock.now());
                     self.acknowledge();
                 }
@@ -401,6 +407,11 @@ impl Loop {
 
     fn record(&mut self, item: Item) {
         let Some(key) = Key::of(&item) else { return };
+        if key == Lease::key_of(Lease::OPERATOR)
+            && let Reading::Record(lease) = read::<Lease>(&item)
+        {
+            self.ports.metrics.lease_seen(lease.token, lease.renewals);
+        }
         if let Some(asked) = lease::resync(&item) {
             let open = asked.requested_at > asked.completed_at;
             if open && self.asked.is_none() {
@@ -647,7 +658,8 @@ impl Loop {
         };
         match action {
             Action::Instance(step, _) | Action::Silence(step, ..) => {
-                moved(Some(step.before.state()), &step.after)
+                moved(Some(step.before.state()), &step.after);
+                measure::moved(metrics, &step.before, &step.after);
             }
             Action::Claim { machines, .. } => {
                 machines.iter().for_each(|step| moved(Some(step.before.state()), &step.after));
@@ -730,6 +742,23 @@ impl Loop {
         }
         let arn = key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())?;
         self.yard.instance(&arn).map(|tracked| tracked.instance.facts.resource_class.clone())
+    }
+
+    /// Counts the time of machines, and asks the queues now and then; whoever leads does it for all.
+    fn measure(&mut self) {
+        let now = self.ports.clock.elapsed();
+        let spent = now.saturating_sub(std::mem::replace(&mut self.measured, now));
+        if self.role.lease.is_none() {
+            return;
+        }
+        measure::time(&self.yard, &self.ports.metrics, spent);
+        if self.deep.is_none_or(|at| now >= at + measure::DEPTHS) {
+            self.deep = Some(now);
+            let classes =
+                self.yard.classes().filter(|(_, class)| class.pool.is_some()).map(|(name, _)| name.clone());
+            let (queue, metrics) = (self.ports.queue.clone(), self.ports.metrics.clone());
+            tokio::spawn(measure::depths(queue, metrics, classes.collect()));
+        }
     }
 
     /// Brings the gauges up to date.

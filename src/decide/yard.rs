@@ -318,6 +318,11 @@ impl Yard {
         self.launches.get(id)
     }
 
+    /// How many machines are ours and have no record, as they were last listed.
+    pub fn orphans(&self) -> usize {
+        self.unrecorded.len()
+    }
+
     /// Whether somebody here is writing the record.
     pub fn is_busy(&self, key: &Key) -> bool {
         self.busy.contains(key)

@@ -165,10 +165,18 @@ async fn drill(order: Order, going: Going) {
     assert!(unreadable, "{order:?}, {going:?}: what is not ours is not broken");
     let machines: BTreeSet<_> = world.compute.machines().into_iter().map(|machine| machine.id).collect();
     let recorded: BTreeSet<_> = world.live().into_iter().map(|instance| instance.facts.instance_id).collect();
-    assert_eq!(machines, recorded, "{order:?}, {going:?}: every machine has its record, every record its machine");
+    assert_eq!(
+        machines, recorded,
+        "{order:?}, {going:?}: every machine has its record, every record its machine"
+    );
     assert_eq!(world.reasons(), Vec::<String>::new(), "{order:?}, {going:?}: no machine ended for it");
     for request in world.all::<Request>() {
-        assert_eq!(request.status.served.len(), request.intent.count as usize, "{order:?}, {going:?}: {}", request.id);
+        assert_eq!(
+            request.status.served.len(),
+            request.intent.count as usize,
+            "{order:?}, {going:?}: {}",
+            request.id
+        );
     }
     world.stop().await;
 }

@@ -15,6 +15,7 @@ mod an_upgrade;
 mod counting;
 mod github_is_away;
 mod github_says;
+mod machines_are_measured;
 mod messages_are_only_hints;
 mod pools_keep_machines_warm;
 mod two_operators;
