@@ -111,6 +111,15 @@ pub async fn serve(wired: Wired, config: &Config, stop: Stop) -> Result<(), Wire
     ended
 }
 
+/// Machines of EC2 as a configuration has them. Nothing is asked of anybody yet.
+///
+/// # Errors
+/// A file that it names cannot be read.
+#[cfg(feature = "ec2")]
+pub fn ec2(config: &Config, sdk: &SdkConfig) -> Result<Ec2Compute, FieldError> {
+    Ok(Ec2Compute::connect(Ec2Options::of(config)?, sdk))
+}
+
 /// Builds every adapter. Nothing is asked of anybody yet.
 ///
 /// # Errors
@@ -176,7 +185,7 @@ pub fn build(
         }
         #[cfg(feature = "ec2")]
         ComputeKind::Ec2 => {
-            let compute: Arc<dyn Compute> = Arc::new(Ec2Compute::connect(Ec2Options::of(config)?, sdk));
+            let compute: Arc<dyn Compute> = Arc::new(ec2(config, sdk)?);
             Ok(Wired {
                 ports: ports(compute),
                 settings,

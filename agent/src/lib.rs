@@ -8,6 +8,7 @@ pub mod beat;
 pub mod clock;
 pub mod config;
 pub mod disk;
+pub mod environment;
 pub mod fuse;
 pub mod guard;
 pub mod host;

@@ -12,11 +12,12 @@ use runyard::store::DynamoStore;
 use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, boot_id};
 use runyard_agent::config::{Config, PowerOff};
+use runyard_agent::environment::{listener, metadata_endpoint};
 use runyard_agent::fuse::{self, Verdict};
 use runyard_agent::guard::Lengths;
 use runyard_agent::host::{self, Account, Host, Isolation, Places, Settings};
 use runyard_agent::lock::Lock;
-use runyard_agent::metadata::{ENDPOINT, ENDPOINT_VARIABLE, LifeCycle, Metadata};
+use runyard_agent::metadata::{ENDPOINT_VARIABLE, LifeCycle, Metadata};
 use runyard_agent::notices::{self, Notices};
 use runyard_agent::notify::Notify;
 use runyard_agent::power::{Exit, Power, Systemctl};
@@ -198,21 +199,10 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             adopts_orphans: true,
         })?),
     };
-    if let Some(notify) = Notify::from_env() {
+    if let Some(notify) = listener().and_then(Notify::to) {
         tokio::spawn(notify.run());
     }
     Ok(agent::run(parts, stop).await?)
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "AWS's programs are told so, and this is the one place that reads it"
-)]
-fn metadata_endpoint() -> String {
-    std::env::var(ENDPOINT_VARIABLE)
-        .ok()
-        .filter(|value| !value.is_empty())
-        .unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
 /// Which machine this is.

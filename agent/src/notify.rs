@@ -9,6 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::environment::Listener;
+
 /// Where `systemd` listens, as it told this process.
 #[derive(Debug)]
 pub struct Notify {
@@ -18,12 +20,9 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// As the environment says; none where systemd did not start this process, which is nothing to complain about.
-    #[allow(clippy::disallowed_methods, reason = "systemd's protocol is its environment")]
-    pub fn from_env() -> Option<Self> {
-        let address = std::env::var_os("NOTIFY_SOCKET")?;
-        let watchdog = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
-        match Self::to(Path::new(&address), watchdog.map(Duration::from_micros)) {
+    /// To somebody who listens; none where that cannot be had, which is nothing to stop for.
+    pub fn to(listener: Listener) -> Option<Self> {
+        match Self::reach(&listener.socket, listener.watchdog) {
             Ok(notify) => Some(notify),
             Err(error) => {
                 tracing::warn!(%error, "systemd cannot be told anything");
@@ -33,7 +32,7 @@ impl Notify {
     }
 
     /// An address that begins with `@` is an abstract one.
-    fn to(address: &Path, watchdog: Option<Duration>) -> io::Result<Self> {
+    fn reach(address: &Path, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match address.as_os_str().as_bytes().strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None => SocketAddr::from_pathname(address)?,
@@ -70,7 +69,7 @@ mod tests {
         let path = dir.path().join("notify");
         let systemd = UnixDatagram::bind(&path).unwrap();
         systemd.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let notify = Notify::to(&path, Some(Duration::from_millis(20))).unwrap();
+        let notify = Notify::reach(&path, Some(Duration::from_millis(20))).unwrap();
         let saying = tokio::spawn(notify.run());
         let heard = tokio::task::spawn_blocking(move || {
             let mut buffer = [0; 64];
@@ -88,7 +87,7 @@ mod tests {
     fn an_abstract_address_is_understood() {
         let name = format!("runyard-notify-{}", std::process::id());
         let systemd = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        Notify::to(Path::new(&format!("@{name}")), None).unwrap().say("READY=1");
+        Notify::reach(Path::new(&format!("@{name}")), None).unwrap().say("READY=1");
         let mut buffer = [0; 64];
         let length = systemd.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"READY=1");

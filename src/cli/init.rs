@@ -1,5 +1,8 @@
-//! Is there a place for the records? Creates the table and the queues of its classes where they are missing, and
-//! refuses a table of another shape without touching it.
+//! Is there a place for the records, and what its classes need? Creates the table, the queues and, with the operator's
+//! configuration, the launch templates of its classes where they are missing; refuses a table of another shape and a
+//! launch template that is not ours without touching them.
+
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -7,20 +10,30 @@ use serde_json::json;
 use super::context::Context;
 use super::failure::{Failure, Outcome};
 use super::subject::kind_of;
-use crate::model::{ClassName, Kind, Pool, Reading, read};
+use crate::aws::SqsNotices;
+use crate::config::{self, ComputeKind, Config};
+use crate::model::{Kind, Pool, PoolSpec, Reading, ReuseWithin, read};
 use crate::ports::QueueError;
 use crate::store::{Difference, DynamoStore, TableState};
 
-/// Creates or checks the table and the queues.
+#[cfg(feature = "ec2")]
+mod templates;
+
+/// Creates or checks the table, the queues and the launch templates.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   runyard init --dry-run
+  runyard init --config /etc/runyard/runyard.toml
   runyard init --table ci-runners")]
 pub(crate) struct InitArgs {
     /// Say what is missing and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// The operator's configuration: with compute.kind = "ec2" launch templates are kept equal to their classes, and
+    /// the queue of interruptions is looked for [default: neither]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// Runs the verb.
@@ -38,8 +51,15 @@ pub(crate) async fn run(context: &mut Context, args: &InitArgs, store: &DynamoSt
         }
         (TableState::Present(differences), _) => return Err(another_shape(context, differences)),
     }
-    if state != TableState::Missing {
-        done.extend(queues(context, args.dry_run).await?);
+    let config = args.config.as_deref().map(|file| configuration(context, file)).transpose()?;
+    let specs = if state == TableState::Missing { Vec::new() } else { specs(context).await? };
+    done.extend(queues(context, &specs, args.dry_run).await?);
+    if let Some(config) = &config {
+        done.extend(outside(config, &specs, args.dry_run).await?);
+    }
+    if !specs.is_empty() && specs.iter().all(|spec| spec.reuse_within != ReuseWithin::Never) {
+        let warning = "none of them has reuseWithin: none, which runs of forks and of code you do not trust should ask for";
+        done.push(step("classes", &specs.len().to_string(), warning));
     }
     for [what, name, state] in &done {
         context.screen.say(format!("{what} {name}: {state}"));
@@ -73,18 +93,24 @@ fn another_shape(context: &Context, differences: &[Difference]) -> Failure {
     )
 }
 
+/// The operator's configuration, for the table that was named to us.
+fn configuration(context: &Context, file: &std::path::Path) -> Outcome<Config> {
+    let given = config::environment().filter(|(name, _)| name != "RUNYARD_TABLE");
+    let given = given.chain([("RUNYARD_TABLE".to_owned(), context.table.to_string())]);
+    Config::load(Some(file), given).map_err(|errors| Failure::all_usage(errors.problems().to_vec()))
+}
+
 /// The queue of every class there is.
-async fn queues(context: &Context, dry_run: bool) -> Outcome<Vec<[String; 3]>> {
+async fn queues(context: &Context, specs: &[PoolSpec], dry_run: bool) -> Outcome<Vec<[String; 3]>> {
     let Some(queue) = &context.queue else { return Ok(Vec::new()) };
     let mut done = Vec::new();
-    for class in classes(context).await? {
+    for spec in specs {
+        let class = &spec.resource_class;
         let name = format!("{}-{class}", context.table);
-        if dry_run {
-            done.push(step("queue", &name, "would be created or checked"));
-            continue;
-        }
-        match queue.ensure(&class).await {
+        let found = if dry_run { queue.depth(class).await.map(|_| ()) } else { queue.ensure(class).await };
+        match found {
             Ok(()) => done.push(step("queue", &name, "as it should be")),
+            Err(QueueError::Missing) if dry_run => done.push(step("queue", &name, "would be created")),
             Err(QueueError::NoService(_)) => {
                 done.push(step("queue", &name, "none: this endpoint has no SQS"))
             }
@@ -97,12 +123,42 @@ async fn queues(context: &Context, dry_run: bool) -> Outcome<Vec<[String; 3]>> {
     Ok(done)
 }
 
-async fn classes(context: &Context) -> Outcome<Vec<ClassName>> {
+/// What the operator's configuration names beyond the table: the queue of interruptions, and EC2's launch templates.
+async fn outside(config: &Config, specs: &[PoolSpec], dry_run: bool) -> Outcome<Vec<[String; 3]>> {
+    let mut done = Vec::new();
+    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    if let Some(name) = &config.interruptions {
+        let state = match SqsNotices::connect(name, &sdk).found().await {
+            Ok(()) => "there",
+            Err(QueueError::Missing) => {
+                "missing: config/cloudformation.yaml makes it and the rules that feed it"
+            }
+            Err(error) => {
+                let fix = "check the permissions and the endpoint of SQS, then run init again";
+                return Err(Failure::error("interruptions.queue", name, error.to_string(), fix));
+            }
+        };
+        done.push(step("queue", name, state));
+    }
+    match config.compute {
+        #[cfg(feature = "ec2")]
+        ComputeKind::Ec2 => done.extend(templates::all(config, &sdk, specs, dry_run).await?),
+        #[cfg(not(feature = "ec2"))]
+        ComputeKind::Ec2 => {
+            let _ = (specs, dry_run);
+        }
+        ComputeKind::Local | ComputeKind::None => {}
+    }
+    Ok(done)
+}
+
+/// What every class of the table is to be.
+async fn specs(context: &Context) -> Outcome<Vec<PoolSpec>> {
     let items = context.everything().await?;
     let pools = items.iter().filter(|item| kind_of(item) == Some(Kind::Pool));
     Ok(pools
         .filter_map(|item| match read::<Pool>(item) {
-            Reading::Record(pool) => Some(pool.spec.resource_class),
+            Reading::Record(pool) => Some(pool.spec),
             Reading::Newer { .. } | Reading::Unreadable(_) => None,
         })
         .collect())

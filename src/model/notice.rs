@@ -81,11 +81,11 @@ pub fn read_notices(body: &str) -> Result<Vec<Notice>, String> {
             let detail: OfInstance = detail(&event)?;
             Ok(match detail.state.as_str() {
                 "stopping" | "stopped" | "shutting-down" | "terminated" => one(&detail, News::Changed),
-                _ => Vec::new(),
+                _other => Vec::new(),
             })
         }
         ("aws.health", "AWS Health Event") => health(&event),
-        _ => Ok(Vec::new()),
+        _other => Ok(Vec::new()),
     }
 }
 

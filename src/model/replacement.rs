@@ -108,9 +108,9 @@ pub fn launch_digest(spec: &PoolSpec) -> String {
 }
 
 fn digest(value: serde_json::Value) -> u64 {
-    let sorted: BTreeMap<String, serde_json::Value> = match value {
-        serde_json::Value::Object(fields) => fields.into_iter().collect(),
-        other => BTreeMap::from([(String::new(), other)]),
+    let sorted: BTreeMap<String, serde_json::Value> = match value.as_object() {
+        Some(fields) => fields.clone().into_iter().collect(),
+        None => BTreeMap::from([(String::new(), value)]),
     };
     let text = serde_json::to_string(&sorted).expect("plain values can be written");
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

@@ -193,6 +193,10 @@ class Commands(Scenario):
         self.assertEqual(self.instance(busy)["state"], "running")
         self.runyard("expire", busy["instanceId"], "--now")
         self.ended(busy, "expired", "threshold")
+        # The request takes another machine in its place, perhaps the spare one; one more is then kept ahead.
+        self.eventually("the request has another machine", lambda: self.holders(request_of("8015")))
+        self.release("8015")
+        self.phase(request_of("8015"), "Released")
         spare = self.eventually("one is idle", lambda: self.instances("idle pooled"))[0]
         self.runyard("expire", spare["instanceId"])
         self.ended(spare, "expired", "threshold")

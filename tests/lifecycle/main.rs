@@ -26,6 +26,7 @@ mod waiting;
 
 mod cloud;
 mod contention;
+mod init;
 mod machines;
 mod whole_life;
 mod yard;

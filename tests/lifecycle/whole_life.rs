@@ -19,17 +19,17 @@ const ASKED: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_machines_live_their_whole_life_on_dynoxide_and_moto() {
-    whole_life(|| Cloud::dynoxide_and_moto()).await;
+    whole_life(Cloud::dynoxide_and_moto).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_machines_live_their_whole_life_on_ministack() {
-    whole_life(|| Cloud::ministack()).await;
+    whole_life(Cloud::ministack).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_machines_live_their_whole_life_where_ec2_has_its_bad_days() {
-    whole_life(|| Cloud::with_bad_days()).await;
+    whole_life(Cloud::with_bad_days).await;
 }
 
 async fn whole_life(cloud: impl FnOnce() -> Cloud) {

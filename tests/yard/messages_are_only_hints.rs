@@ -41,7 +41,7 @@ async fn whatever_lies_in_the_queue_is_put_away_counted_and_costs_no_machine() {
 
     let next = world.provision("2", "linux", 1, json!({})).await;
     world.until_phase(&next, "Ready", 30).await;
-    assert_eq!(world.request(&next).await.status.instances, [free.facts.instance_id.clone()]);
+    assert_eq!(world.request(&next).await.status.instances, *std::slice::from_ref(&free.facts.instance_id));
     assert_eq!(world.compute.orders().len(), launches, "no cold start");
     world.sleep(1).await;
     assert_eq!(counted(&world, "unreadable"), 5.0);

@@ -60,8 +60,20 @@ fn metadata(data: &ResponseLaunchTemplateData) -> Option<Problem> {
             Some("disabled"),
             "enable it: the agent has its credentials from there",
         ),
-        _ => None,
+        _ => hops(options.and_then(|options| options.http_put_response_hop_limit())),
     }
+}
+
+/// Unset means what the image or the account says, which may be more.
+fn hops(limit: Option<i32>) -> Option<Problem> {
+    if limit == Some(1) {
+        return None;
+    }
+    Some(Problem {
+        setting: "MetadataOptions.HttpPutResponseHopLimit",
+        value: limit.map_or_else(|| "not set".to_owned(), |limit| limit.to_string()),
+        fix: "set it to 1: a container on a bridge network must not reach the machine's role",
+    })
 }
 
 fn address(data: &ResponseLaunchTemplateData) -> Option<Problem> {
@@ -113,7 +125,7 @@ mod tests {
     use aws_sdk_ec2::types::{
         LaunchTemplateInstanceMarketOptions, LaunchTemplateInstanceMetadataOptions,
         LaunchTemplateInstanceNetworkInterfaceSpecification, LaunchTemplateSpotMarketOptions,
-        builders::ResponseLaunchTemplateDataBuilder,
+        builders::{LaunchTemplateInstanceMetadataOptionsBuilder, ResponseLaunchTemplateDataBuilder},
     };
 
     use super::*;
@@ -122,7 +134,11 @@ mod tests {
         let tokens = LaunchTemplateHttpTokensState::Required;
         ResponseLaunchTemplateData::builder()
             .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
-            .metadata_options(LaunchTemplateInstanceMetadataOptions::builder().http_tokens(tokens).build())
+            .metadata_options(options().http_tokens(tokens).build())
+    }
+
+    fn options() -> LaunchTemplateInstanceMetadataOptionsBuilder {
+        LaunchTemplateInstanceMetadataOptions::builder().http_put_response_hop_limit(1)
     }
 
     fn setting(data: ResponseLaunchTemplateDataBuilder) -> Option<&'static str> {
@@ -152,6 +168,12 @@ mod tests {
             .build();
         assert_eq!(setting(good().metadata_options(optional)), Some("MetadataOptions.HttpTokens"));
         assert_eq!(setting(good().set_metadata_options(None)), Some("MetadataOptions.HttpTokens"));
+        for far in [Some(2), None] {
+            let tokens = LaunchTemplateHttpTokensState::Required;
+            let far = options().http_tokens(tokens).set_http_put_response_hop_limit(far).build();
+            let setting = setting(good().metadata_options(far));
+            assert_eq!(setting, Some("MetadataOptions.HttpPutResponseHopLimit"));
+        }
         let public = LaunchTemplateInstanceNetworkInterfaceSpecification::builder();
         let public = good().network_interfaces(public.associate_public_ip_address(true).build());
         assert_eq!(setting(public), Some("NetworkInterfaces.AssociatePublicIpAddress"));

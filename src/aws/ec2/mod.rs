@@ -31,7 +31,7 @@ use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, Machin
 use crate::store::retries;
 
 pub use self::options::Ec2Options;
-pub use self::template::TemplateChange;
+pub use self::template::{TemplateChange, TemplateExamined};
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -83,7 +83,7 @@ impl Ec2Compute {
     ///
     /// # Errors
     /// Its spec or its template cannot be used, or EC2 cannot be reached.
-    pub async fn examine_template(&self, spec: &PoolSpec) -> Result<TemplateChange, ComputeError> {
+    pub async fn examine_template(&self, spec: &PoolSpec) -> Result<TemplateExamined, ComputeError> {
         self.templates().examine(spec).await
     }
 

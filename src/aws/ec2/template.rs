@@ -41,6 +41,17 @@ pub enum TemplateChange {
     Given,
 }
 
+/// What there is to do about a class's template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateExamined {
+    /// Its name, or its id where it is its owner's.
+    pub name: String,
+    /// What it takes.
+    pub change: TemplateChange,
+    /// Where it says something else, setting by setting as EC2 calls them: `ImageId: "ami-1" -> "ami-2"`.
+    pub differences: Vec<String>,
+}
+
 /// A class's template beside its spec.
 enum Compared {
     /// It says what the spec says.
@@ -49,8 +60,8 @@ enum Compared {
     Given(Template),
     /// There is none.
     Missing(Wish),
-    /// It says something else.
-    Different(Wish),
+    /// It says something else, and where.
+    Different(Wish, Vec<String>),
 }
 
 /// The templates of one table.
@@ -62,13 +73,17 @@ pub(super) struct Templates<'a> {
 
 impl Templates<'_> {
     /// What there is to do about a class's template; nothing is done.
-    pub(super) async fn examine(&self, spec: &PoolSpec) -> Result<TemplateChange, ComputeError> {
-        Ok(match self.compare(spec).await? {
-            Compared::Equal(_) => TemplateChange::None,
-            Compared::Given(_) => TemplateChange::Given,
-            Compared::Missing(_) => TemplateChange::Create,
-            Compared::Different(_) => TemplateChange::Update,
-        })
+    pub(super) async fn examine(&self, spec: &PoolSpec) -> Result<TemplateExamined, ComputeError> {
+        let (name, change, differences) = match self.compare(spec).await? {
+            Compared::Equal(Template::Kept { name }) => (name, TemplateChange::None, Vec::new()),
+            Compared::Given(Template::Given { id, .. }) | Compared::Equal(Template::Given { id, .. }) => {
+                (id, TemplateChange::Given, Vec::new())
+            }
+            Compared::Given(Template::Kept { name }) => (name, TemplateChange::Given, Vec::new()),
+            Compared::Missing(wish) => (wish.name(), TemplateChange::Create, Vec::new()),
+            Compared::Different(wish, differences) => (wish.name(), TemplateChange::Update, differences),
+        };
+        Ok(TemplateExamined { name, change, differences })
     }
 
     /// Makes a class's template say what the class says.
@@ -80,7 +95,7 @@ impl Templates<'_> {
                 self.create(&wish).await?;
                 (Template::Kept { name: wish.name() }, TemplateChange::Create)
             }
-            Compared::Different(wish) => {
+            Compared::Different(wish, _) => {
                 self.update(&wish).await?;
                 (Template::Kept { name: wish.name() }, TemplateChange::Update)
             }
@@ -94,10 +109,7 @@ impl Templates<'_> {
         let wish = self.wish(spec).await?;
         Ok(match self.ours(&wish.name(), &spec.resource_class).await? {
             None => Compared::Missing(wish),
-            Some(template) if self.default_says(&template, &wish).await? => {
-                Compared::Equal(Template::Kept { name: wish.name() })
-            }
-            Some(_) => Compared::Different(wish),
+            Some(template) => self.beside(&template, wish).await?,
         })
     }
 
@@ -145,11 +157,18 @@ impl Templates<'_> {
         )))
     }
 
-    async fn default_says(&self, template: &LaunchTemplate, wish: &Wish) -> Result<bool, ComputeError> {
+    /// A template of ours beside what it is to say: its default version's description tells at once.
+    async fn beside(&self, template: &LaunchTemplate, wish: Wish) -> Result<Compared, ComputeError> {
         let id = template.launch_template_id().unwrap_or_default();
-        let default = self.default_version(id).await?;
-        let described = default.as_ref().and_then(|version| version.version_description());
-        Ok(described == Some(wish.description().as_str()))
+        let Some(default) = self.default_version(id).await? else {
+            return Ok(Compared::Different(wish, vec!["it has no default version".into()]));
+        };
+        if default.version_description() == Some(wish.description().as_str()) {
+            return Ok(Compared::Equal(Template::Kept { name: wish.name() }));
+        }
+        let differences =
+            default.launch_template_data().map(|said| wish.differences(said)).unwrap_or_default();
+        Ok(Compared::Different(wish, differences))
     }
 
     async fn default_version(&self, id: &str) -> Result<Option<LaunchTemplateVersion>, CallError> {
