@@ -20,7 +20,7 @@ mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
-pub use explain::{explain, judge, picture};
+pub use explain::{explain, judge, machine, picture, pool};
 pub use forecast::{Forecast, Pace, forecast};
 pub use observe::Observation;
 pub use schedule::{Effective, check as check_schedule, effective};
