@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::decide::Yard;
 use crate::metrics::{Activity, Metrics};
-use crate::model::{ClassName, Instance, Life, Place, UsageClass};
+use crate::model::{ClassName, Instance, Life, Place, State, UsageClass};
 use crate::ports::PoolQueue;
 
 /// How often the queues are asked how much they hold.
@@ -54,13 +54,15 @@ pub(super) fn moved(metrics: &Metrics, before: &Instance, after: &Instance) {
     let since = |from: jiff::Timestamp| {
         Duration::try_from(after.state_since.duration_since(from)).unwrap_or_default()
     };
-    match (before.place(), after.place()) {
-        (Place::CreatedBound | Place::CreatedWarm, Place::Running | Place::IdlePooled) => {
-            metrics.booted(class, facts.usage_class, since(facts.created_at));
-        }
-        (Place::Claimed, Place::Running) => metrics.claim_served(class, since(before.state_since)),
-        (from, Place::Terminated) if from != Place::Terminated => metrics.machine_used(class, after.uses),
-        _ => {}
+    let of_use = [Some(Activity::Busy), Some(Activity::Idle)].contains(&activity(after));
+    if activity(before) == Some(Activity::Starting) && of_use {
+        metrics.booted(class, facts.usage_class, since(facts.created_at));
+    }
+    if (before.state(), after.state()) == (State::Claimed, State::Running) {
+        metrics.claim_served(class, since(before.state_since));
+    }
+    if before.state().live() && !after.state().live() {
+        metrics.machine_used(class, after.uses);
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Span {
 /// Most machines remembered.
 const MACHINES: usize = 1000;
 /// Most spans of one machine.
-const SPANS: usize = 24;
+const SPANS: usize = 16;
 /// How long a machine that is gone is remembered.
 const KEPT: SignedDuration = SignedDuration::from_mins(30);
 
