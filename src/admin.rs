@@ -1,7 +1,8 @@
-//! What can be asked of a running operator by HTTP: does it live, is it ready, what does it measure. Nothing here
-//! changes anything, and no answer holds a secret.
+//! What can be asked of a running operator by HTTP: does it live, is it ready, what does it measure, and what
+//! does the yard look like. Nothing here changes anything, and no answer holds a secret.
 
 mod health;
+mod page;
 #[cfg(test)]
 mod tests;
 
@@ -51,11 +52,24 @@ pub async fn serve(listener: TcpListener, admin: Admin, shutdown: CancellationTo
 
 fn router(admin: Admin) -> Router {
     Router::new()
+        .route("/", get(page::page))
+        .route("/status.json", get(status))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n") })
+        .fallback(|| async {
+            (StatusCode::NOT_FOUND, "there are /, /livez, /readyz, /metrics and /status.json\n")
+        })
         .with_state(admin)
+}
+
+async fn status(State(admin): State<Admin>) -> Response {
+    match admin.health.window().look(admin.health.elapsed()).await {
+        Ok(text) => {
+            (page::sealed([(header::CONTENT_TYPE, "application/json")]), text.to_string()).into_response()
+        }
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+    }
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {

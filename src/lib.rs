@@ -27,6 +27,8 @@ pub mod model;
 pub mod ports;
 #[cfg(feature = "operator")]
 pub mod queue_memory;
+#[cfg(feature = "operator")]
+pub mod status;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "operator")]

@@ -4,6 +4,7 @@
 
 mod classes;
 mod families;
+mod machines;
 #[cfg(test)]
 mod port_tests;
 pub mod ports;
@@ -19,12 +20,14 @@ use jiff::Timestamp;
 use prometheus::{Registry, TextEncoder};
 
 pub use classes::OTHER;
+pub use machines::Activity;
 pub use ports::Metered;
 
-use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, words};
-use crate::ports::Clock;
+use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
+use crate::ports::{Clock, QueueDepth};
 use classes::Classes;
 use families::Families;
+use machines::LeaseSeen;
 
 words! {
     /// Where the machines came from that made a request ready.
@@ -77,6 +80,7 @@ struct Changing {
     streamed: Duration,
     /// Since when the oldest waiting request of a class waits.
     waiting: BTreeMap<String, Timestamp>,
+    lease: Option<LeaseSeen>,
 }
 
 impl fmt::Debug for Metrics {
@@ -115,7 +119,8 @@ impl Metrics {
         }
         let now = clock.elapsed();
         let classes = Classes::default();
-        let changing = Changing { classes, resynced: now, streamed: now, waiting: BTreeMap::new() };
+        let changing =
+            Changing { classes, resynced: now, streamed: now, waiting: BTreeMap::new(), lease: None };
         Self(Arc::new(Inner { clock, registry, families, changing: Mutex::new(changing) }))
     }
 
@@ -256,6 +261,56 @@ impl Metrics {
         self.families().interruptions.with_label_values(&[action.as_str()]).inc();
     }
 
+    /// Machines of a class spent so much time together on something.
+    pub fn machine_time(&self, class: &ClassName, usage: UsageClass, activity: Activity, time: Duration) {
+        let labels = [self.label(class.as_str()), usage.as_str(), activity.as_str()];
+        self.families().machines.seconds.with_label_values(&labels).inc_by(time.as_secs_f64());
+    }
+
+    /// A machine is of use for the first time, so long after it was recorded.
+    pub fn booted(&self, class: &ClassName, usage: UsageClass, after: Duration) {
+        let labels = [self.label(class.as_str()), usage.as_str()];
+        self.families().machines.boot.with_label_values(&labels).observe(after.as_secs_f64());
+    }
+
+    /// The runner of a claimed machine listens, so long after the claim.
+    pub fn claim_served(&self, class: &ClassName, after: Duration) {
+        let labels = [self.label(class.as_str())];
+        self.families().machines.claim.with_label_values(&labels).observe(after.as_secs_f64());
+    }
+
+    /// A machine was ended that had run so many claims.
+    pub fn machine_used(&self, class: &ClassName, uses: u32) {
+        let labels = [self.label(class.as_str())];
+        self.families().machines.uses.with_label_values(&labels).observe(f64::from(uses));
+    }
+
+    /// How many machines are ours and have no record.
+    pub fn orphans(&self, n: usize) {
+        self.families().machines.orphans.set(count(n));
+    }
+
+    /// About how many messages a class's queues hold.
+    pub fn queue_depth(&self, class: &ClassName, depth: QueueDepth) {
+        let class = self.label(class.as_str());
+        for (queue, n) in [("pool", depth.waiting), ("dead", depth.dead)] {
+            let n = i64::try_from(n).unwrap_or(i64::MAX);
+            self.families().machines.queue_depth.with_label_values(&[class, queue]).set(n);
+        }
+    }
+
+    /// The lease was seen, held under this token and renewed so often.
+    pub fn lease_seen(&self, token: u64, renewals: u64) {
+        let at = self.elapsed();
+        let mut changing = self.changing();
+        match changing.lease {
+            Some(last) if (last.token, last.renewals) >= (token, renewals) => return,
+            Some(last) if last.token != token => self.families().machines.lease_changes.inc(),
+            Some(_) | None => {}
+        }
+        changing.lease = Some(LeaseSeen { token, renewals, at });
+    }
+
     /// The table was read as a whole just now.
     pub fn resynced(&self) {
         self.changing().resynced = self.elapsed();
@@ -287,6 +342,8 @@ impl Metrics {
     fn age(&self, now: Timestamp, elapsed: Duration) {
         let changing = self.changing();
         self.families().resync_age.set(elapsed.saturating_sub(changing.resynced).as_secs_f64());
+        let lease = changing.lease.map_or(Duration::ZERO, |lease| elapsed.saturating_sub(lease.at));
+        self.families().machines.lease_age.set(lease.as_secs_f64());
         self.families().stream_lag.set(elapsed.saturating_sub(changing.streamed).as_secs_f64());
         let mut oldest: BTreeMap<&str, Timestamp> =
             changing.classes.declared().chain([OTHER]).map(|label| (label, now)).collect();

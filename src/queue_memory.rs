@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::fakes::MemoryQueue;
 use crate::model::{ClassName, PoolMessage};
-use crate::ports::{Clock, PoolQueue, QueueError, Received};
+use crate::ports::{Clock, PoolQueue, QueueDepth, QueueError, Received};
 
 /// `queue.kind = "memory"`.
 pub struct InProcessQueue(MemoryQueue);
@@ -41,6 +41,11 @@ impl PoolQueue for InProcessQueue {
 
     async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
         self.0.give_back(class, receipts).await
+    }
+
+    async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        self.0.ensure(class).await?;
+        self.0.depth(class).await
     }
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {

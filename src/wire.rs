@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, SdkConfig};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -119,10 +120,25 @@ async fn templates_told(store: Arc<dyn Store>, compute: Ec2Compute) {
 /// # Errors
 /// The loop's own.
 pub async fn serve(wired: Wired, config: &Config, stop: Stop) -> Result<(), WireError> {
-    let listener = tokio::net::TcpListener::bind(config.listen).await.map_err(|error| {
+    serve_on(listener(config).await?, wired, stop).await
+}
+
+/// The admin port.
+///
+/// # Errors
+/// The address is not this machine's, or not free.
+pub async fn listener(config: &Config) -> Result<TcpListener, WireError> {
+    TcpListener::bind(config.listen).await.map_err(|error| {
         let fix = "set admin.listen (RUNYARD_ADMIN__LISTEN) to an address of this machine that is free; port 0 finds one";
-        FieldError::new("admin.listen", config.listen.to_string(), error.to_string(), fix)
-    })?;
+        FieldError::new("admin.listen", config.listen.to_string(), error.to_string(), fix).into()
+    })
+}
+
+/// As [`serve`], on an admin port that is open already.
+///
+/// # Errors
+/// The loop's own.
+pub async fn serve_on(listener: TcpListener, wired: Wired, stop: Stop) -> Result<(), WireError> {
     let answers = Admin { health: wired.health.clone(), metrics: wired.ports.metrics.clone() };
     let closed = CancellationToken::new();
     let answering = tokio::spawn(admin::serve(listener, answers, closed.clone()));

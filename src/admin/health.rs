@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::ports::Clock;
+use crate::status::Window;
 
 /// How long the table may be silent before the operator is not ready.
 pub const SILENCE: Duration = Duration::from_secs(60);
@@ -17,6 +18,7 @@ pub struct Health {
     listed: AtomicBool,
     /// Milliseconds on the monotonic clock, plus one; 0 when the table never answered.
     answered: AtomicU64,
+    window: Window,
 }
 
 impl fmt::Debug for Health {
@@ -46,7 +48,17 @@ fn silent(since: Option<Duration>) -> String {
 impl Health {
     /// The health of an operator that just began.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, listed: AtomicBool::new(false), answered: AtomicU64::new(0) }
+        Self { clock, listed: AtomicBool::new(false), answered: AtomicU64::new(0), window: Window::default() }
+    }
+
+    /// The way to what the loop knows.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Now, on the monotonic clock.
+    pub fn elapsed(&self) -> Duration {
+        self.clock.elapsed()
     }
 
     /// The first list is done.

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::clock::SystemClock;
 use crate::ports::Clock;
+use crate::status::History;
 
 struct Running {
     address: SocketAddr,
@@ -69,9 +70,67 @@ async fn metrics_are_prometheus_text() {
 }
 
 #[tokio::test]
+async fn the_page_is_sealed_and_is_there_before_anything_is_known() {
+    let running = running().await;
+    let (status, head, body) = ask(running.address, "GET", "/").await;
+    assert_eq!(status, 200);
+    assert!(body.starts_with("<!doctype html>"), "{body}");
+    assert!(head.contains("content-security-policy: default-src 'none'; style-src 'sha256-"), "{head}");
+    for header in ["x-content-type-options: nosniff", "cache-control: no-store", "content-type: text/html"] {
+        assert!(head.contains(header), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn the_loop_is_asked_once_for_all_who_look_within_a_second() {
+    let running = running().await;
+    let mut asks = running.health.window().answer().expect("nobody answers yet");
+    assert!(running.health.window().answer().is_none(), "one loop answers");
+    let looks = tokio::spawn(async move {
+        let ask = |_| ask(running.address, "GET", "/status.json");
+        futures::future::join_all((0..5).map(ask)).await
+    });
+    let history = History::new(jiff::Timestamp::UNIX_EPOCH);
+    let (yard, now, role) = crate::decide::picture(&[], jiff::Timestamp::UNIX_EPOCH);
+    let minute = Duration::from_secs(60);
+    let policy = crate::decide::Policy {
+        created: minute,
+        claimed: minute,
+        cleanup: minute,
+        grace: minute,
+        stale: minute,
+        reannounce: minute,
+        orphan: minute,
+        github: false,
+        inventory: false,
+    };
+    let cx = crate::decide::Context { yard: &yard, policy: &policy, now, role };
+    let empty = crate::status::look(&crate::status::Seen { cx, history: &history, table: "runyard" });
+    asks.recv().await.unwrap().send(empty).unwrap();
+    for (status, head, body) in looks.await.unwrap() {
+        assert_eq!(status, 200);
+        assert!(head.contains("content-type: application/json"), "{head}");
+        assert!(body.contains("\"table\":\"runyard\"") && body.contains("\"pools\":[]"), "{body}");
+    }
+    assert!(asks.try_recv().is_err(), "asked more than once");
+}
+
+#[tokio::test]
+async fn a_loop_that_is_gone_is_said() {
+    let running = running().await;
+    drop(running.health.window().answer());
+    let (status, _, body) = ask(running.address, "GET", "/status.json").await;
+    assert_eq!(
+        (status, body.as_str()),
+        (503, "the operator is busy, starting or ending; ask again in a moment\n")
+    );
+}
+
+#[tokio::test]
 async fn other_paths_and_methods_are_refused() {
     let running = running().await;
-    assert_eq!(ask(running.address, "GET", "/").await.0, 404);
+    assert_eq!(ask(running.address, "GET", "/other").await.0, 404);
+    assert_eq!(ask(running.address, "POST", "/status.json").await.0, 405);
     assert_eq!(ask(running.address, "POST", "/livez").await.0, 405);
 }
 

@@ -106,7 +106,8 @@ pub(crate) fn lines(screen: &Screen, items: &[Item], subjects: bool) -> String {
         Some(_) | None => String::new(),
     };
     let change = |item: &Item| match (attribute(item, "from"), attribute(item, "to")) {
-        (from, to) if from.is_empty() && to.is_empty() => String::new(),
+        // What stays where it is has no change to show; the message says what happened.
+        (from, to) if from == to => String::new(),
         (from, to) => format!("{from} → {to}"),
     };
     let row = |item: &Item| {

@@ -14,7 +14,7 @@ use super::screen::plain;
 use super::subject::{Noun, Subject};
 use crate::config::{self, Config};
 use crate::decide::{self, Action, Plan, Policy, Unit, Wait};
-use crate::model::{Item, Key, Repository, TableName};
+use crate::model::{Item, Key, Repository, Request, TableName};
 
 /// Tells what the operator would do now.
 #[derive(Debug, Args)]
@@ -152,7 +152,7 @@ pub(crate) async fn plan(context: &mut Context, policy: &Policy) -> Outcome {
         context.screen.say(format!("would do: {}", plain(&action.describe())));
     }
     for wait in &waits {
-        context.screen.say(format!("waits: {}: {}", plain(&wait.subject), plain(&wait.message)));
+        context.screen.say(format!("waits: {}: {}", plain(&named(&wait.subject)), plain(&wait.message)));
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ fn told_action(action: &Action) -> Value {
 }
 
 fn told_wait(wait: &Wait) -> Value {
-    json!({"subject": wait.subject, "reason": format!("{:?}", wait.reason), "message": wait.message})
+    json!({"subject": wait.subject.to_string(), "reason": format!("{:?}", wait.reason), "message": wait.message})
 }
 
 /// `runyard explain`.
@@ -187,8 +187,23 @@ pub(crate) async fn explain(context: &mut Context, looked: &Looked) -> Outcome {
     Ok(())
 }
 
-/// What would be done about one record, and what it waits for.
+/// A record's name as people write it.
+fn named(key: &Key) -> String {
+    if let Ok(id) = Request::id_of(key) {
+        return format!("request {id}");
+    }
+    match (key.pk.split_once('#'), key.pk.rsplit_once('/')) {
+        (Some(("instance", _)), Some((_, id))) => format!("instance {id}"),
+        (Some((kind, name)), _) => format!("{kind} {name}"),
+        (None, _) => key.to_string(),
+    }
+}
+
+/// How a record stands, what would be done about it, and what it waits for.
 fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &Key) -> Vec<String> {
+    let (yard, moment, _) = decide::picture(items, now);
+    let mut lines: Vec<String> = decide::machine(&yard, key).into_iter().collect();
+    lines.extend(decide::pool(&yard, moment, key));
     let (actions, waits) = judged(items, policy, now);
     let class = key.pk.strip_prefix("pool#");
     let concerns = |action: &Action| {
@@ -197,10 +212,10 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &Key) -> Ve
     };
     let next = actions.iter().filter(|action| concerns(action));
     let next = next.map(|action| format!("next: {}", action.describe()));
-    let waits = waits.iter().filter(|wait| wait.subject == key.pk);
-    let lines: Vec<String> = next.chain(waits.map(|wait| format!("waits: {}", wait.message))).collect();
-    if lines.is_empty() {
-        return vec!["it is as it should be: there is nothing to do about it now".into()];
+    let waits = waits.iter().filter(|wait| wait.subject == *key);
+    lines.extend(next.chain(waits.map(|wait| format!("waits: {}", wait.message))));
+    if !lines.iter().any(|line| line.starts_with("next:") || line.starts_with("waits:")) {
+        lines.push("it is as it should be: there is nothing to do about it now".into());
     }
     lines
 }

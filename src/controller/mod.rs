@@ -8,6 +8,7 @@ mod follow;
 mod ghosts;
 mod groups;
 mod lease;
+mod measure;
 mod notices;
 mod reconcile;
 mod removal;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -15,17 +15,18 @@ use crate::admin::Health;
 use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
 use crate::metrics::{OTHER, QueueOutcome, Source};
 use crate::model::{
-    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase, Reading, Record,
-    State, read,
+    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Lease, Life, Phase, Reading,
+    Record, State, TableName, read,
 };
 use crate::ports::{Machine, StoreError, Told};
+use crate::status::{self, History, Status};
 
 use super::courier::Courier;
 use super::events::{self, Events};
 use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, ghosts, lease, notices, runs, sweep};
+use super::{OperatorError, Ports, Settings, ghosts, lease, measure, notices, runs, sweep};
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -76,6 +77,12 @@ struct Loop {
     late: Vec<(Key, i64)>,
     /// Notices that are not acknowledged yet, because something remains to be done.
     told: Vec<Told>,
+    /// What machines were, for people who look.
+    history: History,
+    table: TableName,
+    /// When the time of machines was last counted, and when the queues were last asked how much they hold.
+    measured: Duration,
+    deep: Option<Duration>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     /// The requests whose runs are watched at GitHub.
@@ -171,6 +178,8 @@ pub(super) async fn run(
         verify_removed: settings.github.verify_removed,
         receipts: Receipts::default(),
     };
+    let asks = health.window().answer();
+    let (history, started) = (History::new(ports.clock.now()), ports.clock.elapsed());
     let mut state = Loop {
         last_look: ports.clock.elapsed(),
         ports,
@@ -191,13 +200,17 @@ pub(super) async fn run(
         taken: None,
         late: Vec::new(),
         told: Vec::new(),
+        history,
+        table: settings.table.clone(),
+        measured: started,
+        deep: None,
         asked: None,
         live,
         kick_list,
         kick_sweep,
     };
     state.roles();
-    state.turn(&mut seen, &mut machines, &mut told, &shutdown).await;
+    state.turn(&mut seen, &mut machines, &mut told, asks, &shutdown).await;
     // The actions in hand are finished; nothing new is begun.
     while let Some(done) = state.tasks.join_next().await {
         if let Ok(done) = done {
@@ -215,6 +228,7 @@ impl Loop {
         seen: &mut mpsc::Receiver<Seen>,
         machines: &mut mpsc::Receiver<Vec<Machine>>,
         told: &mut mpsc::Receiver<Vec<Told>>,
+        mut asks: Option<mpsc::Receiver<oneshot::Sender<Status>>>,
         shutdown: &CancellationToken,
     ) {
         let mut gauges = tokio::time::interval(GAUGES);
@@ -238,8 +252,11 @@ impl Loop {
                 }
                 Some(machines) = machines.recv() => self.observe(Observation::Inventory(machines)),
                 Some(told) = told.recv() => self.hear(told),
+                Some(ask) = asked(&mut asks) => drop(ask.send(self.look())),
                 _ = gauges.tick() => {
                     self.gauge();
+                    self.measure();
+                    self.history.forget(self.ports.clock.now());
                     self.acknowledge();
                 }
                 () = tokio::time::sleep(wait.unwrap_or(PAUSE_MOST)) => {
@@ -261,12 +278,23 @@ impl Loop {
         }
         let concerned = self.concerned(&seen);
         let before = concerned.as_ref().and_then(|arn| self.interruption(arn));
+        let machine = recorded(&seen);
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
+        if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
+            self.history.note(&tracked.instance);
+        }
         let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
         if let Some(action) = after.filter(|_| after != before) {
             self.ports.metrics.interruption(action);
         }
+    }
+
+    /// What a person sees who looks now.
+    fn look(&self) -> Status {
+        let (now, role) = (self.now(), self.role);
+        let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
+        status::look(&status::Seen { cx, history: &self.history, table: self.table.as_str() })
     }
 
     /// The machine that something seen may say is taken back.
@@ -379,6 +407,11 @@ impl Loop {
 
     fn record(&mut self, item: Item) {
         let Some(key) = Key::of(&item) else { return };
+        if key == Lease::key_of(Lease::OPERATOR)
+            && let Reading::Record(lease) = read::<Lease>(&item)
+        {
+            self.ports.metrics.lease_seen(lease.token, lease.renewals);
+        }
         if let Some(asked) = lease::resync(&item) {
             let open = asked.requested_at > asked.completed_at;
             if open && self.asked.is_none() {
@@ -625,7 +658,8 @@ impl Loop {
         };
         match action {
             Action::Instance(step, _) | Action::Silence(step, ..) => {
-                moved(Some(step.before.state()), &step.after)
+                moved(Some(step.before.state()), &step.after);
+                measure::moved(metrics, &step.before, &step.after);
             }
             Action::Claim { machines, .. } => {
                 machines.iter().for_each(|step| moved(Some(step.before.state()), &step.after));
@@ -710,6 +744,23 @@ impl Loop {
         self.yard.instance(&arn).map(|tracked| tracked.instance.facts.resource_class.clone())
     }
 
+    /// Counts the time of machines, and asks the queues now and then; whoever leads does it for all.
+    fn measure(&mut self) {
+        let now = self.ports.clock.elapsed();
+        let spent = now.saturating_sub(std::mem::replace(&mut self.measured, now));
+        if self.role.lease.is_none() {
+            return;
+        }
+        measure::time(&self.yard, &self.ports.metrics, spent);
+        if self.deep.is_none_or(|at| now >= at + measure::DEPTHS) {
+            self.deep = Some(now);
+            let classes =
+                self.yard.classes().filter(|(_, class)| class.pool.is_some()).map(|(name, _)| name.clone());
+            let (queue, metrics) = (self.ports.queue.clone(), self.ports.metrics.clone());
+            tokio::spawn(measure::depths(queue, metrics, classes.collect()));
+        }
+    }
+
     /// Brings the gauges up to date.
     fn gauge(&self) {
         let metrics = &self.ports.metrics;
@@ -764,6 +815,26 @@ impl Loop {
             let n = requests.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
             metrics.requests(OTHER, *phase, n);
         }
+    }
+}
+
+/// The next who looks; never, where another loop answers.
+async fn asked(
+    asks: &mut Option<mpsc::Receiver<oneshot::Sender<Status>>>,
+) -> Option<oneshot::Sender<Status>> {
+    match asks {
+        Some(asks) => asks.recv().await,
+        None => None,
+    }
+}
+
+/// The machine whose record was seen.
+fn recorded(seen: &Observation) -> Option<InstanceArn> {
+    match seen {
+        Observation::Record(key, Some(_)) | Observation::Looked(key, Some(_)) => {
+            key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
+        }
+        _ => None,
     }
 }
 

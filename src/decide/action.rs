@@ -285,8 +285,8 @@ pub enum WaitReason {
 /// Something not done, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The pk of the record that waits.
-    pub subject: String,
+    /// The record that waits.
+    pub subject: Key,
     /// Why.
     pub reason: WaitReason,
     /// A sentence.
@@ -317,7 +317,7 @@ impl Plan {
 
     /// Add the reason for not doing something.
     pub(super) fn wait(&mut self, subject: &Key, reason: WaitReason, message: impl Into<String>) {
-        self.waits.push(Wait { subject: subject.pk.clone(), reason, message: message.into() });
+        self.waits.push(Wait { subject: subject.clone(), reason, message: message.into() });
     }
 }
 

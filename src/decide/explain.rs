@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Item, Key, Lease, Phase, Reading, Request, State, read};
+use crate::model::{ClassName, InstanceArn, Item, Key, Lease, Phase, Reading, Request, State, read};
 
 use super::context::{Context, Now, Policy, Role};
+use super::forecast::{Pace, forecast};
 use super::observe::Observation;
 use super::yard::{Unit, Yard};
 use super::{Plan, decide, effective};
@@ -52,7 +53,7 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
     lines.extend(class(yard, request, now));
     let mut told: Vec<String> = Vec::new();
     for (_, plan) in judge(yard, policy, now, role) {
-        let about = plan.waits.into_iter().filter(|wait| wait.subject == key.pk);
+        let about = plan.waits.into_iter().filter(|wait| wait.subject == *key);
         told.extend(about.map(|wait| format!("waits: {}", wait.message)));
         let next = plan.actions.iter().filter(|action| action.writes().contains(key));
         told.extend(next.map(|action| format!("next: {}", action.describe())));
@@ -61,6 +62,52 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
     told.dedup();
     lines.extend(told);
     lines.extend(ahead(yard, request));
+    let cx = Context { yard, policy, now, role };
+    let pace = Pace::of_classes(yard);
+    lines.extend(forecast(&cx, key, pace.get(&request.intent.resource_class)).map(|told| told.to_string()));
+    lines
+}
+
+/// How a machine stands, as a sentence; none when it is not known.
+pub fn machine(yard: &Yard, key: &Key) -> Option<String> {
+    let arn = InstanceArn::parse(key.pk.strip_prefix("instance#")?).ok()?;
+    let tracked = yard.instance(&arn)?;
+    let instance = &tracked.instance;
+    let place = match instance.pooled_at() {
+        Some(_) => "idle, in the pool".to_owned(),
+        None => instance.state().to_string(),
+    };
+    let holder = instance.held_by().and_then(|key| Request::id_of(key).ok());
+    let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
+    let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
+    let said = tracked.agent.as_ref().and_then(|agent| agent.signal).map_or("nothing yet", |s| s.as_str());
+    let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
+    let since = instance.state_since;
+    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; its agent says {said}"))
+}
+
+/// How a class stands, who waits for it and what it lacks, as sentences.
+pub fn pool(yard: &Yard, now: Now, key: &Key) -> Vec<String> {
+    let name = key.pk.strip_prefix("pool#").and_then(|name| ClassName::parse(name).ok());
+    let Some(name) = name else { return Vec::new() };
+    let mut lines: Vec<String> = counts(yard, &name, now).into_iter().collect();
+    let Some(class) = yard.class(&name) else { return lines };
+    let Some(pool) = &class.pool else { return lines };
+    if pool.spec.paused {
+        lines.push("it is paused: nothing is launched or claimed".into());
+    }
+    if let Some(((since, first), _)) = class.waiting.first_key_value() {
+        let many = class.waiting.len();
+        lines.push(format!("{many} requests wait for machines, the oldest ({first}) since {since}"));
+    }
+    let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
+    let (desired, max) = (effective(pool, now.wall).desired, pool.spec.max);
+    if idle < desired && class.live().saturating_add(yard.under_way(class)) >= max {
+        let lacks = desired - idle;
+        lines.push(format!(
+            "waits: {lacks} more idle machines are wanted, and there are as many machines as max allows ({max})"
+        ));
+    }
     lines
 }
 
@@ -96,8 +143,11 @@ fn machines(yard: &Yard, request: &Request) -> Vec<String> {
 }
 
 fn class(yard: &Yard, request: &Request, now: Now) -> Option<String> {
-    let name = Yard::class_of(request)?;
-    let class = yard.class(&name)?;
+    counts(yard, &Yard::class_of(request)?, now)
+}
+
+fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
+    let class = yard.class(name)?;
     let pool = class.pool.as_ref()?;
     let count = |state: State| class.counts.get(&state).copied().unwrap_or(0);
     Some(format!(
@@ -126,7 +176,7 @@ fn ahead(yard: &Yard, request: &Request) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ClassName, Pool};
+    use crate::model::Pool;
 
     fn item(value: serde_json::Value) -> Item {
         let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
@@ -169,6 +219,8 @@ mod tests {
         let told = explain(&yard, &policy(), now, Role { lease: Some(1) }, &key).join("\n");
         assert!(told.contains("as many machines as max allows (1)"), "{told}");
         assert!(told.contains("place in the line of its class: 2"), "{told}");
+        let class = super::pool(&yard, now, &Key::new("pool#linux", "pool")).join("\n");
+        assert!(class.contains("2 requests wait") && class.contains("(a/b run 1/default/1)"), "{class}");
         let nobody = Key::new("request#a/b#3", "request#default#1");
         assert_eq!(
             explain(&yard, &policy(), now, Role { lease: None }, &nobody),

@@ -72,7 +72,9 @@ pub(super) fn pick(
     taken: &mut BTreeSet<InstanceArn>,
 ) -> Share {
     let mut share = Share::default();
-    let hinted = class.hints.iter().filter_map(|id| cx.yard.by_id(id));
+    // A hint about a machine that is no longer free says nothing.
+    let free = |tracked: &&Tracked| tracked.instance.pooled_at().is_some();
+    let hinted = class.hints.iter().filter_map(|id| cx.yard.by_id(id)).filter(free);
     let pooled = class.pooled.iter().rev().filter_map(|(_, arn)| cx.yard.instance(arn));
     for tracked in hinted.chain(pooled) {
         if share.machines.len() as u32 >= lack {

@@ -7,6 +7,7 @@ mod capacity;
 mod class;
 mod context;
 mod explain;
+mod forecast;
 mod instance;
 mod launch;
 mod matching;
@@ -19,7 +20,8 @@ mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
-pub use explain::{explain, judge, picture};
+pub use explain::{explain, judge, machine, picture, pool};
+pub use forecast::{Forecast, Pace, forecast};
 pub use observe::Observation;
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use yard::{Class, Tracked, Unit, Yard};

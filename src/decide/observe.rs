@@ -628,7 +628,12 @@ fn kind_of(key: &Key) -> Option<Kind> {
         return Some(Kind::Event);
     }
     let (prefix, _) = key.pk.split_once('#')?;
-    Kind::ALL.iter().copied().find(|kind| kind.as_str() == prefix)
+    // A newer program may keep records of its own beside ours: they are none of our business.
+    Kind::ALL.iter().copied().filter(|kind| kind.as_str() == prefix).find(|kind| match kind {
+        Kind::Instance | Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease => key.sk == kind.as_str(),
+        Kind::Request => key.sk.starts_with("request#"),
+        Kind::Event => false,
+    })
 }
 
 #[cfg(test)]

@@ -318,6 +318,11 @@ impl Yard {
         self.launches.get(id)
     }
 
+    /// How many machines are ours and have no record, as they were last listed.
+    pub fn orphans(&self) -> usize {
+        self.unrecorded.len()
+    }
+
     /// Whether somebody here is writing the record.
     pub fn is_busy(&self, key: &Key) -> bool {
         self.busy.contains(key)
@@ -351,7 +356,7 @@ impl Yard {
     }
 
     /// The class a request asks for, if its name can be one.
-    pub(super) fn class_of(request: &Request) -> Option<ClassName> {
+    pub fn class_of(request: &Request) -> Option<ClassName> {
         ClassName::parse(&request.intent.resource_class).ok()
     }
 
@@ -451,7 +456,7 @@ impl Yard {
     }
 
     /// How many machines the launches of a class may still bring.
-    pub(super) fn under_way(&self, class: &Class) -> u32 {
+    pub fn under_way(&self, class: &Class) -> u32 {
         self.open_launches(class).fold(0, |sum, launch| sum.saturating_add(launch.count))
     }
 

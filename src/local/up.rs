@@ -1,8 +1,9 @@
 //! `runyard up`: the whole yard on this machine, kept in a directory. `kill -9` loses nothing: the next `up` finds the
-//! table, its requests and its machines again. Ctrl-C ends the machines, so that no process stays; their records say
-//! so at the next start, and what still wants machines gets new ones then.
+//! table, its requests and its machines again. Ctrl-C ends the machines, so that no process stays (a second one kills them); their records
+//! say so at the next start, and what still wants machines gets new ones then.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::setup::{self, Ground, LocalModeError};
@@ -21,20 +22,26 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
     };
     let ground = setup::open(dir, environment, setup::classes()).await?;
     let env_file = ground.site.write_environment(&ground.config.table)?;
-    println!("{}", greeting(&ground, &env_file));
-    let Ground { site, config, wired, machines, .. } = ground;
-    let served = wire::serve(wired, &config, stop.clone()).await;
-    if !stop.at_once.is_cancelled() {
-        println!("Ending the machines …");
-        tokio::select! {
-            () = machines.end_all() => site.close().await,
-            () = stop.at_once.cancelled() => return Err(WireError::Aborted.into()),
+    let listener = wire::listener(&ground.config).await?;
+    let page =
+        listener.local_addr().map_err(|error| WireError::System("the admin port has no address", error))?;
+    println!("{}", greeting(&ground, &env_file, page));
+    let Ground { site, wired, machines, .. } = ground;
+    let served = wire::serve_on(listener, wired, stop.clone()).await;
+    println!("Ending the machines …");
+    tokio::select! {
+        biased;
+        () = stop.at_once.cancelled() => {
+            // Whoever cannot wait still leaves no process behind.
+            machines.kill_all().await;
+            return Err(served.err().unwrap_or(WireError::Aborted).into());
         }
+        () = machines.end_all() => site.close().await,
     }
     Ok(served?)
 }
 
-fn greeting(ground: &Ground, env_file: &Path) -> String {
+fn greeting(ground: &Ground, env_file: &Path, page: SocketAddr) -> String {
     let (site, table) = (&ground.site, &ground.config.table);
     let endpoint = site.engine.endpoint();
     let class = ground.classes.first().map_or("small", String::as_str);
@@ -48,6 +55,7 @@ fn greeting(ground: &Ground, env_file: &Path) -> String {
     if let Some(standin) = &site.standin {
         text.push_str(&format!("  GitHub   a stand-in at {}\n", standin.url()));
     }
+    text.push_str(&format!("  status   http://{page}/\n"));
     text.push_str(&format!(
         "\nIn another terminal:\n\n\
          \x20 . {env}\n\

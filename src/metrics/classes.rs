@@ -46,6 +46,7 @@ impl Classes {
             return;
         }
         self.declared.insert(class.to_owned());
+        families.machines.declare(class);
         for source in Source::ALL {
             families.request_ready.with_label_values(&[class, source.as_str()]);
         }
@@ -59,6 +60,7 @@ impl Classes {
     /// Drops what was said of a class. A series that is not there is as good as one that was removed.
     pub(super) fn forget(&mut self, class: &str, families: &Families) {
         self.declared.remove(class);
+        families.machines.forget(class);
         for source in Source::ALL {
             let _ = families.request_ready.remove_label_values(&[class, source.as_str()]);
         }

@@ -7,6 +7,8 @@ use prometheus::{
     IntGaugeVec, Opts, Registry,
 };
 
+use super::machines::Machines;
+
 /// From half a second (a pooled machine that answers at once) to the longest wait anybody allows.
 const READY: &[f64] =
     &[0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1800.0];
@@ -41,11 +43,12 @@ pub(super) struct Families {
     pub(super) github_rate_remaining: IntGaugeVec,
     pub(super) github_rate_limit: IntGaugeVec,
     pub(super) github_waits: IntCounterVec,
+    pub(super) machines: Machines,
 }
 
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
-        let made = Self::made().expect("the names and labels below are valid");
+        let made = Self::made(Machines::register(registry)).expect("the names and labels below are valid");
         let all: [Box<dyn Collector>; 22] = [
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
@@ -80,8 +83,9 @@ impl Families {
         made
     }
 
-    fn made() -> prometheus::Result<Self> {
+    fn made(machines: Machines) -> prometheus::Result<Self> {
         Ok(Self {
+            machines,
             instances: IntGaugeVec::new(
                 Opts::new("runyard_instances", "Machines by class and state."),
                 &["resource_class", "state"],
@@ -169,6 +173,6 @@ impl Families {
     }
 }
 
-fn histogram(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
+pub(super) fn histogram(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
     HistogramOpts::new(name, help).buckets(buckets.to_vec())
 }

@@ -7,14 +7,22 @@ use crate::clock::SystemClock;
 const GOLDEN: &str = "\
 runyard_backend_request_seconds histogram operation,service
 runyard_backend_requests_total counter operation,outcome,service
+runyard_boot_seconds histogram resource_class,usage_class
+runyard_claim_seconds histogram resource_class
 runyard_events_dropped_total counter
 runyard_instances gauge resource_class,state
 runyard_interruptions_total counter action
 runyard_leader gauge
+runyard_lease_age_seconds gauge
+runyard_lease_changes_total counter
+runyard_machine_seconds_total counter activity,resource_class,usage_class
+runyard_machine_uses histogram resource_class
 runyard_newer_records gauge
 runyard_oldest_waiting_request_seconds gauge resource_class
+runyard_orphan_instances gauge
 runyard_over_threshold_instances gauge
 runyard_pool_desired gauge resource_class
+runyard_queue_depth gauge queue,resource_class
 runyard_queue_messages_total counter outcome
 runyard_reconcile_seconds histogram
 runyard_request_ready_seconds histogram resource_class,source
@@ -152,6 +160,58 @@ async fn what_is_told_is_shown() {
     }
     metrics.leader(false);
     assert_eq!(value(&metrics.render(), "runyard_leader"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_are_measured_by_class_and_never_by_name() {
+    let metrics = metrics();
+    let linux = class("linux");
+    metrics.class(&linux);
+    metrics.machine_time(&linux, UsageClass::Spot, Activity::Busy, Duration::from_millis(2500));
+    metrics.machine_time(&linux, UsageClass::Spot, Activity::Busy, Duration::from_millis(2500));
+    metrics.machine_time(&class("typo"), UsageClass::Spot, Activity::Idle, Duration::from_secs(1));
+    metrics.booted(&linux, UsageClass::OnDemand, Duration::from_secs(40));
+    metrics.claim_served(&linux, Duration::from_millis(800));
+    metrics.machine_used(&linux, 7);
+    metrics.orphans(2);
+    metrics.queue_depth(&linux, QueueDepth { waiting: 9, dead: 1 });
+    let text = metrics.render();
+    let time = |class: &str, usage: &str, activity: &str| {
+        let labels = format!("activity=\"{activity}\",resource_class=\"{class}\",usage_class=\"{usage}\"");
+        value(&text, &format!("runyard_machine_seconds_total{{{labels}}}"))
+    };
+    assert_eq!(time("linux", "spot", "busy"), 5.0);
+    assert_eq!(time("linux", "on-demand", "idle"), 0.0);
+    assert_eq!(time("_other", "spot", "idle"), 1.0);
+    for (series, expected) in [
+        ("runyard_boot_seconds_sum{resource_class=\"linux\",usage_class=\"on-demand\"}", 40.0),
+        ("runyard_claim_seconds_sum{resource_class=\"linux\"}", 0.8),
+        ("runyard_machine_uses_sum{resource_class=\"linux\"}", 7.0),
+        ("runyard_orphan_instances", 2.0),
+        ("runyard_queue_depth{queue=\"pool\",resource_class=\"linux\"}", 9.0),
+        ("runyard_queue_depth{queue=\"dead\",resource_class=\"linux\"}", 1.0),
+    ] {
+        assert_eq!(value(&text, series), expected, "{series}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_ages_until_it_is_renewed_and_its_changes_are_counted() {
+    let metrics = metrics();
+    let told = |metrics: &Metrics| {
+        let text = metrics.render();
+        (value(&text, "runyard_lease_age_seconds"), value(&text, "runyard_lease_changes_total"))
+    };
+    metrics.lease_seen(3, 8);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    // An older image says nothing.
+    metrics.lease_seen(3, 7);
+    assert_eq!(told(&metrics), (5.0, 0.0));
+    metrics.lease_seen(3, 9);
+    assert_eq!(told(&metrics), (0.0, 0.0));
+    tokio::time::advance(Duration::from_secs(20)).await;
+    metrics.lease_seen(4, 0);
+    assert_eq!(told(&metrics), (0.0, 1.0));
 }
 
 #[tokio::test]

@@ -102,7 +102,10 @@ fn a_person_is_told_what_would_be_done_and_what_a_request_waits_for() {
     assert_eq!(yard.count(), before, "telling changes nothing");
     let told = yard.runs(&["explain", "request", "42"], 0).stdout;
     assert!(told.contains("asks for 1 of class small") && told.contains("next: "), "{told}");
+    assert!(told.contains("when it will be ready: no request of class small"), "{told}");
     let lines = yard.runs(&["explain", "pool", "small", "-o", "json"], 0).json();
     assert!(lines["lines"].as_array().is_some_and(|lines| !lines.is_empty()), "{lines}");
+    let told = yard.runs(&["explain", "pool", "small"], 0).stdout;
+    assert!(told.contains("0 live of at most 1, 1 wanted idle"), "{told}");
     yard.runs(&["explain", "request", "43"], 1);
 }

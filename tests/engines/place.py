@@ -8,11 +8,14 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart", "lint", "openapi", "prometheus")
-"""What only `.ci/run`, `tests/github_openapi/run` and `tests/observability/run` need."""
+ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium")
+"""What only `.ci/run`, `tests/github_openapi/run`, `tests/observability/run` and `tests/page/run` need."""
 
-DEBIAN = {"prometheus": "promtool"}
+DEBIAN = {"prometheus": "promtool", "chromium": "chromium"}
 """What comes from Debian instead of PyPI, by a program that shows that it is there."""
+
+WITH_LIBRARIES = ("chromium",)
+"""Of those, what needs libraries that a system without a desktop lacks."""
 
 
 def home() -> Path:

@@ -131,6 +131,20 @@ fn what_a_stop_ended_is_recorded_at_the_next_start_and_served_anew() {
 }
 
 #[test]
+fn a_second_ctrl_c_ends_at_once_and_leaves_no_process_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::start(dir.path());
+    up.done(ASK);
+    assert!(machines_in(dir.path()).len() >= 2);
+    let pid = Pid::from_raw(i32::try_from(up.process.id()).unwrap());
+    kill(pid, Signal::SIGINT).unwrap();
+    // Another number, for two equal ones may arrive as one.
+    kill(pid, Signal::SIGTERM).unwrap();
+    up.process.wait().unwrap();
+    assert_eq!(machines_in(dir.path()), Vec::<String>::new());
+}
+
+#[test]
 fn two_on_one_directory_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let up = Up::start(dir.path());

@@ -10,10 +10,12 @@ mod a_machine_never_registers;
 mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
 mod agents;
+mod an_upgrade;
 #[path = "../support/counting.rs"]
 mod counting;
 mod github_is_away;
 mod github_says;
+mod machines_are_measured;
 mod messages_are_only_hints;
 mod pools_keep_machines_warm;
 mod two_operators;

@@ -104,9 +104,14 @@ impl World {
     }
 
     pub(crate) fn start_as(&self, identity: &str) -> CancellationToken {
+        self.start_on(identity, Arc::new(Counting::new(self.store.clone(), self.calls.clone())))
+    }
+
+    /// Starts an operator that reaches the table in its own way.
+    pub(crate) fn start_on(&self, identity: &str, store: Arc<dyn Store>) -> CancellationToken {
         let seed = identity.bytes().map(u64::from).sum();
         let ports = Ports {
-            store: Arc::new(Counting::new(self.store.clone(), self.calls.clone())),
+            store,
             queue: Arc::new(Counting::new(self.queue.clone(), self.calls.clone())),
             compute: Arc::new(self.compute.clone()),
             github: self.with_github.then(|| Arc::new(self.github.clone()) as _),

@@ -50,17 +50,33 @@ fn text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
+/// The spec of a pool as `runyard get pools` shows it: without what the operator and `scale` wrote.
+fn spec_of(pool: Value) -> Result<Value, String> {
+    let Value::Object(mut pool) = pool else { return Err("has an item that is no record".into()) };
+    if pool.remove("kind") != Some(Value::from("pool")) {
+        return Err("has an item that is no pool; `runyard get pools -o yaml` writes such a list".into());
+    }
+    for status in ["counts", "message", "conditions", "override", "version", "updatedAt"] {
+        pool.remove(status);
+    }
+    Ok(Value::Object(pool))
+}
+
 fn entries(document: Value) -> Result<Vec<Value>, String> {
     let list = match document {
         Value::Array(list) => list,
         Value::Object(mut map) => {
-            let Some(pools) = map.remove("pools") else { return Err("has no list of pools".into()) };
+            let named = ["pools", "items"].into_iter().find_map(|name| Some((name, map.remove(name)?)));
+            let Some((name, pools)) = named else { return Err("has no list of pools".into()) };
             if let Some(key) = map.keys().next() {
-                return Err(format!("has the unknown key {key:?} beside \"pools\""));
+                return Err(format!("has the unknown key {key:?} beside {name:?}"));
             }
             match pools {
+                Value::Array(list) if name == "items" => {
+                    list.into_iter().map(spec_of).collect::<Result<Vec<_>, _>>()?
+                }
                 Value::Array(list) => list,
-                _ => return Err("\"pools\" is not a list".into()),
+                _ => return Err(format!("{name:?} is not a list")),
             }
         }
         _ => return Err("is not a list of pools".into()),
@@ -90,6 +106,16 @@ mod tests {
         ] {
             assert_eq!(reading(suffix, text).unwrap(), [serde_json::json!({"resourceClass": "a"})], "{text}");
         }
+    }
+
+    #[test]
+    fn what_get_pools_writes_can_be_applied_again() {
+        let text = r#"{"items":[{"kind":"pool","resourceClass":"a","max":3,"launch":{},"counts":{"idle":1},
+            "message":"1 idle","conditions":[],"override":{"desired":1},"version":9,"updatedAt":"2026-01-01T00:00:00Z"}]}"#;
+        let expected = serde_json::json!({"resourceClass": "a", "max": 3, "launch": {}});
+        assert_eq!(reading(".json", text).unwrap(), [expected]);
+        let told = reading(".json", r#"{"items":[{"kind":"instance","resourceClass":"a"}]}"#).unwrap_err();
+        assert!(told.message.contains("no pool"), "{told:?}");
     }
 
     #[test]

@@ -110,6 +110,11 @@ impl Yard {
         self.forget_old(now);
     }
 
+    /// Kills what a machine runs, although its agent may have been asked to end first.
+    pub(super) async fn kill(&self, id: &InstanceId) {
+        process::sweep(id, ROUND).await;
+    }
+
     fn forget_old(&self, now: Timestamp) {
         let old = |entry: &Entry| match entry.stage {
             Stage::Ended(at) => directory::older(at, now, KEPT),

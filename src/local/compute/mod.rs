@@ -159,6 +159,20 @@ impl LocalCompute {
         for id in &ids {
             self.yard.end(id, end::Manner::Asked);
         }
+        self.ended().await;
+    }
+
+    /// Kills whatever every machine runs, without a word to its agent, and waits until nothing of them runs.
+    pub async fn kill_all(&self) {
+        let ids: Vec<InstanceId> = self.yard.machines().keys().cloned().collect();
+        for id in &ids {
+            self.yard.end(id, end::Manner::Dead);
+            self.yard.kill(id).await;
+        }
+        self.ended().await;
+    }
+
+    async fn ended(&self) {
         loop {
             let changed = self.yard.changed.notified();
             tokio::pin!(changed);

@@ -1,0 +1,78 @@
+//! What is measured of machines and queues beside their states: where their time goes, how fast they come, how often
+//! they are used, and what waits in the queues.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::decide::Yard;
+use crate::metrics::{Activity, Metrics};
+use crate::model::{ClassName, Instance, Life, Place, State, UsageClass};
+use crate::ports::PoolQueue;
+
+/// How often the queues are asked how much they hold.
+pub(super) const DEPTHS: Duration = Duration::from_secs(60);
+
+/// What a machine's time is spent on; none once it is gone.
+fn activity(instance: &Instance) -> Option<Activity> {
+    match instance.place() {
+        Place::Nowhere => None,
+        Place::CreatedBound | Place::CreatedWarm => Some(Activity::Starting),
+        Place::Claimed | Place::Running => Some(Activity::Busy),
+        Place::IdleCleaning => Some(Activity::Cleaning),
+        Place::IdlePooled => Some(Activity::Idle),
+        Place::Terminated => match instance.life {
+            Life::Terminated { gone_at: None, .. } => Some(Activity::Ending),
+            Life::Terminated { gone_at: Some(_), .. }
+            | Life::Created { .. }
+            | Life::Claimed { .. }
+            | Life::Running { .. }
+            | Life::Idle { .. } => None,
+        },
+    }
+}
+
+/// Every machine was for so long what it is now.
+pub(super) fn time(yard: &Yard, metrics: &Metrics, spent: Duration) {
+    let mut machines: BTreeMap<(&ClassName, UsageClass, Activity), u32> = BTreeMap::new();
+    for instance in yard.instances().map(|tracked| &tracked.instance) {
+        if let Some(activity) = activity(instance) {
+            let facts = &instance.facts;
+            *machines.entry((&facts.resource_class, facts.usage_class, activity)).or_default() += 1;
+        }
+    }
+    for ((class, usage, activity), count) in machines {
+        metrics.machine_time(class, usage, activity, spent * count);
+    }
+    metrics.orphans(yard.orphans());
+}
+
+/// A machine changed its place, and that was written.
+pub(super) fn moved(metrics: &Metrics, before: &Instance, after: &Instance) {
+    let facts = &after.facts;
+    let class = &facts.resource_class;
+    let since = |from: jiff::Timestamp| {
+        Duration::try_from(after.state_since.duration_since(from)).unwrap_or_default()
+    };
+    let of_use = [Some(Activity::Busy), Some(Activity::Idle)].contains(&activity(after));
+    if activity(before) == Some(Activity::Starting) && of_use {
+        metrics.booted(class, facts.usage_class, since(facts.created_at));
+    }
+    if (before.state(), after.state()) == (State::Claimed, State::Running) {
+        metrics.claim_served(class, since(before.state_since));
+    }
+    if before.state().live() && !after.state().live() {
+        metrics.machine_used(class, after.uses);
+    }
+}
+
+/// Asks how much each class's queues hold. Where that cannot be told, nothing is.
+pub(super) async fn depths(queue: Arc<dyn PoolQueue>, metrics: Metrics, classes: Vec<ClassName>) {
+    for class in classes {
+        match queue.depth(&class).await {
+            Ok(Some(depth)) => metrics.queue_depth(&class, depth),
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%class, %error, "the depth of the queue is not known"),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! When can a waiting request be expected to be ready? By how long the class's requests took lately, and by what stands
+//! in its way now. An estimate for people: nothing is decided by it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{ConditionType, Desired, Key, Life, Phase, PoolSpec, Request, after};
+
+use super::context::Context;
+use super::request::lacking;
+use super::yard::{Class, Yard};
+
+/// How many of a class's last requests are looked at.
+const SAMPLES: usize = 50;
+
+/// How long the requests of a class took from acceptance to ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Half took no longer.
+    pub half: Duration,
+    /// Nine in ten took no longer.
+    pub nine_in_ten: Duration,
+    /// How many that is drawn from.
+    pub of: usize,
+}
+
+impl Pace {
+    /// The pace of every class that has served a request which is still on record.
+    pub fn of_classes(yard: &Yard) -> BTreeMap<String, Self> {
+        let mut took: BTreeMap<&str, Vec<(Timestamp, Duration)>> = BTreeMap::new();
+        for (_, request) in yard.requests() {
+            let status = &request.status;
+            if let (Some(accepted), Some(ready)) = (status.accepted_at, status.ready_at) {
+                let time = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
+                took.entry(&request.intent.resource_class).or_default().push((ready, time));
+            }
+        }
+        took.into_iter().map(|(class, times)| (class.to_owned(), Self::of_times(times))).collect()
+    }
+
+    fn of_times(mut times: Vec<(Timestamp, Duration)>) -> Self {
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        let mut last: Vec<Duration> = times.into_iter().take(SAMPLES).map(|(_, time)| time).collect();
+        last.sort_unstable();
+        let at = |tenths: usize| last[(last.len() * tenths).div_ceil(10).max(1) - 1];
+        Self { half: at(5), nine_in_ten: at(9), of: last.len() }
+    }
+}
+
+/// What can be said of when a request will be ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    /// About when, where that can be said.
+    pub at: Option<Timestamp>,
+    /// How long that is from now.
+    pub ahead: Option<Duration>,
+    /// By what.
+    pub because: String,
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.at, self.ahead) {
+            (Some(at), Some(ahead)) => {
+                let at = Timestamp::from_second(at.as_second()).unwrap_or(at);
+                write!(f, "expected to be ready about {at} (in {}): {}", told(ahead), self.because)
+            }
+            (Some(_), None) | (None, _) => write!(f, "when it will be ready: {}", self.because),
+        }
+    }
+}
+
+/// A length of time for a person.
+fn told(time: Duration) -> String {
+    let whole = time.as_secs() + u64::from(time.subsec_millis() >= 500);
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
+        (hours, minutes, _) => format!("{hours}h{minutes}m"),
+    }
+}
+
+/// When a request that waits can be expected to be ready; none when it does not wait.
+pub fn forecast(cx: &Context<'_>, key: &Key, pace: Option<&Pace>) -> Option<Forecast> {
+    let request = cx.yard.request(key)?;
+    match (request.phase(), request.intent.desired) {
+        (Phase::Pending | Phase::Fulfilling, Desired::Provisioned) => {}
+        (Phase::Pending | Phase::Fulfilling, Desired::Released)
+        | (Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed, _) => return None,
+    }
+    let class = Yard::class_of(request).and_then(|name| cx.yard.class(&name));
+    let Some((class, pool)) = class.and_then(|class| Some((class, class.pool.as_ref()?))) else {
+        return Some(unknown("its class has no pool".into()));
+    };
+    if let Some(because) = held_up(cx, class, &pool.spec, key, request) {
+        return Some(unknown(because));
+    }
+    let Some(pace) = pace else {
+        let class = &pool.spec.resource_class;
+        return Some(unknown(format!("no request of class {class} has become ready yet to go by")));
+    };
+    Some(by_pace(cx, request, pace))
+}
+
+fn unknown(because: String) -> Forecast {
+    Forecast { at: None, ahead: None, because }
+}
+
+/// By how long others took: the middle, then nine in ten, then nothing can be said.
+fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
+    let now = cx.now.wall;
+    let since = request.status.accepted_at.unwrap_or(now);
+    let others = format!(
+        "of the last {} requests of its class half took no longer than {}, nine in ten no longer than {}",
+        pace.of,
+        told(pace.half),
+        told(pace.nine_in_ten)
+    );
+    let next = [pace.half, pace.nine_in_ten].map(|time| after(since, time));
+    match next.into_iter().find(|at| *at > now) {
+        Some(at) => {
+            let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            Forecast { at: Some(at), ahead: Some(ahead), because: others }
+        }
+        None => unknown(format!("it already takes longer than most: {others}")),
+    }
+}
+
+/// What stands in the way of a request beyond the usual; none when nothing does.
+fn held_up(cx: &Context<'_>, class: &Class, spec: &PoolSpec, key: &Key, request: &Request) -> Option<String> {
+    let lack = lacking(cx.yard, key, request, cx.now.wall);
+    if lack == 0 {
+        return None;
+    }
+    if spec.paused {
+        return Some("not before its class is no longer paused (`paused` in the pool's spec)".into());
+    }
+    let live = class.live().saturating_add(cx.yard.under_way(class));
+    let coming = class.pooled.len() as u32 + class.cleaning + class.warm_created;
+    if live >= spec.max && coming.saturating_add(cx.yard.coming(class, key)) < lack {
+        return Some(match first_back(cx, spec, key) {
+            Some((id, at)) => format!(
+                "not before others give machines back, the next ({id}) at the latest in {}; raise the class's max ({}) to change that",
+                told(at),
+                spec.max
+            ),
+            None => format!("not before the class's max ({}) is raised", spec.max),
+        });
+    }
+    let blocked = class.pool.as_ref().is_some_and(|pool| {
+        pool.status.conditions.iter().any(|c| c.condition_type == ConditionType::Blocked && c.status)
+    });
+    let left = class.brake.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
+    match (left, blocked) {
+        (Some(left), _) => Some(format!("not before launches are tried again in {}", told(left))),
+        (None, true) => Some("not before launches, held back after failures, are tried again".into()),
+        (None, false) => None,
+    }
+}
+
+/// The machine of a class that another request must give back first, and in how long at the latest.
+fn first_back<'a>(
+    cx: &Context<'a>,
+    spec: &PoolSpec,
+    key: &Key,
+) -> Option<(&'a crate::model::InstanceId, Duration)> {
+    let serving = cx.yard.instances().map(|tracked| &tracked.instance).filter(|instance| {
+        let serves = match instance.life {
+            Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
+            Life::Idle { .. } | Life::Terminated { .. } => false,
+        };
+        serves && instance.facts.resource_class == spec.resource_class && instance.held_by() != Some(key)
+    });
+    let next = serving.filter_map(|instance| Some((instance.threshold?.at, &instance.facts.instance_id)));
+    let (at, id) = next.min()?;
+    let left = at.duration_since(cx.now.wall).max(SignedDuration::ZERO);
+    Some((id, Duration::try_from(left).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_pace_is_that_of_the_last_requests() {
+        let seconds = |n: u64| Duration::from_secs(n);
+        let mut times: Vec<_> = (1..=10).map(|n| (at(1000 + n), seconds(n as u64))).collect();
+        let pace = Pace::of_times(times.clone());
+        assert_eq!(pace, Pace { half: seconds(5), nine_in_ten: seconds(9), of: 10 });
+        // What took long before the last fifty is forgotten.
+        times = (1..=50).map(|n| (at(1000 + n), seconds(2))).collect();
+        times.extend((1..=50).map(|n| (at(n), seconds(900))));
+        assert_eq!(Pace::of_times(times), Pace { half: seconds(2), nine_in_ten: seconds(2), of: 50 });
+        let one = Pace::of_times(vec![(at(1), seconds(7))]);
+        assert_eq!(one, Pace { half: seconds(7), nine_in_ten: seconds(7), of: 1 });
+    }
+
+    #[test]
+    fn lengths_of_time_are_told_in_two_units() {
+        let told = |millis| told(Duration::from_millis(millis));
+        assert_eq!(told(499), "0s");
+        assert_eq!(told(59_400), "59s");
+        assert_eq!(told(60_000), "1m0s");
+        assert_eq!(told(3_725_000), "1h2m");
+    }
+}

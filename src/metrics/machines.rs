@@ -1,0 +1,151 @@
+//! What do machines cost, how fast do they come, how often are they used again, and what waits in the queues? Measured
+//! beside the states themselves; every series of a class is there from its declaration on.
+
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{CounterVec, Gauge, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+
+use super::families::histogram;
+use crate::model::{UsageClass, words};
+
+words! {
+    /// What the time of a machine is spent on.
+    Activity {
+        /// Launched and not yet of use.
+        Starting = "starting",
+        /// Claimed by a request, its runner listening or about to.
+        Busy = "busy",
+        /// Given back and being cleaned.
+        Cleaning = "cleaning",
+        /// Free.
+        Idle = "idle",
+        /// Decided to end and not gone.
+        Ending = "ending",
+    }
+}
+
+/// From a local process to an image that installs half the world.
+const BOOT: &[f64] =
+    &[1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0];
+/// An agent reads every second.
+const CLAIM: &[f64] = &[0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
+/// Claims of one machine.
+const USES: &[f64] = &[0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+/// The queues of a class.
+const QUEUES: [&str; 2] = ["pool", "dead"];
+
+/// The families of this page.
+pub(super) struct Machines {
+    pub(super) seconds: CounterVec,
+    pub(super) boot: HistogramVec,
+    pub(super) claim: HistogramVec,
+    pub(super) uses: HistogramVec,
+    pub(super) orphans: IntGauge,
+    pub(super) queue_depth: IntGaugeVec,
+    pub(super) lease_age: Gauge,
+    pub(super) lease_changes: IntCounter,
+}
+
+impl Machines {
+    pub(super) fn register(registry: &Registry) -> Self {
+        let made = Self::made().expect("the names and labels below are valid");
+        let all: [Box<dyn Collector>; 8] = [
+            Box::new(made.seconds.clone()),
+            Box::new(made.boot.clone()),
+            Box::new(made.claim.clone()),
+            Box::new(made.uses.clone()),
+            Box::new(made.orphans.clone()),
+            Box::new(made.queue_depth.clone()),
+            Box::new(made.lease_age.clone()),
+            Box::new(made.lease_changes.clone()),
+        ];
+        for family in all {
+            registry.register(family).expect("each name is registered once");
+        }
+        made
+    }
+
+    fn made() -> prometheus::Result<Self> {
+        let of_class = &["resource_class"];
+        Ok(Self {
+            seconds: CounterVec::new(
+                Opts::new(
+                    "runyard_machine_seconds_total",
+                    "Time of machines by what it was spent on, counted by the holder of the lease.",
+                ),
+                &["resource_class", "usage_class", "activity"],
+            )?,
+            boot: HistogramVec::new(
+                histogram("runyard_boot_seconds", "From a machine's record to its first use.", BOOT),
+                &["resource_class", "usage_class"],
+            )?,
+            claim: HistogramVec::new(
+                histogram(
+                    "runyard_claim_seconds",
+                    "From the claim of a pooled machine to its listening runner.",
+                    CLAIM,
+                ),
+                of_class,
+            )?,
+            uses: HistogramVec::new(
+                histogram("runyard_machine_uses", "Claims that a machine had run when it was ended.", USES),
+                of_class,
+            )?,
+            orphans: IntGauge::new(
+                "runyard_orphan_instances",
+                "Machines of this table that have no record, as last listed.",
+            )?,
+            queue_depth: IntGaugeVec::new(
+                Opts::new("runyard_queue_depth", "About how many messages a class's queues hold."),
+                &["resource_class", "queue"],
+            )?,
+            lease_age: Gauge::new(
+                "runyard_lease_age_seconds",
+                "Since the lease was last seen to be renewed by whoever holds it.",
+            )?,
+            lease_changes: IntCounter::new(
+                "runyard_lease_changes_total",
+                "Changes of the lease's holder that this process saw.",
+            )?,
+        })
+    }
+
+    /// Makes a class's series.
+    pub(super) fn declare(&self, class: &str) {
+        self.claim.with_label_values(&[class]);
+        self.uses.with_label_values(&[class]);
+        for queue in QUEUES {
+            self.queue_depth.with_label_values(&[class, queue]);
+        }
+        for usage in UsageClass::ALL {
+            self.boot.with_label_values(&[class, usage.as_str()]);
+            for activity in Activity::ALL {
+                self.seconds.with_label_values(&[class, usage.as_str(), activity.as_str()]);
+            }
+        }
+    }
+
+    /// Drops them. A series that is not there is as good as one that was removed.
+    pub(super) fn forget(&self, class: &str) {
+        let _ = self.claim.remove_label_values(&[class]);
+        let _ = self.uses.remove_label_values(&[class]);
+        for queue in QUEUES {
+            let _ = self.queue_depth.remove_label_values(&[class, queue]);
+        }
+        for usage in UsageClass::ALL {
+            let _ = self.boot.remove_label_values(&[class, usage.as_str()]);
+            for activity in Activity::ALL {
+                let _ = self.seconds.remove_label_values(&[class, usage.as_str(), activity.as_str()]);
+            }
+        }
+    }
+}
+
+/// When the lease was last seen to move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaseSeen {
+    pub(super) token: u64,
+    pub(super) renewals: u64,
+    pub(super) at: Duration,
+}

@@ -1,0 +1,170 @@
+//! What was each machine lately? Every change this operator saw, in bounded memory: the oldest spans of a machine and
+//! the machines that are gone longest are forgotten first.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::model::{Instance, InstanceArn, Life, Place, Request, words};
+
+words! {
+    /// Where a machine was, as finely as a person wants to see it.
+    Been {
+        /// Launched, its agent has not answered yet.
+        Created = "created",
+        /// Taken for a request, its runner does not listen yet.
+        Claimed = "claimed",
+        /// Serving.
+        Running = "running",
+        /// Given back and being cleaned.
+        Cleaning = "cleaning",
+        /// Free.
+        Pooled = "pooled",
+        /// Decided to end.
+        Ending = "ending",
+        /// Gone at its maker.
+        Gone = "gone",
+    }
+}
+
+/// A stretch of time in one state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Span {
+    /// Where it was; none: not seen by this operator.
+    pub been: Option<Been>,
+    /// From when, by the clock of whoever wrote the record.
+    pub from: Timestamp,
+    /// The request it was held by.
+    pub request: Option<String>,
+}
+
+/// Most machines remembered.
+const MACHINES: usize = 1000;
+/// Most spans of one machine.
+const SPANS: usize = 16;
+/// How long a machine that is gone is remembered.
+const KEPT: SignedDuration = SignedDuration::from_mins(30);
+
+/// What machines were.
+#[derive(Debug)]
+pub struct History {
+    since: Timestamp,
+    lanes: BTreeMap<InstanceArn, Lane>,
+}
+
+/// One machine's spans, and its last image.
+#[derive(Clone, Debug)]
+pub(super) struct Lane {
+    pub(super) last: Instance,
+    pub(super) spans: VecDeque<Span>,
+}
+
+impl Lane {
+    fn gone(&self) -> Option<Timestamp> {
+        self.spans.back().filter(|span| span.been == Some(Been::Gone)).map(|span| span.from)
+    }
+}
+
+/// Where a machine is; none when it is nowhere.
+pub(super) fn been(instance: &Instance) -> Option<Been> {
+    match instance.place() {
+        Place::Nowhere => None,
+        Place::CreatedBound | Place::CreatedWarm => Some(Been::Created),
+        Place::Claimed => Some(Been::Claimed),
+        Place::Running => Some(Been::Running),
+        Place::IdleCleaning => Some(Been::Cleaning),
+        Place::IdlePooled => Some(Been::Pooled),
+        Place::Terminated => Some(if gone_at(instance).is_some() { Been::Gone } else { Been::Ending }),
+    }
+}
+
+fn gone_at(instance: &Instance) -> Option<Timestamp> {
+    match instance.life {
+        Life::Terminated { gone_at, .. } => gone_at,
+        Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => None,
+    }
+}
+
+/// Since when a machine is where it is. A machine enters the pool without a change of its state.
+pub(super) fn since(instance: &Instance) -> Timestamp {
+    gone_at(instance).or(instance.pooled_at()).unwrap_or(instance.state_since).max(instance.state_since)
+}
+
+/// The request that holds a machine, for a person.
+pub(super) fn holder(instance: &Instance) -> Option<String> {
+    let key = instance.held_by()?;
+    Some(Request::id_of(key).map_or_else(|_| key.pk.clone(), |id| id.to_string()))
+}
+
+impl History {
+    /// Nothing seen yet.
+    pub fn new(now: Timestamp) -> Self {
+        Self { since: now, lanes: BTreeMap::new() }
+    }
+
+    /// Since when changes are seen.
+    pub const fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// A machine's record was seen.
+    pub fn note(&mut self, instance: &Instance) {
+        let Some(been) = been(instance) else { return };
+        let span = Span { been: Some(been), from: since(instance), request: holder(instance) };
+        let arn = &instance.facts.instance_arn;
+        if let Some(lane) = self.lanes.get_mut(arn) {
+            if instance.version <= lane.last.version {
+                return;
+            }
+            lane.last = instance.clone();
+            lane.last.registration = None;
+            lane.last.removal = None;
+            if lane.spans.back().is_some_and(|last| last.been == span.been && last.request == span.request) {
+                return;
+            }
+            lane.spans.push_back(span);
+            if lane.spans.len() > SPANS {
+                lane.spans.pop_front();
+            }
+            return;
+        }
+        if been == Been::Gone || !self.room() {
+            return;
+        }
+        let mut spans = VecDeque::new();
+        if instance.facts.created_at < span.from {
+            spans.push_back(Span { been: None, from: instance.facts.created_at, request: None });
+        }
+        spans.push_back(span);
+        let last = Instance { registration: None, removal: None, ..instance.clone() };
+        self.lanes.insert(arn.clone(), Lane { last, spans });
+    }
+
+    /// Whether one more machine can be remembered, if need be in the place of the one that is gone longest.
+    fn room(&mut self) -> bool {
+        if self.lanes.len() < MACHINES {
+            return true;
+        }
+        let oldest = self.lanes.iter().filter_map(|(arn, lane)| Some((lane.gone()?, arn))).min();
+        let Some(arn) = oldest.map(|(_, arn)| arn.clone()) else { return false };
+        self.lanes.remove(&arn);
+        true
+    }
+
+    /// Forgets machines that are gone for long.
+    pub fn forget(&mut self, now: Timestamp) {
+        self.lanes.retain(|_, lane| lane.gone().is_none_or(|gone| now.duration_since(gone) < KEPT));
+    }
+
+    /// What is remembered of a machine.
+    pub(super) fn lane(&self, arn: &InstanceArn) -> Option<&Lane> {
+        self.lanes.get(arn)
+    }
+
+    /// Every machine remembered.
+    pub(super) fn lanes(&self) -> impl Iterator<Item = (&InstanceArn, &Lane)> {
+        self.lanes.iter()
+    }
+}
