@@ -101,7 +101,7 @@ fn two_requests_are_served_by_two_machines_and_one_that_is_lost_is_replaced_if_t
 
 #[test]
 fn a_machine_goes_from_one_request_to_the_next_clean_however_slow_its_agent_is() {
-    let left = Left { lost: 1, crashes: 1, ..Left::default() };
+    let left = Left { lost: 1, crashes: 1, repeats: 1, ..Left::default() };
     assert_eq!(exhaust(model(reuse(left, None))), 1);
 }
 
@@ -125,7 +125,8 @@ fn writes_without_conditions_are_refuted() {
 
 #[test]
 fn a_signal_that_counts_for_any_claim_is_refuted() {
-    let begin = reuse(Left::default(), Some(Mutant::SignalForAnyClaim));
+    let left = Left { repeats: 1, ..Left::default() };
+    let begin = reuse(left, Some(Mutant::SignalForAnyClaim));
     assert!(refuted(model(begin)).starts_with("S"));
 }
 

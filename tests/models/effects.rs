@@ -127,7 +127,7 @@ impl World {
 
     fn begin(&mut self, arn: &InstanceArn) {
         if self.instance(arn).is_some() && !self.hands.iter().any(|hand| hand.arn == *arn) {
-            self.hands.push(Hand { arn: arn.clone(), sight: None, runner: None, past: Vec::new() });
+            self.hands.push(Hand::of(arn));
         }
     }
 

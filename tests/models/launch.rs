@@ -141,10 +141,3 @@ fn no_grace_for_machines_without_a_record_is_refuted() {
     let begin = empty_pool(1, 1, left, Some(Mutant::NoGrace));
     refuted(model(begin, &[]));
 }
-
-#[test]
-fn an_agent_that_writes_where_no_record_is_is_refuted() {
-    let left = Left { reclaimed: 1, ..Left::default() };
-    let begin = empty_pool(1, 1, left, Some(Mutant::AgentResurrects));
-    refuted(model(begin, &[]));
-}

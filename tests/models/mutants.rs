@@ -2,7 +2,7 @@
 //! by a model: that is how the models are known to see.
 
 use runyard::decide::Policy;
-use runyard::model::{AttributeValue, Item, Key};
+use runyard::model::Key;
 
 /// One thing left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Mutant {
     ListsBelieved,
     /// A machine without a record is given no time to be adopted.
     NoGrace,
-    /// What an agent says counts for whatever claim the record names.
+    /// What an agent says names no claim of its own: it counts for whatever claim the record names then.
     SignalForAnyClaim,
     /// An agent may read its record as it was at any time before.
     AgentReadsStale,
@@ -63,15 +63,5 @@ impl Mutant {
         if self == Self::NoGrace {
             policy.orphan = std::time::Duration::ZERO;
         }
-    }
-
-    /// A record as an operator is shown it; `claim` is what the record of the same machine names.
-    pub(crate) fn shows(self, mut item: Item, claim: Option<&str>) -> Item {
-        if self == Self::SignalForAnyClaim
-            && let (Some(claim), Some(said)) = (claim, item.get_mut("signalClaimId"))
-        {
-            *said = AttributeValue::S(claim.to_owned());
-        }
-        item
     }
 }

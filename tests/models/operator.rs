@@ -19,8 +19,11 @@ pub(crate) struct Operator {
     pub(crate) images: Table,
     pub(crate) print: u64,
     /// What it would do, by the moment.
-    plans: Mutex<BTreeMap<u64, Arc<Vec<Arc<Planned>>>>>,
+    plans: Mutex<BTreeMap<Moment, Arc<Vec<Arc<Planned>>>>>,
 }
+
+/// How often time passed, and how often in silence.
+type Moment = (u8, u8);
 
 /// One action with the writes it comes to.
 #[derive(Debug)]
@@ -149,12 +152,16 @@ impl Operators {
 
 impl Operator {
     /// What it would do now, pools' statuses left out: they decide nothing.
-    pub(crate) fn plans(&self, policy: &Policy, now: Now) -> Arc<Vec<Arc<Planned>>> {
-        let moment = print_of(&now);
+    pub(crate) fn plans(
+        &self,
+        policy: &Policy,
+        moment: Moment,
+        now: impl FnOnce() -> Now,
+    ) -> Arc<Vec<Arc<Planned>>> {
         let mut plans = self.plans.lock().expect("no thread panicked");
         let plans = plans.entry(moment).or_insert_with(|| {
             let role = Role { lease: self.lease };
-            let cx = Context { yard: &self.yard, policy, now, role };
+            let cx = Context { yard: &self.yard, policy, now: now(), role };
             let actions = self.yard.units().into_iter().flat_map(|unit| decide(&cx, &unit).actions);
             let mine = |action: &Action| {
                 !matches!(action, Action::Pool(_)) && (self.lease.is_some() || !action.leader_only())

@@ -60,7 +60,7 @@ pub(crate) fn pooled(world: &mut World, name: &str) {
     agent.signal_claim_id = Some(String::new());
     world.put(&agent);
     let sight = world.sight(&arn);
-    world.hands.push(Hand { arn: arn.clone(), sight, runner: None, past: Vec::new() });
+    world.hands.push(Hand { sight, ..Hand::of(&arn) });
     world.machines.push(std::sync::Arc::new(Machine {
         id,
         arn,

@@ -53,3 +53,10 @@ fn an_end_for_silence_that_does_not_hold_the_heartbeat_is_refuted() {
     let begin = watched(left, Some(Mutant::SilenceWithoutBeat));
     assert!(refuted(model(begin)).starts_with("S14"));
 }
+
+#[test]
+fn an_agent_that_writes_where_no_record_is_is_refuted() {
+    let left = Left { quiet: 1, beats: 1, ..Left::default() };
+    let begin = watched(left, Some(Mutant::AgentResurrects));
+    assert!(refuted(model(begin)).starts_with("S12"));
+}

@@ -1,5 +1,7 @@
 //! What may happen next in a state, and what becomes of the state then.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use runyard::decide::{Action, Observation};
 use runyard::model::{Agent, Desired, Instance, InstanceArn, Key, Place, Request, Signal, Versioned};
 use runyard::ports::{Machine, MachineState};
@@ -72,7 +74,18 @@ impl World {
     }
 
     fn agents(&self, next: &mut Vec<Happens>) {
-        for hand in self.hands.iter().filter(|hand| self.alive(&hand.arn)) {
+        for hand in &self.hands {
+            if self.left.beats > 0
+                && (self.agent(&hand.arn).is_some() || self.is(Mutant::AgentResurrects))
+            {
+                next.push(Happens::Beats(hand.arn.clone()));
+            }
+            if !self.alive(&hand.arn) {
+                continue;
+            }
+            if self.left.repeats > 0 && hand.said.is_some() {
+                next.push(Happens::Repeats(hand.arn.clone()));
+            }
             let sight = self.sight(&hand.arn);
             if sight.is_some() && sight != hand.sight {
                 next.push(Happens::Reads(hand.arn.clone(), None));
@@ -84,18 +97,13 @@ impl World {
             {
                 next.push(Happens::Speaks(hand.arn.clone()));
             }
-            if self.left.beats > 0 && self.agent(&hand.arn).is_some() {
-                next.push(Happens::Beats(hand.arn.clone()));
-            }
         }
     }
 
     /// Whether an agent has something to say that its record does not have yet.
     pub(crate) fn unsaid(&self, arn: &InstanceArn) -> bool {
         let Some(hand) = self.hands.iter().find(|hand| hand.arn == *arn) else { return false };
-        let (Some(sight), Some(agent)) = (&hand.sight, self.agent(arn)) else {
-            return self.is(Mutant::AgentResurrects) && self.instance(arn).is_some();
-        };
+        let (Some(sight), Some(agent)) = (&hand.sight, self.agent(arn)) else { return false };
         says(sight).is_some_and(|(signal, _)| {
             let claim = claim_of(sight);
             agent.signal != Some(signal) || agent.signal_claim_id.as_deref() != Some(claim)
@@ -131,8 +139,15 @@ impl World {
             }
             Happens::Reads(arn, past) => self.reads(arn, *past),
             Happens::Speaks(arn) => self.speaks(arn),
+            Happens::Repeats(arn) => {
+                self.left.repeats -= 1;
+                self.signals(arn);
+            }
             Happens::Beats(arn) => {
                 self.left.beats -= 1;
+                if self.is(Mutant::AgentResurrects) && self.agent(arn).is_none() {
+                    self.put(&Agent::born(arn, self.now().wall));
+                }
                 self.change::<Agent>(&Agent::key_of(arn), 0, |agent| agent.heartbeat_seq += 1);
             }
             Happens::Reclaims(arn) => {
@@ -177,13 +192,17 @@ impl World {
     /// An operator lists EC2's machines; ended ones stay on its list for a while.
     pub(crate) fn reads_list(&mut self, who: usize, without: Option<&InstanceArn>) {
         let shown = self.machines.iter().filter(|machine| Some(&machine.arn) != without);
-        let machines: Vec<Machine> = shown.map(|machine| Machine::clone(machine)).collect();
+        let shown: Vec<_> = shown.cloned().collect();
+        let mut mark = DefaultHasher::new();
+        shown.iter().for_each(|machine| (&machine.id, machine.state as u8).hash(&mut mark));
         if self.is(Mutant::ListsBelieved)
             && let Some(arn) = without
         {
             self.observe(who, Observation::Stands(arn.clone(), None));
         }
-        self.observe(who, Observation::Inventory(machines));
+        self.observe_as(who, mark.finish(), || {
+            Observation::Inventory(shown.iter().map(|machine| Machine::clone(machine)).collect())
+        });
     }
 
     fn reads(&mut self, arn: &InstanceArn, past: Option<usize>) {
@@ -200,16 +219,23 @@ impl World {
 
     /// An agent starts or stops its runner as the record it read asks, and says that it did so.
     pub(crate) fn speaks(&mut self, arn: &InstanceArn) {
-        let resurrects = self.is(Mutant::AgentResurrects) && self.agent(arn).is_none();
-        let now = self.now().wall;
         let Some(hand) = self.hands.iter_mut().find(|hand| hand.arn == *arn) else { return };
-        let Some(sight) = hand.sight.clone() else { return };
-        let Some((signal, runner)) = says(&sight) else { return };
+        let Some(sight) = &hand.sight else { return };
+        let Some((signal, runner)) = says(sight) else { return };
+        hand.said = Some((signal, claim_of(sight).to_owned()));
         hand.runner = runner;
-        if resurrects {
-            self.put(&Agent::born(arn, now));
+        self.signals(arn);
+    }
+
+    /// An agent writes what it has to say, if its record is there.
+    fn signals(&mut self, arn: &InstanceArn) {
+        let said = self.hands.iter().find(|hand| hand.arn == *arn).and_then(|hand| hand.said.clone());
+        let Some((signal, mut claim)) = said else { return };
+        if self.is(Mutant::SignalForAnyClaim)
+            && let Some(named) = self.sight(arn)
+        {
+            claim_of(&named).clone_into(&mut claim);
         }
-        let claim = claim_of(&sight).to_owned();
         self.change::<Agent>(&Agent::key_of(arn), print_of(&(signal, &claim)), |agent| {
             agent.signal = Some(signal);
             agent.signal_claim_id = Some(claim);
@@ -272,6 +298,7 @@ pub(crate) fn told(happens: &Happens) -> String {
         Happens::Reads(arn, None) => format!("the agent of {} reads its record", arn.instance_id()),
         Happens::Reads(arn, Some(_)) => format!("the agent of {} reads an old record", arn.instance_id()),
         Happens::Speaks(arn) => format!("the agent of {} does what it read and says so", arn.instance_id()),
+        Happens::Repeats(arn) => format!("the agent of {} writes its signal again", arn.instance_id()),
         Happens::Beats(arn) => format!("the agent of {} beats", arn.instance_id()),
         Happens::Reclaims(arn) => format!("EC2 takes {}", arn.instance_id()),
         Happens::Releases(key) => format!("the workflow releases {}", short(key)),

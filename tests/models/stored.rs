@@ -69,7 +69,8 @@ impl Stored {
             Some(AttributeValue::N(n)) => n.parse().expect("a version is a number"),
             Some(_) | None => 0,
         };
-        let print = print_of(&item);
+        // Not of the item: maps inside it have no order.
+        let print = print_of(&(&key, &typed));
         Arc::new(Self { key, item, typed, version, print })
     }
 

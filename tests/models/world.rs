@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard::decide::{Now, Observation, Policy};
-use runyard::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Key, Place, Record};
+use runyard::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Key, Place, Record, Signal};
 use runyard::ports::Machine;
 
 use crate::mutants::Mutant;
@@ -18,6 +18,9 @@ use crate::stored::{Kept, Stored, Table, print_of};
 
 /// How far one passing of time goes: longer than the grace of a machine without a record, shorter than any deadline.
 const MINUTES: u64 = 11;
+
+/// When each model begins.
+const START: Timestamp = Timestamp::constant(1_767_614_400, 0);
 
 /// Faults that may still come, and what people may still do.
 #[derive(Clone, Debug, Default, Hash, PartialEq)]
@@ -38,20 +41,31 @@ pub(crate) struct Left {
     pub(crate) passes: u8,
     /// Times that a minute passes in which nobody hears of any agent.
     pub(crate) quiet: u8,
-    /// Beats of agents beside their signals.
+    /// Beats of agents beside their signals; the last may come when the machine is gone.
     pub(crate) beats: u8,
+    /// Signals that agents write once more, because they heard nothing of the first write.
+    pub(crate) repeats: u8,
     /// Releases by the workflow, one for each request that is named.
     pub(crate) releases: Vec<Key>,
 }
 
 /// A machine's agent: what it read of its record last, and for which claim its runner listens.
-#[derive(Clone, Debug, Hash, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hand {
     pub(crate) arn: InstanceArn,
     pub(crate) sight: Option<Sight>,
     pub(crate) runner: Option<ClaimId>,
+    /// What it said last, and for which claim.
+    pub(crate) said: Option<(Signal, String)>,
     /// All that its record ever said; kept only where an agent may read the past.
     pub(crate) past: Vec<Sight>,
+}
+
+impl Hand {
+    /// Of a machine that was just recorded.
+    pub(crate) fn of(arn: &InstanceArn) -> Self {
+        Self { arn: arn.clone(), sight: None, runner: None, said: None, past: Vec::new() }
+    }
 }
 
 /// A record as its agent reads it.
@@ -69,6 +83,8 @@ pub(crate) struct Setting {
     pub(crate) rests: Mutex<BTreeMap<u64, bool>>,
     /// Whether a write was ever refused.
     pub(crate) refused: AtomicBool,
+    /// Whether something was found to be wrong: the first is the nearest, others do not count.
+    pub(crate) failed: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +118,8 @@ pub(crate) enum Happens {
     Reads(InstanceArn, Option<usize>),
     /// The agent of a machine does what its record asks, and says so.
     Speaks(InstanceArn),
+    /// The agent of a machine says again what it said last.
+    Repeats(InstanceArn),
     /// The agent of a machine says that it is there.
     Beats(InstanceArn),
     /// EC2 takes a machine away.
@@ -149,6 +167,7 @@ impl World {
             changed: Mutex::default(),
             rests: Mutex::default(),
             refused: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
         };
         Self {
             setting: Arc::new(setting),
@@ -189,8 +208,7 @@ impl World {
 
     pub(crate) fn now(&self) -> Now {
         let mono = Duration::from_secs(100_000 + u64::from(self.passed) * MINUTES * 60);
-        let start: Timestamp = "2026-01-05T12:00:00Z".parse().expect("a moment");
-        let wall = start + Duration::from_secs(u64::from(self.passed) * MINUTES * 60);
+        let wall = START + Duration::from_secs(u64::from(self.passed) * MINUTES * 60);
         let seen = Duration::from_secs(100_000 + u64::from(self.silent) * 61);
         Now { wall, mono, seen }
     }
@@ -210,35 +228,29 @@ impl World {
 
     /// An operator takes in something that is not a record's image.
     pub(crate) fn observe(&mut self, who: usize, seen: Observation) {
-        let now = self.now();
-        let mark = print_of(&(&seen, &now));
-        self.operators[who] = self.setting.operators.learn(&self.operators[who], mark, &now, None, || seen);
+        self.observe_as(who, print_of(&seen), || seen);
+    }
+
+    /// The same, where something simpler tells what is seen from all else.
+    pub(crate) fn observe_as(&mut self, who: usize, mark: u64, seen: impl FnOnce() -> Observation) {
+        let mut hasher = DefaultHasher::new();
+        (mark, self.passed, self.silent).hash(&mut hasher);
+        let (mark, now) = (hasher.finish(), self.now());
+        self.operators[who] = self.setting.operators.learn(&self.operators[who], mark, &now, None, seen);
     }
 
     /// An operator sees a record as it is now; `looked` when it asked for this one strongly.
     pub(crate) fn sees(&mut self, who: usize, key: &Key, looked: bool) {
         let (now, stored) = (self.now(), self.table.get(key));
-        let claim = self.claim_beside(key);
         let mut mark = DefaultHasher::new();
-        (looked, key, stored.map(|stored| stored.print), &claim, self.passed, self.silent).hash(&mut mark);
+        (looked, key, stored.map(|stored| stored.print), self.passed, self.silent).hash(&mut mark);
         let show = || {
-            let item = stored.map(|stored| match self.mutant() {
-                Some(mutant) => mutant.shows(stored.item.clone(), claim.as_deref()),
-                None => stored.item.clone(),
-            });
-            let key = key.clone();
+            let (key, item) = (key.clone(), stored.map(|stored| stored.item.clone()));
             if looked { Observation::Looked(key, item) } else { Observation::Record(key, item) }
         };
         let image = Some((key, stored));
         self.operators[who] =
             self.setting.operators.learn(&self.operators[who], mark.finish(), &now, image, show);
-    }
-
-    /// The claim of the machine whose agent record this is, for a mutant that goes by it.
-    fn claim_beside(&self, key: &Key) -> Option<String> {
-        let arn = key.pk.strip_prefix("agent#").filter(|_| self.is(Mutant::SignalForAnyClaim))?;
-        let instance: &Instance = self.get(&Instance::key_of(&InstanceArn::parse(arn).ok()?))?;
-        instance.claim.as_ref().map(|claim| claim.id.to_string())
     }
 
     /// An operator sees everything at once, as a list or a batch of the stream shows it.
@@ -279,7 +291,7 @@ impl World {
     }
 
     pub(crate) fn plans(&self, who: usize) -> Arc<Vec<Arc<Planned>>> {
-        self.operators[who].plans(&self.setting.policy, self.now())
+        self.operators[who].plans(&self.setting.policy, (self.passed, self.silent), || self.now())
     }
 
     pub(crate) fn alive(&self, arn: &InstanceArn) -> bool {
@@ -315,7 +327,11 @@ impl World {
         table.iter().for_each(|stored| stored.print.hash(&mut hasher));
         operators.iter().for_each(|operator| operator.print.hash(&mut hasher));
         machines.iter().for_each(|machine| (&machine.id, machine.state as u8).hash(&mut hasher));
-        (hands, token, launches, passed, silent, wrong).hash(&mut hasher);
+        for hand in hands {
+            let said = hand.said.as_ref().map(|(signal, claim)| (*signal as u8, claim));
+            (&hand.arn, &hand.sight, &hand.runner, said, &hand.past).hash(&mut hasher);
+        }
+        (token, launches, passed, silent, wrong).hash(&mut hasher);
         if with_left {
             left.hash(&mut hasher);
         }
