@@ -22,7 +22,7 @@ use crate::ports::{Machine, StoreError, Told};
 
 use super::courier::Courier;
 use super::events::{self, Events};
-use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
+use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings, Unsettled};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, ghosts, lease, notices, runs, sweep};
@@ -170,6 +170,7 @@ pub(super) async fn run(
         courier,
         verify_removed: settings.github.verify_removed,
         receipts: Receipts::default(),
+        unsettled: Unsettled::default(),
     };
     let mut state = Loop {
         last_look: ports.clock.elapsed(),

@@ -163,12 +163,19 @@ impl World {
             self.believes(who, None);
             return;
         }
-        self.launches += 1;
-        launch.launch_id = LaunchId::parse(&format!("l-{}", self.launches)).expect("a launch id");
+        // An intent of which nothing was heard keeps its name until it is known whether it stands.
+        let kept = self.unsettled[who].filter(|_| !self.is(Mutant::FreshName));
+        let name = kept.unwrap_or(self.launches + 1);
+        self.launches = self.launches.max(name);
+        self.unsettled[who] = (!heard).then_some(name);
+        launch.launch_id = LaunchId::parse(&format!("l-{name}")).expect("a launch id");
         launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
-        let stored = Stored::of(launch.to_item());
-        let key = stored.key.clone();
-        self.table.put(stored);
+        let key = launch.key();
+        if self.table.get(&key).is_none() {
+            self.table.put(Stored::of(launch.to_item()));
+        } else {
+            self.setting.refused.store(true, Ordering::Relaxed);
+        }
         if heard {
             self.sees(who, &key, false);
         }

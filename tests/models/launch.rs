@@ -123,6 +123,13 @@ fn a_launch_that_brings_new_machines_each_time_it_is_asked_for_is_refuted() {
 }
 
 #[test]
+fn an_intent_whose_answer_was_lost_and_that_gets_another_name_is_refuted() {
+    let left = Left { lost: 1, ..Left::default() };
+    let begin = empty_pool(1, 2, left, Some(Mutant::FreshName));
+    assert!(refuted(model(begin, &[])).starts_with("S7"));
+}
+
+#[test]
 fn a_bind_in_two_writes_is_refuted() {
     let left = Left { lost: 1, ..Left::default() };
     refuted(model(empty_pool(1, 1, left, Some(Mutant::BindInTwo)), &[]));

@@ -19,6 +19,8 @@ pub(crate) enum Mutant {
     IntentWithoutLease,
     /// A new holder of the lease launches before it has read anything again.
     LeaseWithoutReading,
+    /// An intent of which nothing was heard is written again under another name.
+    FreshName,
     /// Asking again for a launch brings more machines.
     FreshToken,
     /// A machine is ended when that is decided, and its record says so after.
@@ -47,6 +49,7 @@ impl Mutant {
             Self::BindInTwo
             | Self::IntentWithoutLease
             | Self::LeaseWithoutReading
+            | Self::FreshName
             | Self::FreshToken
             | Self::KillFirst
             | Self::ListsBelieved

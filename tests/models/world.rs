@@ -96,6 +96,8 @@ pub(crate) struct World {
     pub(crate) hands: Vec<Hand>,
     pub(crate) token: u64,
     pub(crate) launches: u8,
+    /// Of each operator, the intent of which it does not know whether it stands.
+    pub(crate) unsettled: Vec<Option<u8>>,
     pub(crate) passed: u8,
     pub(crate) silent: u8,
     pub(crate) left: Left,
@@ -177,6 +179,7 @@ impl World {
             hands: Vec::new(),
             token: 1,
             launches: 0,
+            unsettled: vec![None; operators],
             passed: 0,
             silent: 0,
             left,
@@ -215,6 +218,7 @@ impl World {
 
     pub(crate) fn starts(&mut self, who: usize) {
         self.operators[who] = Arc::default();
+        self.unsettled[who] = None;
         self.sees_all(who);
         let keys: BTreeSet<Key> = self.table.iter().map(|stored| stored.key.clone()).collect();
         self.observe(who, Observation::Listed(self.now().mono, keys));
@@ -323,7 +327,8 @@ impl World {
     /// All that can change, as one number; with what may still come, or without.
     pub(crate) fn print(&self, with_left: bool) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let Self { table, operators, machines, hands, token, launches, passed, silent, left, wrong, .. } = self;
+        let Self { table, operators, machines, hands, token, launches, unsettled, .. } = self;
+        let Self { passed, silent, left, wrong, .. } = self;
         table.iter().for_each(|stored| stored.print.hash(&mut hasher));
         operators.iter().for_each(|operator| operator.print.hash(&mut hasher));
         machines.iter().for_each(|machine| (&machine.id, machine.state as u8).hash(&mut hasher));
@@ -331,7 +336,7 @@ impl World {
             let said = hand.said.as_ref().map(|(signal, claim)| (*signal as u8, claim));
             (&hand.arn, &hand.sight, &hand.runner, said, &hand.past).hash(&mut hasher);
         }
-        (token, launches, passed, silent, wrong).hash(&mut hasher);
+        (token, launches, unsettled, passed, silent, wrong).hash(&mut hasher);
         if with_left {
             left.hash(&mut hasher);
         }
