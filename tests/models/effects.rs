@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use runyard::decide::{Action, Observation};
 use runyard::model::{
-    Agent, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Place, Record, State, TRANSITIONS,
+    Agent, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Life, Place, Reason, Record, State,
+    TRANSITIONS,
 };
 use runyard::ports::{ComputeError, Launched, Machine, MachineState, Shortfall};
 
@@ -20,10 +21,14 @@ impl World {
         let heard = fate != Fate::Lost;
         match &planned.action {
             Action::Instance(step, _) => {
+                let arn = &step.after.facts.instance_arn;
                 if self.is(Mutant::KillFirst) && step.after.state() == State::Terminated {
-                    self.ends(who, &step.after.facts.instance_arn.clone(), heard);
+                    self.ends(who, arn, heard);
                 }
-                self.write(who, heard, planned);
+                let vanished = matches!(step.after.life, Life::Terminated { reason: Reason::Vanished, .. });
+                if self.write(who, heard, planned) && vanished && self.alive(arn) {
+                    self.wrong = Some("S22: a machine that lives was taken for gone");
+                }
             }
             Action::Silence(step, seq, _) => self.silences(who, heard, planned, step.before.key(), *seq),
             Action::Request(..) | Action::Launch(..) | Action::Claim { .. } => {

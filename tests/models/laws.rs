@@ -7,10 +7,18 @@ use crate::world::{Fate, Left, World};
 
 /// Most rounds of a fair run.
 const ROUNDS: usize = 200;
+/// What is said of a fair run that does not end.
+const ENDLESS: &str = "L: it never comes to rest";
 /// How often a fair run lets time pass when nobody has anything to do.
 const PASSES: u8 = 3;
 
 impl World {
+    /// Whether this is the first thing found to be wrong: the checker would show the last of several, the first is the
+    /// nearest.
+    pub(crate) fn is_first(&self, wrong: Option<&'static str>) -> bool {
+        wrong.is_some_and(|wrong| self.setting.failed.set(wrong).is_ok())
+    }
+
     /// Says what is wrong with a state, if something is.
     pub(crate) fn check(&mut self) {
         if self.wrong.is_none() {
@@ -49,8 +57,14 @@ impl World {
             .any(|instance| instance.facts.instance_id == *id && instance.held_by() == Some(request))
     }
 
-    /// S7.
+    /// S7 and S8.
     fn budget(&self) -> Option<&'static str> {
+        let brought = |launch: &Launch| {
+            self.machines.iter().filter(|machine| machine.launch.as_ref() == Some(&launch.launch_id)).count()
+        };
+        if self.all::<Launch>().any(|launch| brought(launch) > launch.count as usize) {
+            return Some("S8: a launch brought more machines than it asked for");
+        }
         let live = self.all::<Instance>().filter(|instance| instance.state().live()).count() as u32;
         let open = self.all::<Launch>().filter(|launch| launch.phase == LaunchPhase::Intent);
         let open: u32 = open.map(|launch| launch.count).sum();
@@ -77,35 +91,34 @@ impl World {
         None
     }
 
-    /// Whether a fair run from here without further faults comes to rest where it should: everybody sees everything and
-    /// acts, time passes when nobody has anything to do. Runs that meet share what they come to.
-    pub(crate) fn comes_to_rest(&self, rest: Rest) -> bool {
+    /// What is wrong with a fair run from here without further faults; nothing, if it comes to rest where it should.
+    /// Everybody sees everything and acts, time passes when nobody has anything to do. Runs that meet share their end.
+    pub(crate) fn unrest(&self, rest: Rest) -> Option<&'static str> {
         let mut world = Self { left: Left::default(), ..self.clone() };
         let mut met = Vec::new();
-        let verdict = (0..ROUNDS).find_map(|_| {
+        let mut verdict = Some(ENDLESS);
+        for _ in 0..ROUNDS {
             let print = world.print(false);
             let known = self.setting.rests.lock().expect("no thread panicked").get(&print).copied();
-            if known.is_some() {
-                return known;
+            if let Some(known) = known {
+                verdict = known;
+                break;
             }
             met.push(print);
             if world.wrong.is_some() {
-                return Some(false);
+                verdict = world.wrong;
+                break;
             }
             if world.round() {
-                return None;
+                continue;
             }
-            if rest(&world) {
-                return Some(true);
-            }
-            if world.passed >= self.passed + PASSES {
-                return Some(false);
+            if rest(&world) || world.passed >= self.passed + PASSES {
+                verdict = (!rest(&world)).then_some("L: it rests where it should not");
+                break;
             }
             world.passed += 1;
             world.asks();
-            None
-        });
-        let verdict = verdict.unwrap_or(false);
+        }
         let mut rests = self.setting.rests.lock().expect("no thread panicked");
         rests.extend(met.into_iter().map(|print| (print, verdict)));
         verdict

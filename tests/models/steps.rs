@@ -126,16 +126,20 @@ impl World {
             }
             Happens::Crashes(who) => {
                 self.left.crashes -= 1;
+                let held = self.operators[*who].lease == Some(self.token);
                 self.starts(*who);
+                if held {
+                    // The lease of its own former life is its to take again.
+                    self.takes(*who);
+                }
             }
             Happens::Changes(who) => {
                 self.left.leases -= 1;
-                self.token += 1;
                 // A new holder reads everything before its first intent; the old one hears of it when it renews.
                 if !self.is(Mutant::LeaseWithoutReading) {
                     self.starts(*who);
                 }
-                self.believes(*who, Some(self.token));
+                self.takes(*who);
             }
             Happens::Reads(arn, past) => self.reads(arn, *past),
             Happens::Speaks(arn) => self.speaks(arn),
@@ -178,6 +182,12 @@ impl World {
         }
         self.asks();
         self.check();
+    }
+
+    /// An operator takes the lease.
+    fn takes(&mut self, who: usize) {
+        self.token += 1;
+        self.believes(who, Some(self.token));
     }
 
     /// What changes nothing for others is done at once: the order of such things makes no difference.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -79,12 +79,12 @@ pub(crate) struct Setting {
     pub(crate) operators: Operators,
     /// Records that came of a change of another: by its fingerprint and the change's.
     pub(crate) changed: Mutex<BTreeMap<(u64, u64), Arc<Stored>>>,
-    /// Whether a fair run from a state comes to rest.
-    pub(crate) rests: Mutex<BTreeMap<u64, bool>>,
+    /// What is wrong with a fair run from a state, if something is.
+    pub(crate) rests: Mutex<BTreeMap<u64, Option<&'static str>>>,
     /// Whether a write was ever refused.
     pub(crate) refused: AtomicBool,
-    /// Whether something was found to be wrong: the first is the nearest, others do not count.
-    pub(crate) failed: AtomicBool,
+    /// What was found to be wrong first: that is the nearest, others do not count.
+    pub(crate) failed: OnceLock<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -169,7 +169,7 @@ impl World {
             changed: Mutex::default(),
             rests: Mutex::default(),
             refused: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
+            failed: OnceLock::new(),
         };
         Self {
             setting: Arc::new(setting),
