@@ -72,7 +72,7 @@ fn ended_as(world: &World, of: Reason) -> bool {
 fn whatever_dies_between_intent_and_bind_no_machine_is_left_unrecorded() {
     let left = Left { crashes: 1, lost: 1, ..Left::default() };
     let begin = empty_pool(2, 1, left, None);
-    assert_eq!(exhaust(model(begin, &[])), 1);
+    assert_eq!(exhaust(model(begin, &[])), 15_327);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_fleet_that_comes_in_part_is_bound_and_the_rest_is_launched_again() {
     let warm: Sometimes = ("two launches are bound", |_, world| {
         world.all::<Launch>().filter(|launch| launch.phase == LaunchPhase::Bound).count() == 2
     });
-    assert_eq!(exhaust(model(empty_pool(1, 2, left, None), &[warm])), 1);
+    assert_eq!(exhaust(model(empty_pool(1, 2, left, None), &[warm])), 35_508);
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn a_request_released_while_its_machine_comes_leaves_a_warm_one() {
     begin.left.releases = begin.all::<Request>().map(runyard::model::Record::key).collect();
     let warm: Sometimes =
         ("it is in the pool", |_, world| world.all::<Instance>().any(|i| i.pooled_at().is_some()));
-    assert_eq!(exhaust(model(begin, &[warm])), 1);
+    assert_eq!(exhaust(model(begin, &[warm])), 8108);
 }
 
 #[test]
 fn a_machine_that_ec2_takes_is_replaced_and_buried() {
-    let left = Left { reclaimed: 1, unlisted: 1, ..Left::default() };
+    let left = Left { reclaimed: 1, unlisted: 1, crashes: 1, ..Left::default() };
     let vanished: Sometimes = ("one vanishes", |_, world| ended_as(world, Reason::Vanished));
-    assert_eq!(exhaust(model(empty_pool(1, 1, left, None), &[vanished])), 1);
+    assert_eq!(exhaust(model(empty_pool(1, 1, left, None), &[vanished])), 17_488);
 }
 
 #[test]
@@ -106,20 +106,22 @@ fn a_list_that_lacks_a_machine_ends_nothing() {
     let left = Left { unlisted: 2, passes: 1, ..Left::default() };
     let sometimes: Vec<Sometimes> = vec![("time passes", |_, world| world.passed > 0)];
     let yards = Yards { begin: listed(left, None), rest: believed, sometimes };
-    assert_eq!(exhaust(yards), 1);
+    assert_eq!(exhaust(yards), 13);
 }
 
 #[test]
 fn a_list_that_is_believed_is_refuted() {
     let left = Left { unlisted: 1, ..Left::default() };
     let begin = listed(left, Some(Mutant::ListsBelieved));
-    refuted(Yards { begin, rest: believed, sometimes: Vec::new() });
+    let yards = Yards { begin, rest: believed, sometimes: Vec::new() };
+    assert!(refuted(yards).starts_with("S22"));
 }
 
 #[test]
 fn a_launch_that_brings_new_machines_each_time_it_is_asked_for_is_refuted() {
-    let left = Left { lost: 1, ..Left::default() };
-    refuted(model(empty_pool(2, 1, left, Some(Mutant::FreshToken)), &[]));
+    let left = Left { crashes: 1, ..Left::default() };
+    let begin = empty_pool(1, 1, left, Some(Mutant::FreshToken));
+    assert!(refuted(model(begin, &[])).starts_with("S8"));
 }
 
 #[test]
@@ -132,7 +134,8 @@ fn an_intent_whose_answer_was_lost_and_that_gets_another_name_is_refuted() {
 #[test]
 fn a_bind_in_two_writes_is_refuted() {
     let left = Left { lost: 1, ..Left::default() };
-    refuted(model(empty_pool(1, 1, left, Some(Mutant::BindInTwo)), &[]));
+    let begin = empty_pool(1, 1, left, Some(Mutant::BindInTwo));
+    assert!(refuted(model(begin, &[])).starts_with("S1"));
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn a_machine_that_is_ended_before_its_record_says_so_is_refuted() {
 
 #[test]
 fn no_grace_for_machines_without_a_record_is_refuted() {
-    let left = Left { crashes: 1, ..Left::default() };
+    let left = Left { lost: 1, ..Left::default() };
     let begin = empty_pool(1, 1, left, Some(Mutant::NoGrace));
-    refuted(model(begin, &[]));
+    assert!(refuted(model(begin, &[])).starts_with("S9"));
 }
