@@ -325,7 +325,9 @@ impl Executor {
                     return Ok(vec![Observation::Looked(launch.key(), Some(item))]);
                 }
             }
-            Err(Failure::Lost | Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone) => {}
+            Err(
+                Failure::Lost | Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone,
+            ) => {}
         }
         written
     }

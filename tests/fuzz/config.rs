@@ -8,7 +8,8 @@ use crate::{fuzz, seeds};
 fn a_configuration_of_any_shape_is_used_or_every_problem_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runyard.toml");
-    let words = ["[timing]", "[github]", "table", "=", "\"", "\"\"\"", "'''", "[[", "]]", "5m", "0s", "100y", "kind"];
+    let words =
+        ["[timing]", "[github]", "table", "=", "\"", "\"\"\"", "'''", "[[", "]]", "5m", "0s", "100y", "kind"];
     fuzz("config", &seeds("config", &["config/default.toml"]), &words, |input| {
         std::fs::write(&path, input).unwrap();
         if let Err(errors) = Config::load(Some(&path), std::iter::empty()) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use runyard::decide::{Context, Now, Observation, Policy, Role, Yard, decide};
 use runyard::model::{
-    Agent, Event, Instance, Item, Key, Launch, Lease, Pool, PoolMessage, Reading, Record, Request, Unreadable,
-    read, read_notices,
+    Agent, Event, Instance, Item, Key, Launch, Lease, Pool, PoolMessage, Reading, Record, Request,
+    Unreadable, read, read_notices,
 };
 
 use crate::{fuzz, seeds};
@@ -71,8 +71,10 @@ fn judged(item: &Item, beside: &[Item]) {
 fn a_record_of_any_shape_is_read_or_refused_and_stops_no_decision() {
     let seeds = seeds("records", &["tests/golden"]);
     let beside: Vec<Item> = seeds.iter().filter_map(|seed| serde_json::from_slice(seed).ok()).collect();
-    let words = ["instance#", "request#", "pool#linux", "launch#", "S", "N", "M", "L", "BOOL", "NULL", "schema"];
-    let words = [&words[..], &["claimed", "idle", "Ready", "Failed", "spot", "version", "runId", "linux"]].concat();
+    let words =
+        ["instance#", "request#", "pool#linux", "launch#", "S", "N", "M", "L", "BOOL", "NULL", "schema"];
+    let words =
+        [&words[..], &["claimed", "idle", "Ready", "Failed", "spot", "version", "runId", "linux"]].concat();
     let turn = std::cell::Cell::new(0_u32);
     fuzz("records", &seeds, &words, |input| {
         let Ok(item) = serde_json::from_slice::<Item>(input) else { return };
@@ -103,7 +105,8 @@ fn a_message_of_any_shape_is_a_hint_or_is_shown_cut_short() {
 
 #[test]
 fn an_event_of_any_shape_says_something_of_machines_or_nothing() {
-    let words = ["aws.ec2", "aws.health", "detail-type", "detail", "stopping", "hibernate", "instance-id", "time"];
+    let words =
+        ["aws.ec2", "aws.health", "detail-type", "detail", "stopping", "hibernate", "instance-id", "time"];
     let seeds = seeds("notices", &["tests/golden/events"]);
     fuzz("notices", &seeds, &words, |input| match read_notices(&text(input)) {
         Ok(notices) => assert!(notices.iter().all(|notice| !notice.instance.as_str().is_empty())),

@@ -4,9 +4,9 @@
 use jiff::Timestamp;
 use runyard::decide::{check_schedule, effective};
 use runyard::model::{
-    ClaimId, ClassName, FieldError, InstanceArn, InstanceId, InstanceTypes, Item, Key, LaunchId, Pool, Reading,
-    Replacement, Repository, Request, RequestKey, RequestName, RunId, Schedule, TableName, label, read,
-    runner_name,
+    ClaimId, ClassName, FieldError, InstanceArn, InstanceId, InstanceTypes, Item, Key, LaunchId, Pool,
+    Reading, Replacement, Repository, Request, RequestKey, RequestName, RunId, Schedule, TableName, label,
+    read, runner_name,
 };
 
 use crate::{fuzz, seeds};
@@ -74,7 +74,8 @@ fn schedules(word: &str, pool: &Pool) {
 
 fn hours(word: &str) {
     let (hours, zone) = word.split_once('@').unwrap_or((word, "Europe/Berlin"));
-    let replacement = Replacement { hours: Some(hours.into()), time_zone: zone.into(), ..Replacement::default() };
+    let replacement =
+        Replacement { hours: Some(hours.into()), time_zone: zone.into(), ..Replacement::default() };
     let now: Timestamp = "2026-03-29T00:59:59Z".parse().unwrap();
     let readable = replacement.check().is_ok();
     let unreadable = replacement.hours_at(now) == runyard::model::Hours::Unreadable;
@@ -92,7 +93,8 @@ fn pool() -> Pool {
 #[test]
 fn whatever_people_write_is_a_name_a_schedule_or_a_clear_refusal() {
     let pool = pool();
-    let words = ["*", "*/5", "1-5", "L", "W", "#", "@UTC", "@Europe/Berlin", "29 2", "?", "MON", "@yearly", "arn:"];
+    let words =
+        ["*", "*/5", "1-5", "L", "W", "#", "@UTC", "@Europe/Berlin", "29 2", "?", "MON", "@yearly", "arn:"];
     fuzz("words", &seeds("words", &[]), &words, |input| {
         let text = String::from_utf8_lossy(input);
         for word in text.split('\n').take(8) {

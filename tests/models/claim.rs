@@ -66,9 +66,8 @@ fn served(world: &World) -> bool {
     let living = world.all::<Instance>().filter(|instance| instance.state().live()).count();
     let ready = world.all::<Request>().filter(|request| request.phase() == Phase::Ready).count();
     let released = world.all::<Request>().filter(|r| r.intent.desired == Desired::Released);
-    tidy(world)
-        && ready >= wanting.min(living)
-        && { released }.all(|request| request.phase() == Phase::Released)
+    tidy(world) && ready >= wanting.min(living) && { released }
+        .all(|request| request.phase() == Phase::Released)
 }
 
 fn model(begin: World) -> Yards {

@@ -45,8 +45,7 @@ impl World {
         }
         let unlisted = self.all::<Instance>().any(|instance| {
             let request = instance.held_by().map(|key| self.get::<Request>(key));
-            let knows =
-                |request: &Request| request.status.served.contains(&instance.facts.instance_id);
+            let knows = |request: &Request| request.status.served.contains(&instance.facts.instance_id);
             request.is_some_and(|request| !request.is_some_and(knows))
         });
         unlisted.then_some("S1: a machine serves a request that does not know it")

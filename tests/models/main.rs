@@ -8,8 +8,8 @@
 
 mod claim;
 mod effects;
-mod laws;
 mod launch;
+mod laws;
 mod lease;
 mod mutants;
 mod operator;

@@ -75,9 +75,7 @@ impl World {
 
     fn agents(&self, next: &mut Vec<Happens>) {
         for hand in &self.hands {
-            if self.left.beats > 0
-                && (self.agent(&hand.arn).is_some() || self.is(Mutant::AgentResurrects))
-            {
+            if self.left.beats > 0 && (self.agent(&hand.arn).is_some() || self.is(Mutant::AgentResurrects)) {
                 next.push(Happens::Beats(hand.arn.clone()));
             }
             if !self.alive(&hand.arn) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fakes::{Fault, FakeCompute, MemoryQueue, MemoryStore, SeededEntropy, TokioClock};
+use crate::fakes::{FakeCompute, Fault, MemoryQueue, MemoryStore, SeededEntropy, TokioClock};
 use crate::metrics::Metrics;
 use crate::model::{LaunchPhase, Lease, UsageClass};
 
