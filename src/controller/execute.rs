@@ -22,6 +22,9 @@ const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
 /// Messages received and not dealt with, by class and machine.
 pub(super) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(InstanceId, String)>>>>;
 
+/// Names of intents of which nobody knows whether they were written, by class.
+pub(super) type Unsettled = Arc<Mutex<BTreeMap<ClassName, LaunchId>>>;
+
 /// Why an action was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -67,6 +70,7 @@ pub(super) struct Executor {
     /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
     pub(super) verify_removed: bool,
     pub(super) receipts: Receipts,
+    pub(super) unsettled: Unsettled,
 }
 
 impl Executor {
@@ -294,12 +298,38 @@ impl Executor {
         taken.into_iter().map(|(_, receipt)| receipt).collect()
     }
 
+    /// An intent whose answer is lost may stand in the table. Its name is used until that is known, so that the next
+    /// intent of the class meets it there instead of being written beside it, over `max`.
     async fn intend(&self, mut launch: Launch, token: u64) -> Result<Vec<Observation>, Failure> {
-        let id = format!("l-{}", self.ports.entropy.hex());
-        launch.launch_id = LaunchId::parse(&id).expect("hexadecimal digits make a launch id");
+        let class = launch.resource_class.clone();
+        let names = || self.unsettled.lock().expect("nobody panics while holding the names");
+        let kept = names().get(&class).cloned();
+        launch.launch_id = kept.unwrap_or_else(|| {
+            let id = format!("l-{}", self.ports.entropy.hex());
+            LaunchId::parse(&id).expect("hexadecimal digits make a launch id")
+        });
         launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
         let writes = [launch.creating(), Write::check(lease::fence(), Guard::Lease(token))];
-        self.transact(&writes, vec![seen(&launch)]).await
+        let written = self.transact(&writes, vec![seen(&launch)]).await;
+        match &written {
+            Ok(_) => drop(names().remove(&class)),
+            Err(Failure::Store(StoreError::Refused { refusals })) => {
+                if refusals.iter().any(|refusal| refusal.key == launch.key()) {
+                    names().remove(&class);
+                }
+            }
+            Err(Failure::Store(StoreError::Unknown(_))) => {
+                names().insert(class.clone(), launch.launch_id.clone());
+                if let Ok(Some(item)) = self.ports.store.get(&launch.key()).await {
+                    names().remove(&class);
+                    return Ok(vec![Observation::Looked(launch.key(), Some(item))]);
+                }
+            }
+            Err(
+                Failure::Lost | Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone,
+            ) => {}
+        }
+        written
     }
 
     async fn order(&self, id: &LaunchId, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
@@ -486,3 +516,6 @@ fn answered(error: &GitHubError) -> bool {
         | GitHubError::Invalid(_) => true,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ use crate::status::{self, History, Status};
 
 use super::courier::Courier;
 use super::events::{self, Events};
-use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings};
+use super::execute::{Executor, Failure, Outcome, Receipts, Surroundings, Unsettled};
 use super::follow::{Follower, Seen};
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, ghosts, lease, measure, notices, runs, sweep};
@@ -177,6 +177,7 @@ pub(super) async fn run(
         courier,
         verify_removed: settings.github.verify_removed,
         receipts: Receipts::default(),
+        unsettled: Unsettled::default(),
     };
     let asks = health.window().answer();
     let (history, started) = (History::new(ports.clock.now()), ports.clock.elapsed());

@@ -2,8 +2,9 @@
 //! pool's own number; never under `min`, never above `max`.
 
 use croner::Cron;
-use jiff::Timestamp;
+use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 
 use crate::model::{FieldError, Pool, Schedule};
 
@@ -19,7 +20,7 @@ pub struct Effective {
 /// Checks a schedule.
 ///
 /// # Errors
-/// Names the pattern or the time zone that cannot be read.
+/// Names the pattern that cannot be read or never fires, or the time zone that cannot be read.
 pub fn check(schedule: &Schedule) -> Result<(), FieldError> {
     parse(schedule).map(|_| ())
 }
@@ -29,11 +30,39 @@ fn parse(schedule: &Schedule) -> Result<(Cron, TimeZone), FieldError> {
         let fix = "use an IANA name such as Europe/Berlin or UTC";
         FieldError::new("schedules.timeZone", &schedule.time_zone, error.to_string(), fix)
     })?;
-    let cron: Cron = schedule.cron.parse().map_err(|error: croner::errors::CronError| {
+    let refused = |message: String| {
         let fix = "use five fields: minute hour day-of-month month day-of-week, for example 0 8 * * 1-5";
-        FieldError::new("schedules.cron", &schedule.cron, error.to_string(), fix)
-    })?;
+        FieldError::new("schedules.cron", &schedule.cron, message, fix)
+    };
+    let fields = schedule.cron.split_whitespace().count();
+    if fields != 5 && !schedule.cron.trim_start().starts_with('@') {
+        return Err(refused(format!("has {fields} fields, not five")));
+    }
+    let cron: Cron =
+        schedule.cron.parse().map_err(|error: croner::errors::CronError| refused(error.to_string()))?;
+    if !fires(&cron) {
+        return Err(refused("never fires: there is no such day".into()));
+    }
     Ok((cron, zone))
+}
+
+/// Whether there is a day on which a schedule fires, in the 28 years after which days of the week fall on the same days
+/// again. One that never fires would be looked for through the years to 5000, in every decision about its class.
+fn fires(cron: &Cron) -> bool {
+    let months = (2000_i16..2028).flat_map(|year| (1_i8..=12).map(move |month| date(year, month, 1)));
+    let on = |day: Date| {
+        let (year, month, of_month) =
+            (i32::from(day.year()), day.month().unsigned_abs(), day.day().unsigned_abs());
+        let weekday = day.weekday().to_sunday_zero_offset().unsigned_abs();
+        let weekday = croner::Weekday::from_days_from_sunday(weekday.into());
+        cron.pattern.day_match(year, month.into(), of_month.into(), weekday).is_ok_and(|on| on)
+    };
+    months
+        .filter(|first| cron.pattern.month_match(first.month().unsigned_abs().into()).is_ok_and(|on| on))
+        .any(|first| {
+            let days = 0..first.days_in_month();
+            days.filter_map(|n| first.checked_add(i64::from(n).days()).ok()).any(on)
+        })
 }
 
 /// When a schedule fired last and fires next. A schedule that cannot be read never fires.
@@ -123,6 +152,22 @@ mod tests {
         pool.spec.schedules[0].desired = 0;
         pool.spec.min = 3;
         assert_eq!(effective(&pool, at("2026-01-05T09:00:00Z")).desired, 3);
+    }
+
+    /// Fuzzing found that each decision about a class with such a schedule took the better part of a second: the days
+    /// of three thousand years were looked through.
+    #[test]
+    fn a_schedule_that_never_fires_is_refused_and_never_looked_for() {
+        let schedule = |cron: &str| Schedule { cron: cron.into(), time_zone: "UTC".into(), desired: 1 };
+        for never in ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 * * L"] {
+            assert_eq!(check(&schedule(never)).unwrap_err().message, "never fires: there is no such day");
+            let wanted = effective(&pool(&[(never, "UTC", 5)]), at("2026-01-05T12:00:00Z"));
+            assert_eq!(wanted, Effective { desired: 1, until: None });
+        }
+        for rarely in ["0 0 29 2 *", "0 0 31 12 *", "0 0 * * 5L", "0 0 LW * *", "0 0 * * 1#5", "@yearly"] {
+            assert_eq!(check(&schedule(rarely)), Ok(()), "{rarely}");
+        }
+        assert_eq!(check(&schedule("0 0 0 1 1 * 2020")).unwrap_err().message, "has 7 fields, not five");
     }
 
     #[test]

@@ -1,0 +1,20 @@
+//! The configuration file: laid over the defaults, or every problem told.
+
+use runyard::config::Config;
+
+use crate::{fuzz, seeds};
+
+#[test]
+fn a_configuration_of_any_shape_is_used_or_every_problem_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runyard.toml");
+    let words =
+        ["[timing]", "[github]", "table", "=", "\"", "\"\"\"", "'''", "[[", "]]", "5m", "0s", "100y", "kind"];
+    fuzz("config", &seeds("config", &["config/default.toml"]), &words, |input| {
+        std::fs::write(&path, input).unwrap();
+        if let Err(errors) = Config::load(Some(&path), std::iter::empty()) {
+            assert!(!errors.problems().is_empty());
+            assert!(!errors.to_string().is_empty());
+        }
+    });
+}
