@@ -98,12 +98,23 @@ impl World {
         self
     }
 
+    /// The same, with other settings.
+    pub(crate) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
     /// Starts an operator and the agents' keeper.
     pub(crate) fn start(&self) -> CancellationToken {
         self.start_as("one")
     }
 
     pub(crate) fn start_as(&self, identity: &str) -> CancellationToken {
+        self.start_over(identity, |ports| ports)
+    }
+
+    /// Starts an operator that talks to the ports through something.
+    pub(crate) fn start_over(&self, identity: &str, over: impl FnOnce(Ports) -> Ports) -> CancellationToken {
         let seed = identity.bytes().map(u64::from).sum();
         let ports = Ports {
             store: Arc::new(Counting::new(self.store.clone(), self.calls.clone())),
@@ -117,8 +128,10 @@ impl World {
         };
         let stop = CancellationToken::new();
         let settings = Settings { identity: identity.into(), ..self.settings.clone() };
-        let (token, running) =
-            (stop.clone(), run(ports, settings, Arc::new(Health::new(Arc::new(self.clock))), stop.clone()));
+        let (token, running) = (
+            stop.clone(),
+            run(over(ports), settings, Arc::new(Health::new(Arc::new(self.clock))), stop.clone()),
+        );
         let task = tokio::spawn(async move { running.await.expect("the table is there") });
         self.operators.lock().unwrap().push((token, task));
         self.agents.keep();
