@@ -73,7 +73,7 @@ impl Executor {
     /// Carries out one action.
     pub(super) async fn execute(&self, action: Action, around: Surroundings) -> Outcome {
         let events = self.events(&action);
-        let keys = action.writes();
+        let keys = action.records();
         let result = self.call(action, &around).await;
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
@@ -299,7 +299,16 @@ impl Executor {
         launch.launch_id = LaunchId::parse(&id).expect("hexadecimal digits make a launch id");
         launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
         let writes = [launch.creating(), Write::check(lease::fence(), Guard::Lease(token))];
-        self.transact(&writes, vec![seen(&launch)]).await
+        match self.transact(&writes, vec![seen(&launch)]).await {
+            // Only here is its name known: what is there is carried on with, instead of a second one beside it.
+            Err(Failure::Store(StoreError::Unknown(why))) => {
+                match self.ports.store.get(&launch.key()).await {
+                    Ok(Some(item)) => Ok(vec![Observation::Record(launch.key(), Some(item))]),
+                    Ok(None) | Err(_) => Err(Failure::Store(StoreError::Unknown(why))),
+                }
+            }
+            known => known,
+        }
     }
 
     async fn order(&self, id: &LaunchId, around: &Surroundings) -> Result<Vec<Observation>, Failure> {

@@ -700,7 +700,7 @@ impl Loop {
     }
 
     fn class_of(&self, key: &Key) -> Option<ClassName> {
-        if let Some(class) = key.pk.strip_prefix("pool#").or_else(|| key.pk.strip_prefix("queue#")) {
+        if let Some(class) = class_key(key) {
             return ClassName::parse(class).ok();
         }
         if let Some(request) = self.yard.request(key) {
@@ -767,6 +767,11 @@ impl Loop {
     }
 }
 
+/// The class whose record a key is, or whose queue or launches it stands for.
+fn class_key(key: &Key) -> Option<&str> {
+    ["pool#", "queue#", "launches#"].iter().find_map(|prefix| key.pk.strip_prefix(prefix))
+}
+
 /// The unit that judges a record.
 fn unit_of(key: &Key) -> Option<Unit> {
     if let Some(arn) = key.pk.strip_prefix("instance#") {
@@ -775,7 +780,7 @@ fn unit_of(key: &Key) -> Option<Unit> {
     if let Some(id) = key.pk.strip_prefix("launch#") {
         return LaunchId::parse(id).ok().map(Unit::Launch);
     }
-    if let Some(class) = key.pk.strip_prefix("pool#").or_else(|| key.pk.strip_prefix("queue#")) {
+    if let Some(class) = class_key(key) {
         return ClassName::parse(class).ok().map(Unit::Class);
     }
     key.pk.starts_with("request#").then(|| Unit::Request(key.clone()))

@@ -9,6 +9,9 @@ use runyard::fakes::{MemoryStore, TokioClock};
 use runyard::model::{AttributeValue, Item, Key};
 use runyard::ports::{Clock as _, Store as _, Watch};
 
+/// How exact the times of the steps are.
+const KEEPING: Duration = Duration::from_millis(250);
+
 /// One write of one record.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
@@ -40,7 +43,16 @@ impl History {
     /// Begins with an empty table.
     pub(crate) async fn of(store: &MemoryStore, clock: TokioClock) -> Self {
         let watch = store.watch().await.expect("a table in memory can be watched");
-        Self(Arc::new(Mutex::new(Inner { watch, clock, steps: Vec::new(), now: BTreeMap::new() })))
+        let inner = Inner { watch, clock, steps: Vec::new(), now: BTreeMap::new() };
+        let history = Self(Arc::new(Mutex::new(inner)));
+        let keeping = history.clone();
+        tokio::spawn(async move {
+            loop {
+                keeping.with(|_| ());
+                tokio::time::sleep(KEEPING).await;
+            }
+        });
+        history
     }
 
     fn with<T>(&self, look: impl FnOnce(&Inner) -> T) -> T {

@@ -13,6 +13,7 @@ mod agents;
 #[path = "../support/counting.rs"]
 mod counting;
 mod drive;
+mod found;
 mod history;
 #[path = "../e2e/laws.rs"]
 #[allow(dead_code, reason = "each test crate takes the parts it needs")]

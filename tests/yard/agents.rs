@@ -106,7 +106,8 @@ impl Agents {
                         tokio::spawn(agents.clone().live(machine));
                     }
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let pace = *agents.0.pace.lock().unwrap();
+                tokio::time::sleep(pace / 2).await;
             }
         });
     }
