@@ -22,7 +22,7 @@ const AFTERWARDS: Duration = Duration::from_secs(6);
 /// How long it may take until everything is as in the reference run: five resyncs (L1).
 const PATIENCE: Duration = Duration::from_secs(150);
 /// How long it must stay so.
-const STEADY: Duration = Duration::from_secs(35);
+const STEADY: Duration = Duration::from_secs(15);
 
 /// What came of a run.
 #[derive(Debug)]
@@ -71,7 +71,8 @@ async fn tell(workload: &Workload, plan: Plan, reference: Option<&End>) -> Ran {
         () = story => {}
         () = follow(&world, &tap, workload) => {}
     }
-    let broken = oracle::laws(&world, &tap);
+    let mut broken = oracle::laws(&world, &tap);
+    broken.extend(oracle::unrest(&world));
     Ran {
         end: End::of(&world),
         trace: tap.trace(),
@@ -100,7 +101,8 @@ async fn follow(world: &World, tap: &Tap, workload: &Workload) {
 /// Waits until everything is as in the reference run and stays so; without one, as long as that may take.
 async fn rest(world: &World, reference: Option<&End>) {
     let end = tokio::time::Instant::now() + PATIENCE;
-    let reached = |reference: &End| End::of(world).differs(reference).is_empty();
+    let reached =
+        |reference: &End| End::of(world).differs(reference).is_empty() && oracle::unrest(world).is_empty();
     while tokio::time::Instant::now() < end && !reference.is_some_and(reached) {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }

@@ -3,7 +3,7 @@
 //! Every one of these runs must end as the reference did (after Sieve's differential oracle).
 //!
 //! A failing plan is repeated, with its calls and its last records, by `PLAN=workload:number:kind`; random pairs of
-//! plans by `PAIRS=count cargo test --test crash_plans -- --ignored`.
+//! plans by `PAIRS=count SEED=n cargo test --test crash_plans -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
@@ -12,6 +12,7 @@
 mod agents;
 #[path = "../support/counting.rs"]
 mod counting;
+mod down;
 mod drive;
 mod found;
 mod history;
@@ -19,6 +20,8 @@ mod history;
 #[allow(dead_code, reason = "each test crate takes the parts it needs")]
 mod laws;
 mod oracle;
+mod outage;
+mod pairs;
 mod plan;
 mod ports;
 mod singles;

@@ -93,23 +93,29 @@ impl End {
     }
 }
 
-/// What holds at every end and on the way to it, reference or not.
+/// What holds on the way to every end, reference or not.
 pub(crate) fn laws(world: &World, tap: &Tap) -> Vec<String> {
     let mut broken = laws::judge(&tap.history().steps()).broken;
     broken.extend(tap.wrongs());
-    let live: BTreeSet<_> = world.live().into_iter().map(|i| i.facts.instance_id).collect();
-    let alive: BTreeSet<_> =
-        world.compute.machines().into_iter().filter(|m| m.state.alive()).map(|m| m.id).collect();
-    for id in alive.difference(&live) {
-        broken.push(format!("{id} is alive and no record says so: it is leaked"));
-    }
-    for id in live.difference(&alive) {
-        broken.push(format!("{id} is gone and its record says that it lives"));
-    }
     let mut asked: BTreeMap<_, usize> = BTreeMap::new();
     world.compute.terminations().into_iter().for_each(|id| *asked.entry(id).or_default() += 1);
     for (id, times) in asked.into_iter().filter(|(_, times)| *times > 1 + tap.hits()) {
         broken.push(format!("{id} was ended {times} times over"));
+    }
+    broken
+}
+
+/// What is not as it must be once everything has come to rest.
+pub(crate) fn unrest(world: &World) -> Vec<String> {
+    let mut unrest = Vec::new();
+    let live: BTreeSet<_> = world.live().into_iter().map(|i| i.facts.instance_id).collect();
+    let alive: BTreeSet<_> =
+        world.compute.machines().into_iter().filter(|m| m.state.alive()).map(|m| m.id).collect();
+    for id in alive.difference(&live) {
+        unrest.push(format!("{id} is alive and no record says so: it is leaked"));
+    }
+    for id in live.difference(&alive) {
+        unrest.push(format!("{id} is gone and its record says that it lives"));
     }
     for pool in world.all::<Pool>() {
         let class = &pool.spec.resource_class;
@@ -117,13 +123,13 @@ pub(crate) fn laws(world: &World, tap: &Tap) -> Vec<String> {
         let free = world.pooled().into_iter().filter(|i| i.facts.resource_class == *class);
         for instance in free.filter(|i| !hints.iter().any(|hint| hint.contains(i.facts.instance_id.as_str())))
         {
-            broken.push(format!("{} is free and no message says so", instance.facts.instance_id));
+            unrest.push(format!("{} is free and no message says so", instance.facts.instance_id));
         }
         if live.len() > pool.spec.max as usize {
-            broken.push(format!("{} machines live, at most {} may", live.len(), pool.spec.max));
+            unrest.push(format!("{} machines live, at most {} may", live.len(), pool.spec.max));
         }
     }
-    broken
+    unrest
 }
 
 /// A difference that is allowed: in which quantity, after what, and why.
