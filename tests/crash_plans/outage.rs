@@ -19,8 +19,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 const EVERY: u64 = 6;
 /// How long a workflow's job takes, and how long it waits for its machine, in minutes.
 const JOB: u64 = 12;
-/// Most attempts to launch in a minute, while none succeeds.
-const LAUNCHES: usize = 12;
+/// Most attempts to launch in a minute while none succeeds: each of the open launches asks again by itself, after 0.5 s
+/// and then after twice the pause each time.
+const LAUNCHES: usize = 30;
 /// How long a machine waits past its threshold before it ends itself (`timing.grace`).
 const GRACE: SignedDuration = SignedDuration::from_mins(5);
 /// Machines kept warm.
@@ -45,7 +46,7 @@ struct Drill {
 impl Drill {
     async fn new() -> Self {
         let world = World::new();
-        world.agents.pace(Duration::from_secs(5));
+        world.agents.pace(Duration::from_secs(10));
         let mut spec = linux(WARM, 60);
         spec["maxRuntimeMinutes"] = 1200.into();
         world.pool(spec).await;
@@ -115,7 +116,7 @@ impl Drill {
     async fn crowd(&self) {
         for run in 0..4 {
             let more = json!({"timeoutSeconds": 10 * 3600, "maxRuntimeMinutes": 60});
-            let key = self.world.provision(&format!("crowd-{run}"), "linux", 3, more).await;
+            let key = self.world.provision(&format!("crowd-{run}"), "linux", 6, more).await;
             self.runs.borrow_mut().push((key, *self.minute.borrow() + JOB));
         }
     }
@@ -197,7 +198,7 @@ async fn three_hours_without_the_table_and_eight_without_launches_cost_no_job() 
         let more = json!({"maxRuntimeMinutes": 1200});
         long.push(drill.world.provision(&format!("long-{run}"), "linux", 1, more).await);
     }
-    drill.minutes(60).await;
+    drill.minutes(45).await;
     let running = |drill: &Drill| {
         let of_long = |instance: &runyard::model::Instance| {
             instance.state() == State::Running && instance.held_by().is_some_and(|key| long.contains(key))
@@ -216,7 +217,7 @@ async fn three_hours_without_the_table_and_eight_without_launches_cost_no_job() 
     let table_back = drill.converges(5 * MINUTE).await;
     drill.nobody_killed(&jobs);
     let without_table = drill.peaks.borrow().clone();
-    drill.minutes(30).await;
+    drill.minutes(20).await;
 
     drill.away.launches_fail(Some(ComputeError::Unknown("503 Service Unavailable".into())));
     drill.crowd().await;
@@ -226,7 +227,7 @@ async fn three_hours_without_the_table_and_eight_without_launches_cost_no_job() 
     drill.away.launches_fail(None);
     let launches_back = drill.converges(5 * MINUTE).await;
     drill.nobody_killed(&jobs);
-    drill.minutes(30).await;
+    drill.minutes(20).await;
     drill.converges(MINUTE).await;
     assert_eq!(running(&drill), jobs, "every long job is where it was");
     let peaks = drill.peaks.take();
