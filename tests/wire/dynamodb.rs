@@ -6,8 +6,7 @@ use runyard::model::{AttributeValue, Guard, Item, Key, TableName, Write};
 use runyard::ports::{Store as _, StoreError};
 use runyard::store::DynamoStore;
 
-use crate::benches::sdk_config;
-use crate::judge::{Came, Cell, judge};
+use crate::judge::{Came, Cell, config, judge};
 use crate::matrix::DYNAMODB;
 use crate::proxy::{Words, before};
 use crate::support::engine::Engine;
@@ -58,7 +57,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let number = numbers.fetch_add(1, Ordering::SeqCst);
     let key = Key::new(format!("test#{number}"), "test");
     let table = TableName::parse("runyard").unwrap();
-    let direct = DynamoStore::connect(table.clone(), &sdk_config(engine.endpoint()).await);
+    let direct = DynamoStore::connect(table.clone(), &config(engine.endpoint()).await);
     direct.write(&Write::create(key.clone(), record(&key))).await.unwrap();
     let name = match cell.call {
         "get" => "GetItem",
@@ -70,7 +69,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         other => panic!("no call {other}"),
     };
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
-    let store = DynamoStore::connect(table, &sdk_config(&peer.endpoint).await);
+    let store = DynamoStore::connect(table, &config(&peer).await);
     let fresh = Key::new(key.pk.clone(), "event#1");
     let letter = match cell.call {
         "get" => letter(&store.get(&key).await),
@@ -101,7 +100,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
 async fn every_call_of_the_store_makes_of_every_fault_what_its_row_says() {
     let engine = Engine::dynoxide_memory();
     let table = TableName::parse("runyard").unwrap();
-    DynamoStore::connect(table, &sdk_config(engine.endpoint()).await).create_table().await.unwrap();
+    DynamoStore::connect(table, &config(engine.endpoint()).await).create_table().await.unwrap();
     let numbers = AtomicUsize::new(0);
     judge(&DYNAMODB, async |cell| play(&engine, &numbers, cell).await).await;
 }

@@ -1,10 +1,11 @@
 //! EC2: the adapter of machines, before the peer that has EC2's manners.
 
+use runyard::aws::Ec2Compute;
 use runyard::model::{InstanceId, UsageClass};
 use runyard::ports::{Compute as _, ComputeError};
 
-use crate::benches::{compute, order, spec, table};
-use crate::judge::{Came, Cell, judge};
+use crate::benches::{options, order, spec, table};
+use crate::judge::{Came, Cell, config, judge};
 use crate::matrix::EC2;
 use crate::peer::{Peer, SUBNETS};
 use crate::proxy::{Words, before};
@@ -38,7 +39,7 @@ fn letter<T>(outcome: &Result<T, ComputeError>) -> char {
 async fn play(cell: Cell) -> Came {
     let peer = Peer::start();
     let table = table();
-    let direct = compute(peer.endpoint(), table.clone()).await;
+    let direct = Ec2Compute::connect(options(table.clone()), &config(peer.endpoint()).await);
     let launched =
         direct.launch(&order(&spec(&[SUBNETS[0].0]), "l-0", 1, UsageClass::OnDemand)).await.unwrap();
     let id: Vec<InstanceId> = vec![launched.machines[0].id.clone()];
@@ -49,7 +50,7 @@ async fn play(cell: Cell) -> Came {
         other => panic!("no call {other}"),
     };
     let wire = before(peer.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
-    let through = compute(&wire.endpoint, table).await;
+    let through = Ec2Compute::connect(options(table), &config(&wire).await);
     let letter = match cell.call {
         "launch" => {
             letter(&through.launch(&order(&spec(&[SUBNETS[0].0]), "l-1", 1, UsageClass::OnDemand)).await)

@@ -70,8 +70,8 @@ async fn play(cell: Cell) -> Came {
     let (url, changes) = serve().await;
     let wire = before(&url, "HTTP/1.1", cell.fault, cell.lasting.times(), &WORDS).await;
     let now = || "2026-03-01T12:00:00Z".parse().unwrap();
-    let origin = ApiUrl::parse(&wire.endpoint).unwrap();
-    let github = RestGitHub::new(origin, Credential::None, Duration::from_secs(3), Arc::new(now)).unwrap();
+    let origin = ApiUrl::parse(&wire).unwrap();
+    let github = RestGitHub::new(origin, Credential::None, Duration::from_secs(8), Arc::new(now)).unwrap();
     let scope = Scope::Repository { owner: "acme".into(), name: "web".into() };
     let spec =
         RunnerSpec { name: "n".into(), labels: vec!["l".into()], group_id: 1, work_folder: "_work".into() };

@@ -74,26 +74,20 @@ struct Peer {
     http: reqwest::Client,
 }
 
-/// Where the peer listens, and how many calls have met its fault.
-pub(crate) struct Before {
-    pub(crate) endpoint: String,
-    pub(crate) met: Arc<AtomicUsize>,
-}
-
-/// Puts a peer before a service whose first `times` calls of a kind meet a fault.
+/// Puts a peer before a service whose first `times` calls of a kind meet a fault; answers where it listens.
 pub(crate) async fn before(
     service: &str,
     call: &'static str,
     fault: Fault,
     times: usize,
     words: &Words,
-) -> Before {
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let met = Arc::new(AtomicUsize::new(0));
     if fault == Fault::Refused {
         drop(listener);
-        return Before { endpoint, met };
+        return endpoint;
     }
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let peer = Peer {
@@ -112,7 +106,7 @@ pub(crate) async fn before(
             tokio::spawn(async move { peer.exchange(socket).await.ok() });
         }
     });
-    Before { endpoint, met }
+    endpoint
 }
 
 fn reset(socket: &TcpStream) {

@@ -6,8 +6,7 @@ use runyard::aws::SqsQueue;
 use runyard::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
 use runyard::ports::{PoolQueue as _, QueueError};
 
-use crate::benches::sdk_config;
-use crate::judge::{Came, Cell, judge};
+use crate::judge::{Came, Cell, config, judge};
 use crate::matrix::SQS;
 use crate::proxy::{Fault, Words, before};
 use crate::support::engine::Engine;
@@ -46,7 +45,7 @@ fn letter<T>(outcome: &Result<T, QueueError>) -> char {
 async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let class = ClassName::parse(&format!("c{}", numbers.fetch_add(1, Ordering::SeqCst))).unwrap();
     let table = TableName::parse("wire").unwrap();
-    let direct = SqsQueue::connect(table.clone(), &sdk_config(engine.endpoint()).await);
+    let direct = SqsQueue::connect(table.clone(), &config(engine.endpoint()).await);
     direct.ensure(&class).await.unwrap();
     let name = match cell.call {
         "announce" | "bury" => "SendMessage",
@@ -63,7 +62,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         receipts = direct.receive(&class, 10).await.unwrap().into_iter().map(|got| got.receipt).collect();
     }
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
-    let queue = SqsQueue::connect(table, &sdk_config(&peer.endpoint).await);
+    let queue = SqsQueue::connect(table, &config(&peer).await);
     let letter = match cell.call {
         "announce" => letter(&queue.announce(&message(&class)).await),
         "receive" => letter(&queue.receive(&class, 10).await),
