@@ -77,7 +77,7 @@ impl Executor {
     /// Carries out one action.
     pub(super) async fn execute(&self, action: Action, around: Surroundings) -> Outcome {
         let events = self.events(&action);
-        let keys = action.writes();
+        let keys = action.records();
         let result = self.call(action, &around).await;
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },

@@ -496,6 +496,10 @@ impl Loop {
                 }
                 Some(_) | None => true,
             });
+            // Never at once again, whoever we are: a moment that has passed stays passed.
+            if wake.is_some_and(|at| at <= now.mono) {
+                wake = Some(now.mono + Duration::from_millis(10));
+            }
             if actions.is_empty() {
                 self.due.remove(&unit);
             } else if !leader {
@@ -507,9 +511,6 @@ impl Loop {
             }
             for action in actions {
                 self.start(&unit, action);
-            }
-            if wake.is_some_and(|at| at <= now.mono) {
-                wake = Some(now.mono + Duration::from_millis(10));
             }
             self.timers.set(&unit, wake);
         }
@@ -735,7 +736,7 @@ impl Loop {
     }
 
     fn class_of(&self, key: &Key) -> Option<ClassName> {
-        if let Some(class) = key.pk.strip_prefix("pool#").or_else(|| key.pk.strip_prefix("queue#")) {
+        if let Some(class) = class_key(key) {
             return ClassName::parse(class).ok();
         }
         if let Some(request) = self.yard.request(key) {
@@ -839,6 +840,11 @@ fn recorded(seen: &Observation) -> Option<InstanceArn> {
     }
 }
 
+/// The class whose record a key is, or whose queue or launches it stands for.
+fn class_key(key: &Key) -> Option<&str> {
+    ["pool#", "queue#", "launches#"].iter().find_map(|prefix| key.pk.strip_prefix(prefix))
+}
+
 /// The unit that judges a record.
 fn unit_of(key: &Key) -> Option<Unit> {
     if let Some(arn) = key.pk.strip_prefix("instance#") {
@@ -847,7 +853,7 @@ fn unit_of(key: &Key) -> Option<Unit> {
     if let Some(id) = key.pk.strip_prefix("launch#") {
         return LaunchId::parse(id).ok().map(Unit::Launch);
     }
-    if let Some(class) = key.pk.strip_prefix("pool#").or_else(|| key.pk.strip_prefix("queue#")) {
+    if let Some(class) = class_key(key) {
         return ClassName::parse(class).ok().map(Unit::Class);
     }
     key.pk.starts_with("request#").then(|| Unit::Request(key.clone()))

@@ -150,6 +150,12 @@ impl Action {
         }
     }
 
+    /// The records among what it writes: what can be read when nobody knows whether it was written.
+    pub fn records(&self) -> Vec<Key> {
+        let stands_in = matches!(self, Self::Intend(..) | Self::Receive(_) | Self::Announce(_));
+        if stands_in { Vec::new() } else { self.writes() }
+    }
+
     /// What kind of thing it is: kinds fail and rest apart from each other.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -323,7 +329,7 @@ impl Plan {
 
 /// What stands for the launches of a class that have no name yet, where records being written are remembered.
 pub(super) fn launches(class: &ClassName) -> Key {
-    Key::new(format!("pool#{class}"), "launches")
+    Key::new(format!("launches#{class}"), "launches")
 }
 
 /// Machines and the ids of machines, for messages.

@@ -5,6 +5,7 @@ mod demo;
 mod history;
 mod home;
 mod kill_nine;
+mod killed_under_load;
 mod laws;
 mod operators;
 mod program;

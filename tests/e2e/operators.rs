@@ -45,6 +45,11 @@ pub(crate) struct Yard {
     pub(crate) store: DynamoStore,
 }
 
+/// The workflows' side of a table.
+pub(crate) struct Asking {
+    pub(crate) store: DynamoStore,
+}
+
 /// An operator process.
 pub(crate) struct Operator {
     pub(crate) process: Running,
@@ -84,6 +89,23 @@ impl Yard {
         Operator { process, metrics: format!("http://{address}/metrics") }
     }
 
+    /// What workflows need to ask and to give back.
+    pub(crate) fn asking(&self) -> Asking {
+        Asking { store: self.store.clone() }
+    }
+
+    /// Asks for machines, as so many workflows at the same time.
+    pub(crate) async fn ask(&self, runs: impl Iterator<Item = u32>, count: impl Fn(u32) -> u32) {
+        self.asking().ask(runs, count).await;
+    }
+
+    /// Gives a request's machines back.
+    pub(crate) async fn release(&self, request: &Request) {
+        self.asking().release(request).await;
+    }
+}
+
+impl Asking {
     /// Asks for machines, as so many workflows at the same time.
     pub(crate) async fn ask(&self, runs: impl Iterator<Item = u32>, count: impl Fn(u32) -> u32) {
         let asked = runs.map(|run| {

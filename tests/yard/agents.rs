@@ -46,6 +46,8 @@ struct Inner {
     habits: Mutex<(Habit, BTreeMap<InstanceId, Habit>)>,
     known: Mutex<BTreeSet<InstanceId>>,
     keeping: Mutex<bool>,
+    /// How often each looks at its record.
+    pace: Mutex<Duration>,
     /// Boxes that were opened: claim and credential.
     opened: Mutex<Vec<(String, String)>>,
     /// Which claims each machine ran, as its ground truth.
@@ -61,6 +63,7 @@ impl Agents {
             habits: Mutex::new((Habit::Good, BTreeMap::new())),
             known: Mutex::default(),
             keeping: Mutex::default(),
+            pace: Mutex::new(Duration::from_millis(100)),
             opened: Mutex::default(),
             served: Mutex::default(),
         }))
@@ -74,6 +77,16 @@ impl Agents {
     /// How one machine behaves.
     pub(crate) fn one(&self, id: &InstanceId, habit: Habit) {
         self.0.habits.lock().unwrap().1.insert(id.clone(), habit);
+    }
+
+    /// How often agents look at their records from now on.
+    pub(crate) fn pace(&self, pace: Duration) {
+        *self.0.pace.lock().unwrap() = pace;
+    }
+
+    /// Which claims each machine truly served, in their order.
+    pub(crate) fn served(&self) -> BTreeMap<InstanceId, Vec<String>> {
+        self.0.served.lock().unwrap().clone()
     }
 
     pub(crate) fn opened(&self) -> Vec<(String, String)> {
@@ -93,7 +106,8 @@ impl Agents {
                         tokio::spawn(agents.clone().live(machine));
                     }
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let pace = *agents.0.pace.lock().unwrap();
+                tokio::time::sleep(pace / 2).await;
             }
         });
     }
@@ -113,7 +127,8 @@ impl Agents {
         loop {
             // Old agents look less often, so that a day passes quickly.
             let old = self.0.clock.elapsed().saturating_sub(born) > Duration::from_secs(7200);
-            tokio::time::sleep(Duration::from_millis(if old { 5000 } else { 100 })).await;
+            let pace = *self.0.pace.lock().unwrap();
+            tokio::time::sleep(if old { Duration::from_secs(5) } else { pace }).await;
             let alive = self.0.compute.machines().iter().any(|m| m.id == machine.id && m.state.alive());
             let habit = self.habit(&machine.id);
             let age = self.0.clock.elapsed().saturating_sub(born);

@@ -98,20 +98,31 @@ impl World {
         self
     }
 
+    /// The same, with other settings.
+    pub(crate) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
     /// Starts an operator and the agents' keeper.
     pub(crate) fn start(&self) -> CancellationToken {
         self.start_as("one")
     }
 
     pub(crate) fn start_as(&self, identity: &str) -> CancellationToken {
-        self.start_on(identity, Arc::new(Counting::new(self.store.clone(), self.calls.clone())))
+        self.start_over(identity, |ports| ports)
     }
 
     /// Starts an operator that reaches the table in its own way.
     pub(crate) fn start_on(&self, identity: &str, store: Arc<dyn Store>) -> CancellationToken {
+        self.start_over(identity, |ports| Ports { store, ..ports })
+    }
+
+    /// Starts an operator that talks to the ports through something.
+    pub(crate) fn start_over(&self, identity: &str, over: impl FnOnce(Ports) -> Ports) -> CancellationToken {
         let seed = identity.bytes().map(u64::from).sum();
         let ports = Ports {
-            store,
+            store: Arc::new(Counting::new(self.store.clone(), self.calls.clone())),
             queue: Arc::new(Counting::new(self.queue.clone(), self.calls.clone())),
             compute: Arc::new(self.compute.clone()),
             github: self.with_github.then(|| Arc::new(self.github.clone()) as _),
@@ -122,8 +133,10 @@ impl World {
         };
         let stop = CancellationToken::new();
         let settings = Settings { identity: identity.into(), ..self.settings.clone() };
-        let (token, running) =
-            (stop.clone(), run(ports, settings, Arc::new(Health::new(Arc::new(self.clock))), stop.clone()));
+        let (token, running) = (
+            stop.clone(),
+            run(over(ports), settings, Arc::new(Health::new(Arc::new(self.clock))), stop.clone()),
+        );
         let task = tokio::spawn(async move { running.await.expect("the table is there") });
         self.operators.lock().unwrap().push((token, task));
         self.agents.keep();

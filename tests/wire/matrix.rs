@@ -1,0 +1,48 @@
+//! The matrix: every call of every adapter × every fault of the wire, once and for ever. One row a call, one letter a
+//! fault, in this order:
+//!
+//! refused, reset before, reset after, truncated, 500, 503, throttled, silence, HTML, another service's words
+//!
+//! `.` it is asked again underneath and succeeds; `u` nobody knows (unknown, unreachable); `t` throttled; `d` denied;
+//! `i` invalid; `0` a plain success that says nothing, where nothing is what a lost answer means; `-` cannot be. What was
+//! to be done is done at most once in every cell, but for announcements, which may be doubled.
+
+/// One row: the call, what comes of a fault that happens once, and of one that lasts.
+pub(crate) type Row = (&'static str, &'static str, &'static str);
+
+pub(crate) const DYNAMODB: [Row; 6] = [
+    ("get", "-.......uu", "uuuuuutuuu"),
+    ("list", "-.......uu", "uuuuuutuuu"),
+    ("query", "-.......uu", "uuuuuutuuu"),
+    ("write", "-.......uu", "uuuuuutuuu"),
+    ("transact", "-.......uu", "uuuuuutuuu"),
+    ("append", "-.......uu", "uuuuuu0uuu"),
+];
+
+pub(crate) const SQS: [Row; 5] = [
+    ("announce", "-.......uu", "uuuuuutuuu"),
+    ("receive", "-.......uu", "uuuuuutuuu"),
+    ("delete", "-.......uu", "uuuuuutuuu"),
+    ("give_back", "-.......uu", "uuuuuutuuu"),
+    ("bury", "-.......uu", "uuuuuutuuu"),
+];
+
+/// 503 is how EC2 says that calls are too many.
+pub(crate) const EC2: [Row; 4] = [
+    ("launch", "-.......uu", "uuuuuttuuu"),
+    ("terminate", "-.......uu", "uuuuuttuuu"),
+    ("describe", "-.......uu", "uuuuuttuuu"),
+    ("list", "-.......uu", "uuuuuttuuu"),
+];
+
+/// Nothing is asked again underneath; the next judgement asks. That nothing is left of a runner needs no body.
+pub(crate) const GITHUB: [Row; 8] = [
+    ("registration_token", "-uuuuutuuu", "uuuuuutuuu"),
+    ("removal_token", "-uuuuutuuu", "uuuuuutuuu"),
+    ("job_config", "-uuuuutuuu", "uuuuuutuuu"),
+    ("runner_group", "-uuuuutuuu", "uuuuuutuuu"),
+    ("runner", "-uuuuutuuu", "uuuuuutuuu"),
+    ("runners", "-uuuuutuuu", "uuuuuutuuu"),
+    ("remove_runner", "-uu.uutuuu", "uuu.uutuuu"),
+    ("run", "-uuuuutuuu", "uuuuuutuuu"),
+];

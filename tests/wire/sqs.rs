@@ -1,0 +1,91 @@
+//! SQS: the pool queues' adapter, before an engine.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use runyard::aws::SqsQueue;
+use runyard::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
+use runyard::ports::{PoolQueue as _, QueueError};
+
+use crate::judge::{Came, Cell, config, judge};
+use crate::matrix::SQS;
+use crate::proxy::{Fault, Words, before};
+use crate::support::engine::Engine;
+
+const JSON: &str = "application/x-amz-json-1.0";
+const WORDS: Words = Words {
+    internal: (500, JSON, r#"{"__type":"com.amazonaws.sqs#InternalFailure","message":"m"}"#),
+    throttled: (400, JSON, r#"{"__type":"com.amazonaws.sqs#RequestThrottled","message":"m"}"#),
+    foreign: (200, "text/xml", "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>"),
+};
+
+fn message(class: &ClassName) -> PoolMessage {
+    PoolMessage {
+        instance_id: InstanceId::parse("i-0123456789abcdef0").unwrap(),
+        resource_class: class.clone(),
+        instance_type: "m7i.large".into(),
+        cpu: 2,
+        mmem: 4096,
+        usage_class: UsageClass::OnDemand,
+        claim_id: String::new(),
+    }
+}
+
+fn letter<T>(outcome: &Result<T, QueueError>) -> char {
+    match outcome {
+        Ok(_) => '.',
+        Err(QueueError::Unreachable(_)) => 'u',
+        Err(QueueError::Throttled) => 't',
+        Err(QueueError::Denied(_)) => 'd',
+        Err(QueueError::Invalid(_)) => 'i',
+        Err(QueueError::Missing) => 'm',
+        Err(QueueError::NoService(_)) => 's',
+    }
+}
+
+async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
+    let class = ClassName::parse(&format!("c{}", numbers.fetch_add(1, Ordering::SeqCst))).unwrap();
+    let table = TableName::parse("wire").unwrap();
+    let direct = SqsQueue::connect(table.clone(), &config(engine.endpoint()).await);
+    direct.ensure(&class).await.unwrap();
+    let name = match cell.call {
+        "announce" | "bury" => "SendMessage",
+        "receive" => "ReceiveMessage",
+        "delete" => "DeleteMessageBatch",
+        "give_back" => "ChangeMessageVisibilityBatch",
+        other => panic!("no call {other}"),
+    };
+    let mut receipts = Vec::new();
+    if cell.call != "announce" {
+        direct.announce(&message(&class)).await.unwrap();
+    }
+    if !matches!(cell.call, "announce" | "receive") {
+        receipts = direct.receive(&class, 10).await.unwrap().into_iter().map(|got| got.receipt).collect();
+    }
+    let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
+    let queue = SqsQueue::connect(table, &config(&peer).await);
+    let letter = match cell.call {
+        "announce" => letter(&queue.announce(&message(&class)).await),
+        "receive" => letter(&queue.receive(&class, 10).await),
+        "delete" => letter(&queue.delete(&class, &receipts).await),
+        "give_back" => letter(&queue.give_back(&class, &receipts).await),
+        _ => letter(&queue.bury(&class, &receipts[0], "raw").await),
+    };
+    let depth = direct.depth(&class).await.unwrap().unwrap();
+    // A hint may be doubled, and what was buried is buried twice at worst; neither is lost where success was told.
+    let most = if cell.fault.done() && cell.lasting.times() > 1 { 6 } else { 2 };
+    let wrong = match cell.call {
+        "announce" => letter == '.' && depth.waiting == 0 || depth.waiting > most,
+        "delete" => letter == '.' && depth.waiting != 0,
+        "receive" | "give_back" => depth.waiting != 1,
+        _ => letter == '.' && (depth.waiting != 0 || depth.dead == 0) || depth.waiting + depth.dead == 0,
+    };
+    let wrong = wrong && cell.fault != Fault::Refused;
+    Came { letter, wrong: wrong.then(|| format!("{cell:?}: {letter}, {depth:?}")) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_of_the_queue_makes_of_every_fault_what_its_row_says() {
+    let engine = Engine::ministack();
+    let numbers = AtomicUsize::new(0);
+    judge(&SQS, async |cell| play(&engine, &numbers, cell).await).await;
+}
