@@ -7,6 +7,8 @@ mod capacity;
 mod class;
 mod context;
 mod explain;
+#[cfg(test)]
+mod growth_tests;
 mod instance;
 mod launch;
 mod matching;
@@ -15,12 +17,13 @@ mod request;
 mod schedule;
 #[cfg(test)]
 mod testing;
+mod visits;
 mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
 pub use explain::{explain, judge, picture};
-pub use observe::Observation;
+pub use observe::{Observation, Written};
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use yard::{Class, Tracked, Unit, Yard};
 
