@@ -156,8 +156,10 @@ impl World {
         self.events.push(Reverse((self.now.mono + delay, self.seq, event)));
     }
 
-    /// Forgets what is dirty: a yard that was just filled is at rest.
-    pub(crate) fn rest(&mut self) {
+    /// Forgets when to look at what again, so that only the core is left.
+    pub(crate) fn forget_timers(&mut self) {
+        self.at.clear();
+        self.order.clear();
         self.dirty.clear();
     }
 

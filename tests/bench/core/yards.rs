@@ -186,6 +186,7 @@ pub(crate) fn items(number: usize) -> impl Iterator<Item = Item> {
 }
 
 /// A yard of so many records, at rest.
+#[allow(dead_code, reason = "the tests of growth take it")]
 pub(crate) fn yard(number: usize) -> World {
     let mut world = World::empty(NEVER);
     let mut keys = BTreeSet::new();
@@ -196,6 +197,20 @@ pub(crate) fn yard(number: usize) -> World {
     world.list(keys);
     // What a pass over everything does once: announcements, and the pools' status.
     world.settle();
+    world
+}
+
+/// The same, read from its stored form as an operator does that begins.
+pub(crate) fn yard_of_items(number: usize) -> World {
+    let mut world = World::empty(NEVER);
+    let mut keys = BTreeSet::new();
+    for item in items(number) {
+        keys.extend(Key::of(&item));
+        world.store(item);
+    }
+    world.list(keys);
+    world.settle();
+    world.forget_timers();
     world
 }
 
@@ -243,9 +258,4 @@ pub(crate) fn beat(world: &mut World, arn: &InstanceArn) {
 /// The number of the first run that no yard of this many records has.
 pub(crate) fn fresh(records: usize) -> usize {
     records.max(500_000_000)
-}
-
-/// A running machine of any yard.
-pub(crate) fn running() -> InstanceArn {
-    InstanceArn::local(&id(100))
 }
