@@ -14,7 +14,7 @@ use crate::model::{
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 use super::context::Now;
-use super::yard::{Beat, Brake, Class, Ordered, Tracked, TrackedLaunch, Unit, Yard, line_of};
+use super::yard::{Asked, Beat, Brake, Class, Ordered, Tracked, TrackedLaunch, Unit, Yard, line_of};
 
 /// Something this process saw.
 #[derive(Clone, Debug)]
@@ -185,9 +185,8 @@ impl Yard {
 
     fn record(&mut self, key: &Key, item: Option<&Item>, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(kind) = kind_of(key) else { return };
-        match item {
-            Some(_) => self.is_there(key, now),
-            None => drop(self.there.remove(key)),
+        if item.is_none() {
+            self.there.remove(key);
         }
         match kind {
             Kind::Instance => {
@@ -203,20 +202,46 @@ impl Yard {
             Kind::Launch => {
                 self.take(key, item, dirty, |yard, record, dirty| yard.launch_is(key, record, now, dirty))
             }
-            Kind::Lease | Kind::Event => {}
+            Kind::Lease | Kind::Event => return,
+        }
+        if item.is_some() {
+            self.is_there(key, kind, now);
         }
     }
 
-    fn is_there(&mut self, key: &Key, now: &Now) {
-        match self.there.get_mut(key) {
-            Some(seen) => *seen = now.mono,
-            None => drop(self.there.insert(key.clone(), now.mono)),
+    /// Where is noted when a record was last seen to be there, if it has a place of its own.
+    fn place(&mut self, key: &Key, kind: Kind) -> Option<&mut Duration> {
+        let (_, name) = key.pk.split_once('#')?;
+        match kind {
+            Kind::Instance => self.instances.get_mut(name).map(|tracked| &mut tracked.there.0),
+            Kind::Agent => {
+                let tracked = self.instances.get_mut(name).filter(|tracked| tracked.agent.is_some());
+                tracked.map(|tracked| &mut tracked.there.1)
+            }
+            Kind::Request => self.requests.get_mut(key).map(|asked| &mut asked.there),
+            Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event => None,
         }
+    }
+
+    fn is_there(&mut self, key: &Key, kind: Kind, now: &Now) {
+        if let Some(seen) = self.place(key, kind) {
+            *seen = now.mono;
+        } else if let Some(seen) = self.there.get_mut(key) {
+            *seen = now.mono;
+        } else {
+            self.there.insert(key.clone(), now.mono);
+        }
+    }
+
+    /// Whether a record was seen to be there since a moment.
+    fn seen_since(&mut self, key: &Key, begun: Duration) -> bool {
+        let kind = kind_of(key);
+        let place = kind.and_then(|kind| self.place(key, kind)).is_some_and(|seen| *seen >= begun);
+        place || self.there.get(key).is_some_and(|seen| *seen >= begun)
     }
 
     fn written(&mut self, record: Written, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let key = record.key();
-        self.is_there(&key, now);
         self.unreadable.remove(&key);
         self.newer.remove(&key);
         self.absent.remove(&key);
@@ -226,6 +251,9 @@ impl Yard {
             Written::Request(record) => self.request_is(&key, Some(record), now, dirty),
             Written::Launch(record) => self.launch_is(&key, Some(record), now, dirty),
             Written::Pool(record) => self.pool_is(&key, Some(record), dirty),
+        }
+        if let Some(kind) = kind_of(&key) {
+            self.is_there(&key, kind, now);
         }
     }
 
@@ -274,8 +302,7 @@ impl Yard {
             Some(Kind::Instance) => dirty.extend(arn_of(key, "instance#").map(Unit::Instance)),
             Some(Kind::Pool) => {
                 let class = key.pk.strip_prefix("pool#").unwrap_or_default().to_owned();
-                let asking =
-                    self.requests.iter().filter(|(_, request)| request.intent.resource_class == class);
+                let asking = self.requests().filter(|(_, request)| request.intent.resource_class == class);
                 dirty.extend(asking.map(|(key, _)| Unit::Request(key.clone())));
             }
             Some(Kind::Request | Kind::Launch | Kind::Lease | Kind::Event) | None => {}
@@ -294,8 +321,8 @@ impl Yard {
             .chain(self.unreadable.keys().cloned())
             .chain(self.newer.keys().cloned());
         // What was seen since the list began may be younger than the page it would stand on.
-        let since = |key: &Key| self.there.get(key).is_some_and(|seen| *seen >= begun);
-        let missing: Vec<Key> = known.filter(|key| !keys.contains(key) && !since(key)).collect();
+        let mut missing: Vec<Key> = known.filter(|key| !keys.contains(key)).collect();
+        missing.retain(|key| !self.seen_since(key, begun));
         for key in missing {
             self.record(&key, None, now, dirty);
         }
@@ -323,6 +350,8 @@ impl Yard {
                     // In its place, so that no index is rebuilt around it.
                     Some(tracked) => {
                         let old = std::mem::replace(&mut tracked.instance, new);
+                        // One text for all its images.
+                        tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
                         if tracked.instance.pooled_at().is_none() {
                             tracked.announced = None;
                         }
@@ -337,16 +366,19 @@ impl Yard {
                         let arn = new.facts.instance_arn.clone();
                         self.ids.insert(new.facts.instance_id.clone(), arn.clone());
                         let agent = self.strays.remove(&arn);
+                        let heard = agent.as_ref().and_then(|agent| self.there.remove(&agent.key()));
+                        let there = (now.mono, heard.unwrap_or_default());
                         let beat =
                             agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
-                        self.instances.insert(arn, Tracked { agent, beat, ..Tracked::new(new) });
+                        let tracked = Tracked { agent, beat, there, ..Tracked::new(new) };
+                        self.instances.insert(arn, Box::new(tracked));
                     }
                 }
             }
             None => {
-                if let Some(old) = self.instances.remove(&arn) {
+                if let Some(old) = self.instances.swap_remove(&arn) {
                     tally(&mut self.classes, &arn, &old.instance, false, dirty);
-                    self.ids.remove(&old.instance.facts.instance_id);
+                    self.ids.swap_remove(&old.instance.facts.instance_id);
                     old.agent.and_then(|agent| self.strays.insert(arn.clone(), agent));
                 }
             }
@@ -382,7 +414,7 @@ impl Yard {
                 if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
                     dirty.extend(tracked.instance.held_by().cloned().map(Unit::Request));
                 }
-                tracked.agent = Some(new);
+                tracked.agent = Some(Agent { arn: Some(tracked.instance.facts.instance_arn.clone()), ..new });
             }
             (_, None) => tracked.agent = None,
         }
@@ -390,17 +422,13 @@ impl Yard {
     }
 
     fn request_is(&mut self, key: &Key, new: Option<Request>, now: &Now, dirty: &mut BTreeSet<Unit>) {
-        let old = self.requests.get(key);
+        let old = self.requests.get(key).map(|asked| &asked.request);
         if let (Some(old), Some(new)) = (old, &new)
             && new.version <= old.version
         {
             return;
         }
-        match self.touched.get_mut(key) {
-            Some(touched) => *touched = now.mono,
-            None => drop(self.touched.insert(key.clone(), now.mono)),
-        }
-        if let Some(old) = self.requests.get(key)
+        if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
             && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
         {
             class.waiting.remove(&old.rank());
@@ -409,18 +437,22 @@ impl Yard {
             Some(new) => {
                 let id = new.id.clone();
                 let old = match self.requests.get_mut(key) {
-                    Some(known) => Some(std::mem::replace(known, new)),
+                    Some(known) => {
+                        known.touched = now.mono;
+                        Some(std::mem::replace(&mut known.request, new))
+                    }
                     None => {
-                        self.requests.insert(key.clone(), new);
+                        let asked = Asked { request: new, touched: now.mono, there: now.mono };
+                        self.requests.insert(key.clone(), Box::new(asked));
                         None
                     }
                 };
                 (Some(id), old)
             }
-            None => (None, self.requests.remove(key)),
+            None => (None, self.requests.swap_remove(key).map(|asked| asked.request)),
         };
         // The machines on its list, before and after, are judged again: they may be released or given up.
-        let now_there = self.requests.get(key);
+        let now_there = self.requests.get(key).map(|asked| &asked.request);
         let listed = old.iter().chain(now_there).flat_map(|request| &request.status.instances);
         dirty.extend(listed.filter_map(|id| self.ids.get(id)).cloned().map(Unit::Instance));
         if let Some(class) = old.as_ref().or(now_there).and_then(Self::class_of) {
@@ -441,7 +473,6 @@ impl Yard {
                 self.line_up(key, now, dirty);
             }
             None => {
-                self.touched.remove(key);
                 if let Some(old) = &old
                     && let Some(attempts) = self.attempts.get_mut(&line_of(&old.id))
                 {
@@ -456,7 +487,7 @@ impl Yard {
 
     /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
     fn line_up(&mut self, key: &Key, now: &Now, dirty: &mut BTreeSet<Unit>) {
-        let Some(request) = self.requests.get(key) else { return };
+        let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
         let Some(class) = Self::class_of(request) else { return };
         let lacks =
             super::request::lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
@@ -490,7 +521,7 @@ impl Yard {
         if changed {
             let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
             let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());
-            let place = |tracked: &Tracked| {
+            let place = |tracked: &Box<Tracked>| {
                 (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
             };
             class.drifted = drifted.map(place).collect();
@@ -501,7 +532,7 @@ impl Yard {
             let machines =
                 self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == name);
             dirty.extend(machines.map(|(arn, _)| Unit::Instance(arn.clone())));
-            let requests = self.requests.iter().filter(|(_, r)| r.intent.resource_class == name.as_str());
+            let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());
             dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use crate::model::{
@@ -63,6 +64,8 @@ pub struct Tracked {
     pub notice: Option<Interruption>,
     /// Whether EC2 said that it stops or ends, and was not asked about it since.
     pub changed: bool,
+    /// When its two records were last seen to be there, on the monotonic clock.
+    pub(super) there: (Duration, Duration),
 }
 
 impl Tracked {
@@ -80,6 +83,7 @@ impl Tracked {
             swept: false,
             notice: None,
             changed: false,
+            there: (Duration::ZERO, Duration::ZERO),
         }
     }
 
@@ -108,6 +112,17 @@ impl Tracked {
             InterruptionAction::Rebalance => false,
         })
     }
+}
+
+/// A request: its record and when this process saw it.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// The record.
+    pub(super) request: Request,
+    /// When it was last seen to change, on the monotonic clock.
+    pub(super) touched: Duration,
+    /// When it was last seen to be there.
+    pub(super) there: Duration,
 }
 
 /// What a launch brought when it was last asked, as yet unrecorded.
@@ -260,12 +275,13 @@ impl Class {
     }
 }
 
-/// Everything observed.
+/// Everything observed. What is looked up by name for every change is hashed and boxed: a lookup touches as little memory
+/// among a million records as among a thousand, and what is decided never depends on the order in which these are walked.
 #[derive(Clone, Debug, Default)]
 pub struct Yard {
-    pub(super) instances: BTreeMap<InstanceArn, Tracked>,
-    pub(super) ids: BTreeMap<InstanceId, InstanceArn>,
-    pub(super) requests: BTreeMap<Key, Request>,
+    pub(super) instances: IndexMap<InstanceArn, Box<Tracked>>,
+    pub(super) ids: IndexMap<InstanceId, InstanceArn>,
+    pub(super) requests: IndexMap<Key, Box<Asked>>,
     pub(super) classes: BTreeMap<ClassName, Class>,
     pub(super) launches: BTreeMap<LaunchId, TrackedLaunch>,
     /// Agent records whose instance record has not been seen.
@@ -286,9 +302,7 @@ pub struct Yard {
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
     pub listed: Option<Duration>,
-    /// When each request was last seen to change, on the monotonic clock.
-    pub(super) touched: BTreeMap<Key, Duration>,
-    /// When each record was last seen to be there, on the monotonic clock.
+    /// When each record that stands nowhere else here was last seen to be there, on the monotonic clock.
     pub(super) there: BTreeMap<Key, Duration>,
 }
 
@@ -329,29 +343,29 @@ impl Yard {
     /// A machine by its ARN.
     pub fn instance(&self, arn: &InstanceArn) -> Option<&Tracked> {
         visited();
-        self.instances.get(arn)
+        self.instances.get(arn).map(Box::as_ref)
     }
 
     /// A machine by its id.
     pub fn by_id(&self, id: &InstanceId) -> Option<&Tracked> {
         visited();
-        self.ids.get(id).and_then(|arn| self.instances.get(arn))
+        self.ids.get(id).and_then(|arn| self.instances.get(arn)).map(Box::as_ref)
     }
 
     /// Every machine.
     pub fn instances(&self) -> impl Iterator<Item = &Tracked> {
-        self.instances.values()
+        self.instances.values().map(Box::as_ref)
     }
 
     /// A request by its key.
     pub fn request(&self, key: &Key) -> Option<&Request> {
         visited();
-        self.requests.get(key)
+        self.requests.get(key).map(|asked| &asked.request)
     }
 
     /// Every request.
     pub fn requests(&self) -> impl Iterator<Item = (&Key, &Request)> {
-        self.requests.iter()
+        self.requests.iter().map(|(key, asked)| (key, &asked.request))
     }
 
     /// A class.
@@ -493,8 +507,8 @@ impl Yard {
     /// Whether a machine that a request lists and that was not seen is really not there: a complete list of the table
     /// was begun after the request was last seen to change.
     fn proved_missing(&self, request: &Key) -> bool {
-        match (self.listed, self.touched.get(request)) {
-            (Some(listed), Some(touched)) => listed > *touched,
+        match (self.listed, self.requests.get(request)) {
+            (Some(listed), Some(asked)) => listed > asked.touched,
             (Some(_), None) => true,
             (None, _) => false,
         }

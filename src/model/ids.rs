@@ -1,5 +1,6 @@
 //! Identifiers as types of their own, checked where they enter, and the keys built from them.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -52,6 +53,12 @@ macro_rules! identifier {
             type Err = FieldError;
             fn from_str(value: &str) -> Result<Self, FieldError> {
                 Self::parse(value)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 

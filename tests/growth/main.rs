@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "what a test needs and does not get fails it")]
 
+#[path = "../bench/core/day.rs"]
+#[allow(dead_code, reason = "the benchmarks take the rest")]
+mod day;
 #[path = "../bench/core/world.rs"]
 #[allow(dead_code, reason = "the benchmarks take the rest")]
 mod world;
@@ -36,4 +39,14 @@ fn one_change_allocates_the_same_among_a_thousand_and_a_hundred_thousand_records
     let (few, many) = (allocations(1_000), allocations(100_000));
     println!("{few:#?}");
     assert_eq!(few, many);
+}
+
+#[test]
+fn a_day_on_the_real_core_serves_every_job_and_is_the_same_bit_for_bit_the_second_time() {
+    let first = day::play(400, 20);
+    assert_eq!(first, day::play(400, 20));
+    println!("{first:?}");
+    assert_eq!(first.failed, 0);
+    // The last of them are still at work when the day ends.
+    assert!(first.served > 380 && first.machines <= 20, "{first:?}");
 }
