@@ -521,10 +521,10 @@ impl Yard {
         if changed {
             let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
             let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());
-            let place = |tracked: &Box<Tracked>| {
+            let place = |tracked: &Tracked| {
                 (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
             };
-            class.drifted = drifted.map(place).collect();
+            class.drifted = drifted.map(|tracked| place(tracked)).collect();
             let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
             let worn = pooled.map(|tracked| &tracked.instance).filter(|instance| class.worn_out(instance));
             class.worn = worn.map(|instance| instance.facts.instance_arn.clone()).collect();

@@ -2,7 +2,6 @@
 //! then how time and memory grow from a thousand records to a million, with the exponents of that growth.
 //! `-- --day` plays a simulated day instead (`-- --day 1000000 20000`: so many jobs on so many machines).
 
-#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock and its own arguments")]
 #![allow(clippy::unwrap_used, reason = "what a benchmark needs and does not get ends it")]
 
 mod day;
@@ -16,7 +15,7 @@ fn main() {
     let numbers: Vec<u64> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
     if arguments.iter().any(|argument| argument == "--day") {
         let number = |at: usize, usual: u64| numbers.get(at).copied().unwrap_or(usual);
-        return day::print(number(0, 1_000_000), number(1, 20_000));
+        return day::print(number(0, 1_000_000), number(1, 20_000), growth::on_cpu);
     }
     if !arguments.iter().any(|argument| argument == "--growth") {
         divan::main();

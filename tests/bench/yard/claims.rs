@@ -52,14 +52,16 @@ async fn until(ground: &Ground, calls: &mut Vec<Call>, done: impl Fn(&Call) -> b
         if let Some(at) = found {
             return at;
         }
-        tokio::time::timeout_at(limit, ground.calls.news())
-            .await
-            .expect("the operator does its part in time");
+        let news = tokio::time::timeout_at(limit, ground.calls.news()).await;
+        if news.is_err() {
+            let did: Vec<_> = calls.iter().map(|call| (call.name, &call.keys, call.ok)).collect();
+            panic!("the operator did not do its part in time; it did: {did:#?}");
+        }
     }
 }
 
 /// Calls about a request: the operator's writes of it, in their order.
-fn about<'a>(call: &'a Call, key: &'a Key) -> bool {
+fn about(call: &Call, key: &Key) -> bool {
     call.name == "write" && call.keys.contains(key)
 }
 
@@ -86,16 +88,18 @@ async fn cycle(ground: &Ground, run: usize) -> (f64, f64, Vec<Call>, Instant) {
     (claim, millis(free.saturating_duration_since(released)), claim_calls, asked)
 }
 
-/// Waits for a phase: after each write of the request its record is looked at.
+/// Waits for a phase: the record is looked at, again after each write of it; the moment of the write that made it so.
 async fn until_phase(ground: &Ground, calls: &mut Vec<Call>, key: &Key, phase: Phase) -> Instant {
     loop {
-        let at = until(ground, calls, |call| about(call, key)).await;
         let item = ground.store.get(key).await.unwrap().unwrap();
         if let Reading::Record(request) = read::<Request>(&item)
             && request.phase() == phase
         {
-            return at;
+            calls.extend(ground.calls.take());
+            let last = calls.iter().rfind(|call| call.ok && about(call, key));
+            return last.map_or_else(Instant::now, |call| call.ended);
         }
+        until(ground, calls, |call| about(call, key)).await;
     }
 }
 
