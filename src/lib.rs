@@ -1,5 +1,9 @@
 //! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
 
+// What stands under tests/ and is taken into a test of the library calls it by its name.
+#[cfg(test)]
+extern crate self as runyard;
+
 #[cfg(feature = "operator")]
 pub mod admin;
 #[cfg(feature = "operator")]

@@ -175,7 +175,15 @@ pub fn build(
 ) -> Result<Wired, WireError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-    let store: Arc<dyn Store> = Arc::new(DynamoStore::connect(config.table.clone(), sdk));
+    let store = DynamoStore::connect(config.table.clone(), sdk);
+    #[cfg(feature = "local")]
+    let store = match config.compute {
+        ComputeKind::Local => {
+            crate::local::pulse::woken(store, &crate::local::options::directory(environment)?)
+        }
+        ComputeKind::Ec2 | ComputeKind::None => store,
+    };
+    let store: Arc<dyn Store> = Arc::new(store);
     let queue: Arc<dyn PoolQueue> = match config.queue {
         QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
         QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::decide::{Action, Credential, Note, Observation, Step};
+use crate::decide::{Action, Credential, Note, Observation, Step, Written};
 use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
@@ -136,7 +136,7 @@ impl Executor {
             Action::Silence(step, seq, _) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 let writes = [step.after.replacing(&step.before), Write::check(agent, Guard::Beat(seq))];
-                self.transact(&writes, vec![seen(&step.after)]).await
+                self.transact(&writes, vec![seen(Written::Instance(step.after.clone()))]).await
             }
             Action::Request(step, _) => self.replace(&step).await,
             Action::Launch(step, _) => self.replace(&step).await,
@@ -168,7 +168,7 @@ impl Executor {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 let gone = Observation::Record(agent.clone(), None);
                 let writes = [step.after.replacing(&step.before), Write::delete(agent, Guard::AgentOrGone)];
-                self.transact(&writes, vec![seen(&step.after), gone]).await
+                self.transact(&writes, vec![seen(Written::Instance(step.after.clone())), gone]).await
             }
             Action::Announce(arn) => {
                 let instance = around.instance.as_ref().ok_or(Failure::Gone)?;
@@ -262,8 +262,9 @@ impl Executor {
         }
         let mut writes: Vec<Write> = machines.iter().map(|step| step.after.replacing(&step.before)).collect();
         writes.push(request.after.replacing(&request.before));
-        let mut observed: Vec<Observation> = machines.iter().map(|step| seen(&step.after)).collect();
-        observed.push(seen(&request.after));
+        let mut observed: Vec<Observation> =
+            machines.iter().map(|step| seen(Written::Instance(step.after.clone()))).collect();
+        observed.push(seen(Written::Request(request.after.clone())));
         let observed = self.transact(&writes, observed).await?;
         let class = machines.first().map(|step| step.before.facts.resource_class.clone());
         if let Some(class) = class {
@@ -310,7 +311,7 @@ impl Executor {
         });
         launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
         let writes = [launch.creating(), Write::check(lease::fence(), Guard::Lease(token))];
-        let written = self.transact(&writes, vec![seen(&launch)]).await;
+        let written = self.transact(&writes, vec![seen(Written::Launch(launch.clone()))]).await;
         match &written {
             Ok(_) => drop(names().remove(&class)),
             Err(Failure::Store(StoreError::Refused { refusals })) => {
@@ -355,14 +356,14 @@ impl Executor {
         for (instance, agent) in &machines {
             writes.push(instance.creating());
             writes.push(Write::create(agent.key(), agent.to_item()));
-            observed.push(seen(agent));
-            observed.push(seen(instance));
+            observed.push(seen(Written::Agent(agent.clone())));
+            observed.push(seen(Written::Instance(instance.clone())));
         }
         if let Some(request) = &request {
             writes.push(request.after.replacing(&request.before));
-            observed.push(seen(&request.after));
+            observed.push(seen(Written::Request(request.after.clone())));
         }
-        observed.push(seen(&launch.after));
+        observed.push(seen(Written::Launch(launch.after)));
         self.transact(&writes, observed).await
     }
 
@@ -497,8 +498,8 @@ impl Executor {
     }
 }
 
-fn seen<T: Record>(record: &T) -> Observation {
-    Observation::Record(record.key(), Some(record.to_item()))
+fn seen(record: Written) -> Observation {
+    Observation::Written(Box::new(record))
 }
 
 fn id_of(arn: &InstanceArn) -> Result<InstanceId, Failure> {

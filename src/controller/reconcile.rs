@@ -274,8 +274,10 @@ impl Loop {
 
     fn observe(&mut self, seen: Observation) {
         let now = self.now();
-        if let (Some((_, keys)), Observation::Record(key, Some(_))) = (&mut self.listing, &seen) {
-            keys.insert(key.clone());
+        match (&mut self.listing, &seen) {
+            (Some((_, keys)), Observation::Record(key, Some(_))) => drop(keys.insert(key.clone())),
+            (Some((_, keys)), Observation::Written(record)) => drop(keys.insert(record.key())),
+            _ => {}
         }
         let concerned = self.concerned(&seen);
         let before = concerned.as_ref().and_then(|arn| self.interruption(arn));

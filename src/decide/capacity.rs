@@ -55,11 +55,10 @@ pub(super) fn launch(
     let Some(pool) = &class.pool else { return };
     let spec = &pool.spec;
     let pool_key = crate::model::Pool::key_of(name);
-    let under_way = cx.yard.under_way(class);
-    let mut room = spec.max.saturating_sub(class.live().saturating_add(under_way));
+    let mut room = spec.max.saturating_sub(class.live().saturating_add(class.under_way));
     let mut wanted: Vec<(Option<Key>, u32)> = Vec::new();
     for (key, lack) in lacks {
-        let coming = cx.yard.coming(class, key);
+        let coming = class.coming(Some(key));
         let need = lack.saturating_sub(coming);
         let take = need.min(room);
         room -= take;
@@ -170,24 +169,28 @@ fn intent(
     }
 }
 
+/// How many pooled machines of a class go on: neither is their time over, nor do they give way to others. Counted by
+/// those that do not, which are few.
+pub(super) fn young(
+    cx: &Context<'_>,
+    class: &Class,
+    spec: &PoolSpec,
+    giving_way: &BTreeSet<&InstanceArn>,
+) -> u32 {
+    let retiring = class.retiring(spec, cx.now.wall).filter(|arn| !giving_way.contains(arn)).count();
+    class.pooled.len().saturating_sub(retiring + giving_way.len()) as u32
+}
+
 /// How many idle machines a class lacks. Those whose time is over do not count: their replacement comes first.
 fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
     let booting = class.warm_created + class.cleaning;
-    let warm = cx.yard.open_launches(class).filter(|launch| launch.request.is_none());
-    let coming = warm.fold(0_u32, |sum, launch| sum.saturating_add(launch.count));
-    let missing = desired.saturating_sub(booting.saturating_add(coming));
+    let missing = desired.saturating_sub(booting.saturating_add(class.coming(None)));
     if missing == 0 {
         return 0;
     }
-    let young = class.pooled.iter().filter_map(|(_, arn)| cx.yard.instance(arn));
-    let giving_way = giving_way(cx, class);
-    let young = young.filter(|tracked| {
-        let arn = &tracked.instance.facts.instance_arn;
-        !retiring(&tracked.instance, &pool.spec, cx.now.wall) && !giving_way.contains(arn)
-    });
-    missing - young.take(missing as usize).count() as u32
+    missing.saturating_sub(young(cx, class, &pool.spec, &giving_way(cx, class)))
 }
 
 /// What requests lack in all.

@@ -1,6 +1,7 @@
 //! One class: its waiting requests are served from the pool, what is lacking is launched, and its status is kept.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -226,8 +227,8 @@ fn yield_parts(
     let Some(wanting) = cx.yard.request(oldest) else { return };
     let given: u32 =
         rest.iter().filter_map(|(key, _)| Some(cx.yard.leaving(key, cx.yard.request(key)?))).sum();
-    let on_the_way = class.cleaning + class.warm_created + cx.yard.coming(class, oldest);
-    if class.live().saturating_add(cx.yard.under_way(class)) < spec.max || on_the_way.max(given) >= lack {
+    let on_the_way = class.cleaning + class.warm_created + class.coming(Some(oldest));
+    if class.live().saturating_add(class.under_way) < spec.max || on_the_way.max(given) >= lack {
         return;
     }
     let fits = |id: &InstanceId| {
@@ -273,7 +274,11 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
             class.brake.failures
         )
     } else {
-        format!("{idle} idle of {desired} wanted, {} live of at most {}", class.live(), pool.spec.max)
+        // With room for any numbers: a longer number must not cost another allocation.
+        let mut message = String::with_capacity(96);
+        let (live, max) = (class.live(), pool.spec.max);
+        let _ = write!(message, "{idle} idle of {desired} wanted, {live} live of at most {max}");
+        message
     };
     let key = pool.key();
     if (pool.status.counts == counts && pool.status.message == message)

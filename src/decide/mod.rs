@@ -8,6 +8,8 @@ mod class;
 mod context;
 mod explain;
 mod forecast;
+#[cfg(test)]
+mod growth_tests;
 mod instance;
 mod launch;
 mod matching;
@@ -16,13 +18,14 @@ mod request;
 mod schedule;
 #[cfg(test)]
 mod testing;
+mod visits;
 mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
 pub use explain::{explain, judge, machine, picture, pool};
 pub use forecast::{Forecast, Pace, forecast};
-pub use observe::Observation;
+pub use observe::{Observation, Written};
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use yard::{Class, Tracked, Unit, Yard};
 

@@ -14,13 +14,15 @@ use crate::model::{
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 use super::context::Now;
-use super::yard::{Beat, Brake, Class, Ordered, Tracked, TrackedLaunch, Unit, Yard, line_of};
+use super::yard::{Asked, Beat, Brake, Class, Ordered, Tracked, TrackedLaunch, Unit, Yard, line_of};
 
 /// Something this process saw.
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// A record as it is, or that it is gone.
     Record(Key, Option<Item>),
+    /// A record that was just written here.
+    Written(Box<Written>),
     /// A strong read of a record; also tells absence and silence.
     Looked(Key, Option<Item>),
     /// A complete list of the table, begun at this moment: every key it showed or that was seen otherwise since.
@@ -49,6 +51,34 @@ pub enum Observation {
     Reported(ClassName),
 }
 
+/// A record of a kind that is judged, as this process wrote it: nothing has to be read out of its stored form.
+#[derive(Clone, Debug)]
+pub enum Written {
+    /// A machine.
+    Instance(Instance),
+    /// Its agent.
+    Agent(Agent),
+    /// A request.
+    Request(Request),
+    /// A launch.
+    Launch(Launch),
+    /// A pool.
+    Pool(Pool),
+}
+
+impl Written {
+    /// The record's key.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Instance(record) => record.key(),
+            Self::Agent(record) => record.key(),
+            Self::Request(record) => record.key(),
+            Self::Launch(record) => record.key(),
+            Self::Pool(record) => record.key(),
+        }
+    }
+}
+
 /// Longest time launches of a class are held back.
 const BRAKE_MOST: Duration = Duration::from_secs(300);
 /// How long a queue that did not answer is done without.
@@ -72,6 +102,7 @@ impl Yard {
         let mut dirty = BTreeSet::new();
         match seen {
             Observation::Record(key, item) => self.record(&key, item.as_ref(), now, &mut dirty),
+            Observation::Written(record) => self.written(*record, now, &mut dirty),
             Observation::Looked(key, item) => self.looked(&key, item.as_ref(), now, &mut dirty),
             Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
             Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
@@ -154,10 +185,9 @@ impl Yard {
 
     fn record(&mut self, key: &Key, item: Option<&Item>, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(kind) = kind_of(key) else { return };
-        match item {
-            Some(_) => self.there.insert(key.clone(), now.mono),
-            None => self.there.remove(key),
-        };
+        if item.is_none() {
+            self.there.remove(key);
+        }
         match kind {
             Kind::Instance => {
                 self.take(key, item, dirty, |yard, record, dirty| yard.instance_is(key, record, now, dirty))
@@ -172,7 +202,58 @@ impl Yard {
             Kind::Launch => {
                 self.take(key, item, dirty, |yard, record, dirty| yard.launch_is(key, record, now, dirty))
             }
-            Kind::Lease | Kind::Event => {}
+            Kind::Lease | Kind::Event => return,
+        }
+        if item.is_some() {
+            self.is_there(key, kind, now);
+        }
+    }
+
+    /// Where is noted when a record was last seen to be there, if it has a place of its own.
+    fn place(&mut self, key: &Key, kind: Kind) -> Option<&mut Duration> {
+        let (_, name) = key.pk.split_once('#')?;
+        match kind {
+            Kind::Instance => self.instances.get_mut(name).map(|tracked| &mut tracked.there.0),
+            Kind::Agent => {
+                let tracked = self.instances.get_mut(name).filter(|tracked| tracked.agent.is_some());
+                tracked.map(|tracked| &mut tracked.there.1)
+            }
+            Kind::Request => self.requests.get_mut(key).map(|asked| &mut asked.there),
+            Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event => None,
+        }
+    }
+
+    fn is_there(&mut self, key: &Key, kind: Kind, now: &Now) {
+        if let Some(seen) = self.place(key, kind) {
+            *seen = now.mono;
+        } else if let Some(seen) = self.there.get_mut(key) {
+            *seen = now.mono;
+        } else {
+            self.there.insert(key.clone(), now.mono);
+        }
+    }
+
+    /// Whether a record was seen to be there since a moment.
+    fn seen_since(&mut self, key: &Key, begun: Duration) -> bool {
+        let kind = kind_of(key);
+        let place = kind.and_then(|kind| self.place(key, kind)).is_some_and(|seen| *seen >= begun);
+        place || self.there.get(key).is_some_and(|seen| *seen >= begun)
+    }
+
+    fn written(&mut self, record: Written, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let key = record.key();
+        self.unreadable.remove(&key);
+        self.newer.remove(&key);
+        self.absent.remove(&key);
+        match record {
+            Written::Instance(record) => self.instance_is(&key, Some(record), now, dirty),
+            Written::Agent(record) => self.agent_is(&key, Some(record), now, dirty),
+            Written::Request(record) => self.request_is(&key, Some(record), now, dirty),
+            Written::Launch(record) => self.launch_is(&key, Some(record), now, dirty),
+            Written::Pool(record) => self.pool_is(&key, Some(record), dirty),
+        }
+        if let Some(kind) = kind_of(&key) {
+            self.is_there(&key, kind, now);
         }
     }
 
@@ -221,8 +302,7 @@ impl Yard {
             Some(Kind::Instance) => dirty.extend(arn_of(key, "instance#").map(Unit::Instance)),
             Some(Kind::Pool) => {
                 let class = key.pk.strip_prefix("pool#").unwrap_or_default().to_owned();
-                let asking =
-                    self.requests.iter().filter(|(_, request)| request.intent.resource_class == class);
+                let asking = self.requests().filter(|(_, request)| request.intent.resource_class == class);
                 dirty.extend(asking.map(|(key, _)| Unit::Request(key.clone())));
             }
             Some(Kind::Request | Kind::Launch | Kind::Lease | Kind::Event) | None => {}
@@ -241,8 +321,8 @@ impl Yard {
             .chain(self.unreadable.keys().cloned())
             .chain(self.newer.keys().cloned());
         // What was seen since the list began may be younger than the page it would stand on.
-        let since = |key: &Key| self.there.get(key).is_some_and(|seen| *seen >= begun);
-        let missing: Vec<Key> = known.filter(|key| !keys.contains(key) && !since(key)).collect();
+        let mut missing: Vec<Key> = known.filter(|key| !keys.contains(key)).collect();
+        missing.retain(|key| !self.seen_since(key, begun));
         for key in missing {
             self.record(&key, None, now, dirty);
         }
@@ -262,33 +342,44 @@ impl Yard {
         {
             return;
         }
-        let old = self.instances.remove(&arn);
-        if let Some(old) = &old {
-            self.unindex(&arn, &old.instance, dirty);
-        }
         match new {
             Some(new) => {
-                self.boots(old.as_ref().map(|tracked| &tracked.instance), &new, now);
-                let mut tracked = match old {
-                    Some(old) => Tracked { instance: new, ..old },
+                self.unrecorded.remove(&arn);
+                dirty.insert(Unit::Instance(arn.clone()));
+                match self.instances.get_mut(&arn) {
+                    // In its place, so that no index is rebuilt around it.
+                    Some(tracked) => {
+                        let old = std::mem::replace(&mut tracked.instance, new);
+                        // One text for all its images.
+                        tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
+                        if tracked.instance.pooled_at().is_none() {
+                            tracked.announced = None;
+                        }
+                        let classes = &mut self.classes;
+                        tally(classes, &arn, &old, false, dirty);
+                        boots(classes, Some(&old), &tracked.instance, now);
+                        tally(classes, &arn, &tracked.instance, true, dirty);
+                    }
                     None => {
+                        boots(&mut self.classes, None, &new, now);
+                        tally(&mut self.classes, &arn, &new, true, dirty);
+                        let arn = new.facts.instance_arn.clone();
+                        self.ids.insert(new.facts.instance_id.clone(), arn.clone());
                         let agent = self.strays.remove(&arn);
+                        let heard = agent.as_ref().and_then(|agent| self.there.remove(&agent.key()));
+                        let there = (now.mono, heard.unwrap_or_default());
                         let beat =
                             agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
-                        Tracked { agent, beat, ..Tracked::new(new) }
+                        let tracked = Tracked { agent, beat, there, ..Tracked::new(new) };
+                        self.instances.insert(arn, Box::new(tracked));
                     }
-                };
-                if tracked.instance.pooled_at().is_none() {
-                    tracked.announced = None;
                 }
-                self.unrecorded.remove(&arn);
-                self.index(&arn, &tracked.instance, dirty);
-                self.instances.insert(arn.clone(), tracked);
-                dirty.insert(Unit::Instance(arn.clone()));
             }
             None => {
-                if let Some(agent) = old.and_then(|old| old.agent) {
-                    self.strays.insert(arn.clone(), agent);
+                if let Some(old) = self.instances.swap_remove(&arn) {
+                    tally(&mut self.classes, &arn, &old.instance, false, dirty);
+                    self.ids.swap_remove(&old.instance.facts.instance_id);
+                    old.agent.and_then(|agent| self.strays.insert(arn.clone(), agent));
                 }
             }
         }
@@ -301,85 +392,6 @@ impl Yard {
             .collect();
         for request in concerned {
             self.line_up(&request, now, dirty);
-        }
-    }
-
-    /// Counts failures to boot in a row: they hold launches back.
-    fn boots(&mut self, old: Option<&Instance>, new: &Instance, now: &Now) {
-        let was_created = old.is_some_and(|old| old.state() == State::Created);
-        let class = self.classes.entry(new.facts.resource_class.clone()).or_default();
-        match new.life {
-            Life::Terminated { reason, .. } if was_created => match reason {
-                Reason::Threshold
-                | Reason::BootFailed
-                | Reason::RegistrationFailed
-                | Reason::Unhealthy
-                | Reason::Vanished => class.brake.fail(now.mono, BOOT_FAILURES),
-                Reason::CleanupFailed
-                | Reason::Interrupted
-                | Reason::Drifted
-                | Reason::Surplus
-                | Reason::MaxUses
-                | Reason::MaxAge
-                | Reason::Expired
-                | Reason::Orphan => {}
-            },
-            Life::Running { .. } | Life::Idle { pooled_at: Some(_) } if was_created => {
-                class.brake = Brake::default()
-            }
-            Life::Created { .. }
-            | Life::Claimed { .. }
-            | Life::Running { .. }
-            | Life::Idle { .. }
-            | Life::Terminated { .. } => {}
-        }
-    }
-
-    fn index(&mut self, arn: &InstanceArn, instance: &Instance, dirty: &mut BTreeSet<Unit>) {
-        self.ids.insert(instance.facts.instance_id.clone(), arn.clone());
-        self.tally(arn, instance, true);
-        dirty.insert(Unit::Class(instance.facts.resource_class.clone()));
-        dirty.extend(instance.claim.iter().map(|claim| Unit::Request(claim.request.clone())));
-    }
-
-    fn unindex(&mut self, arn: &InstanceArn, instance: &Instance, dirty: &mut BTreeSet<Unit>) {
-        self.ids.remove(&instance.facts.instance_id);
-        self.tally(arn, instance, false);
-        dirty.insert(Unit::Class(instance.facts.resource_class.clone()));
-        dirty.extend(instance.claim.iter().map(|claim| Unit::Request(claim.request.clone())));
-    }
-
-    /// Adds a machine to its class's counts, or takes it out.
-    fn tally(&mut self, arn: &InstanceArn, instance: &Instance, add: bool) {
-        let class = self.classes.entry(instance.facts.resource_class.clone()).or_default();
-        let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
-        if instance.state().live() {
-            shift(class.counts.entry(instance.state()).or_default());
-        }
-        match &instance.life {
-            Life::Created { run: None } => shift(&mut class.warm_created),
-            Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
-            Life::Idle { pooled_at: Some(_) } => {
-                let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
-                if add {
-                    class.pooled.insert(place)
-                } else {
-                    class.pooled.remove(&place)
-                };
-                let age = (instance.facts.created_at, arn.clone());
-                if add && class.drift(instance).is_some() {
-                    class.drifted.insert(age);
-                } else {
-                    class.drifted.remove(&age);
-                }
-            }
-            Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {
-                class.departing.insert(arn.clone());
-            }
-            Life::Created { run: Some(_) }
-            | Life::Claimed { .. }
-            | Life::Running { .. }
-            | Life::Terminated { .. } => drop(class.departing.remove(arn)),
         }
     }
 
@@ -402,7 +414,7 @@ impl Yard {
                 if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
                     dirty.extend(tracked.instance.held_by().cloned().map(Unit::Request));
                 }
-                tracked.agent = Some(new);
+                tracked.agent = Some(Agent { arn: Some(tracked.instance.facts.instance_arn.clone()), ..new });
             }
             (_, None) => tracked.agent = None,
         }
@@ -410,40 +422,57 @@ impl Yard {
     }
 
     fn request_is(&mut self, key: &Key, new: Option<Request>, now: &Now, dirty: &mut BTreeSet<Unit>) {
-        let old = self.requests.get(key);
+        let old = self.requests.get(key).map(|asked| &asked.request);
         if let (Some(old), Some(new)) = (old, &new)
             && new.version <= old.version
         {
             return;
         }
-        self.touched.insert(key.clone(), now.mono);
-        let old = self.requests.remove(key);
-        if let Some(old) = &old {
-            self.leave(old);
+        if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
+            && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
+        {
+            class.waiting.remove(&old.rank());
         }
+        let (new, old) = match new {
+            Some(new) => {
+                let id = new.id.clone();
+                let old = match self.requests.get_mut(key) {
+                    Some(known) => {
+                        known.touched = now.mono;
+                        Some(std::mem::replace(&mut known.request, new))
+                    }
+                    None => {
+                        let asked = Asked { request: new, touched: now.mono, there: now.mono };
+                        self.requests.insert(key.clone(), Box::new(asked));
+                        None
+                    }
+                };
+                (Some(id), old)
+            }
+            None => (None, self.requests.swap_remove(key).map(|asked| asked.request)),
+        };
         // The machines on its list, before and after, are judged again: they may be released or given up.
-        let listed = old.iter().chain(&new).flat_map(|request| &request.status.instances);
-        let arns: Vec<InstanceArn> = listed.filter_map(|id: &InstanceId| self.ids.get(id)).cloned().collect();
-        dirty.extend(arns.into_iter().map(Unit::Instance));
-        if let Some(class) = old.as_ref().or(new.as_ref()).and_then(Self::class_of) {
+        let now_there = self.requests.get(key).map(|asked| &asked.request);
+        let listed = old.iter().chain(now_there).flat_map(|request| &request.status.instances);
+        dirty.extend(listed.filter_map(|id| self.ids.get(id)).cloned().map(Unit::Instance));
+        if let Some(class) = old.as_ref().or(now_there).and_then(Self::class_of) {
             dirty.insert(Unit::Class(class));
         }
         match new {
-            Some(new) => {
-                let attempts = self.attempts.entry(line_of(&new.id)).or_default();
-                if attempts.insert(new.id.attempt) {
-                    let older = attempts.range(..new.id.attempt).map(|attempt| {
-                        let id = crate::model::RequestKey { attempt: *attempt, ..new.id.clone() };
+            Some(id) => {
+                if old.is_none() {
+                    let attempts = self.attempts.entry(line_of(&id)).or_default();
+                    attempts.insert(id.attempt);
+                    let older = attempts.range(..id.attempt).map(|attempt| {
+                        let id = crate::model::RequestKey { attempt: *attempt, ..id.clone() };
                         Unit::Request(Request::key_of(&id))
                     });
                     dirty.extend(older);
                 }
-                self.requests.insert(key.clone(), new);
                 dirty.insert(Unit::Request(key.clone()));
                 self.line_up(key, now, dirty);
             }
             None => {
-                self.touched.remove(key);
                 if let Some(old) = &old
                     && let Some(attempts) = self.attempts.get_mut(&line_of(&old.id))
                 {
@@ -456,17 +485,9 @@ impl Yard {
         }
     }
 
-    fn leave(&mut self, request: &Request) {
-        if let Some(class) = Self::class_of(request)
-            && let Some(class) = self.classes.get_mut(&class)
-        {
-            class.waiting.remove(&request.rank());
-        }
-    }
-
     /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
     fn line_up(&mut self, key: &Key, now: &Now, dirty: &mut BTreeSet<Unit>) {
-        let Some(request) = self.requests.get(key) else { return };
+        let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
         let Some(class) = Self::class_of(request) else { return };
         let lacks =
             super::request::lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
@@ -503,12 +524,15 @@ impl Yard {
             let place = |tracked: &Tracked| {
                 (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
             };
-            class.drifted = drifted.map(place).collect();
+            class.drifted = drifted.map(|tracked| place(tracked)).collect();
+            let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
+            let worn = pooled.map(|tracked| &tracked.instance).filter(|instance| class.worn_out(instance));
+            class.worn = worn.map(|instance| instance.facts.instance_arn.clone()).collect();
             // Rare: a person changed the class, so all of it is judged again.
             let machines =
                 self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == name);
             dirty.extend(machines.map(|(arn, _)| Unit::Instance(arn.clone())));
-            let requests = self.requests.iter().filter(|(_, r)| r.intent.resource_class == name.as_str());
+            let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());
             dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
         }
     }
@@ -526,19 +550,24 @@ impl Yard {
             old.as_ref().map(|old| &old.launch).or(new.as_ref()).map(|launch| launch.resource_class.clone());
         if let Some(name) = class {
             let class: &mut Class = self.classes.entry(name.clone()).or_default();
-            class.open.remove(&id);
             let spot = |launch: &&Launch| launch.usage_class == UsageClass::Spot;
-            if let Some(request) =
-                old.iter().map(|old| &old.launch).find(spot).and_then(|l| l.request.clone())
-            {
-                class.failed_spot.remove(&(request, id.clone()));
+            if let Some(old) = old.as_ref().map(|old| &old.launch) {
+                class.under_way(old, false);
+                if let Some(request) = Some(old).filter(spot).and_then(|launch| launch.request.as_ref())
+                    && let Some(failed) = class.failed_spot.get_mut(request)
+                {
+                    failed.remove(&id);
+                    if failed.is_empty() {
+                        class.failed_spot.remove(request);
+                    }
+                }
             }
             let failed = new.as_ref().filter(|launch| launch.phase == LaunchPhase::Failed).filter(spot);
             if let Some(request) = failed.and_then(|launch| launch.request.clone()) {
-                class.failed_spot.insert((request, id.clone()));
+                class.failed_spot.entry(request).or_default().insert(id.clone());
             }
-            if new.as_ref().is_some_and(Self::is_open) {
-                class.open.insert(id.clone());
+            if let Some(open) = new.as_ref().filter(|launch| Self::is_open(launch)) {
+                class.under_way(open, true);
             }
             dirty.insert(Unit::Class(name));
         }
@@ -615,6 +644,90 @@ impl Yard {
                 dirty.insert(Unit::Class(name.clone()));
             }
         }
+    }
+}
+
+/// Counts failures to boot in a row: they hold launches back.
+fn boots(classes: &mut BTreeMap<ClassName, Class>, old: Option<&Instance>, new: &Instance, now: &Now) {
+    let was_created = old.is_some_and(|old| old.state() == State::Created);
+    let class = classes.entry(new.facts.resource_class.clone()).or_default();
+    match new.life {
+        Life::Terminated { reason, .. } if was_created => match reason {
+            Reason::Threshold
+            | Reason::BootFailed
+            | Reason::RegistrationFailed
+            | Reason::Unhealthy
+            | Reason::Vanished => class.brake.fail(now.mono, BOOT_FAILURES),
+            Reason::CleanupFailed
+            | Reason::Interrupted
+            | Reason::Drifted
+            | Reason::Surplus
+            | Reason::MaxUses
+            | Reason::MaxAge
+            | Reason::Expired
+            | Reason::Orphan => {}
+        },
+        Life::Running { .. } | Life::Idle { pooled_at: Some(_) } if was_created => {
+            class.brake = Brake::default()
+        }
+        Life::Created { .. }
+        | Life::Claimed { .. }
+        | Life::Running { .. }
+        | Life::Idle { .. }
+        | Life::Terminated { .. } => {}
+    }
+}
+
+/// Adds a machine to its class's counts, or takes it out; its class and its request are judged again.
+fn tally(
+    classes: &mut BTreeMap<ClassName, Class>,
+    arn: &InstanceArn,
+    instance: &Instance,
+    add: bool,
+    dirty: &mut BTreeSet<Unit>,
+) {
+    let name = &instance.facts.resource_class;
+    dirty.insert(Unit::Class(name.clone()));
+    dirty.extend(instance.claim.iter().map(|claim| Unit::Request(claim.request.clone())));
+    let class = classes.entry(name.clone()).or_default();
+    let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
+    if instance.state().live() {
+        shift(class.counts.entry(instance.state()).or_default());
+    }
+    match &instance.life {
+        Life::Created { run: None } => shift(&mut class.warm_created),
+        Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
+        Life::Idle { pooled_at: Some(_) } => {
+            let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
+            if add {
+                class.pooled.insert(place)
+            } else {
+                class.pooled.remove(&place)
+            };
+            let age = (instance.facts.created_at, arn.clone());
+            if add && class.drift(instance).is_some() {
+                class.drifted.insert(age.clone());
+            } else {
+                class.drifted.remove(&age);
+            }
+            if add && class.worn_out(instance) {
+                class.worn.insert(arn.clone());
+            } else {
+                class.worn.remove(arn);
+            }
+            if add {
+                class.ages.insert(age)
+            } else {
+                class.ages.remove(&age)
+            };
+        }
+        Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {
+            class.departing.insert(arn.clone());
+        }
+        Life::Created { run: Some(_) }
+        | Life::Claimed { .. }
+        | Life::Running { .. }
+        | Life::Terminated { .. } => drop(class.departing.remove(arn)),
     }
 }
 

@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use crate::model::{
     Agent, ClassName, Counts, Instance, InstanceArn, InstanceId, Interruption, InterruptionAction, Key,
-    Launch, LaunchId, LaunchPhase, Life, Pool, Reason, Request, RequestKey, drift,
+    Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Request, RequestKey, drift,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
+
+use super::visits::visited;
 
 /// What is judged at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +64,8 @@ pub struct Tracked {
     pub notice: Option<Interruption>,
     /// Whether EC2 said that it stops or ends, and was not asked about it since.
     pub changed: bool,
+    /// When its two records were last seen to be there, on the monotonic clock.
+    pub(super) there: (Duration, Duration),
 }
 
 impl Tracked {
@@ -78,6 +83,7 @@ impl Tracked {
             swept: false,
             notice: None,
             changed: false,
+            there: (Duration::ZERO, Duration::ZERO),
         }
     }
 
@@ -106,6 +112,17 @@ impl Tracked {
             InterruptionAction::Rebalance => false,
         })
     }
+}
+
+/// A request: its record and when this process saw it.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// The record.
+    pub(super) request: Request,
+    /// When it was last seen to change, on the monotonic clock.
+    pub(super) touched: Duration,
+    /// When it was last seen to be there.
+    pub(super) there: Duration,
 }
 
 /// What a launch brought when it was last asked, as yet unrecorded.
@@ -155,10 +172,18 @@ pub struct Class {
     pub cleaning: u32,
     /// Pooled machines, the first to expire first.
     pub pooled: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Pooled machines, the oldest first.
+    pub(super) ages: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Pooled machines whose time is over whatever their age: used up, or a person asked for their end.
+    pub(super) worn: BTreeSet<InstanceArn>,
     /// Requests that lack machines, the oldest first.
     pub(super) waiting: BTreeMap<Rank, Key>,
     /// Launches under way.
     pub open: BTreeSet<LaunchId>,
+    /// How many machines they may bring, for each request and for the class itself.
+    pub(super) coming: BTreeMap<Option<Key>, u32>,
+    /// The sum of that.
+    pub(crate) under_way: u32,
     /// What holds launches back after failures to get or boot machines.
     pub brake: Brake,
     /// When its queue was last asked, on the monotonic clock.
@@ -175,8 +200,8 @@ pub struct Class {
     pub(super) drifted: BTreeSet<(Timestamp, InstanceArn)>,
     /// Machines that end for that and are not gone yet.
     pub(super) departing: BTreeSet<InstanceArn>,
-    /// Requests for which spot machines could not be had, by the launches that say so.
-    pub(super) failed_spot: BTreeSet<(Key, LaunchId)>,
+    /// Requests for which spot machines could not be had, with the launches that say so.
+    pub(super) failed_spot: BTreeMap<Key, BTreeSet<LaunchId>>,
 }
 
 impl Class {
@@ -188,8 +213,18 @@ impl Class {
     /// How many machines recorded before a moment the last list of machines did not show, when they are too many to
     /// believe it: such a list is itself in doubt, and nothing is ended because of it.
     pub(super) fn unbelieved(&self, before: Timestamp) -> Option<u32> {
+        let most = (self.live().saturating_mul(3) / 10).max(3);
+        if self.missing.len() as u32 <= most {
+            return None;
+        }
         let gone = self.missing.iter().take_while(|(created_at, _)| *created_at <= before).count() as u32;
-        (gone > (self.live().saturating_mul(3) / 10).max(3)).then_some(gone)
+        (gone > most).then_some(gone)
+    }
+
+    /// Whether a machine's time is over whatever its age.
+    pub(super) fn worn_out(&self, instance: &Instance) -> bool {
+        let most = self.pool.as_ref().and_then(|pool| pool.spec.most_uses());
+        instance.expired_by.is_some() || most.is_some_and(|most| instance.uses >= most)
     }
 
     /// Why a machine is not what its class wants now, if it was launched in another way.
@@ -201,18 +236,52 @@ impl Class {
         drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, fits, &spec.launch)
     }
 
+    /// How many machines of launches under way are meant for a request, or for nobody yet.
+    pub(super) fn coming(&self, request: Option<&Key>) -> u32 {
+        self.coming.get(&request.cloned()).copied().unwrap_or(0)
+    }
+
+    /// Adds a launch to those under way, or takes it out.
+    pub(super) fn under_way(&mut self, launch: &Launch, add: bool) {
+        let Launch { launch_id, request, count, .. } = launch;
+        if add == self.open.contains(launch_id) {
+            return;
+        }
+        let coming = self.coming.entry(request.clone()).or_default();
+        if add {
+            self.open.insert(launch_id.clone());
+            *coming = coming.saturating_add(*count);
+        } else {
+            self.open.remove(launch_id);
+            *coming = coming.saturating_sub(*count);
+        }
+        if *coming == 0 {
+            self.coming.remove(request);
+        }
+        self.under_way = self.coming.values().fold(0, |sum, count| sum.saturating_add(*count));
+    }
+
+    /// The pooled machines that are older than the class allows, or whose time is over otherwise.
+    pub(super) fn retiring(&self, spec: &PoolSpec, now: Timestamp) -> impl Iterator<Item = &InstanceArn> {
+        let born = now.saturating_sub(Duration::from_secs(spec.max_age_seconds)).unwrap_or(Timestamp::MIN);
+        let old =
+            self.ages.iter().inspect(|_| visited()).take_while(move |(created_at, _)| *created_at <= born);
+        old.map(|(_, arn)| arn).filter(|arn| !self.worn.contains(*arn)).chain(&self.worn)
+    }
+
     /// Whether spot machines could not be had for a request.
     pub(super) fn scarce(&self, request: &Key) -> bool {
-        self.failed_spot.iter().any(|(key, _)| key == request)
+        self.failed_spot.contains_key(request)
     }
 }
 
-/// Everything observed.
+/// Everything observed. What is looked up by name for every change is hashed and boxed: a lookup touches as little memory
+/// among a million records as among a thousand, and what is decided never depends on the order in which these are walked.
 #[derive(Clone, Debug, Default)]
 pub struct Yard {
-    pub(super) instances: BTreeMap<InstanceArn, Tracked>,
-    pub(super) ids: BTreeMap<InstanceId, InstanceArn>,
-    pub(super) requests: BTreeMap<Key, Request>,
+    pub(super) instances: IndexMap<InstanceArn, Box<Tracked>>,
+    pub(super) ids: IndexMap<InstanceId, InstanceArn>,
+    pub(super) requests: IndexMap<Key, Box<Asked>>,
     pub(super) classes: BTreeMap<ClassName, Class>,
     pub(super) launches: BTreeMap<LaunchId, TrackedLaunch>,
     /// Agent records whose instance record has not been seen.
@@ -233,9 +302,7 @@ pub struct Yard {
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
     pub listed: Option<Duration>,
-    /// When each request was last seen to change, on the monotonic clock.
-    pub(super) touched: BTreeMap<Key, Duration>,
-    /// When each record was last seen to be there, on the monotonic clock.
+    /// When each record that stands nowhere else here was last seen to be there, on the monotonic clock.
     pub(super) there: BTreeMap<Key, Duration>,
 }
 
@@ -275,27 +342,30 @@ enum Illegible {
 impl Yard {
     /// A machine by its ARN.
     pub fn instance(&self, arn: &InstanceArn) -> Option<&Tracked> {
-        self.instances.get(arn)
+        visited();
+        self.instances.get(arn).map(Box::as_ref)
     }
 
     /// A machine by its id.
     pub fn by_id(&self, id: &InstanceId) -> Option<&Tracked> {
-        self.ids.get(id).and_then(|arn| self.instances.get(arn))
+        visited();
+        self.ids.get(id).and_then(|arn| self.instances.get(arn)).map(Box::as_ref)
     }
 
     /// Every machine.
     pub fn instances(&self) -> impl Iterator<Item = &Tracked> {
-        self.instances.values()
+        self.instances.values().map(Box::as_ref)
     }
 
     /// A request by its key.
     pub fn request(&self, key: &Key) -> Option<&Request> {
-        self.requests.get(key)
+        visited();
+        self.requests.get(key).map(|asked| &asked.request)
     }
 
     /// Every request.
     pub fn requests(&self) -> impl Iterator<Item = (&Key, &Request)> {
-        self.requests.iter()
+        self.requests.iter().map(|(key, asked)| (key, &asked.request))
     }
 
     /// A class.
@@ -315,6 +385,7 @@ impl Yard {
 
     /// A launch.
     pub fn launch(&self, id: &LaunchId) -> Option<&TrackedLaunch> {
+        visited();
         self.launches.get(id)
     }
 
@@ -441,28 +512,11 @@ impl Yard {
     /// Whether a machine that a request lists and that was not seen is really not there: a complete list of the table
     /// was begun after the request was last seen to change.
     fn proved_missing(&self, request: &Key) -> bool {
-        match (self.listed, self.touched.get(request)) {
-            (Some(listed), Some(touched)) => listed > *touched,
+        match (self.listed, self.requests.get(request)) {
+            (Some(listed), Some(asked)) => listed > asked.touched,
             (Some(_), None) => true,
             (None, _) => false,
         }
-    }
-
-    /// How many machines of launches under way are meant for a request.
-    pub(super) fn coming(&self, class: &Class, request: &Key) -> u32 {
-        self.open_launches(class)
-            .filter(|launch| launch.request.as_ref() == Some(request))
-            .fold(0, |sum, launch| sum.saturating_add(launch.count))
-    }
-
-    /// How many machines the launches of a class may still bring.
-    pub fn under_way(&self, class: &Class) -> u32 {
-        self.open_launches(class).fold(0, |sum, launch| sum.saturating_add(launch.count))
-    }
-
-    /// The launches of a class that are under way.
-    pub(super) fn open_launches<'a>(&'a self, class: &'a Class) -> impl Iterator<Item = &'a Launch> {
-        class.open.iter().filter_map(|id| self.launches.get(id)).map(|tracked| &tracked.launch)
     }
 
     /// Whether a newer attempt of the same run asks under the same name.

@@ -5,6 +5,7 @@ pub mod compute;
 pub mod demo;
 pub mod engine;
 pub mod process;
+pub mod pulse;
 pub mod setup;
 pub mod site;
 pub mod standin;

@@ -1,19 +1,21 @@
 //! Identifiers as types of their own, checked where they enter, and the keys built from them.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 
-/// Declares an identifier: a string that passed `$check`.
+/// Declares an identifier: a string that passed `$check`. A yard names each machine in many places, so a copy shares it.
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $field:literal, $check:expr, $fix:literal) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(Box<str>);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Takes the value if it has the right form.
@@ -54,6 +56,12 @@ macro_rules! identifier {
             }
         }
 
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl TryFrom<String> for $name {
             type Error = FieldError;
             fn try_from(value: String) -> Result<Self, FieldError> {
@@ -63,7 +71,7 @@ macro_rules! identifier {
 
         impl From<$name> for String {
             fn from(id: $name) -> String {
-                id.0.into()
+                id.0.as_ref().to_owned()
             }
         }
     };

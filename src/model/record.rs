@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::field::FieldError;
 use super::state::words;
@@ -181,9 +182,20 @@ fn overflowing(name: &str, value: Option<&AttributeValue>) -> Option<String> {
 /// Attributes as a type that lists them; unknown ones are left out. Types are told apart by their attributes' names in
 /// errors, so a row with flattened parts (serde forgets names there) parses its parts one by one.
 pub(super) fn parse<T: DeserializeOwned>(attributes: &Item) -> Result<T, String> {
-    let value = AttributeValue::M(attributes.clone().into_iter().collect());
-    serde_path_to_error::deserialize(serde_dynamo::Deserializer::from_attribute_value(value))
+    let attributes = attributes.iter().map(|(name, value)| (name.as_str(), Attribute(value)));
+    serde_path_to_error::deserialize(MapDeserializer::new(attributes))
         .map_err(|error| format!("{}: {}", error.path(), error.inner()))
+}
+
+/// An attribute that is copied when its turn comes, and not the whole item before.
+struct Attribute<'a>(&'a AttributeValue);
+
+impl<'de> IntoDeserializer<'de, serde_dynamo::Error> for Attribute<'_> {
+    type Deserializer = serde_dynamo::Deserializer;
+
+    fn into_deserializer(self) -> Self::Deserializer {
+        serde_dynamo::Deserializer::from_attribute_value(self.0.clone())
+    }
 }
 
 /// Longest complaint, in characters: what is wrong may be 400 KB of it.

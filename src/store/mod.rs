@@ -23,6 +23,7 @@ use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use aws_sdk_dynamodb::{Client, config};
 use aws_sdk_dynamodbstreams as streams;
 use aws_types::service_config::ServiceConfigKey;
+use tokio::sync::watch as watch_channel;
 
 use self::errors::classify;
 use self::expression::Expressions;
@@ -50,6 +51,7 @@ pub struct DynamoStore {
     client: Client,
     streams: streams::Client,
     watching: Watching,
+    wake: Option<watch_channel::Receiver<()>>,
     page: Option<i32>,
 }
 
@@ -65,6 +67,7 @@ impl DynamoStore {
             client: Client::from_conf(table_config.build()),
             streams: streams::Client::from_conf(stream_config.build()),
             watching: Watching::default(),
+            wake: None,
             page: None,
         }
     }
@@ -79,6 +82,12 @@ impl DynamoStore {
     #[must_use]
     pub fn watching(self, watching: Watching) -> Self {
         Self { watching, ..self }
+    }
+
+    /// The same store, whose watches of the stream also look whenever this tells them to.
+    #[must_use]
+    pub fn woken_by(self, wake: watch_channel::Receiver<()>) -> Self {
+        Self { wake: Some(wake), ..self }
     }
 
     /// The same store, reading at most so many records a page instead of as many as DynamoDB puts into one (1 MB).

@@ -1,14 +1,16 @@
 //! A machine in the pool: announced, kept within what its class wants, ended when its time is over.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Cause, Hours, Life, PoolSpec, Reason, Record, after};
+use crate::model::{Cause, Hours, InstanceArn, Life, PoolSpec, Reason, Record, after};
 
 use super::super::action::{Action, Note, Plan, WaitReason};
 use super::super::capacity;
 use super::super::schedule::effective;
+use super::super::visits::visited;
 use super::super::yard::Class;
 use super::MachineView;
 
@@ -41,12 +43,29 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let desired = effective(pool, machine.cx.now.wall).desired;
     let threshold = machine.instance.threshold.map_or(Timestamp::MAX, |t| t.at);
     let place = (threshold, machine.instance.facts.instance_arn.clone());
-    let later = (std::ops::Bound::Excluded(place), std::ops::Bound::Unbounded);
-    let now = machine.cx.now.wall;
-    let later = class.pooled.range(later).filter_map(|(_, arn)| machine.cx.yard.instance(arn));
-    let later = later.filter(|other| !capacity::retiring(&other.instance, spec, now)).take(desired as usize);
     // Machines that boot or are cleaned count as idle too, and none of them expires before this one.
-    (later.count() as u32) + class.warm_created + class.cleaning < desired
+    let wanted = desired.saturating_sub(class.warm_created.saturating_add(class.cleaning)) as usize;
+    wanted > 0 && among_last(machine, class, spec, &place, wanted)
+}
+
+/// Whether fewer than so many pooled machines that go on expire after this place. Counted from the front, where a
+/// machine stands whose time is near, so that nothing depends on how many there are.
+fn among_last(
+    machine: &MachineView<'_>,
+    class: &Class,
+    spec: &PoolSpec,
+    place: &(Timestamp, InstanceArn),
+    wanted: usize,
+) -> bool {
+    let expires = |arn: &InstanceArn| {
+        let tracked = machine.cx.yard.instance(arn);
+        tracked.and_then(|tracked| tracked.instance.threshold).map_or(Timestamp::MAX, |t| t.at)
+    };
+    let retiring = class.retiring(spec, machine.cx.now.wall);
+    let retiring = retiring.filter(|arn| (expires(arn), *arn) > (place.0, &place.1)).count();
+    // So many may expire after it, and the rest must stand before it.
+    let before = class.pooled.len().saturating_sub(wanted + retiring);
+    class.pooled.range(..=place).inspect(|_| visited()).take(before + 1).count() > before
 }
 
 /// What to do about a pooled machine.
@@ -99,8 +118,8 @@ fn surplus(machine: &MachineView<'_>) -> bool {
     let name = &machine.instance.facts.resource_class;
     let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
     let excess = class.live().saturating_sub(spec.max);
-    let first = class.pooled.iter().take(excess as usize);
-    excess > 0 && first.into_iter().any(|(_, arn)| *arn == machine.instance.facts.instance_arn)
+    let mut first = class.pooled.iter().inspect(|_| visited()).take(excess as usize);
+    excess > 0 && first.any(|(_, arn)| *arn == machine.instance.facts.instance_arn)
 }
 
 /// Whether it is this machine's turn to go because it was launched in another way: its replacement is idle, or, where
@@ -113,14 +132,9 @@ fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool 
     }
     let Some(pool) = &class.pool else { return false };
     let desired = effective(pool, cx.now.wall).desired as usize;
-    let young = class.pooled.iter().filter_map(|(_, arn)| cx.yard.instance(arn));
-    let young = young.filter(|tracked| {
-        !capacity::retiring(&tracked.instance, spec, cx.now.wall)
-            && !turn.contains(&tracked.instance.facts.instance_arn)
-    });
     let before = turn.iter().take_while(|other| **other != arn).count();
     let missing = desired.saturating_sub(class.pooled.len()) + before;
-    young.take(desired).count() >= desired
+    capacity::young(cx, class, spec, &turn) as usize >= desired
         || class.live() >= spec.max && missing < spec.replacement.at_once as usize
 }
 
@@ -143,9 +157,6 @@ fn replaced(machine: &MachineView<'_>, class: &Class) -> bool {
     let (Some(pool), Some(spec)) = (&class.pool, machine.spec) else { return true };
     let now = machine.cx.now.wall;
     let desired = effective(pool, now).desired;
-    let young = class.pooled.iter().filter_map(|(_, arn)| machine.cx.yard.instance(arn));
-    let young =
-        young.filter(|tracked| !capacity::retiring(&tracked.instance, spec, now)).take(desired as usize);
-    young.count() as u32 >= desired
+    capacity::young(machine.cx, class, spec, &BTreeSet::new()) >= desired
         || class.live() >= spec.max && matches!(machine.instance.life, Life::Idle { .. })
 }

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::operation::get_records::{GetRecordsError, GetRecordsOutput};
 use aws_sdk_dynamodbstreams::types::{Record, ShardIteratorType, StreamStatus};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::PATIENCE;
@@ -25,6 +26,8 @@ pub(super) struct StreamWatch {
     client: Client,
     arn: String,
     every: Duration,
+    /// Tells that there is something to be read now.
+    wake: Option<watch::Receiver<()>>,
     /// The shards being read.
     shards: Vec<Shard>,
     /// Every shard that was ever listed and is, was, or need not be read.
@@ -75,6 +78,7 @@ impl StreamWatch {
             client: store.streams.clone(),
             arn,
             every: store.watching.every,
+            wake: store.wake.clone(),
             shards: Vec::new(),
             seen: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -198,6 +202,16 @@ impl StreamWatch {
     }
 }
 
+/// Waits until there is something to be read, for ever where nobody tells.
+async fn woken(wake: &mut Option<watch::Receiver<()>>) {
+    if let Some(wake) = wake
+        && wake.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 fn change(record: Record) -> Option<Change> {
     let told = record.dynamodb?;
     let key = Key::of(&from_stream(told.keys?))?;
@@ -218,7 +232,10 @@ impl Watch for StreamWatch {
             if !self.changes.is_empty() {
                 return Ok(std::mem::take(&mut self.changes));
             }
-            sleep_until(self.due).await;
+            tokio::select! {
+                () = sleep_until(self.due) => {}
+                () = woken(&mut self.wake) => {}
+            }
             self.due = Instant::now() + self.every;
             let outcome = self.look().await;
             if self.changes.is_empty() {

@@ -1,0 +1,65 @@
+//! What does a claim cost from end to end? `tests/bench/run` prints one table: how long until a warm machine is `Ready`
+//! and until it can be claimed again, on the embedded engine and on the engines of the tests, where that time goes, how
+//! long a restart takes, and the exact numbers of calls; and judges ratios and counts by `tests/bench/floors.toml`.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock and its own arguments")]
+#![allow(clippy::unwrap_used, reason = "what a benchmark needs and does not get ends it")]
+
+mod claims;
+mod floors;
+mod ground;
+mod program;
+mod restart;
+#[path = "../../support/mod.rs"]
+mod support;
+mod timed;
+
+use ground::Services;
+use support::engine::Engine;
+
+/// Samples of every distribution.
+const SAMPLES: usize = 200;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == name);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let mut figures = floors::Figures::default();
+    runtime.block_on(async {
+        claims::heading();
+        if wanted("embedded") {
+            let few =
+                claims::measure("embedded, 10 records", Services::Embedded, 10, SAMPLES, &mut figures).await;
+            let many = claims::measure(
+                "embedded, 10 000 records",
+                Services::Embedded,
+                10_000,
+                SAMPLES,
+                &mut figures,
+            )
+            .await;
+            figures.add("claim: 10 000 records over 10", many.claim / few.claim);
+            figures.add("claim over its four store operations", few.claim / few.floor);
+            few.print_phases();
+        }
+        if wanted("engines") {
+            let engines: [(&str, fn() -> Engine); 2] =
+                [("moto", Engine::moto), ("ministack", Engine::ministack)];
+            for (name, hints) in engines {
+                let title = format!("dynoxide in memory, SQS of {name}");
+                claims::measure(&title, Services::Foreign(hints), 10, SAMPLES, &mut figures).await;
+            }
+        }
+        if wanted("aws") {
+            let aws = claims::measure("AWS's latencies", Services::LikeAws, 10, SAMPLES, &mut figures).await;
+            aws.print_phases();
+        }
+        if wanted("restart") {
+            restart::measure(10_000, &mut figures).await;
+        }
+    });
+    if wanted("program") {
+        program::measure(&mut figures);
+    }
+    std::process::exit(i32::from(!figures.judge()));
+}

@@ -1,0 +1,42 @@
+//! How long until an operator that begins knows everything, against a raw scan of the same table?
+
+use std::time::Instant;
+
+use runyard::ports::Store as _;
+
+use super::floors::Figures;
+use super::ground::{Ground, Services};
+
+/// Measures and prints.
+pub(crate) async fn measure(records: usize, figures: &mut Figures) {
+    let ground = Ground::lay(Services::Embedded, records).await;
+    let mut scans = Vec::new();
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let mut after = None;
+        loop {
+            let page = ground.store.list(after.as_ref()).await.unwrap();
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        scans.push(begun.elapsed());
+    }
+    scans.sort();
+    let calls = ground.calls.take();
+    let about = |call: &&super::timed::Call| {
+        call.keys.iter().any(|key| key.pk.starts_with("instance#") || key.pk.starts_with("request#"))
+    };
+    let writes =
+        calls.iter().filter(|call| call.name == "write" || call.name == "transact").filter(about).count();
+    let (scan, restart) = (scans[2], ground.listed_after);
+    println!(
+        "\nrestart with {records} records: {:.0} ms; a raw scan {:.0} ms; {writes} writes",
+        restart.as_secs_f64() * 1000.0,
+        scan.as_secs_f64() * 1000.0
+    );
+    figures.add("restart over a raw scan", restart.as_secs_f64() / scan.as_secs_f64());
+    figures.add("restart: writes though nothing changed", writes as f64);
+    ground.clear().await;
+}
