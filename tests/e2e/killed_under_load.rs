@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// How long is waited for the write that is aimed at.
 const AIM: Duration = Duration::from_secs(3);
 
-/// The writes that are aimed at: a record's kind, and the state or phase it was given; all but the last two in turn.
+/// The writes that are aimed at: a record's kind, and the state or phase it was given; in turn.
 const AIMS: [(&str, &str); 10] = [
     ("launch", "Intent"),
     ("launch", "Bound"),
@@ -153,6 +153,11 @@ async fn operators_killed_under_load_at_every_kind_of_write_lose_and_double_noth
         let (mut tally, mut number, mut hits) = (BTreeMap::<&str, usize>::new(), 0, 0);
         while enough.map_or(number < ROUNDS, |end| Instant::now() < end) {
             let (what, hit) = round(&mut yard, &mut operators, number, &served).await;
+            println!(
+                "{number:4} {what} at {:?}, met: {hit}, {:.1} s",
+                AIMS[number % AIMS.len()],
+                started.elapsed().as_secs_f32()
+            );
             *tally.entry(what).or_default() += 1;
             hits += usize::from(hit);
             number += 1;
