@@ -45,7 +45,8 @@ fn letter<T>(outcome: &Result<T, QueueError>) -> char {
 async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let class = ClassName::parse(&format!("c{}", numbers.fetch_add(1, Ordering::SeqCst))).unwrap();
     let table = TableName::parse("wire").unwrap();
-    let direct = SqsQueue::connect(table.clone(), &config(engine.endpoint()).await);
+    let here = config(engine.endpoint()).await;
+    let direct = SqsQueue::connect(table.clone(), &here);
     direct.ensure(&class).await.unwrap();
     let name = match cell.call {
         "announce" | "bury" => "SendMessage",
@@ -62,7 +63,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         receipts = direct.receive(&class, 10).await.unwrap().into_iter().map(|got| got.receipt).collect();
     }
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
-    let queue = SqsQueue::connect(table, &config(&peer).await);
+    let queue = SqsQueue::connect(table, &here.to_builder().endpoint_url(peer).build());
     let letter = match cell.call {
         "announce" => letter(&queue.announce(&message(&class)).await),
         "receive" => letter(&queue.receive(&class, 10).await),

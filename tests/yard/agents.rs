@@ -80,11 +80,13 @@ impl Agents {
     }
 
     /// How often agents look at their records from now on.
+    #[allow(dead_code, reason = "each test crate takes the parts it needs")]
     pub(crate) fn pace(&self, pace: Duration) {
         *self.0.pace.lock().unwrap() = pace;
     }
 
     /// Which claims each machine truly served, in their order.
+    #[allow(dead_code, reason = "each test crate takes the parts it needs")]
     pub(crate) fn served(&self) -> BTreeMap<InstanceId, Vec<String>> {
         self.0.served.lock().unwrap().clone()
     }

@@ -99,6 +99,7 @@ impl World {
     }
 
     /// The same, with other settings.
+    #[allow(dead_code, reason = "each test crate takes the parts it needs")]
     pub(crate) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self
