@@ -179,4 +179,6 @@ impl Guard {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
