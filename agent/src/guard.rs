@@ -179,6 +179,4 @@ impl Guard {
 }
 
 #[cfg(test)]
-mod model;
-#[cfg(test)]
 mod tests;
