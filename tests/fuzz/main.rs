@@ -39,20 +39,25 @@ pub(crate) fn seeds(folder: &str, others: &[&str]) -> Vec<Bytes> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long the tests fuzz is said in the environment")]
-fn executions() -> u64 {
+pub(crate) fn executions() -> u64 {
     let told = std::env::var("RUNYARD_FUZZ").ok();
     told.map_or(USUAL, |text| text.parse().expect("RUNYARD_FUZZ is a number of executions"))
 }
 
 /// Runs a target on every seed, and on so many inputs made of them. An input that it cannot bear is shown as it is.
 pub(crate) fn fuzz(name: &str, seeds: &[Bytes], words: &[&str], target: impl Fn(&[u8])) {
+    fuzz_times(name, seeds, words, executions(), target);
+}
+
+/// The same for a target that is dear, so many times.
+pub(crate) fn fuzz_times(name: &str, seeds: &[Bytes], words: &[&str], times: u64, target: impl Fn(&[u8])) {
     let bear = |input: &[u8]| {
         let borne = catch_unwind(AssertUnwindSafe(|| target(input)));
         assert!(borne.is_ok(), "{name} cannot bear b\"{}\"", input.escape_ascii());
     };
     seeds.iter().for_each(|seed| bear(seed));
     let mut chance = Chance::new(name);
-    for _ in 0..executions() {
+    for _ in 0..times {
         bear(&mutate::mutated(seeds, words, &mut chance));
     }
 }

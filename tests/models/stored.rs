@@ -142,7 +142,8 @@ impl Table {
                     if one.print != two.print {
                         keys.push(&one.key);
                     }
-                    (ours.next(), theirs.next());
+                    ours.next();
+                    theirs.next();
                 }
                 (Some(one), two) if two.is_none_or(|two| one.key < two.key) => {
                     keys.push(&one.key);
