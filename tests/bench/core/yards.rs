@@ -214,12 +214,11 @@ pub(crate) fn yard_of_items(number: usize) -> World {
     world
 }
 
+/// Who is told of every change of a cycle, and makes it.
+pub(crate) type Around<'a> = dyn FnMut(&str, &mut World, &mut dyn FnMut(&mut World)) + 'a;
+
 /// One warm cycle, change by change: each is seen, judged and carried out. `around` is told of every change and does it.
-pub(crate) fn cycle(
-    world: &mut World,
-    number: usize,
-    around: &mut dyn FnMut(&str, &mut World, &mut dyn FnMut(&mut World)),
-) {
+pub(crate) fn cycle(world: &mut World, number: usize, around: &mut Around<'_>) {
     let key = request_key(number);
     let class = class(number);
     let intent = item(json!({
@@ -227,15 +226,13 @@ pub(crate) fn cycle(
         "repository": "acme/web", "name": "default", "resourceClass": class.as_str(), "count": 1,
         "desired": "provisioned", "generation": 1, "maxRuntimeMinutes": 30,
     }));
-    let settled = |what: &str,
-                   world: &mut World,
-                   around: &mut dyn FnMut(&str, &mut World, &mut dyn FnMut(&mut World)),
-                   change: &mut dyn FnMut(&mut World)| {
-        around(what, world, &mut |world| {
-            change(world);
-            world.settle();
-        });
-    };
+    let settled =
+        |what: &str, world: &mut World, around: &mut Around<'_>, change: &mut dyn FnMut(&mut World)| {
+            around(what, world, &mut |world| {
+                change(world);
+                world.settle();
+            });
+        };
     settled("intent and claim", world, around, &mut |world| world.store(intent.clone()));
     let machine = world.yard.request(&key).and_then(|request| request.status.instances.first().cloned());
     let arn = InstanceArn::local(&machine.expect("a warm machine was claimed"));
