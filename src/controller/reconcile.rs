@@ -199,6 +199,7 @@ pub(super) async fn run(
     state.roles();
     state.turn(&mut seen, &mut machines, &mut told, &shutdown).await;
     // The actions in hand are finished; nothing new is begun.
+    state.ports.compute.stop();
     while let Some(done) = state.tasks.join_next().await {
         if let Ok(done) = done {
             state.finish(done);
