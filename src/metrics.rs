@@ -21,6 +21,7 @@ use prometheus::{Registry, TextEncoder};
 pub use classes::OTHER;
 pub use ports::Metered;
 
+use crate::decide::Breaker;
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, words};
 use crate::ports::Clock;
 use classes::Classes;
@@ -167,6 +168,14 @@ impl Metrics {
     pub fn requests(&self, class: &str, phase: Phase, n: usize) {
         let gauge = &self.families().requests;
         self.changing().classes.requests.set(gauge, class, phase.as_str(), n);
+    }
+
+    /// Whether a class does without something for a while.
+    pub fn breaker(&self, class: &ClassName, breaker: Breaker, open: bool) {
+        let mut changing = self.changing();
+        changing.classes.declare(class.as_str(), self.families());
+        let gauge = &self.families().breakers;
+        changing.classes.breakers.set(gauge, class.as_str(), breaker.as_str(), usize::from(open));
     }
 
     /// A request became ready, so long after it was accepted.

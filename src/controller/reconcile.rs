@@ -12,11 +12,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
+use crate::decide::{
+    Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective,
+};
 use crate::metrics::{OTHER, QueueOutcome, Source};
 use crate::model::{
-    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase, Reading, Record,
-    State, read,
+    ClassName, Event, EventType, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Life, Phase,
+    Pool, Reading, Record, State, read,
 };
 use crate::ports::{Machine, StoreError, Told};
 
@@ -76,6 +78,8 @@ struct Loop {
     late: Vec<(Key, i64)>,
     /// Notices that are not acknowledged yet, because something remains to be done.
     told: Vec<Told>,
+    /// What classes do without now, as far as it was told.
+    open: BTreeSet<(ClassName, Breaker)>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     /// The requests whose runs are watched at GitHub.
@@ -191,6 +195,7 @@ pub(super) async fn run(
         taken: None,
         late: Vec::new(),
         told: Vec::new(),
+        open: BTreeSet::new(),
         asked: None,
         live,
         kick_list,
@@ -241,6 +246,7 @@ impl Loop {
                 Some(told) = told.recv() => self.hear(told),
                 _ = gauges.tick() => {
                     self.gauge();
+                    self.breakers();
                     self.acknowledge();
                 }
                 () = tokio::time::sleep(wait.unwrap_or(PAUSE_MOST)) => {
@@ -709,6 +715,44 @@ impl Loop {
         }
         let arn = key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())?;
         self.yard.instance(&arn).map(|tracked| tracked.instance.facts.resource_class.clone())
+    }
+
+    /// Tells what classes begin to do without, and what they take up again.
+    fn breakers(&mut self) {
+        let now = self.ports.clock.elapsed();
+        let mut open = BTreeSet::new();
+        for (name, class) in self.yard.classes().filter(|(_, class)| class.pool.is_some()) {
+            for breaker in Breaker::ALL {
+                let broken = class.broken(breaker, now);
+                self.ports.metrics.breaker(name, breaker, broken);
+                if broken {
+                    open.insert((name.clone(), breaker));
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.open, open);
+        // Stand-bys launch nothing and would only say the same again.
+        if self.role.lease.is_none() {
+            return;
+        }
+        for (class, breaker) in before.symmetric_difference(&self.open) {
+            let opened = self.open.contains(&(class.clone(), *breaker));
+            let (id, at) = (self.ports.entropy.hex(), self.ports.clock.now());
+            let mut event = Event::new(&Pool::key_of(class).pk, id, at, "operator");
+            let (reason, message) = match (breaker, opened) {
+                (Breaker::Spot, true) => (
+                    "SpotAvoided",
+                    "spot machines are taken back or not to be had: requests that allow it get on-demand ones",
+                ),
+                (Breaker::Spot, false) => ("SpotTried", "spot machines are asked for again"),
+                (Breaker::Boot, true) => ("LaunchesHeldBack", "launches are held back after failures"),
+                (Breaker::Boot, false) => ("LaunchesTried", "launches are tried again"),
+            };
+            event.event_type = if opened { EventType::Warning } else { EventType::Normal };
+            (event.reason, event.message) = (reason.into(), message.into());
+            tracing::info!(%class, %reason, %message, "breaker");
+            self.events.tell(&event);
+        }
     }
 
     /// Brings the gauges up to date.

@@ -11,6 +11,7 @@ mod instance;
 mod launch;
 mod matching;
 mod observe;
+mod offerings;
 mod request;
 mod schedule;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
 pub use explain::{explain, judge, picture};
 pub use observe::Observation;
+pub use offerings::{Breaker, Offering, Rest};
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use yard::{Class, Tracked, Unit, Yard};
 

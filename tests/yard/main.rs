@@ -10,6 +10,7 @@ mod a_machine_never_registers;
 mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
 mod a_storm_of_launches;
+mod a_zone_has_no_capacity;
 mod agents;
 #[path = "../support/counting.rs"]
 mod counting;
