@@ -58,7 +58,7 @@ async fn a_class_that_lacks_spot_tells_so_and_serves_who_allows_on_demand() {
     assert!(
         world.metrics.render().contains("runyard_breaker_open{kind=\"spot\",resource_class=\"linux\"} 0")
     );
-    let said = world.store.events();
+    let said = world.store.records();
     let reasons: Vec<&str> = said
         .iter()
         .filter(|item| {

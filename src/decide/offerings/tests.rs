@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::testing::*;
 use super::*;
 use crate::decide::{Action, Observation, WaitReason};
-use crate::model::{LaunchId, Life, Reason};
+use crate::model::{LaunchId, Reason};
 use crate::ports::{ComputeError, Launched};
 
 fn answer(scene: &mut Scene, name: &str, usage: UsageClass, answer: Result<Launched, ComputeError>) {
@@ -96,16 +96,16 @@ fn while_spot_rests_a_request_that_allows_it_gets_on_demand() {
 /// So many spot machines, of which some are taken back.
 fn losing(live: usize, lost: usize) -> Scene {
     let mut scene = Scene::with(json!({"usageClass": "spot"}));
+    let spot = |number: usize| {
+        machine(&format!("i-{number}")).pooled().with(|i| i.facts.usage_class = UsageClass::Spot)
+    };
     for number in 0..live {
-        let mut built = machine(&format!("i-{number}")).pooled();
-        built.instance.facts.usage_class = UsageClass::Spot;
-        scene.add(built.clone());
-        if number < lost {
-            built.instance.life = Life::Terminated { reason: Reason::Interrupted, gone_at: None };
-            built.instance.threshold = None;
-            built.instance.version += 1;
-            scene.put(&built.instance);
-        }
+        scene.add(spot(number));
+    }
+    for number in 0..lost {
+        let mut gone = spot(number).ended(Reason::Interrupted).instance;
+        gone.version += 1;
+        scene.put(&gone);
     }
     scene
 }
