@@ -23,6 +23,8 @@ pub mod decide;
 pub mod fakes;
 #[cfg(feature = "operator")]
 pub mod github;
+#[cfg(feature = "operator")]
+pub mod limits;
 #[cfg(feature = "local")]
 pub mod local;
 #[cfg(feature = "operator")]

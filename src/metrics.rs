@@ -23,6 +23,7 @@ pub use classes::OTHER;
 pub use machines::Activity;
 pub use ports::Metered;
 
+use crate::decide::Breaker;
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
 use crate::ports::{Clock, QueueDepth};
 use classes::Classes;
@@ -172,6 +173,14 @@ impl Metrics {
     pub fn requests(&self, class: &str, phase: Phase, n: usize) {
         let gauge = &self.families().requests;
         self.changing().classes.requests.set(gauge, class, phase.as_str(), n);
+    }
+
+    /// Whether a class does without something for a while.
+    pub fn breaker(&self, class: &ClassName, breaker: Breaker, open: bool) {
+        let mut changing = self.changing();
+        changing.classes.declare(class.as_str(), self.families());
+        let gauge = &self.families().breakers;
+        changing.classes.breakers.set(gauge, class.as_str(), breaker.as_str(), usize::from(open));
     }
 
     /// A request became ready, so long after it was accepted.

@@ -21,6 +21,8 @@ use crate::config::{
 };
 use crate::controller::{self, OperatorError, Ports, Settings};
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
+#[cfg(feature = "ec2")]
+use crate::limits::Limited;
 #[cfg(feature = "local")]
 use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
@@ -203,7 +205,7 @@ pub fn build(
     let ports = |compute: Arc<dyn Compute>| Ports {
         store,
         queue,
-        compute: Arc::new(Metered::new(compute, metrics.clone())),
+        compute,
         github,
         notices,
         clock: clock.clone(),
@@ -212,7 +214,8 @@ pub fn build(
     };
     match config.compute {
         ComputeKind::None => {
-            let compute: Arc<dyn Compute> = Arc::new(NoCompute::new(clock.clone()));
+            let compute: Arc<dyn Compute> =
+                Arc::new(Metered::new(Arc::new(NoCompute::new(clock.clone())), metrics.clone()));
             Ok(Wired {
                 ports: ports(compute),
                 settings,
@@ -227,7 +230,8 @@ pub fn build(
             settings.sweep = Duration::from_secs(1);
             let options = crate::local::options::machines(config, sdk, environment)?;
             let machines = Arc::new(LocalCompute::open(options, clock.clone(), entropy.clone())?);
-            Ok(Wired { ports: ports(machines.clone()), settings, health, machines: Some(machines) })
+            let metered = Arc::new(Metered::new(machines.clone(), metrics.clone()));
+            Ok(Wired { ports: ports(metered), settings, health, machines: Some(machines) })
         }
         #[cfg(not(feature = "local"))]
         ComputeKind::Local => {
@@ -237,6 +241,8 @@ pub fn build(
         #[cfg(feature = "ec2")]
         ComputeKind::Ec2 => {
             let compute: Arc<dyn Compute> = Arc::new(ec2(config, sdk)?);
+            let compute = Arc::new(Metered::new(compute, metrics.clone()));
+            let compute: Arc<dyn Compute> = Arc::new(Limited::new(compute, &config.limits));
             Ok(Wired {
                 ports: ports(compute),
                 settings,

@@ -17,6 +17,7 @@ pub use error::ConfigErrors;
 pub use reader::{SHORTEST, duration};
 
 use crate::controller::GitHubWatch;
+use crate::limits::{Limits, Rate};
 use crate::model::{TableName, words};
 use crate::telemetry;
 use reader::Reader;
@@ -82,6 +83,8 @@ pub struct Config {
     pub timing: Timing,
     /// Where machines come from.
     pub compute: ComputeKind,
+    /// How fast EC2 is asked.
+    pub limits: Limits,
     /// Where pooled machines are announced.
     pub queue: QueueKind,
     /// The queue on which EC2 says which machines it takes back; none when nobody listens.
@@ -194,6 +197,7 @@ impl Config {
         let table = reader.parsed("table", TableName::parse);
         let compute = reader.parsed("compute.kind", str::parse);
         let timing = Timing::read(reader).inspect(|timing| check::timing(timing, compute, reader));
+        let limits = Limits::read(reader);
         let queue = reader.parsed("queue.kind", str::parse);
         check::queue(queue, compute, reader);
         let interruptions = reader.optional("interruptions.queue", reader::queue_name);
@@ -205,6 +209,7 @@ impl Config {
             table: table?,
             timing: timing?,
             compute: compute?,
+            limits: limits?,
             queue: queue?,
             interruptions: interruptions?,
             github: github?,
@@ -235,6 +240,19 @@ impl Timing {
             lease: lease?,
             orphan: orphan?,
         })
+    }
+}
+
+impl Limits {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        let mut read = |key: &str| {
+            let burst = reader.parsed(&format!("limits.{key}"), reader::burst);
+            let milli = reader.parsed(&format!("limits.{key}_per_second"), reader::per_second);
+            Some(Rate { burst: burst?, milli: milli? })
+        };
+        let (launches, instances) = (read("launches"), read("instances"));
+        let (changes, looks) = (read("changes"), read("looks"));
+        Some(Self { launches: launches?, instances: instances?, changes: changes?, looks: looks? })
     }
 }
 

@@ -103,6 +103,24 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, FieldError> {
     Ok(Some(every))
 }
 
+/// What a bucket holds when it is full.
+pub(super) fn burst(text: &str) -> Result<u32, FieldError> {
+    let burst = text.parse().ok().filter(|burst| (1..=1_000_000).contains(burst));
+    burst.ok_or_else(|| {
+        let fix = "write a whole number from 1 to 1000000, such as 50";
+        FieldError::new("burst", text, "is not what a bucket may hold", fix)
+    })
+}
+
+/// What comes back into a bucket, in thousandths a second.
+pub(super) fn per_second(text: &str) -> Result<u32, FieldError> {
+    let rate = text.parse().ok().filter(|rate: &f64| (0.01..=10_000.0).contains(rate));
+    rate.map(|rate| (rate * 1000.0).round() as u32).ok_or_else(|| {
+        let fix = "write a number from 0.01 to 10000, such as 5 or 0.5";
+        FieldError::new("per_second", text, "is not a rate a second", fix)
+    })
+}
+
 /// Yes or no.
 pub(super) fn truth(text: &str) -> Result<bool, FieldError> {
     text.parse()

@@ -56,6 +56,7 @@ fn the_defaults_are_the_contracts() {
                 orphan: secs(600),
             },
             compute: ComputeKind::Ec2,
+            limits: Limits::default(),
             queue: QueueKind::Sqs,
             interruptions: None,
             github: Some(GitHub {
@@ -408,5 +409,20 @@ fn what_is_asked_of_github_can_be_slowed_down_and_turned_off() {
     ] {
         let refused = load(None, &[MINIMAL, &[(key, value)]].concat()).unwrap_err().to_string();
         assert!(refused.contains(named) && refused.contains(value), "{refused}");
+    }
+}
+
+#[test]
+fn the_limits_are_buckets_with_a_size_and_a_rate() {
+    let config =
+        good("[limits]\ninstances = 500\nlaunches_per_second = 0.5\n", &[("RUNYARD_LIMITS__LOOKS", "20")]);
+    assert_eq!(config.limits.instances, Rate { burst: 500, milli: 2000 });
+    assert_eq!(config.limits.launches, Rate { burst: 4, milli: 500 });
+    assert_eq!(config.limits.looks.burst, 20);
+    for (key, value) in
+        [("instances", "0"), ("looks", "many"), ("changes_per_second", "0"), ("changes", "1.5")]
+    {
+        let error = bad(format!("[limits]\n{key} = \"{value}\"\n").as_bytes(), &[]);
+        assert_eq!(error.problems()[0].field, format!("limits.{key}"));
     }
 }

@@ -12,11 +12,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::{Action, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective};
+use crate::decide::{
+    Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide, effective,
+};
 use crate::metrics::{OTHER, QueueOutcome, Source};
 use crate::model::{
-    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Lease, Life, Phase, Reading,
-    Record, State, TableName, read,
+    ClassName, Event, EventType, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Lease, Life,
+    Phase, Pool, Reading, Record, State, TableName, read,
 };
 use crate::ports::{Machine, StoreError, Told};
 use crate::status::{self, History, Status};
@@ -83,6 +85,8 @@ struct Loop {
     /// When the time of machines was last counted, and when the queues were last asked how much they hold.
     measured: Duration,
     deep: Option<Duration>,
+    /// What classes do without now, as far as it was told.
+    open: BTreeSet<(ClassName, Breaker)>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
     /// The requests whose runs are watched at GitHub.
@@ -205,6 +209,7 @@ pub(super) async fn run(
         table: settings.table.clone(),
         measured: started,
         deep: None,
+        open: BTreeSet::new(),
         asked: None,
         live,
         kick_list,
@@ -213,6 +218,7 @@ pub(super) async fn run(
     state.roles();
     state.turn(&mut seen, &mut machines, &mut told, asks, &shutdown).await;
     // The actions in hand are finished; nothing new is begun.
+    state.ports.compute.stop();
     while let Some(done) = state.tasks.join_next().await {
         if let Ok(done) = done {
             state.finish(done);
@@ -258,6 +264,7 @@ impl Loop {
                     self.gauge();
                     self.measure();
                     self.history.forget(self.ports.clock.now());
+                    self.breakers();
                     self.acknowledge();
                 }
                 () = tokio::time::sleep(wait.unwrap_or(PAUSE_MOST)) => {
@@ -762,6 +769,44 @@ impl Loop {
                 self.yard.classes().filter(|(_, class)| class.pool.is_some()).map(|(name, _)| name.clone());
             let (queue, metrics) = (self.ports.queue.clone(), self.ports.metrics.clone());
             tokio::spawn(measure::depths(queue, metrics, classes.collect()));
+        }
+    }
+
+    /// Tells what classes begin to do without, and what they take up again.
+    fn breakers(&mut self) {
+        let now = self.ports.clock.elapsed();
+        let mut open = BTreeSet::new();
+        for (name, class) in self.yard.classes().filter(|(_, class)| class.pool.is_some()) {
+            for breaker in Breaker::ALL {
+                let broken = class.broken(breaker, now);
+                self.ports.metrics.breaker(name, breaker, broken);
+                if broken {
+                    open.insert((name.clone(), breaker));
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.open, open);
+        // Stand-bys launch nothing and would only say the same again.
+        if self.role.lease.is_none() {
+            return;
+        }
+        for (class, breaker) in before.symmetric_difference(&self.open) {
+            let opened = self.open.contains(&(class.clone(), *breaker));
+            let (id, at) = (self.ports.entropy.hex(), self.ports.clock.now());
+            let mut event = Event::new(&Pool::key_of(class).pk, id, at, "operator");
+            let (reason, message) = match (breaker, opened) {
+                (Breaker::Spot, true) => (
+                    "SpotAvoided",
+                    "spot machines are taken back or not to be had: requests that allow it get on-demand ones",
+                ),
+                (Breaker::Spot, false) => ("SpotTried", "spot machines are asked for again"),
+                (Breaker::Boot, true) => ("LaunchesHeldBack", "launches are held back after failures"),
+                (Breaker::Boot, false) => ("LaunchesTried", "launches are tried again"),
+            };
+            event.event_type = if opened { EventType::Warning } else { EventType::Normal };
+            (event.reason, event.message) = (reason.into(), message.into());
+            tracing::info!(%class, %reason, %message, "breaker");
+            self.events.tell(&event);
         }
     }
 

@@ -272,6 +272,8 @@ pub enum WaitReason {
     AtMax,
     /// Launches of the class are held back after failures.
     BackOff,
+    /// What it asks for was not to be had, and is left alone for a while.
+    NoCapacity,
     /// The class is paused.
     Paused,
     /// Somebody else holds the lease.

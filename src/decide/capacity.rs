@@ -12,6 +12,7 @@ use crate::model::{
 
 use super::action::{Action, Plan, WaitReason, launches};
 use super::context::Context;
+use super::offerings::{self, Breaker, Offering};
 use super::schedule::effective;
 use super::yard::Class;
 
@@ -110,10 +111,15 @@ pub(super) fn launch(
         return;
     };
     for (request, count) in wanted {
-        let usage = request
-            .as_ref()
-            .and_then(|key| cx.yard.request(key))
-            .map_or(spec.usage_class, |request| usage_of(class, request, spec));
+        let asking = request.as_ref().and_then(|key| cx.yard.request(key));
+        let usage = asking.map_or(spec.usage_class, |request| usage_of(cx, class, request, spec));
+        let offering = Offering { usage, types: own_types(asking) };
+        if let Some(until) = class.rests(&offering, cx.now.mono) {
+            plan.wake_at(until);
+            let why = offerings::account(&offering, until, &cx.now);
+            plan.wait(request.as_ref().unwrap_or(&pool_key), WaitReason::NoCapacity, why);
+            continue;
+        }
         for part in parts(count) {
             if plan.actions.len() >= LAUNCHES_AT_ONCE {
                 return;
@@ -126,13 +132,22 @@ pub(super) fn launch(
 
 /// How a request's machines are launched: as it wants, but for one that takes on-demand machines where spot could not
 /// be had.
-fn usage_of(class: &Class, request: &Request, spec: &PoolSpec) -> UsageClass {
+fn usage_of(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec) -> UsageClass {
+    let spot = Offering { usage: UsageClass::Spot, types: own_types(Some(request)) };
+    let done_without = || {
+        class.scarce(&request.key())
+            || class.rests(&spot, cx.now.mono).is_some()
+            || class.broken(Breaker::Spot, cx.now.mono)
+    };
     match request.intent.usage_class.unwrap_or(spec.usage_class) {
-        UsageClass::Spot if request.intent.on_demand_fallback && class.scarce(&request.key()) => {
-            UsageClass::OnDemand
-        }
+        UsageClass::Spot if request.intent.on_demand_fallback && done_without() => UsageClass::OnDemand,
         wanted @ (UsageClass::Spot | UsageClass::OnDemand) => wanted,
     }
+}
+
+/// The types a request allows in place of its class's.
+fn own_types(request: Option<&Request>) -> Vec<String> {
+    request.and_then(|request| request.intent.allowed_instance_types.clone()).unwrap_or_default().0
 }
 
 /// A count in portions of at most what one launch may ask for.

@@ -15,6 +15,7 @@ use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::capacity;
 use super::context::Context;
 use super::matching::{self, Share};
+use super::offerings;
 use super::request::{self, accept, lacking};
 use super::schedule::effective;
 use super::yard::Class;
@@ -273,6 +274,10 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
             "{idle} idle of {desired} wanted; launches are held back after {} failures",
             class.brake.failures
         )
+    } else if let Some((offering, rest)) = class.resting(cx.now.mono).next() {
+        let why = offerings::account(offering, rest.until, &cx.now);
+        plan.wake_at(rest.until);
+        format!("{idle} idle of {desired} wanted; {why}")
     } else {
         // With room for any numbers: a longer number must not cost another allocation.
         let mut message = String::with_capacity(96);

@@ -150,8 +150,10 @@ fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
     let class = yard.class(name)?;
     let pool = class.pool.as_ref()?;
     let count = |state: State| class.counts.get(&state).copied().unwrap_or(0);
+    let said = &pool.status.message;
+    let said = if said.is_empty() { String::new() } else { format!("; its operator says: {said}") };
     Some(format!(
-        "class {name}: {} in the pool, {} being cleaned, {} starting, {} claimed, {} running; {} live of at most {}, {} wanted idle",
+        "class {name}: {} in the pool, {} being cleaned, {} starting, {} claimed, {} running; {} live of at most {}, {} wanted idle{said}",
         class.pooled.len(),
         class.cleaning,
         count(State::Created),

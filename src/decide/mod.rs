@@ -14,6 +14,7 @@ mod instance;
 mod launch;
 mod matching;
 mod observe;
+mod offerings;
 mod request;
 mod schedule;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use context::{Context, Now, Policy, Role};
 pub use explain::{explain, judge, machine, picture, pool};
 pub use forecast::{Forecast, Pace, forecast};
 pub use observe::{Observation, Written};
+pub use offerings::{Breaker, Offering, Rest};
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use yard::{Class, Tracked, Unit, Yard};
 

@@ -587,11 +587,16 @@ impl Yard {
     ) {
         let Some(tracked) = self.launches.get_mut(id) else { return };
         let class = tracked.launch.resource_class.clone();
-        let brought = answer.as_ref().is_ok_and(|launched| !launched.machines.is_empty());
+        let launch = tracked.launch.clone();
+        let came = Came::of(&answer);
         let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times).saturating_add(1);
         tracked.ordered = Some(Ordered { answer, at: now.mono, times });
-        if !brought {
-            self.classes.entry(class).or_default().brake.fail(now.mono, 0);
+        let offering = self.offering_of(&launch);
+        let class = self.classes.entry(class).or_default();
+        match came {
+            Came::Machines => class.had(&offering),
+            Came::NoneToHave => class.lacked(offering, now.mono),
+            Came::Failure => class.brake.fail(now.mono, 0),
         }
         dirty.insert(Unit::Launch(id.clone()));
     }
@@ -647,10 +652,17 @@ impl Yard {
     }
 }
 
-/// Counts failures to boot in a row: they hold launches back.
+/// Counts failures to boot in a row: they hold launches back. And spot machines that were taken back.
 fn boots(classes: &mut BTreeMap<ClassName, Class>, old: Option<&Instance>, new: &Instance, now: &Now) {
-    let was_created = old.is_some_and(|old| old.state() == State::Created);
     let class = classes.entry(new.facts.resource_class.clone()).or_default();
+    let was_live = old.is_some_and(|old| old.state().live());
+    if let Life::Terminated { reason: Reason::Interrupted | Reason::Vanished, .. } = new.life
+        && was_live
+        && new.facts.usage_class == UsageClass::Spot
+    {
+        class.spot.add(now.mono, class.spot_live);
+    }
+    let was_created = old.is_some_and(|old| old.state() == State::Created);
     match new.life {
         Life::Terminated { reason, .. } if was_created => match reason {
             Reason::Threshold
@@ -692,6 +704,9 @@ fn tally(
     let class = classes.entry(name.clone()).or_default();
     let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
     if instance.state().live() {
+        if instance.facts.usage_class == UsageClass::Spot {
+            shift(&mut class.spot_live);
+        }
         shift(class.counts.entry(instance.state()).or_default());
     }
     match &instance.life {
@@ -728,6 +743,28 @@ fn tally(
         | Life::Claimed { .. }
         | Life::Running { .. }
         | Life::Terminated { .. } => drop(class.departing.remove(arn)),
+    }
+}
+
+/// What an answer to a launch means for launches to come.
+enum Came {
+    Machines,
+    NoneToHave,
+    Failure,
+}
+
+impl Came {
+    fn of(answer: &Result<Launched, ComputeError>) -> Self {
+        match answer {
+            Ok(launched) if !launched.machines.is_empty() => Self::Machines,
+            Ok(_) | Err(ComputeError::NoCapacity(_)) => Self::NoneToHave,
+            Err(
+                ComputeError::Throttled
+                | ComputeError::Unknown(_)
+                | ComputeError::Refused(_)
+                | ComputeError::TokenSpent(_),
+            ) => Self::Failure,
+        }
     }
 }
 

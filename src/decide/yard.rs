@@ -13,6 +13,7 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
+use super::offerings::{Offering, Rest, SpotLosses};
 use super::visits::visited;
 
 /// What is judged at a time.
@@ -200,6 +201,12 @@ pub struct Class {
     pub(super) drifted: BTreeSet<(Timestamp, InstanceArn)>,
     /// Machines that end for that and are not gone yet.
     pub(super) departing: BTreeSet<InstanceArn>,
+    /// What there was none of lately.
+    pub(super) offerings: BTreeMap<Offering, Rest>,
+    /// Live spot machines.
+    pub(super) spot_live: u32,
+    /// What became of its spot machines lately.
+    pub(super) spot: SpotLosses,
     /// Requests for which spot machines could not be had, with the launches that say so.
     pub(super) failed_spot: BTreeMap<Key, BTreeSet<LaunchId>>,
 }

@@ -24,6 +24,7 @@ pub(super) struct Families {
     pub(super) instances: IntGaugeVec,
     pub(super) pool_desired: IntGaugeVec,
     pub(super) requests: IntGaugeVec,
+    pub(super) breakers: IntGaugeVec,
     pub(super) request_ready: HistogramVec,
     pub(super) oldest_waiting: GaugeVec,
     pub(super) transitions: IntCounterVec,
@@ -49,10 +50,11 @@ pub(super) struct Families {
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made(Machines::register(registry)).expect("the names and labels below are valid");
-        let all: [Box<dyn Collector>; 22] = [
+        let all: [Box<dyn Collector>; 23] = [
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
             Box::new(made.requests.clone()),
+            Box::new(made.breakers.clone()),
             Box::new(made.request_ready.clone()),
             Box::new(made.oldest_waiting.clone()),
             Box::new(made.transitions.clone()),
@@ -97,6 +99,10 @@ impl Families {
             requests: IntGaugeVec::new(
                 Opts::new("runyard_requests", "Requests by class and phase."),
                 &["resource_class", "phase"],
+            )?,
+            breakers: IntGaugeVec::new(
+                Opts::new("runyard_breaker_open", "1 while a class does without spot, or without launches."),
+                &["resource_class", "kind"],
             )?,
             request_ready: HistogramVec::new(
                 histogram("runyard_request_ready_seconds", "From a request's acceptance to ready.", READY),

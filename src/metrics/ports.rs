@@ -303,6 +303,10 @@ impl<T: Compute + ?Sized> Compute for Metered<T> {
         self.inner.keeps_inventory()
     }
 
+    fn stop(&self) {
+        self.inner.stop();
+    }
+
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
         self.counted("launch", self.inner.launch(order)).await
     }

@@ -117,6 +117,8 @@ pub enum ComputeError {
 pub trait Compute: Send + Sync {
     /// Whether `list` and `describe` know all machines. Where they do not, nobody is missed and nothing is swept.
     fn keeps_inventory(&self) -> bool;
+    /// Launches that still wait for their turn are not begun any more; what is under way goes on.
+    fn stop(&self) {}
     /// Launches, or with a token that was used before answers what that brought.
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError>;
     /// Ends machines; one that is gone already is no error.

@@ -9,6 +9,8 @@ mod a_machine_is_lost_at_its_maker;
 mod a_machine_never_registers;
 mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
+mod a_storm_of_launches;
+mod a_zone_has_no_capacity;
 mod agents;
 mod an_upgrade;
 #[path = "../support/counting.rs"]

@@ -16,7 +16,7 @@ use runyard::model::{
     Instance, Item, Key, Life, Pool, PoolSpec, PoolStatus, Reading, Record, Request, State, Versioned, Write,
     read,
 };
-use runyard::ports::{Clock, Store};
+use runyard::ports::{Clock, Compute, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Agents, Habit};
@@ -141,6 +141,26 @@ impl World {
         let task = tokio::spawn(async move { running.await.expect("the table is there") });
         self.operators.lock().unwrap().push((token, task));
         self.agents.keep();
+        stop
+    }
+
+    /// Starts an operator with settings and machines of its own, and nobody who plays the agents.
+    pub(crate) fn start_with(&self, settings: Settings, compute: Arc<dyn Compute>) -> CancellationToken {
+        let ports = Ports {
+            store: Arc::new(self.store.clone()),
+            queue: Arc::new(self.queue.clone()),
+            compute,
+            github: None,
+            notices: None,
+            clock: Arc::new(self.clock),
+            entropy: Arc::new(SeededEntropy::new(11)),
+            metrics: self.metrics.clone(),
+        };
+        let stop = CancellationToken::new();
+        let (token, health) = (stop.clone(), Arc::new(Health::new(Arc::new(self.clock))));
+        let running = run(ports, settings, health, stop.clone());
+        let task = tokio::spawn(async move { running.await.expect("the table is there") });
+        self.operators.lock().unwrap().push((token, task));
         stop
     }
 

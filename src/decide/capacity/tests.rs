@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::testing::*;
 use crate::decide::{Action, Observation, WaitReason};
 use crate::model::{Launch, LaunchPhase, Reason, UsageClass};
-use crate::ports::{ComputeError, Launched};
+use crate::ports::ComputeError;
 
 fn lacking(scene: &mut Scene, run: &str, count: u32, since: i64) {
     scene.put(&request(run, count, json!({"acceptedAt": at(since)})));
@@ -79,11 +79,12 @@ fn one_intent_of_a_class_is_written_at_a_time_and_holds_up_no_other_class() {
 }
 
 #[test]
-fn a_launch_that_brought_nothing_holds_the_next_back_longer_each_time() {
+fn a_launch_that_failed_holds_the_next_back_longer_each_time() {
     let mut scene = Scene::with(json!({"desired": 1}));
     scene.put(&launch("l-1", 1, Some(&ask("1"))));
     for pause in [2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
-        scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::NoCapacity("none".into()))));
+        scene
+            .see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Refused("no right".into()))));
         assert_eq!(scene.intents(), []);
         assert!(waits(&scene, WaitReason::BackOff));
         assert!(scene.of_class().wake.unwrap() <= scene.now.mono + secs(pause));
@@ -94,7 +95,7 @@ fn a_launch_that_brought_nothing_holds_the_next_back_longer_each_time() {
     }
     scene.add(machine("i-1"));
     scene.add(machine("i-1").pooled().with(|i| i.version = 6));
-    scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(Launched::default())));
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Throttled)));
     scene.wait(2);
     scene.pool(2, json!({"desired": 2}));
     assert_eq!(scene.intents(), [(1, None)], "a machine that booted starts the count anew");

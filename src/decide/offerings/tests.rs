@@ -1,0 +1,125 @@
+use serde_json::json;
+
+use super::super::testing::*;
+use super::*;
+use crate::decide::{Action, Observation, WaitReason};
+use crate::model::{LaunchId, Reason};
+use crate::ports::{ComputeError, Launched};
+
+fn answer(scene: &mut Scene, name: &str, usage: UsageClass, answer: Result<Launched, ComputeError>) {
+    let mut order = launch(name, 1, None);
+    order.usage_class = usage;
+    scene.put(&order);
+    let id = LaunchId::parse(name).unwrap();
+    scene.see(Observation::Ordered(id.clone(), answer));
+    // Whatever came of it, it is over.
+    order.phase = crate::model::LaunchPhase::Failed;
+    order.version += 1;
+    scene.put(&order);
+}
+
+fn none() -> Result<Launched, ComputeError> {
+    Err(ComputeError::NoCapacity("InsufficientInstanceCapacity".into()))
+}
+
+fn wishes(scene: &Scene) -> Vec<UsageClass> {
+    let plan = scene.of_class();
+    let usage = plan.actions.iter().filter_map(|action| match action {
+        Action::Intend(launch, _) => Some(launch.usage_class),
+        _ => None,
+    });
+    usage.collect()
+}
+
+#[test]
+fn what_there_was_none_of_rests_for_longer_each_time_and_says_until_when() {
+    let mut scene = Scene::with(json!({"desired": 1}));
+    for (number, rest) in [180, 360, 720, 1440, 1800, 1800].into_iter().enumerate() {
+        answer(&mut scene, &format!("l-{number}"), UsageClass::OnDemand, none());
+        assert_eq!(wishes(&scene), [], "lack {number}");
+        let plan = scene.of_class();
+        let wait = plan.waits.iter().find(|wait| wait.reason == WaitReason::NoCapacity).unwrap();
+        assert!(wait.message.contains("on-demand") && wait.message.contains("tried again at 2026-01-05T"));
+        scene.wait(rest - 1);
+        assert_eq!(wishes(&scene), [], "lack {number}");
+        scene.wait(1);
+        assert_eq!(wishes(&scene), [UsageClass::OnDemand], "lack {number}");
+    }
+}
+
+#[test]
+fn launches_that_failed_together_count_once_and_one_that_comes_ends_the_rest() {
+    let mut scene = Scene::with(json!({"desired": 1}));
+    for number in 0..5 {
+        answer(&mut scene, &format!("l-{number}"), UsageClass::OnDemand, none());
+    }
+    scene.wait(180);
+    assert_eq!(wishes(&scene), [UsageClass::OnDemand]);
+    answer(&mut scene, "l-9", UsageClass::OnDemand, none());
+    assert_eq!(wishes(&scene), []);
+    let came = Launched {
+        machines: vec![machine("i-1").listed(crate::ports::MachineState::Running)],
+        shortfalls: Vec::new(),
+    };
+    answer(&mut scene, "l-10", UsageClass::OnDemand, Ok(came));
+    assert_eq!(wishes(&scene), [UsageClass::OnDemand]);
+}
+
+#[test]
+fn a_lack_of_what_one_request_allows_is_no_lack_for_others() {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&request("1", 1, json!({"allowedInstanceTypes": ["p5.48xlarge"]})));
+    scene.put(&request("2", 1, json!({})));
+    let mut order = launch("l-1", 1, Some(&ask("1")));
+    scene.put(&order);
+    scene.see(Observation::Ordered(LaunchId::parse("l-1").unwrap(), none()));
+    order.phase = crate::model::LaunchPhase::Failed;
+    order.version += 1;
+    scene.put(&order);
+    assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
+    let plan = scene.of_class();
+    let wait = plan.waits.iter().find(|wait| wait.reason == WaitReason::NoCapacity).unwrap();
+    assert_eq!(wait.subject, ask("1").pk);
+    assert!(wait.message.contains("p5.48xlarge"), "{}", wait.message);
+}
+
+#[test]
+fn while_spot_rests_a_request_that_allows_it_gets_on_demand() {
+    let mut scene = Scene::with(json!({"usageClass": "spot"}));
+    answer(&mut scene, "l-1", UsageClass::Spot, none());
+    scene.put(&request("1", 1, json!({})));
+    assert_eq!(wishes(&scene), []);
+    scene.put(&request("2", 1, json!({"onDemandFallback": true})));
+    assert_eq!(wishes(&scene), [UsageClass::OnDemand]);
+}
+
+/// So many spot machines, of which some are taken back.
+fn losing(live: usize, lost: usize) -> Scene {
+    let mut scene = Scene::with(json!({"usageClass": "spot"}));
+    let spot = |number: usize| {
+        machine(&format!("i-{number}")).pooled().with(|i| i.facts.usage_class = UsageClass::Spot)
+    };
+    for number in 0..live {
+        scene.add(spot(number));
+    }
+    for number in 0..lost {
+        let mut gone = spot(number).ended(Reason::Interrupted).instance;
+        gone.version += 1;
+        scene.put(&gone);
+    }
+    scene
+}
+
+#[test]
+fn a_class_whose_spot_machines_are_taken_back_does_without_them_for_a_while() {
+    for (live, lost, open) in [(2, 2, false), (12, 3, true), (20, 3, false), (4, 4, true)] {
+        let scene = losing(live, lost);
+        let class = scene.yard.class(&linux()).unwrap();
+        assert_eq!(class.broken(Breaker::Spot, scene.now.mono), open, "{lost} of {live}");
+        assert!(!class.broken(Breaker::Spot, scene.now.mono + SPOT_PAUSE), "{lost} of {live}");
+    }
+    let mut scene = losing(4, 4);
+    scene.put(&request("1", 1, json!({"onDemandFallback": true})));
+    scene.put(&request("2", 1, json!({})));
+    assert_eq!(wishes(&scene), [UsageClass::OnDemand, UsageClass::Spot]);
+}

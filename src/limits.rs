@@ -1,0 +1,153 @@
+//! How fast may machines be asked for? EC2 grants calls and instances out of token buckets of the account; this
+//! decorator of the compute port keeps the same buckets and lets a call wait for its turn instead of having it refused.
+//! Classes take turns by what they were given, so that a storm of one does not starve another.
+
+mod endings;
+mod line;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::endings::Endings;
+use self::line::{Closed, Line};
+use crate::model::InstanceId;
+use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+
+/// A token bucket: what may be taken at once, and what comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Tokens of a full bucket.
+    pub burst: u32,
+    /// Tokens that come back, in thousandths a second.
+    pub milli: u32,
+}
+
+impl Rate {
+    /// So many at once, then so many a second.
+    pub const fn new(burst: u32, per_second: u32) -> Self {
+        Self { burst, milli: per_second * 1000 }
+    }
+}
+
+/// The buckets of `[limits]`; the defaults are EC2's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Calls that launch.
+    pub launches: Rate,
+    /// Machines that are launched.
+    pub instances: Rate,
+    /// Calls that end machines.
+    pub changes: Rate,
+    /// Calls that look.
+    pub looks: Rate,
+}
+
+impl Default for Limits {
+    /// As `config/default.toml` has it.
+    fn default() -> Self {
+        Self {
+            launches: Rate::new(4, 2),
+            instances: Rate::new(1000, 2),
+            changes: Rate::new(50, 5),
+            looks: Rate::new(100, 20),
+        }
+    }
+}
+
+/// How often a call that EC2 throttled all the same is put into the line again.
+const AGAIN: u32 = 4;
+/// Under whose name calls wait that are no class's.
+const NOBODY: &str = "";
+
+/// The compute port within the account's limits. Must live inside a Tokio runtime.
+pub struct Limited {
+    inner: Arc<dyn Compute>,
+    launches: Line,
+    endings: Endings,
+    looks: Line,
+}
+
+impl Limited {
+    /// Buckets that are full, as those of an account at rest.
+    pub fn new(inner: Arc<dyn Compute>, limits: &Limits) -> Self {
+        Self {
+            launches: Line::new(&[limits.launches, limits.instances]),
+            endings: Endings::new(inner.clone(), Line::new(&[limits.changes])),
+            looks: Line::new(&[limits.looks]),
+            inner,
+        }
+    }
+
+    async fn look<T, F: Future<Output = Result<T, ComputeError>>>(
+        &self,
+        call: impl Fn() -> F,
+    ) -> Result<T, ComputeError> {
+        in_line(&self.looks, NOBODY, &[1.0], call).await
+    }
+}
+
+/// Makes a call when its turn comes. Where EC2 throttles it all the same, others use the same buckets: the line slows
+/// down, and the call waits once more.
+async fn in_line<T, F: Future<Output = Result<T, ComputeError>>>(
+    line: &Line,
+    whose: &str,
+    needs: &[f64],
+    call: impl Fn() -> F,
+) -> Result<T, ComputeError> {
+    let mut times = 0;
+    loop {
+        line.take(whose, needs).await.map_err(|Closed| ComputeError::Throttled)?;
+        match call().await {
+            Err(ComputeError::Throttled) => {
+                line.slow_down();
+                times += 1;
+                if times > AGAIN {
+                    return Err(ComputeError::Throttled);
+                }
+            }
+            answer => return answer,
+        }
+    }
+}
+
+#[async_trait]
+impl Compute for Limited {
+    fn keeps_inventory(&self) -> bool {
+        self.inner.keeps_inventory()
+    }
+
+    fn stop(&self) {
+        self.launches.close();
+        self.inner.stop();
+    }
+
+    async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
+        let needs = [1.0, f64::from(order.launch.count)];
+        let class = order.launch.resource_class.as_str();
+        in_line(&self.launches, class, &needs, || self.inner.launch(order)).await
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
+        self.endings.end(ids).await
+    }
+
+    async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+        self.look(|| self.inner.describe(ids)).await
+    }
+
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+        self.look(|| self.inner.list()).await
+    }
+}
+
+/// How long terminations are gathered before they are sent together.
+const GATHER: Duration = Duration::from_millis(100);
+/// Most machines of one call that ends them.
+const TOGETHER: usize = 100;
+
+#[cfg(test)]
+mod tests;

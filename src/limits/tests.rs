@@ -1,0 +1,138 @@
+use std::sync::Mutex;
+
+use tokio::time::Instant;
+
+use super::*;
+
+/// Answers what it is told to, and keeps what it was asked.
+#[derive(Default)]
+struct Maker {
+    batches: Mutex<Vec<Vec<InstanceId>>>,
+    protected: Option<InstanceId>,
+    throttles: Mutex<u32>,
+}
+
+#[async_trait]
+impl Compute for Maker {
+    fn keeps_inventory(&self) -> bool {
+        true
+    }
+
+    async fn launch(&self, _: &LaunchOrder) -> Result<Launched, ComputeError> {
+        Ok(Launched::default())
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
+        self.batches.lock().unwrap().push(ids.to_vec());
+        match &self.protected {
+            Some(protected) if ids.contains(protected) => Err(ComputeError::Refused("protected".into())),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    async fn describe(&self, _: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+        let mut throttles = self.throttles.lock().unwrap();
+        if *throttles > 0 {
+            *throttles -= 1;
+            return Err(ComputeError::Throttled);
+        }
+        Ok(BTreeMap::new())
+    }
+
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+        Ok(Vec::new())
+    }
+}
+
+fn id(number: usize) -> InstanceId {
+    InstanceId::parse(&format!("i-{number:017x}")).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_that_are_asked_for_within_a_moment_share_a_call() {
+    let maker = Arc::new(Maker::default());
+    let limited = Arc::new(Limited::new(maker.clone(), &Limits::default()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..250 {
+        let limited = limited.clone();
+        tasks.spawn(async move { limited.terminate(&[id(number)]).await });
+    }
+    assert!(tasks.join_all().await.into_iter().all(|answer| answer.is_ok()));
+    let sizes: Vec<usize> = maker.batches.lock().unwrap().iter().map(Vec::len).collect();
+    assert_eq!(sizes, [100, 100, 50]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_cannot_be_ended_holds_up_no_other() {
+    let maker = Arc::new(Maker { protected: Some(id(13)), ..Maker::default() });
+    let limited = Arc::new(Limited::new(maker.clone(), &Limits::default()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..40 {
+        let limited = limited.clone();
+        tasks.spawn(async move { (number, limited.terminate(&[id(number)]).await.is_ok()) });
+    }
+    let mut answers = tasks.join_all().await;
+    answers.sort_unstable();
+    let refused: Vec<usize> = answers.iter().filter(|(_, ended)| !ended).map(|(number, _)| *number).collect();
+    assert_eq!(refused, [13]);
+    assert!(maker.batches.lock().unwrap().len() <= 13, "halved, not one by one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn classes_take_turns_by_what_they_were_given() {
+    let line = Arc::new(Line::new(&[Rate::new(1, 1)]));
+    line.take("first", &[1.0]).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for whose in ["a", "a", "a", "a", "b", "c", "b"] {
+        let (line, order) = (line.clone(), order.clone());
+        tasks.spawn(async move {
+            line.take(whose, &[1.0]).await.unwrap();
+            order.lock().unwrap().push(whose);
+        });
+        tokio::task::yield_now().await;
+    }
+    tasks.join_all().await;
+    assert_eq!(*order.lock().unwrap(), ["a", "b", "c", "a", "b", "a", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_the_line() {
+    let line = Line::new(&[Rate::new(1, 1)]);
+    line.take("a", &[1.0]).await.unwrap();
+    let begun = Instant::now();
+    let gives_up = tokio::time::timeout(Duration::from_millis(100), line.take("b", &[1.0]));
+    let (gave_up, taken) = tokio::join!(gives_up, line.take("c", &[1.0]));
+    assert!(gave_up.is_err() && taken.is_ok());
+    assert!(begun.elapsed() < Duration::from_millis(1200), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_call_is_made_again_and_slows_the_line_down_for_a_while() {
+    let maker = Arc::new(Maker { throttles: Mutex::new(2), ..Maker::default() });
+    let limited = Limited::new(maker.clone(), &Limits::default());
+    assert_eq!(limited.describe(&[id(1)]).await, Ok(BTreeMap::new()));
+    assert!(limited.looks.pace() <= 0.5);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(limited.looks.pace() > 0.99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_throttled_for_good_is_told() {
+    let maker = Arc::new(Maker { throttles: Mutex::new(u32::MAX), ..Maker::default() });
+    let limited = Limited::new(maker, &Limits::default());
+    assert_eq!(limited.describe(&[id(1)]).await, Err(ComputeError::Throttled));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_stops_begins_no_launch_that_waits() {
+    let line = Arc::new(Line::new(&[Rate::new(1, 1)]));
+    line.take("a", &[1.0]).await.unwrap();
+    let waiting = tokio::spawn({
+        let line = line.clone();
+        async move { line.take("a", &[1.0]).await.is_ok() }
+    });
+    tokio::task::yield_now().await;
+    line.close();
+    assert!(!waiting.await.unwrap());
+}
