@@ -165,6 +165,7 @@ fn settings() -> Settings {
             version: String::new(),
         },
         pre_runner: None,
+        post_run: None,
         account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
         isolation: None,
         places: Places { trees: FRESH.iter().map(PathBuf::from).collect(), docker: "/run/none.sock".into() },
