@@ -8,6 +8,7 @@ mod kill_nine;
 mod laws;
 mod operators;
 mod program;
+mod reuse;
 mod simulator;
 mod standin;
 #[path = "../support/mod.rs"]
