@@ -8,7 +8,6 @@ mod kill_nine;
 mod laws;
 mod operators;
 mod program;
-mod reuse;
 mod simulator;
 mod standin;
 #[path = "../support/mod.rs"]
