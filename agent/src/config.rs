@@ -10,12 +10,15 @@ use toml::{Table, Value};
 
 use crate::agent::Timing;
 use crate::guard::Lengths;
-use crate::host::{PackageSource, PreRunner};
+use crate::host::{OwnScript, PackageSource};
 
 /// The shortest duration that is accepted.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The oldest runner GitHub lets register (GitHub changelog, "Self-hosted runner minimum version enforcement").
 const OLDEST_RUNNER: [u64; 3] = [2, 329, 0];
+
+/// Where a machine has its post-run script, if its image or its pre-runner script put one there.
+const POST_RUN: &str = "/etc/runyard/post-run.sh";
 
 /// How the machine is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,9 @@ pub struct Config {
     /// The runner package.
     pub package: PackageSource,
     /// What is to be done first.
-    pub pre_runner: Option<PreRunner>,
+    pub pre_runner: Option<OwnScript>,
+    /// What is to be done after each claim.
+    pub post_run: Option<OwnScript>,
     /// How the machine is switched off.
     pub power: PowerOff,
     /// Whom jobs run as.
@@ -98,6 +103,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
     let script = keys.optional("pre_runner_script").map(PathBuf::from);
     let timeout = keys.duration("pre_runner_timeout", Duration::from_secs(600));
     let power = keys.power();
+    let post_run = keys.post_run(power);
     let job_user = keys.optional("job_user");
     let isolated = keys.flag("isolation.required", job_user.is_some());
     if isolated && job_user.is_none() {
@@ -116,7 +122,8 @@ fn read(keys: &mut Keys) -> Option<Config> {
         timing: Timing { heartbeat, poll, guard: Lengths { created, grace } },
         stop,
         package: PackageSource { url: url?, sha256: sha256?, version },
-        pre_runner: script.map(|script| PreRunner { script, timeout }),
+        pre_runner: script.map(|script| OwnScript { script, timeout, optional: false }),
+        post_run,
         power,
         job_user,
         isolated,
@@ -285,6 +292,19 @@ impl Keys {
         }
     }
 
+    /// A script that is named must be there; the one of a machine of its own may be missing.
+    fn post_run(&mut self, power: PowerOff) -> Option<OwnScript> {
+        let named = self.optional("post_run_script").map(PathBuf::from);
+        let timeout = self.duration("post_run_timeout", Duration::from_secs(60));
+        match (named, power) {
+            (Some(script), _) => Some(OwnScript { script, timeout, optional: false }),
+            (None, PowerOff::Systemctl) => {
+                Some(OwnScript { script: POST_RUN.into(), timeout, optional: true })
+            }
+            (None, PowerOff::Exit) => None,
+        }
+    }
+
     fn refuse_the_rest(&mut self) {
         let sections = ["timing", "runner", "power", "isolation"];
         let mut rest = Vec::new();
@@ -337,6 +357,22 @@ mod tests {
         assert_eq!(config.timing.guard.grace, Duration::from_secs(90));
         assert_eq!(config.power, PowerOff::Exit);
         assert!(config.package.sha256.starts_with("abcdef") && config.pre_runner.is_none());
+    }
+
+    #[test]
+    fn a_post_run_script_that_is_named_must_be_there_and_a_machine_of_its_own_has_a_place_for_one() {
+        let with = |more: &str, power: &str| {
+            let text = GOOD.replace("table =", &format!("{more}\ntable =")).replace("\"exit\"", power);
+            Config::parse(&text).unwrap().post_run
+        };
+        assert_eq!(with("", "\"exit\""), None);
+        let found = with("post_run_timeout = \"5s\"", "\"systemctl\"").unwrap();
+        let (place, five) = (PathBuf::from("/etc/runyard/post-run.sh"), Duration::from_secs(5));
+        assert_eq!(found, OwnScript { script: place, timeout: five, optional: true });
+        for power in ["\"exit\"", "\"systemctl\""] {
+            let named = with("post_run_script = \"/opt/hook\"", power).unwrap();
+            assert_eq!((named.script, named.optional), (PathBuf::from("/opt/hook"), false));
+        }
     }
 
     #[test]

@@ -192,6 +192,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             work_dir: config.work_dir,
             package: config.package,
             pre_runner: config.pre_runner,
+            post_run: config.post_run,
             account: config.job_user.as_deref().map(account).transpose()?,
             isolation: config.isolated.then(|| isolation(path, &endpoint)).transpose()?,
             places: Places::default(),

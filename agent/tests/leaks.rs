@@ -1,7 +1,7 @@
 //! Does the second run find anything of the first? Run A plants a canary wherever an unprivileged job can; after the
 //! clean-up, nothing may hold it. Needs root, for jobs must be another user: the test calls itself in namespaces of its own,
-//! in which the shared directories are fresh, so that nothing of the machine is touched. Without root it says that it did
-//! not run.
+//! in which the shared directories are fresh, so that nothing of the machine is touched. Without root it says, aloud,
+//! that it did not run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -83,9 +83,15 @@ fn can_be_run() -> bool {
             .status()
             .is_ok_and(|status| status.success());
     if !may {
-        eprintln!("NOT RUN: needs root and leave to make namespaces, for jobs must be another user");
+        aloud("needs root and leave to make namespaces, for jobs must be another user");
     }
     may
+}
+
+/// Past the capture of what passing tests print: what was not tried must not look tried.
+fn aloud(why: &str) {
+    let text = format!("\n******\nagent/tests/leaks.rs: NOT RUN: {why}\n******\n");
+    std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
 }
 
 /// Calls a test of this file that is otherwise left out, in namespaces of its own.
@@ -101,6 +107,10 @@ fn apart(test: &str) {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
     println!("{said}");
+    // What was left out in there is told out here as well.
+    for why in said.lines().filter_map(|line| line.split("NOT RUN: ").nth(1)) {
+        aloud(why);
+    }
 }
 
 #[test]
@@ -165,6 +175,7 @@ fn settings() -> Settings {
             version: String::new(),
         },
         pre_runner: None,
+        post_run: None,
         account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
         isolation: None,
         places: Places { trees: FRESH.iter().map(PathBuf::from).collect(), docker: "/run/none.sock".into() },
@@ -332,7 +343,7 @@ fn within_namespaces_isolation_is_tried() {
         assert!(!good.contains("isolated"), "{good}");
         assert!(std::net::TcpStream::connect("169.254.169.254:80").is_ok(), "root still reaches it");
     } else {
-        println!("without nft: the shipped rules were not tried");
+        aloud("without nft, the shipped rules of the firewall were not tried");
     }
 }
 

@@ -52,6 +52,7 @@ fn settings(dir: &Path) -> Settings {
             version: String::new(),
         },
         pre_runner: None,
+        post_run: None,
         account: None,
         isolation: None,
         places: Places::default(),

@@ -83,6 +83,31 @@ async fn an_app_signs_for_minutes_and_works_with_the_installations_token() {
 }
 
 #[tokio::test]
+async fn an_installations_token_can_do_no_more_than_is_needed_and_asks_for_nothing_that_was_not_granted() {
+    let app = TestApp::new();
+    let cases = [
+        (
+            json!({"administration": "write", "actions": "write", "contents": "write", "secrets": "read"}),
+            json!({"permissions": {"administration": "write", "actions": "read"}}),
+        ),
+        (
+            json!({"organization_self_hosted_runners": "write", "administration": "read", "metadata": "read"}),
+            json!({"permissions": {"organization_self_hosted_runners": "write", "administration": "read"}}),
+        ),
+    ];
+    for (granted, asked) in cases {
+        let installed = json(200, json!({"id": 99, "permissions": granted}));
+        let replies = vec![installed, installation_token("t", IN_AN_HOUR), empty_list()];
+        let server = Scripted::serve(replies).await;
+        server.github_as(app.credential()).runners(&repository("octo")).await.unwrap();
+        let minting = &server.requests()[1];
+        let (_, body) = minting.split_once("\r\n\r\n").unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(body).unwrap(), asked);
+        assert!(minting.contains("content-type: application/json"), "{minting}");
+    }
+}
+
+#[tokio::test]
 async fn an_organisation_has_its_own_way_to_its_installation() {
     let app = TestApp::new();
     let server =

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use super::client::{Client, Question};
 use super::errors::Call;
 use super::verbs::SetupError;
-use super::wire::{InstallationBody, TokenBody};
+use super::wire::{InstallationBody, InstallationTokenRequest, TokenBody};
 use crate::ports::github::{GitHubError, Scope};
 
 /// GitHub's clock may be behind ours (their advice: one minute).
@@ -25,6 +25,10 @@ const ISSUED_BEFORE: Duration = Duration::from_secs(60);
 const VALID_FOR: Duration = Duration::from_secs(540);
 /// An installation token lasts one hour; a call started with it must still finish.
 const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
+
+/// All that our calls need: runners of repositories, those of organisations, and reading runs.
+const NEEDED: [(&str, &str); 3] =
+    [("administration", "write"), ("organization_self_hosted_runners", "write"), ("actions", "read")];
 
 /// What proves to GitHub who asks.
 pub enum Credential {
@@ -160,7 +164,20 @@ async fn mint(client: &Client, assertion: &str, scope: &Scope) -> Result<TokenBo
     let installation: InstallationBody = client.ask_json(&find, Some(assertion)).await?;
     let id = installation.id.to_string();
     let url = address(client, &["app", "installations", &id, "access_tokens"])?;
-    client.ask_json(&Question::new(Call::MintToken, Method::POST, url), Some(assertion)).await
+    let permissions = narrowed(&installation.permissions);
+    let mut question = Question::new(Call::MintToken, Method::POST, url);
+    if !permissions.is_empty() {
+        question = question.with_body(&InstallationTokenRequest { permissions });
+    }
+    client.ask_json(&question, Some(assertion)).await
+}
+
+/// No more than is needed, however much the App was granted; and no more than was granted, which GitHub would refuse.
+fn narrowed(granted: &BTreeMap<String, String>) -> BTreeMap<&'static str, &'static str> {
+    let level = |needed, granted: &str| if granted == "read" { "read" } else { needed };
+    let asked =
+        NEEDED.into_iter().filter_map(|(name, needed)| Some((name, level(needed, granted.get(name)?))));
+    asked.collect()
 }
 
 pub(super) fn address(client: &Client, segments: &[&str]) -> Result<reqwest::Url, GitHubError> {

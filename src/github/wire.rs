@@ -1,5 +1,7 @@
 //! Which parts of GitHub's answers do we read? Everything else in them is ignored, so that GitHub may add to them.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,14 @@ pub(super) struct TokenBody {
 #[derive(Deserialize)]
 pub(super) struct InstallationBody {
     pub(super) id: u64,
+    /// What the installation was granted.
+    #[serde(default)]
+    pub(super) permissions: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct InstallationTokenRequest {
+    pub(super) permissions: BTreeMap<&'static str, &'static str>,
 }
 
 #[derive(Serialize)]

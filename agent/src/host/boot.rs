@@ -1,14 +1,18 @@
-//! Is the machine ready for its first runner? The owner's script has succeeded, and the runner package is here.
+//! What do the machine's owner's scripts say? Before the first runner one must succeed (and the runner package be here);
+//! after each claim another.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use runyard::model::ClaimId;
 
 use super::output::{self, detail};
+use super::scope::Scope;
 use super::shell::{ScriptEnd, run};
-use super::{Host, PreRunner};
+use super::{Host, OwnScript};
 use crate::disk;
 
 /// What runs a script that does not say.
@@ -23,26 +27,49 @@ impl Host {
     /// Why it failed for good, with the tail of the script's log.
     pub(super) async fn boot(&self) -> Result<(), String> {
         if let Some(pre_runner) = &self.settings.pre_runner {
-            self.pre_runner(pre_runner).await?;
+            let own = (pre_runner, self.layout.pre_runner_log());
+            self.own_script("pre-runner", own, None, self.machine_scope()).await?;
         }
         self.fetch().await.map_err(|why| detail("the runner package cannot be had", &why, &[]))
     }
 
-    async fn pre_runner(&self, pre_runner: &PreRunner) -> Result<(), String> {
-        let log = self.layout.pre_runner_log();
-        let words = command_of(&pre_runner.script).map_err(|why| format!("the pre-runner script: {why}"))?;
+    /// Runs the post-run script: the claim's processes are gone, its files are still there.
+    ///
+    /// # Errors
+    /// Why it failed, with the tail of its log.
+    pub(super) async fn after(&self, claim: &ClaimId, since: Option<u64>) -> Result<(), String> {
+        let Some(post_run) = &self.settings.post_run else { return Ok(()) };
+        let own = (post_run, self.layout.post_run_log());
+        self.own_script("post-run", own, Some(claim), self.claim_scope(claim, None, since)).await
+    }
+
+    /// `left` are the processes of a script that took too long.
+    async fn own_script(
+        &self,
+        name: &str,
+        (own, log): (&OwnScript, PathBuf),
+        claim: Option<&ClaimId>,
+        left: Scope,
+    ) -> Result<(), String> {
+        let words = match command_of(&own.script) {
+            Err(why) if own.optional && why.kind() == io::ErrorKind::NotFound => return Ok(()),
+            words => words.map_err(|why| format!("the {name} script: {why}"))?,
+        };
         let (program, arguments) = words.split_first().expect("a command has a program");
         let mut command = self.script(Path::new(program), &self.settings.state_dir, Path::new("/tmp"));
         command.args(arguments);
         command.current_dir(&self.settings.state_dir);
-        let reason = match run(command, &log, pre_runner.timeout).await {
+        if let Some(claim) = claim {
+            // What it leaves behind is found and ended like a job's.
+            command.env("RUNYARD_CLAIM", claim.as_str());
+        }
+        let reason = match run(command, &log, own.timeout).await {
             ScriptEnd::Done => return Ok(()),
-            ScriptEnd::Failed(how) => format!("the pre-runner script {how}"),
+            ScriptEnd::Failed(how) => format!("the {name} script {how}"),
             ScriptEnd::TimedOut => {
-                // Nothing else runs on a machine that has not booted.
-                let left = self.end(self.machine_scope()).await.err();
-                tracing::warn!(left, "the pre-runner script took too long");
-                format!("the pre-runner script took longer than {:?}", pre_runner.timeout)
+                let left = self.end(left).await.err();
+                tracing::warn!(left, "the {name} script took too long");
+                format!("the {name} script took longer than {:?}", own.timeout)
             }
         };
         Err(detail(&reason, &output::end_of(&log), &[]))

@@ -36,6 +36,9 @@ impl Host {
         if let Err(left) = self.end(self.claim_scope(claim, None, since)).await {
             return Outcome::Unproved(detail("its processes", &left, &[]));
         }
+        if let Err(why) = self.after(claim, since).await {
+            return Outcome::Unproved(why);
+        }
         let turn = self.directories.clone().lock_owned().await;
         let (claims, registration) = (self.layout.claims(), self.layout.registration());
         let (account, places) = (self.settings.account.clone(), self.settings.places.clone());

@@ -57,6 +57,10 @@ impl Layout {
         self.state.join("pre-runner.log")
     }
 
+    pub(super) fn post_run_log(&self) -> PathBuf {
+        self.state.join("post-run.log")
+    }
+
     pub(super) fn claim(&self, claim: &ClaimId) -> ClaimDirs {
         ClaimDirs { root: self.claims().join(directory_name(claim)) }
     }

@@ -39,13 +39,15 @@ pub struct PackageSource {
     pub version: String,
 }
 
-/// What a machine's owner wants done first.
-#[derive(Clone, Debug)]
-pub struct PreRunner {
+/// A script of the machine's owner, run as the agent's own user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnScript {
     /// The script.
     pub script: PathBuf,
     /// How long it may take.
     pub timeout: Duration,
+    /// Whether it is no mistake that it is missing.
+    pub optional: bool,
 }
 
 /// Whom jobs run as.
@@ -71,7 +73,9 @@ pub struct Settings {
     /// The runner package.
     pub package: PackageSource,
     /// The pre-runner script, if there is one.
-    pub pre_runner: Option<PreRunner>,
+    pub pre_runner: Option<OwnScript>,
+    /// What is run after each claim, before its files go; may be run again for a clean-up that was cut short.
+    pub post_run: Option<OwnScript>,
     /// Whom jobs run as; the agent's own user when not given.
     pub account: Option<Account>,
     /// How it is tried whether jobs are kept from what is the machine's; not at all when not given.

@@ -51,6 +51,7 @@ impl Yard {
                 version: "1".to_owned(),
             },
             pre_runner: None,
+            post_run: None,
             account: None,
             isolation: None,
             places: Places::default(),
@@ -413,7 +414,7 @@ async fn scripts_get_nothing_of_the_agents_environment() {
 }
 
 fn script(dir: &Path, text: &str) -> PathBuf {
-    let path = dir.join("pre-runner");
+    let path = dir.join("own-script");
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
@@ -430,7 +431,8 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
     ];
     for (text, wanted) in cases {
         let script = script(yard.dir.path(), text);
-        yard.settings.pre_runner = Some(PreRunner { script, timeout: Duration::from_millis(500) });
+        yard.settings.pre_runner =
+            Some(OwnScript { script, timeout: Duration::from_millis(500), optional: false });
         let outcome = yard.host().execute(Work::Boot).await;
         match (wanted, outcome) {
             (None, Outcome::Booted(Ok(()))) => {}
@@ -440,6 +442,47 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
     }
     let mark = format!("RUNYARD_MACHINE={}", yard.settings.machine);
     assert_eq!(marked(&mark), Vec::<PathBuf>::new(), "nothing of a script that hung is left");
+}
+
+#[tokio::test]
+async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_machine_from_the_pool() {
+    let mut yard = Yard::usual();
+    let kept = yard.dir.path().join("kept");
+    let (claims, took) = (yard.settings.work_dir.join("claims"), kept.display().to_string());
+    let collects = format!("#!/bin/sh\ncat {}/*/left > {took}; setsid sleep 600 &\n", claims.display());
+    let cases = [
+        (collects.as_str(), None),
+        (
+            "#!/bin/sh\necho no store; exit 3\n",
+            Some("the post-run script ended with exit status: 3: no store"),
+        ),
+        ("#!/bin/sh\necho begun; setsid sleep 600 & sleep 600\n", Some("longer than 2s: begun")),
+    ];
+    for (text, wanted) in cases {
+        let (script, claim) = (script(yard.dir.path(), text), claim(&unique("post")));
+        yard.settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(2), optional: false });
+        let host = yard.host();
+        std::fs::create_dir_all(claims.join(claim.as_str())).unwrap();
+        std::fs::write(claims.join(claim.as_str()).join("left"), "what it left").unwrap();
+        match (wanted, host.execute(Work::Wipe { claim: claim.clone(), since: None }).await) {
+            (None, Outcome::Wiped) => yard.nothing_is_left(claim.as_str()),
+            (Some(wanted), Outcome::Unproved(why)) => assert!(why.contains(wanted), "{why}"),
+            (_, other) => panic!("{text}: {other:?}"),
+        }
+        assert_eq!(marked(&format!("RUNYARD_CLAIM={claim}")), Vec::<PathBuf>::new(), "{text}");
+    }
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "what it left");
+}
+
+#[tokio::test]
+async fn a_post_run_script_that_is_missing_is_a_mistake_only_where_it_was_named() {
+    let mut yard = Yard::usual();
+    for optional in [true, false] {
+        let script = yard.dir.path().join("nowhere");
+        yard.settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional });
+        let outcome = yard.host().execute(Work::Wipe { claim: claim(&unique("post")), since: None }).await;
+        assert_eq!(outcome == Outcome::Wiped, optional, "{outcome:?}");
+    }
 }
 
 /// A server that answers each connection with the next of these answers, and then for ever with the last; what was
