@@ -6,6 +6,7 @@ use aws_sdk_ec2::types::{
     LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateInstanceNetworkInterfaceSpecificationRequest,
     LaunchTemplateSpotMarketOptionsRequest, LaunchTemplateVersion, MarketType, RequestLaunchTemplateData,
     ResourceType, ShutdownBehavior, SpotInstanceType,
+    builders::LaunchTemplateInstanceMetadataOptionsRequestBuilder,
 };
 use base64::Engine as _;
 use runyard::aws::Ec2Compute;
@@ -45,10 +46,12 @@ async fn default_version(client: &Client, table: &TableName) -> LaunchTemplateVe
 #[tokio::test]
 async fn a_class_gets_its_template_and_looking_at_it_changes_nothing() {
     let yard = yard().await;
-    assert_eq!(yard.compute.examine_template(&linux()).await, Ok(TemplateChange::Create));
+    let (change, differences) = yard.compute.examine_template(&linux()).await.unwrap();
+    assert_eq!(change, TemplateChange::Create);
+    assert!(differences.iter().any(|one| one.what == "ImageId"), "{differences:?}");
     assert_eq!(yard.peer.world().templates.versions(&format!("{}-linux", yard.table)), None);
     assert_eq!(yard.compute.ensure_template(&linux()).await, Ok(TemplateChange::Create));
-    assert_eq!(yard.compute.examine_template(&linux()).await, Ok(TemplateChange::None));
+    assert_eq!(yard.compute.examine_template(&linux()).await, Ok((TemplateChange::None, Vec::new())));
     assert_eq!(yard.compute.ensure_template(&linux()).await, Ok(TemplateChange::None));
     assert_eq!(yard.peer.world().templates.versions(&format!("{}-linux", yard.table)), Some(1));
 }
@@ -143,7 +146,11 @@ fn good() -> aws_sdk_ec2::types::builders::RequestLaunchTemplateDataBuilder {
         .image_id("ami-0123456789abcdef0")
         .instance_type("m7i.2xlarge".into())
         .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
-        .metadata_options(LaunchTemplateInstanceMetadataOptionsRequest::builder().http_tokens(tokens).build())
+        .metadata_options(metadata().http_tokens(tokens).build())
+}
+
+fn metadata() -> LaunchTemplateInstanceMetadataOptionsRequestBuilder {
+    LaunchTemplateInstanceMetadataOptionsRequest::builder().http_put_response_hop_limit(1)
 }
 
 #[tokio::test]
@@ -160,8 +167,8 @@ async fn a_good_given_template_is_launched_from_and_never_changed() {
 
 #[tokio::test]
 async fn a_given_template_that_says_otherwise_is_refused_by_the_settings_name() {
-    let optional = LaunchTemplateInstanceMetadataOptionsRequest::builder()
-        .http_tokens(LaunchTemplateHttpTokensState::Optional);
+    let optional = metadata().http_tokens(LaunchTemplateHttpTokensState::Optional);
+    let far = metadata().http_tokens(LaunchTemplateHttpTokensState::Required).http_put_response_hop_limit(2);
     let public = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
         .device_index(0)
         .associate_public_ip_address(true);
@@ -179,6 +186,7 @@ async fn a_given_template_that_says_otherwise_is_refused_by_the_settings_name() 
         ("InstanceInitiatedShutdownBehavior", good().set_instance_initiated_shutdown_behavior(None)),
         ("HttpTokens", good().metadata_options(optional.build())),
         ("HttpTokens", good().set_metadata_options(None)),
+        ("HttpPutResponseHopLimit", good().metadata_options(far.build())),
         ("AssociatePublicIpAddress", good().network_interfaces(public.build())),
         ("SpotInstanceType", good().instance_market_options(again.build())),
     ] {

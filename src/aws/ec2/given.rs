@@ -54,6 +54,16 @@ fn metadata(data: &ResponseLaunchTemplateData) -> Option<Problem> {
             );
         }
     }
+    match options.and_then(|options| options.http_put_response_hop_limit()) {
+        Some(1) => {}
+        other => {
+            return problem_with(
+                "MetadataOptions.HttpPutResponseHopLimit",
+                other.map(|hops| hops.to_string()).as_deref(),
+                "set it to 1 (left out, the image or the account may say 2): containers must not reach the machine's role",
+            );
+        }
+    }
     match options.and_then(|options| options.http_endpoint()) {
         Some(LaunchTemplateInstanceMetadataEndpointState::Disabled) => problem_with(
             "MetadataOptions.HttpEndpoint",
@@ -113,7 +123,7 @@ mod tests {
     use aws_sdk_ec2::types::{
         LaunchTemplateInstanceMarketOptions, LaunchTemplateInstanceMetadataOptions,
         LaunchTemplateInstanceNetworkInterfaceSpecification, LaunchTemplateSpotMarketOptions,
-        builders::ResponseLaunchTemplateDataBuilder,
+        builders::{LaunchTemplateInstanceMetadataOptionsBuilder, ResponseLaunchTemplateDataBuilder},
     };
 
     use super::*;
@@ -122,7 +132,11 @@ mod tests {
         let tokens = LaunchTemplateHttpTokensState::Required;
         ResponseLaunchTemplateData::builder()
             .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
-            .metadata_options(LaunchTemplateInstanceMetadataOptions::builder().http_tokens(tokens).build())
+            .metadata_options(metadata().http_tokens(tokens).build())
+    }
+
+    fn metadata() -> LaunchTemplateInstanceMetadataOptionsBuilder {
+        LaunchTemplateInstanceMetadataOptions::builder().http_put_response_hop_limit(1)
     }
 
     fn setting(data: ResponseLaunchTemplateDataBuilder) -> Option<&'static str> {
@@ -152,6 +166,15 @@ mod tests {
             .build();
         assert_eq!(setting(good().metadata_options(optional)), Some("MetadataOptions.HttpTokens"));
         assert_eq!(setting(good().set_metadata_options(None)), Some("MetadataOptions.HttpTokens"));
+        for hops in [None, Some(2)] {
+            let required = metadata().http_tokens(LaunchTemplateHttpTokensState::Required);
+            let far = required.set_http_put_response_hop_limit(hops).build();
+            assert_eq!(
+                setting(good().metadata_options(far)),
+                Some("MetadataOptions.HttpPutResponseHopLimit"),
+                "{hops:?}"
+            );
+        }
         let public = LaunchTemplateInstanceNetworkInterfaceSpecification::builder();
         let public = good().network_interfaces(public.associate_public_ip_address(true).build());
         assert_eq!(setting(public), Some("NetworkInterfaces.AssociatePublicIpAddress"));

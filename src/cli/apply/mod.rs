@@ -6,7 +6,7 @@ mod file;
 mod launch;
 mod spec;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -58,8 +58,13 @@ pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<()
 
 /// What the file asks for, refused as a whole where any of it makes no sense.
 pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec>> {
+    specs(&args.file, table)
+}
+
+/// The specs of a file, refused as a whole where any of it makes no sense.
+pub(crate) fn specs(file: &Path, table: &TableName) -> Outcome<Vec<PoolSpec>> {
     let mut problems = Problems::default();
-    let entries = file::read(&args.file).map_err(Failure::usage)?;
+    let entries = file::read(file).map_err(Failure::usage)?;
     let specs = spec::all(&entries, table, &mut problems);
     problems.check()?;
     Ok(specs)

@@ -12,11 +12,12 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use super::configured;
 use super::context::{Context, Deed};
 use super::failure::{Exit, Failure, Outcome};
 use super::screen::plain;
 use super::table::columns;
-use crate::config::{self, ComputeKind, Config, ScopeKind};
+use crate::config::{self, ComputeKind, ScopeKind};
 use crate::model::{EventType, FieldError};
 use crate::ports::Compute;
 use crate::wire;
@@ -48,11 +49,7 @@ pub(crate) struct DoctorArgs {
 /// What the operator's configuration says about whom to ask.
 async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
     let Some(file) = &args.config else { return Ok(Outside::default()) };
-    // The table is the one that was named to us.
-    let given = config::environment().filter(|(name, _)| name != "RUNYARD_TABLE");
-    let given = given.chain([("RUNYARD_TABLE".to_owned(), context.table.to_string())]);
-    let config = Config::load(Some(file), given);
-    let config = config.map_err(|errors| Failure::all_usage(errors.problems().to_vec()))?;
+    let config = configured::load(&context.table, file)?;
     match config.compute {
         ComputeKind::Ec2 | ComputeKind::None => {}
         // Its machines are children of their operator, which sees them every second.
