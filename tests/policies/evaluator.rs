@@ -48,9 +48,8 @@ fn applies(statement: &Value, call: &Call) -> bool {
         let known = ["Sid", "Effect", "Action", "NotAction", "Resource", "NotResource", "Condition"];
         assert!(known.contains(&key.as_str()), "no element {key}");
     }
-    let action = |pattern: &String| {
-        like(&pattern.to_lowercase(), &call.action.to_lowercase(), &Context::new())
-    };
+    let action =
+        |pattern: &String| like(&pattern.to_lowercase(), &call.action.to_lowercase(), &Context::new());
     let resource = |pattern: &String| like(pattern, &call.resource, &call.context);
     either(statement, "Action", "NotAction", action)
         && either(statement, "Resource", "NotResource", resource)
@@ -226,6 +225,9 @@ mod tests {
     fn an_absent_key_fails_an_operator_and_satisfies_its_negation() {
         assert_eq!(verdict(allow(json!({"StringEquals": {"k": "a"}})), &[]), Verdict::NotAllowed);
         assert_eq!(verdict(allow(json!({"ArnNotEquals": {"k": "a"}})), &[]), Verdict::Allowed);
-        assert_eq!(verdict(allow(json!({"StringEquals": {"k": "*"}})), &[("k", &["a"])]), Verdict::NotAllowed);
+        assert_eq!(
+            verdict(allow(json!({"StringEquals": {"k": "*"}})), &[("k", &["a"])]),
+            Verdict::NotAllowed
+        );
     }
 }

@@ -1,1 +1,12 @@
-//! x
+//! Who may do what on AWS? The documents in `config/iam` and the roles of `config/cloudformation.yaml`, judged by an
+//! evaluator of our own: IAM's simulator knows nothing of `ec2:SourceInstanceARN`, and no emulator of leading keys.
+
+#![allow(clippy::unwrap_used, reason = "what a test needs and does not get fails it")]
+
+mod calls;
+mod cloudformation;
+mod configuration;
+mod documents;
+mod evaluator;
+mod matrix;
+mod mutants;
