@@ -8,7 +8,7 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart", "openapi", "prometheus")
+ON_REQUEST = ("chart", "lint", "openapi", "prometheus")
 """What only `.ci/run`, `tests/github_openapi/run` and `tests/observability/run` need."""
 
 DEBIAN = {"prometheus": "promtool"}
