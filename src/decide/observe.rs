@@ -49,6 +49,8 @@ pub enum Observation {
     Reported(ClassName),
 }
 
+/// Longest account of why a launch was refused, in characters.
+const REFUSAL: usize = 300;
 /// Longest time launches of a class are held back.
 const BRAKE_MOST: Duration = Duration::from_secs(300);
 /// How long a queue that did not answer is done without.
@@ -559,10 +561,22 @@ impl Yard {
         let Some(tracked) = self.launches.get_mut(id) else { return };
         let class = tracked.launch.resource_class.clone();
         let brought = answer.as_ref().is_ok_and(|launched| !launched.machines.is_empty());
+        let refusal = match &answer {
+            Err(ComputeError::Refused(why)) => Some(why.chars().take(REFUSAL).collect()),
+            Ok(_)
+            | Err(
+                ComputeError::Throttled
+                | ComputeError::NoCapacity(_)
+                | ComputeError::Unknown(_)
+                | ComputeError::TokenSpent(_),
+            ) => None,
+        };
         let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times).saturating_add(1);
         tracked.ordered = Some(Ordered { answer, at: now.mono, times });
+        let class = self.classes.entry(class).or_default();
+        class.refusal = refusal;
         if !brought {
-            self.classes.entry(class).or_default().brake.fail(now.mono, 0);
+            class.brake.fail(now.mono, 0);
         }
         dirty.insert(Unit::Launch(id.clone()));
     }

@@ -7,7 +7,7 @@ use aws_sdk_ec2::types::RequestLaunchTemplateData;
 use aws_sdk_sqs::types::QueueAttributeName;
 use serde_json::{Value, json};
 
-use crate::site::{Site, TABLE, spec};
+use crate::site::{Site, spec};
 
 const QUEUES: [&str; 6] = [
     "yard-interruptions",
@@ -31,7 +31,7 @@ async fn makes_everything_once(site: &Site) {
     assert_eq!(made.len(), 1 + QUEUES.len() + 2, "{made:?}");
     assert!(made.values().all(|state| state == "created"), "{made:?}");
 
-    let table = site.dynamodb().describe_table().table_name(TABLE).send().await.unwrap().table.unwrap();
+    let table = site.dynamodb().describe_table().table_name(&site.table).send().await.unwrap().table.unwrap();
     let stream = table.stream_specification().unwrap().stream_view_type().unwrap();
     assert_eq!(stream.as_str(), "NEW_AND_OLD_IMAGES");
     let queues = site.queues().await;
@@ -100,8 +100,16 @@ async fn what_drifted_is_shown_field_by_field_then_mended_and_nothing_else() {
     let site = Site::with_peer();
     site.init(&[], 0);
     let sqs = site.sqs();
-    let url = sqs.get_queue_url().queue_name("yard-small").send().await.unwrap().queue_url.unwrap();
-    let dead = sqs.get_queue_url().queue_name("yard-large-dead").send().await.unwrap().queue_url.unwrap();
+    let url =
+        sqs.get_queue_url().queue_name(site.named("yard-small")).send().await.unwrap().queue_url.unwrap();
+    let dead = sqs
+        .get_queue_url()
+        .queue_name(site.named("yard-large-dead"))
+        .send()
+        .await
+        .unwrap()
+        .queue_url
+        .unwrap();
     let arn = sqs.get_queue_attributes().queue_url(&dead).attribute_names(QueueAttributeName::QueueArn);
     let arn = arn.send().await.unwrap().attributes.unwrap()[&QueueAttributeName::QueueArn].clone();
     let policy = json!({"deadLetterTargetArn": arn, "maxReceiveCount": 3}).to_string();
@@ -138,9 +146,13 @@ async fn a_template_changed_by_hand_is_put_back_and_the_hands_version_stays() {
     let site = Site::with_peer();
     site.init(&[], 0);
     let data = RequestLaunchTemplateData::builder().image_id("ami-0000000000000beef").build();
-    let made = site.ec2().create_launch_template_version().launch_template_name("yard-small");
+    let made = site.ec2().create_launch_template_version().launch_template_name(site.named("yard-small"));
     made.launch_template_data(data).send().await.unwrap();
-    let set = site.ec2().modify_launch_template().launch_template_name("yard-small").default_version("2");
+    let set = site
+        .ec2()
+        .modify_launch_template()
+        .launch_template_name(site.named("yard-small"))
+        .default_version("2");
     set.send().await.unwrap();
     let said = site.init(&["--dry-run"], 0).stdout;
     for line in [
@@ -158,7 +170,7 @@ async fn a_template_changed_by_hand_is_put_back_and_the_hands_version_stays() {
 async fn a_table_left_half_made_gets_its_stream_and_its_time_to_live() {
     let site = Site::with_peer();
     let client = site.dynamodb();
-    let mut call = client.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
+    let mut call = client.create_table().table_name(&site.table).billing_mode(BillingMode::PayPerRequest);
     for (name, role) in [("pk", KeyType::Hash), ("sk", KeyType::Range)] {
         let kind = AttributeDefinition::builder().attribute_name(name);
         let kind = kind.attribute_type(ScalarAttributeType::S).build().unwrap();
@@ -179,7 +191,7 @@ async fn a_table_left_half_made_gets_its_stream_and_its_time_to_live() {
 fn without_a_configuration_there_are_table_and_pool_queues_alone() {
     let site = Site::with_peer();
     let pools = site.file("pools.yaml", "- {resourceClass: small, max: 3}\n");
-    let made = site.runs(&["init", "--table", TABLE, "-f", &pools, "-o", "json"], 0).states();
+    let made = site.runs(&["init", "-f", &pools, "-o", "json"], 0).states();
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
     assert_eq!(names, ["queue yard-small", "queue yard-small-dead", "table yard"]);
     assert!(site.peer.as_ref().expect("a peer").world().calls.is_empty());

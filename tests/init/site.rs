@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
@@ -11,14 +13,15 @@ use serde_json::{Value, json};
 use crate::peer::Peer;
 use crate::support::engine::Engine;
 
-/// The table's name.
-pub(crate) const TABLE: &str = "yard";
+/// Queues of all sites that have no engine of their own: it takes long to start one.
+static MOTO: LazyLock<Engine> = LazyLock::new(Engine::moto);
+static SITES: AtomicU32 = AtomicU32::new(0);
 
 const CONFIG: &str = r#"
 [compute]
 kind = "ec2"
 [interruptions]
-queue = "yard-interruptions"
+queue = "TABLE-interruptions"
 [github]
 kind = "none"
 "#;
@@ -29,6 +32,8 @@ pub(crate) struct Site {
     sqs: String,
     ec2: String,
     pub(crate) peer: Option<Peer>,
+    /// The table's name: no other site's. Whatever is told of it is told as of `yard`.
+    pub(crate) table: String,
     scratch: tempfile::TempDir,
     _engines: Vec<Engine>,
 }
@@ -56,10 +61,10 @@ impl Ended {
 impl Site {
     /// Records in dynoxide, queues in moto, machines at the peer.
     pub(crate) fn with_peer() -> Self {
-        let (records, queues, peer) = (Engine::dynoxide_memory(), Engine::moto(), Peer::start());
+        let (records, peer) = (Engine::dynoxide_memory(), Peer::start());
         let at = |engine: &Engine| engine.endpoint().to_owned();
-        let (dynamodb, sqs, ec2) = (at(&records), at(&queues), peer.endpoint().to_owned());
-        Self::of(dynamodb, sqs, ec2, Some(peer), vec![records, queues])
+        let (dynamodb, sqs, ec2) = (at(&records), at(&MOTO), peer.endpoint().to_owned());
+        Self::of(dynamodb, sqs, ec2, Some(peer), vec![records])
     }
 
     /// Records in dynoxide, all else in moto.
@@ -80,17 +85,24 @@ impl Site {
 
     fn of(dynamodb: String, sqs: String, ec2: String, peer: Option<Peer>, engines: Vec<Engine>) -> Self {
         let scratch = tempfile::tempdir().expect("a place for files");
-        let site = Self { dynamodb, sqs, ec2, peer, scratch, _engines: engines };
-        site.file("runyard.toml", CONFIG);
+        // No name begins with another.
+        let table = format!("site{}s", SITES.fetch_add(1, Ordering::SeqCst));
+        let site = Self { dynamodb, sqs, ec2, peer, table, scratch, _engines: engines };
+        site.file("runyard.toml", &CONFIG.replace("TABLE", &site.table));
         site.pools(&[spec("small", "ami-0123456789abcdef0"), spec("large", "ami-0123456789abcdef0")]);
         site
     }
 
+    /// Where a file of this name is.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.scratch.path().join(name).to_str().expect("a path in UTF-8").to_owned()
+    }
+
     /// A file of this name and content.
     pub(crate) fn file(&self, name: &str, content: &str) -> String {
-        let path = self.scratch.path().join(name);
+        let path = self.path(name);
         std::fs::write(&path, content).expect("the file is written");
-        path.to_str().expect("a path in UTF-8").to_owned()
+        path
     }
 
     /// The file of pools that [`Site::init`] names.
@@ -100,9 +112,8 @@ impl Site {
 
     /// `runyard init` with the site's files and these further arguments; it must end with this code.
     pub(crate) fn init(&self, more: &[&str], code: i32) -> Ended {
-        let path = |name: &str| self.scratch.path().join(name).to_str().expect("UTF-8").to_owned();
-        let (config, pools) = (path("runyard.toml"), path("pools.json"));
-        let mut arguments = vec!["init", "--table", TABLE, "--config", &config, "--file", &pools];
+        let (config, pools) = (self.path("runyard.toml"), self.path("pools.json"));
+        let mut arguments = vec!["init", "--config", &config, "--file", &pools];
         arguments.extend(more);
         self.runs(&arguments, code)
     }
@@ -110,7 +121,7 @@ impl Site {
     /// The program with these arguments; it must end with this code.
     pub(crate) fn runs(&self, arguments: &[&str], code: i32) -> Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_runyard"));
-        command.args(arguments).env_clear().stdin(Stdio::null()).envs([
+        command.args(arguments).env_clear().env("RUNYARD_TABLE", &self.table).stdin(Stdio::null()).envs([
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", "test"),
             ("AWS_SECRET_ACCESS_KEY", "test"),
@@ -122,9 +133,19 @@ impl Site {
         ]);
         let output = command.output().expect("the program starts");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program speaks UTF-8");
-        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        let (stdout, stderr) = (self.told(text(output.stdout)), self.told(text(output.stderr)));
         assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{stdout}\n{stderr}");
         Ended { stdout, stderr }
+    }
+
+    /// Text in which the table is called `yard`, whatever its name.
+    fn told(&self, text: String) -> String {
+        text.replace(&self.table, "yard")
+    }
+
+    /// A queue's or template's own name, from what it would be called if the table were called `yard`.
+    pub(crate) fn named(&self, name: &str) -> String {
+        name.replace("yard", &self.table)
     }
 
     fn sdk(endpoint: &str) -> SdkConfig {
@@ -160,8 +181,12 @@ impl Site {
             let call = client.get_queue_attributes().queue_url(&url);
             let told = call.attribute_names(QueueAttributeName::All).send().await.expect("a stranger looks");
             let told = told.attributes.unwrap_or_default();
-            let told = told.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect();
-            all.insert(url.rsplit('/').next().unwrap_or_default().to_owned(), told);
+            let told =
+                told.into_iter().map(|(name, value)| (name.as_str().to_owned(), self.told(value))).collect();
+            let name = url.rsplit('/').next().unwrap_or_default().to_owned();
+            if name.starts_with(&self.table) {
+                all.insert(self.told(name), told);
+            }
         }
         all
     }
@@ -172,7 +197,7 @@ impl Site {
         let numbers = |template: aws_sdk_ec2::types::LaunchTemplate| {
             let latest = template.latest_version_number.unwrap_or_default();
             (
-                template.launch_template_name.unwrap_or_default(),
+                self.told(template.launch_template_name.unwrap_or_default()),
                 (latest, template.default_version_number.unwrap_or_default()),
             )
         };

@@ -186,6 +186,10 @@ impl Compute for Ec2Compute {
         }
     }
 
+    async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        self.templates().examine(spec).await.map(|_| ())
+    }
+
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
         ending::terminate(&self.client, ids).await
     }
