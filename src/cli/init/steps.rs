@@ -10,6 +10,7 @@ pub(super) enum State {
     /// It is as it should be.
     Good,
     /// It is its owner's, and good.
+    #[cfg_attr(not(feature = "ec2"), allow(dead_code, reason = "only EC2 has templates"))]
     Given,
     /// It was made, or would be, saying this.
     Made(Vec<Difference>),
