@@ -131,6 +131,10 @@ impl Compute for Limited {
         in_line(&self.launches, class, &needs, || self.inner.launch(order)).await
     }
 
+    async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        self.look(|| self.inner.check(spec)).await
+    }
+
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
         self.endings.end(ids).await
     }

@@ -27,12 +27,8 @@ use crate::limits::Limited;
 use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
-use crate::model::FieldError;
-#[cfg(feature = "ec2")]
-use crate::model::{Pool, Reading, read};
-#[cfg(feature = "ec2")]
-use crate::ports::ComputeError;
-use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::model::{FieldError, Pool, Reading, read};
+use crate::ports::{Clock, Compute, ComputeError, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
 
@@ -91,22 +87,18 @@ pub async fn operator(config: &Config, environment: &BTreeMap<String, String>) -
     let name = format!("{}-{}", hostname(environment), SystemEntropy.hex());
     let wired = build(config, &sdk, environment, name)?;
     let stop = on_signals()?;
-    #[cfg(feature = "ec2")]
-    if config.compute == ComputeKind::Ec2 {
-        tokio::spawn(templates_told(wired.ports.store.clone(), ec2(config, &sdk)?));
-    }
+    tokio::spawn(refusals_told(wired.ports.store.clone(), wired.ports.compute.clone()));
     serve(wired, config, stop).await
 }
 
 /// Says at the start of which classes nothing can be launched, and why; their launches are refused anyway, one by one.
-#[cfg(feature = "ec2")]
-async fn templates_told(store: Arc<dyn Store>, compute: Ec2Compute) {
+async fn refusals_told(store: Arc<dyn Store>, compute: Arc<dyn Compute>) {
     let mut after = None;
     loop {
         let Ok(page) = store.list(after.as_ref()).await else { return };
         for item in &page.items {
             let Reading::Record(Pool { spec, .. }) = read::<Pool>(item) else { continue };
-            if let Err(ComputeError::Refused(why)) = compute.examine_template(&spec).await {
+            if let Err(ComputeError::Refused(why)) = compute.check(&spec).await {
                 tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
             }
         }

@@ -4,6 +4,7 @@
 pub mod ec2;
 mod errors;
 pub mod notices;
+pub mod queues;
 pub mod sqs;
 
 #[cfg(feature = "ec2")]

@@ -48,14 +48,6 @@ impl SqsNotices {
         Self { wait: 0, ..self }
     }
 
-    /// Whether there is such a queue.
-    ///
-    /// # Errors
-    /// There is none, or SQS does not say.
-    pub async fn found(&self) -> Result<(), QueueError> {
-        self.url().await.map(|_| ())
-    }
-
     async fn url(&self) -> Result<&str, QueueError> {
         let asked = self.url.get_or_try_init(async || {
             let told = self.client.get_queue_url().queue_name(&self.name).send().await;

@@ -19,13 +19,15 @@ use crate::store::{retries, timeouts};
 
 /// How long a received message stays hidden, in seconds: much longer than a claim takes, much shorter than a person
 /// waits for a machine whose operator died holding its message.
-const VISIBILITY: i32 = 30;
+pub(super) const VISIBILITY: i32 = 30;
 /// How often a message is received before SQS itself puts it aside; giving back counts as a receive.
-const RECEIVES: u32 = 1000;
+pub(super) const RECEIVES: u32 = 1000;
 /// Most messages of one call (SQS).
 const BATCH: usize = 10;
 /// Longest name of a queue (SQS).
-const NAME: usize = 80;
+pub(super) const LONGEST_NAME: usize = 80;
+/// How long dead letters are kept, in seconds: as long as SQS can, for whoever comes to read them.
+pub(super) const DEAD_LETTERS_KEPT: u32 = 14 * 24 * 3600;
 
 /// The pool queues of one table on SQS.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl SqsQueue {
         let name = format!("{}-{class}", self.table);
         let fix =
             "name the table in at most 74 characters together with the class, of A-Z, a-z, 0-9, - and _";
-        if name.contains('.') || name.len() + "-dead".len() > NAME {
+        if name.contains('.') || name.len() + "-dead".len() > LONGEST_NAME {
             return Err(QueueError::Invalid(format!("no queue can be called {name:?}; {fix}")));
         }
         Ok(name)
@@ -105,11 +107,14 @@ impl SqsQueue {
             other => return other,
         }
         let mut call = self.client.create_queue().queue_name(name);
-        if let Some(policy) = redrive {
-            call = call
+        call = match redrive {
+            Some(policy) => call
                 .attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY.to_string())
-                .attributes(QueueAttributeName::RedrivePolicy, policy);
-        }
+                .attributes(QueueAttributeName::RedrivePolicy, policy),
+            None => {
+                call.attributes(QueueAttributeName::MessageRetentionPeriod, DEAD_LETTERS_KEPT.to_string())
+            }
+        };
         let url = call.send().await.map_err(|error| classify(&error))?.queue_url;
         self.learn(name, url)
     }
@@ -136,7 +141,8 @@ impl SqsQueue {
     }
 }
 
-fn dead(name: &str) -> String {
+/// The queue of a queue's dead letters.
+pub(super) fn dead(name: &str) -> String {
     format!("{name}-dead")
 }
 

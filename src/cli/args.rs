@@ -94,7 +94,7 @@ pub(crate) enum Once {
     Refresh(refresh::RefreshArgs),
     /// Compare the records with each other and say what is wrong
     Doctor(doctor::DoctorArgs),
-    /// Create or check the table and the queues
+    /// Create, complete or check the table, the queues and the launch templates
     Init(init::InitArgs),
     /// Tell what the operator would do now, and why not more
     Plan(foresight::PlanArgs),

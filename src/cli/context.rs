@@ -1,13 +1,11 @@
 //! What does a verb work with? The table, the time, who asks, and where answers go.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::environment::Environment;
 use super::failure::{Failure, Outcome};
 use super::screen::Screen;
-use crate::config::{self, Config};
 use crate::model::{
     AttributeValue, Event, EventType, Item, Key, Reading, Record, TableName, Unreadable, millis, read,
 };
@@ -47,13 +45,6 @@ impl Context {
     /// What the table answered, for a person.
     pub(crate) fn failed(&self, error: &StoreError) -> Failure {
         Failure::of_store(&self.table, error)
-    }
-
-    /// An operator's configuration, for the table that was named to us.
-    pub(crate) fn configuration(&self, file: &Path) -> Outcome<Config> {
-        let given = config::environment().filter(|(name, _)| name != "RUNYARD_TABLE");
-        let given = given.chain([("RUNYARD_TABLE".to_owned(), self.table.to_string())]);
-        Config::load(Some(file), given).map_err(|errors| Failure::all_usage(errors.problems().to_vec()))
     }
 
     /// One item.

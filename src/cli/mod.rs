@@ -4,6 +4,7 @@
 mod actions;
 mod apply;
 mod args;
+mod configured;
 mod connect;
 mod context;
 mod describe;
@@ -30,8 +31,6 @@ mod scale;
 mod screen;
 mod subject;
 mod table;
-#[cfg(feature = "ec2")]
-mod templates;
 mod usage;
 
 use std::ffi::OsString;
@@ -175,8 +174,9 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
             doctor::run(&mut connect::connect(table, environment, screen).await.0, &args).await
         }
         Once::Init(args) => {
+            let asked = init::check(&args, &table)?;
             let (mut context, store) = connect::connect(table, environment, screen).await;
-            init::run(&mut context, &args, &store).await
+            init::run(&mut context, &asked, &store).await
         }
         Once::Plan(args) => {
             let policy = foresight::check_plan(&args, &table)?;

@@ -94,12 +94,14 @@ pub(super) fn launch(
     }
     if cx.now.mono < class.brake.until {
         let failures = class.brake.failures;
+        let why =
+            class.refusal.as_ref().map(|why| format!("; the last was refused: {why}")).unwrap_or_default();
         plan.wake_at(class.brake.until);
         for subject in wanted.iter().filter_map(|(key, _)| key.as_ref()).chain([&pool_key]) {
             plan.wait(
                 subject,
                 WaitReason::BackOff,
-                format!("launches are held back after {failures} failures"),
+                format!("launches are held back after {failures} failures{why}"),
             );
         }
         return;

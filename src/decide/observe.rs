@@ -79,6 +79,8 @@ impl Written {
     }
 }
 
+/// Longest account of why a launch was refused, in characters.
+const REFUSAL: usize = 300;
 /// Longest time launches of a class are held back.
 const BRAKE_MOST: Duration = Duration::from_secs(300);
 /// How long a queue that did not answer is done without.
@@ -589,10 +591,21 @@ impl Yard {
         let class = tracked.launch.resource_class.clone();
         let launch = tracked.launch.clone();
         let came = Came::of(&answer);
+        let refusal = match &answer {
+            Err(ComputeError::Refused(why)) => Some(why.chars().take(REFUSAL).collect()),
+            Ok(_)
+            | Err(
+                ComputeError::Throttled
+                | ComputeError::NoCapacity(_)
+                | ComputeError::Unknown(_)
+                | ComputeError::TokenSpent(_),
+            ) => None,
+        };
         let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times).saturating_add(1);
         tracked.ordered = Some(Ordered { answer, at: now.mono, times });
         let offering = self.offering_of(&launch);
         let class = self.classes.entry(class).or_default();
+        class.refusal = refusal;
         match came {
             Came::Machines => class.had(&offering),
             Came::NoneToHave => class.lacked(offering, now.mono),

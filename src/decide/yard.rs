@@ -187,6 +187,8 @@ pub struct Class {
     pub(crate) under_way: u32,
     /// What holds launches back after failures to get or boot machines.
     pub brake: Brake,
+    /// Why its last launch was refused, until one is not.
+    pub refusal: Option<String>,
     /// When its queue was last asked, on the monotonic clock.
     pub received: Option<Duration>,
     /// Machines that the queue says are free.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use super::Metrics;
 use crate::admin::Health;
-use crate::model::{ClassName, InstanceId, Item, Key, PoolMessage, Write};
+use crate::model::{ClassName, InstanceId, Item, Key, PoolMessage, PoolSpec, Write};
 use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
@@ -309,6 +309,10 @@ impl<T: Compute + ?Sized> Compute for Metered<T> {
 
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
         self.counted("launch", self.inner.launch(order)).await
+    }
+
+    async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        self.counted("check", self.inner.check(spec)).await
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {

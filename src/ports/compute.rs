@@ -121,6 +121,11 @@ pub trait Compute: Send + Sync {
     fn stop(&self) {}
     /// Launches, or with a token that was used before answers what that brought.
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError>;
+    /// Whether machines of a class could be launched as its spec says; nothing is launched or changed. A maker that has
+    /// nothing to look at says yes.
+    async fn check(&self, _spec: &PoolSpec) -> Result<(), ComputeError> {
+        Ok(())
+    }
     /// Ends machines; one that is gone already is no error.
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError>;
     /// Where these machines stand; the unknown are left out.

@@ -19,15 +19,29 @@ use crate::ports::StoreError;
 /// The attribute by which DynamoDB deletes what is over.
 const TTL: &str = "expiresAt";
 
-/// Something about a table that is not as the contract wants it.
+/// What differences are about.
+const STREAM: &str = "stream";
+const TIME_TO_LIVE: &str = "time-to-live";
+/// What is found where there is none.
+const NOTHING: &str = "nothing";
+
+/// Something about a table, or about another resource of a yard, that is not as the contract wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What it is about: `key`, `stream`, `time-to-live`, `billing`.
+    /// What it is about: of a table `key`, `stream`, `time-to-live`, `billing`.
     pub what: &'static str,
     /// What the contract wants.
     pub wanted: String,
     /// What the table has.
     pub found: String,
+}
+
+impl Difference {
+    /// Whether a table can be given what it lacks without touching what it has: half a table, left by whoever was
+    /// interrupted while making it. A table that has something else was made for something else.
+    pub fn mendable(&self) -> bool {
+        matches!(self.what, STREAM | TIME_TO_LIVE) && self.found == NOTHING
+    }
 }
 
 impl fmt::Display for Difference {
@@ -63,8 +77,36 @@ impl DynamoStore {
     /// [`StoreError::NoTable`] when one of that name is there already or is not ready in time.
     pub async fn create_table(&self) -> Result<(), StoreError> {
         self.creation()?.send().await.map_err(|error| classify(&error))?;
+        self.settled().await?;
+        self.expire_by_ttl().await
+    }
+
+    /// Gives the table what it lacks; `differences` that are not mendable are left.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn mend_table(&self, differences: &[Difference]) -> Result<(), StoreError> {
+        let lacks =
+            |what| differences.iter().any(|difference| difference.what == what && difference.mendable());
+        if lacks(STREAM) {
+            let call = self.client.update_table().table_name(self.table.as_str());
+            let call = call.stream_specification(stream()?).send().await;
+            call.map_err(|error| classify(&error))?;
+            self.settled().await?;
+        }
+        if lacks(TIME_TO_LIVE) {
+            self.expire_by_ttl().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits, up to a minute, until the table can be used.
+    async fn settled(&self) -> Result<(), StoreError> {
         let often = ConstantBuilder::default().with_delay(Duration::from_millis(500)).with_max_times(120);
-        (|| self.active()).retry(often).when(|error| matches!(error, StoreError::NoTable(_))).await?;
+        (|| self.active()).retry(often).when(|error| matches!(error, StoreError::NoTable(_))).await
+    }
+
+    async fn expire_by_ttl(&self) -> Result<(), StoreError> {
         let ttl = TimeToLiveSpecification::builder().attribute_name(TTL).enabled(true).build();
         let ttl = ttl.map_err(|error| StoreError::Invalid(error.to_string()))?;
         let call = self.client.update_time_to_live().table_name(self.table.as_str());
@@ -82,9 +124,7 @@ impl DynamoStore {
             call =
                 call.key_schema(key.map_err(invalid)?).attribute_definitions(kind.build().map_err(invalid)?);
         }
-        let stream = StreamSpecification::builder().stream_enabled(true);
-        let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build().map_err(invalid)?;
-        Ok(call.billing_mode(BillingMode::PayPerRequest).stream_specification(stream))
+        Ok(call.billing_mode(BillingMode::PayPerRequest).stream_specification(stream()?))
     }
 
     async fn active(&self) -> Result<(), StoreError> {
@@ -108,8 +148,14 @@ impl DynamoStore {
     }
 }
 
+fn stream() -> Result<StreamSpecification, StoreError> {
+    let stream = StreamSpecification::builder().stream_enabled(true);
+    let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build();
+    stream.map_err(|error| StoreError::Invalid(error.to_string()))
+}
+
 fn said(value: Option<&str>) -> String {
-    value.unwrap_or("nothing").to_owned()
+    value.unwrap_or(NOTHING).to_owned()
 }
 
 fn differences(table: &TableDescription, ttl: Option<&TimeToLiveDescription>) -> Vec<Difference> {
@@ -125,8 +171,8 @@ fn differences(table: &TableDescription, ttl: Option<&TimeToLiveDescription>) ->
     let billing = billing.map_or("PROVISIONED", BillingMode::as_str);
     [
         ("key", "pk (S, HASH), sk (S, RANGE)".to_owned(), keys(table)),
-        ("stream", "NEW_AND_OLD_IMAGES".to_owned(), said(stream)),
-        ("time-to-live", TTL.to_owned(), said(ttl)),
+        (STREAM, "NEW_AND_OLD_IMAGES".to_owned(), said(stream)),
+        (TIME_TO_LIVE, TTL.to_owned(), said(ttl)),
         ("billing", "PAY_PER_REQUEST".to_owned(), billing.to_owned()),
     ]
     .into_iter()

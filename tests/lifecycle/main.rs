@@ -26,7 +26,6 @@ mod waiting;
 
 mod cloud;
 mod contention;
-mod init;
 mod machines;
 mod whole_life;
 mod yard;

@@ -1,115 +1,163 @@
-//! Does CloudFormation make what the documents and the contract say?
+//! Does `config/cloudformation.yaml` say what the documents say, and make what `init` makes?
 
 use serde_json::{Value, json};
 
-use crate::PRINCIPALS;
+use crate::documents::{config, document};
 
 fn template() -> Value {
-    let path = format!("{}/config/cloudformation.yaml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).unwrap();
-    let value: serde_norway::Value = serde_norway::from_str(&text).unwrap();
-    plain(value)
+    let path = config().join("cloudformation.yaml");
+    serde_norway::from_str(&std::fs::read_to_string(path).unwrap()).expect("YAML without tags")
 }
 
-/// YAML's tags are CloudFormation's functions.
-fn plain(value: serde_norway::Value) -> Value {
+/// `Fn::Sub` and `Ref` as CloudFormation would fill them in, for the same account as the documents.
+fn deployed(value: &Value) -> Value {
     match value {
-        serde_norway::Value::Tagged(tagged) => {
-            let tag = tagged.tag.to_string();
-            let name = match tag.trim_start_matches('!') {
-                "Ref" => "Ref".to_owned(),
-                other => format!("Fn::{other}"),
-            };
-            json!({ name: plain(tagged.value) })
-        }
-        serde_norway::Value::Mapping(map) => {
-            map.into_iter().map(|(key, value)| (key.as_str().unwrap().to_owned(), plain(value))).collect()
-        }
-        serde_norway::Value::Sequence(list) => list.into_iter().map(plain).collect(),
-        other => serde_json::to_value(other).unwrap(),
-    }
-}
-
-/// With `Fn::Sub` filled in by the placeholders of `config/iam`.
-fn resolved(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => match map.get("Fn::Sub").and_then(Value::as_str) {
-            Some(text) => {
-                let places = [
-                    ("${AWS::Partition}", "aws"),
-                    ("${AWS::Region}", "REGION"),
-                    ("${AWS::AccountId}", "ACCOUNT"),
-                    ("${Table}", "TABLE"),
-                    ("${Repository}", "OWNER/REPOSITORY"),
-                    ("${!", "${"),
-                ];
-                places.iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, value)).into()
-            }
-            None => map.iter().map(|(key, value)| (key.clone(), resolved(value))).collect(),
+        Value::Array(all) => all.iter().map(deployed).collect(),
+        Value::Object(map) => match (map.get("Ref"), map.get("Fn::Sub")) {
+            (Some(name), _) => json!(parameter(name.as_str().expect("a name"))),
+            (_, Some(text)) => json!(substituted(text.as_str().expect("text"))),
+            (None, None) => map.iter().map(|(key, value)| (key.clone(), deployed(value))).collect(),
         },
-        Value::Array(list) => list.iter().map(resolved).collect(),
         other => other.clone(),
     }
 }
 
-#[test]
-fn its_policies_are_those_of_the_documents() {
-    let template = template();
-    for name in PRINCIPALS {
-        let resource = format!("{}{}Policy", name[..1].to_uppercase(), &name[1..]);
-        let made = &template["Resources"][&resource]["Properties"]["PolicyDocument"];
-        let path = format!("{}/config/iam/{name}.json", env!("CARGO_MANIFEST_DIR"));
-        let written: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        assert_eq!(resolved(made), written, "{resource}");
+fn parameter(name: &str) -> &'static str {
+    match name {
+        "AWS::Partition" => "aws",
+        "AWS::Region" => "eu-west-1",
+        "AWS::AccountId" => "123456789012",
+        "TableName" => "yard",
+        "GitHubOwner" => "acme",
+        other => panic!("no parameter {other}"),
     }
 }
 
+fn substituted(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after.split_once('}').expect("a closing brace");
+        out.push_str(before);
+        match name.strip_prefix('!') {
+            Some(literal) => out.push_str(&format!("${{{literal}}}")),
+            None => out.push_str(parameter(name)),
+        }
+        rest = after;
+    }
+    out + rest
+}
+
+fn properties(name: &str) -> Value {
+    template()["Resources"][name]["Properties"].clone()
+}
+
 #[test]
-fn its_table_and_queues_are_those_of_the_contract() {
-    let template = template();
-    let table = &template["Resources"]["Records"]["Properties"];
+fn its_policies_are_the_documents() {
+    for (name, resource) in
+        [("operator", "OperatorPolicy"), ("workflow", "WorkflowPolicy"), ("init", "InitPolicy")]
+    {
+        assert_eq!(deployed(&properties(resource)["PolicyDocument"]), document(name), "{name}");
+    }
+    let machine = properties("MachineRole");
+    assert_eq!(deployed(&machine["Policies"][0]["PolicyDocument"]), document("instance"));
+    assert_eq!(machine["Policies"].as_array().map(Vec::len), Some(1));
+    assert_eq!(machine.get("ManagedPolicyArns"), None, "nothing besides");
+}
+
+#[test]
+fn a_policy_is_attached_to_the_role_that_bears_its_name_and_to_no_other() {
+    for (role, policy) in
+        [("OperatorRole", "OperatorPolicy"), ("InitRole", "InitPolicy"), ("WorkflowRole", "WorkflowPolicy")]
+    {
+        let role = properties(role);
+        assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": policy}]));
+        assert_eq!(role.get("Policies"), None);
+    }
     assert_eq!(
-        table["KeySchema"],
-        json!([{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}])
+        deployed(&properties("MachineRole")["RoleName"]),
+        "yard-machine",
+        "the role the operator may pass"
     );
+}
+
+#[test]
+fn its_table_is_the_contracts() {
+    let table = properties("Table");
+    let key = |name: &str, role: &str| json!({"AttributeName": name, "KeyType": role});
+    assert_eq!(table["KeySchema"], json!([key("pk", "HASH"), key("sk", "RANGE")]));
+    for attribute in table["AttributeDefinitions"].as_array().unwrap() {
+        assert_eq!(attribute["AttributeType"], "S");
+    }
     assert_eq!(table["BillingMode"], "PAY_PER_REQUEST");
     assert_eq!(table["StreamSpecification"]["StreamViewType"], "NEW_AND_OLD_IMAGES");
     assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": "expiresAt", "Enabled": true}));
-    let each = &template["Resources"]["Fn::ForEach::Queues"][2];
-    let (pool, dead) = (&each["Pool&{Class}"]["Properties"], &each["Dead&{Class}"]["Properties"]);
-    assert_eq!(pool["QueueName"]["Fn::Sub"], "${Table}-${Class}");
-    assert_eq!(dead["QueueName"]["Fn::Sub"], "${Table}-${Class}-dead");
-    assert_eq!(pool["RedrivePolicy"]["maxReceiveCount"], 1000);
-    let notices = &template["Resources"]["Interruptions"]["Properties"];
-    assert_eq!(notices["QueueName"]["Fn::Sub"], "${Table}-interruptions");
-    assert!(notices["RedrivePolicy"]["maxReceiveCount"].as_u64() >= Some(10));
+    assert_eq!(table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], true);
+    assert_eq!(template()["Resources"]["Table"]["DeletionPolicy"], "Retain");
 }
 
-/// Whether a rule of EventBridge takes an event: each field of the pattern lists what will do.
+#[test]
+fn its_queues_are_those_that_init_makes() {
+    let each = template()["Resources"]["Fn::ForEach::Queues"].clone();
+    assert_eq!((&each[0], &each[1]), (&json!("Class"), &json!({"Ref": "Classes"})));
+    let (dead, queue) =
+        (&each[2]["DeadLetters&{Class}"]["Properties"], &each[2]["Queue&{Class}"]["Properties"]);
+    assert_eq!(dead["QueueName"], json!({"Fn::Sub": "${TableName}-${Class}-dead"}));
+    assert_eq!(queue["QueueName"], json!({"Fn::Sub": "${TableName}-${Class}"}));
+    assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], 1000);
+    let target = json!({"Fn::GetAtt": [{"Fn::Sub": "DeadLetters&{Class}"}, "Arn"]});
+    assert_eq!(queue["RedrivePolicy"]["deadLetterTargetArn"], target);
+    let notices = properties("Interruptions");
+    assert_eq!(deployed(&notices["QueueName"]), "yard-interruptions");
+    assert_eq!(notices["RedrivePolicy"]["maxReceiveCount"], 10);
+    for (queue, dead) in [(queue, dead), (&notices, &properties("InterruptionsDeadLetters"))] {
+        assert_eq!(queue["VisibilityTimeout"], 30);
+        assert_eq!(dead["MessageRetentionPeriod"], 1_209_600);
+    }
+}
+
+/// Whether a rule's pattern takes an event: each key of the pattern must hold one of the event's values.
 fn takes(pattern: &Value, event: &Value) -> bool {
     match pattern {
-        Value::Object(fields) => fields.iter().all(|(name, part)| takes(part, &event[name])),
-        Value::Array(any) => any.contains(event),
-        other => panic!("not a pattern: {other}"),
+        Value::Object(keys) => keys.iter().all(|(key, inner)| takes(inner, &event[key])),
+        Value::Array(values) => values.contains(event),
+        other => panic!("no pattern {other}"),
     }
 }
 
 #[test]
-fn its_rules_send_every_event_that_is_understood() {
-    let template = template();
-    let resources = template["Resources"].as_object().unwrap().values();
-    let rules: Vec<&Value> = resources.filter(|one| one["Type"] == "AWS::Events::Rule").collect();
-    let dir = format!("{}/tests/golden/events", env!("CARGO_MANIFEST_DIR"));
+fn its_rules_send_every_event_we_read_and_no_other() {
+    let rules = template()["Resources"].as_object().unwrap().clone();
+    let rules = rules.values().filter(|resource| resource["Type"] == "AWS::Events::Rule");
+    let patterns: Vec<Value> = rules
+        .map(|rule| {
+            let target = &rule["Properties"]["Targets"][0]["Arn"];
+            assert_eq!(target, &json!({"Fn::GetAtt": ["Interruptions", "Arn"]}));
+            rule["Properties"]["EventPattern"].clone()
+        })
+        .collect();
+    let taken = |event: &Value| patterns.iter().filter(|pattern| takes(pattern, event)).count();
+    let golden = config().parent().unwrap().join("tests/golden/events");
     let mut seen = 0;
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let event: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        let taken = rules.iter().filter(|rule| takes(&rule["Properties"]["EventPattern"], &event)).count();
-        assert_eq!(taken, 1, "{}", path.display());
+    for file in std::fs::read_dir(golden).unwrap() {
+        let event: Value =
+            serde_json::from_str(&std::fs::read_to_string(file.unwrap().path()).unwrap()).unwrap();
+        assert_eq!(taken(&event), 1, "{event}");
         seen += 1;
     }
-    assert!(seen >= 4);
-    let running = json!({"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification",
-        "detail": {"state": "running"}});
-    assert!(!rules.iter().any(|rule| takes(&rule["Properties"]["EventPattern"], &running)));
+    assert!(seen >= 4, "{seen}");
+    let state = |state: &str| {
+        json!({"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification",
+            "detail": {"instance-id": "i-1", "state": state}})
+    };
+    for (name, wanted) in [
+        ("pending", 0),
+        ("running", 0),
+        ("stopping", 1),
+        ("stopped", 1),
+        ("shutting-down", 1),
+        ("terminated", 1),
+    ] {
+        assert_eq!(taken(&state(name)), wanted, "{name}");
+    }
 }

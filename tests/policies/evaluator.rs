@@ -1,160 +1,233 @@
-//! What does a policy answer? IAM's evaluation as its reference describes it, for what the policies here use; anything
-//! else in a policy fails the test rather than being passed over.
-//! <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html>
+//! May this call be made? IAM's rules as far as our documents use them: explicit deny wins, then an allow is needed.
+//! What is not understood is a panic, so that no statement is read as saying less than it does.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// What a request says beside its action and resource.
+/// What a call carries: condition keys in lower case, each with its values.
 pub(crate) type Context = BTreeMap<String, Vec<String>>;
 
-/// Whether a policy alone allows a call.
-pub(crate) fn allows(policy: &Value, action: &str, resource: &str, context: &Context) -> bool {
-    let matching: Vec<&str> = policy["Statement"]
-        .as_array()
-        .expect("a list of statements")
-        .iter()
-        .filter(|statement| applies(statement, action, resource, context))
-        .map(|statement| statement["Effect"].as_str().expect("an effect"))
-        .collect();
-    assert!(matching.iter().all(|effect| ["Allow", "Deny"].contains(effect)));
-    matching.contains(&"Allow") && !matching.contains(&"Deny")
+/// A call as IAM sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) action: String,
+    pub(crate) resource: String,
+    pub(crate) context: Context,
 }
 
-fn applies(statement: &Value, action: &str, resource: &str, context: &Context) -> bool {
-    for name in statement.as_object().expect("a statement").keys() {
-        assert!(["Sid", "Effect", "Action", "Resource", "Condition"].contains(&name.as_str()), "{name}");
+/// How a call is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allowed,
+    /// No statement allows it.
+    NotAllowed,
+    /// A statement denies it.
+    Denied,
+}
+
+/// Judges a call by all documents that are attached.
+pub(crate) fn judge(documents: &[Value], call: &Call) -> Verdict {
+    let statements = documents.iter().flat_map(|document| {
+        assert_eq!(document["Version"], "2012-10-17", "older versions know no policy variables");
+        document["Statement"].as_array().expect("a list of statements")
+    });
+    let mut verdict = Verdict::NotAllowed;
+    for statement in statements.filter(|statement| applies(statement, call)) {
+        match statement["Effect"].as_str() {
+            Some("Deny") => return Verdict::Denied,
+            Some("Allow") => verdict = Verdict::Allowed,
+            other => panic!("no effect {other:?}"),
+        }
     }
-    let action = action.to_ascii_lowercase();
-    let acts = texts(&statement["Action"]).iter().any(|glob| like(&glob.to_ascii_lowercase(), &action));
-    let named = texts(&statement["Resource"])
-        .iter()
-        .any(|glob| substituted(glob, context).is_some_and(|glob| like(&glob, resource)));
-    let empty = Map::new();
-    let conditions =
-        statement.get("Condition").map_or(&empty, |value| value.as_object().expect("conditions"));
-    acts && named && conditions.iter().all(|(operator, keys)| holds(operator, keys, context))
+    verdict
 }
 
-fn holds(operator: &str, keys: &Value, context: &Context) -> bool {
-    keys.as_object().expect("keys").iter().all(|(key, wanted)| {
-        let told = context.get(key);
-        let wanted = texts(wanted);
-        if operator == "Null" {
-            return (wanted == ["true"]) == told.is_none();
-        }
-        let (all, operator) = match operator.strip_prefix("ForAllValues:") {
-            Some(operator) => (true, operator),
-            None => (false, operator),
-        };
-        let matches = |told: &String| {
-            wanted.iter().any(|wanted| match (operator, substituted(wanted, context)) {
-                (_, None) => false,
-                ("StringEquals", Some(wanted)) => wanted == *told,
-                ("StringLike", Some(wanted)) => like(&wanted, told),
-                (other, _) => panic!("the condition operator {other} is not known here"),
-            })
-        };
-        match told {
-            // Of no values, all match.
-            None => all,
-            Some(told) if all => told.iter().all(matches),
-            Some(told) => {
-                assert_eq!(told.len(), 1, "{key} has one value");
-                matches(&told[0])
-            }
-        }
+fn applies(statement: &Value, call: &Call) -> bool {
+    for key in statement.as_object().expect("a statement").keys() {
+        let known = ["Sid", "Effect", "Action", "NotAction", "Resource", "NotResource", "Condition"];
+        assert!(known.contains(&key.as_str()), "no element {key}");
+    }
+    let action =
+        |pattern: &String| like(&pattern.to_lowercase(), &call.action.to_lowercase(), &Context::new());
+    let resource = |pattern: &String| like(pattern, &call.resource, &call.context);
+    either(statement, "Action", "NotAction", action)
+        && either(statement, "Resource", "NotResource", resource)
+        && statement.get("Condition").is_none_or(|condition| holds(condition, &call.context))
+}
+
+/// Whether a statement's element, or its opposite, takes the call.
+fn either(statement: &Value, element: &str, opposite: &str, takes: impl Fn(&String) -> bool) -> bool {
+    match (statement.get(element), statement.get(opposite)) {
+        (Some(values), None) => texts(values).iter().any(takes),
+        (None, Some(values)) => !texts(values).iter().any(takes),
+        _ => panic!("a statement needs {element} or {opposite}, and not both: {statement}"),
+    }
+}
+
+/// Every operator and every key of it must hold.
+fn holds(condition: &Value, context: &Context) -> bool {
+    condition.as_object().expect("operators").iter().all(|(operator, keys)| {
+        let mut keys = keys.as_object().expect("keys").iter();
+        keys.all(|(key, wanted)| test(operator, &texts(wanted), context.get(&key.to_lowercase()), context))
     })
 }
 
-/// With the policy's variables filled in; none when the request does not say one of them, and then nothing matches.
-fn substituted(text: &str, context: &Context) -> Option<String> {
-    let mut result = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("${") {
-        let (name, after) = after.split_once('}').expect("a variable ends");
-        result.push_str(before);
-        match context.get(name).map(Vec::as_slice) {
-            Some([value]) => result.push_str(value),
-            _ => return None,
+fn test(operator: &str, wanted: &[String], found: Option<&Vec<String>>, context: &Context) -> bool {
+    if operator == "Null" {
+        return wanted.iter().all(|wanted| (wanted == "true") == found.is_none());
+    }
+    if let Some(each) = operator.strip_prefix("ForAllValues:") {
+        // True of nothing: hence the `Null` beside it.
+        return found.is_none_or(|all| all.iter().all(|one| any(each, wanted, one, context)));
+    }
+    if let Some(each) = operator.strip_prefix("ForAnyValue:") {
+        return found.is_some_and(|all| all.iter().any(|one| any(each, wanted, one, context)));
+    }
+    match found.map(Vec::as_slice) {
+        Some([one]) => any(operator, wanted, one, context),
+        Some(several) => panic!("{operator} of {} values says nothing certain", several.len()),
+        // A negated operator is true of a key that is absent, any other is not.
+        None => operator.contains("Not"),
+    }
+}
+
+fn any(operator: &str, wanted: &[String], found: &str, context: &Context) -> bool {
+    let equal = |wanted: &String| resolved(wanted, context).is_some_and(|wanted| wanted == found);
+    let similar = |wanted: &String| like(wanted, found, context);
+    match operator {
+        "StringEquals" => wanted.iter().any(equal),
+        "StringNotEquals" => !wanted.iter().any(equal),
+        // The two are the same to IAM.
+        "StringLike" | "ArnLike" | "ArnEquals" => wanted.iter().any(similar),
+        "StringNotLike" | "ArnNotLike" | "ArnNotEquals" => !wanted.iter().any(similar),
+        "Bool" => wanted.iter().any(|wanted| wanted == found),
+        other => panic!("no operator {other}"),
+    }
+}
+
+/// One value, or a list of them.
+pub(crate) fn texts(values: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    values.as_array().map_or_else(|| vec![text(values)], |all| all.iter().map(text).collect())
+}
+
+/// A part of a pattern: what stands in a variable's value is never a wildcard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Plain(char),
+    One,
+    Many,
+}
+
+/// A pattern with its variables filled in; none when the call does not carry one of them.
+fn parts(pattern: &str, context: &Context) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut rest = pattern;
+    while let Some(c) = rest.chars().next() {
+        if let Some((variable, after)) = rest.strip_prefix("${").and_then(|rest| rest.split_once('}')) {
+            let Some([value]) = context.get(&variable.to_lowercase()).map(Vec::as_slice) else { return None };
+            parts.extend(value.chars().map(Part::Plain));
+            rest = after;
+            continue;
         }
-        rest = after;
+        parts.push(match c {
+            '*' => Part::Many,
+            '?' => Part::One,
+            other => Part::Plain(other),
+        });
+        rest = &rest[c.len_utf8()..];
     }
-    result.push_str(rest);
-    Some(result)
+    Some(parts)
 }
 
-fn texts(value: &Value) -> Vec<String> {
-    match value {
-        Value::String(text) => vec![text.clone()],
-        Value::Array(list) => list.iter().map(|one| one.as_str().expect("a text").to_owned()).collect(),
-        other => panic!("neither a text nor a list: {other}"),
-    }
+fn resolved(pattern: &str, context: &Context) -> Option<String> {
+    let char = |part: Part| match part {
+        Part::Plain(c) => c,
+        Part::One => '?',
+        Part::Many => '*',
+    };
+    parts(pattern, context).map(|parts| parts.into_iter().map(char).collect())
 }
 
-/// `*` stands for any number of characters, `?` for one.
-fn like(glob: &str, text: &str) -> bool {
-    match glob.chars().next() {
-        None => text.is_empty(),
-        Some('*') => {
-            let rest = &glob[1..];
-            text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| like(rest, &text[at..]))
+fn like(pattern: &str, text: &str, context: &Context) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    parts(pattern, context).is_some_and(|parts| matched(&parts, &text))
+}
+
+fn matched(parts: &[Part], text: &[char]) -> bool {
+    match (parts.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((Part::Many, rest)), _) => {
+            matched(rest, text) || text.split_first().is_some_and(|(_, text)| matched(parts, text))
         }
-        Some(first) => text.chars().next().is_some_and(|found| {
-            (first == '?' || first == found) && like(&glob[first.len_utf8()..], &text[found.len_utf8()..])
-        }),
+        (Some((Part::One, rest)), Some((_, text))) => matched(rest, text),
+        (Some((Part::Plain(wanted), rest)), Some((found, text))) => wanted == found && matched(rest, text),
+        (None, Some(_)) | (Some(_), None) => false,
     }
 }
 
-#[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn context(pairs: &[(&str, &[&str])]) -> Context {
-        pairs
-            .iter()
-            .map(|(key, values)| ((*key).into(), values.iter().map(|v| (*v).into()).collect()))
-            .collect()
+    fn verdict(statements: Value, context: &[(&str, &[&str])]) -> Verdict {
+        let all = |values: &&[&str]| values.iter().map(|value| (*value).to_owned()).collect();
+        let context = context.iter().map(|(key, values)| (key.to_lowercase(), all(values))).collect();
+        let call = Call { action: "dynamodb:GetItem".into(), resource: "arn:t/a".into(), context };
+        judge(&[json!({"Version": "2012-10-17", "Statement": statements})], &call)
     }
 
-    fn policy(condition: Value) -> Value {
-        json!({"Statement": [{"Effect": "Allow", "Action": "a:Get*", "Resource": "arn:x/*", "Condition": condition}]})
-    }
-
-    #[test]
-    fn an_allowance_needs_a_matching_statement_and_no_denial() {
-        let open = policy(json!({}));
-        assert!(allows(&open, "a:GetItem", "arn:x/1", &Context::new()));
-        assert!(allows(&open, "A:getitem", "arn:x/1", &Context::new()), "actions have no case");
-        assert!(!allows(&open, "a:PutItem", "arn:x/1", &Context::new()));
-        assert!(!allows(&open, "a:GetItem", "arn:y/1", &Context::new()));
-        let denied =
-            json!({"Statement": [open["Statement"][0], {"Effect": "Deny", "Action": "*", "Resource": "*"}]});
-        assert!(!allows(&denied, "a:GetItem", "arn:x/1", &Context::new()));
+    fn allow(condition: Value) -> Value {
+        json!([{"Effect": "Allow", "Action": "dynamodb:Get*", "Resource": "arn:t/?", "Condition": condition}])
     }
 
     #[test]
-    fn all_of_no_values_match_unless_the_key_must_be_there() {
-        let each = json!({"ForAllValues:StringLike": {"k": ["mine#*"]}});
-        let both = json!({"ForAllValues:StringLike": {"k": ["mine#*"]}, "Null": {"k": "false"}});
-        let asked = |condition: &Value, told: &[(&str, &[&str])]| {
-            allows(&policy(condition.clone()), "a:Get", "arn:x/1", &context(told))
-        };
-        assert!(asked(&each, &[]), "the trap");
-        assert!(!asked(&both, &[]));
-        assert!(asked(&both, &[("k", &["mine#1", "mine#2"])]));
-        assert!(!asked(&both, &[("k", &["mine#1", "yours#2"])]));
+    fn an_explicit_deny_wins_and_nothing_said_is_no() {
+        let yes = json!({"Effect": "Allow", "Action": "*", "Resource": "*"});
+        let no = json!({"Effect": "Deny", "NotAction": "dynamodb:Query", "Resource": "*"});
+        assert_eq!(verdict(json!([yes, no]), &[]), Verdict::Denied);
+        assert_eq!(verdict(json!([yes]), &[]), Verdict::Allowed);
+        assert_eq!(verdict(json!([]), &[]), Verdict::NotAllowed);
+        let other = json!({"Effect": "Allow", "Action": "DYNAMODB:getitem", "NotResource": "arn:t/a"});
+        assert_eq!(verdict(json!([other]), &[]), Verdict::NotAllowed);
     }
 
     #[test]
-    fn a_variable_that_the_request_does_not_say_matches_nothing() {
-        let own = policy(json!({"StringEquals": {"k": "agent#${me}"}}));
-        let asked = |told: &[(&str, &[&str])]| allows(&own, "a:Get", "arn:x/1", &context(told));
-        assert!(asked(&[("k", &["agent#1"]), ("me", &["1"])]));
-        assert!(!asked(&[("k", &["agent#1"]), ("me", &["2"])]));
-        assert!(!asked(&[("k", &["agent#"])]));
+    fn for_all_values_is_true_of_nothing_and_null_closes_that() {
+        let open = json!({"ForAllValues:StringEquals": {"k": ["a", "b"]}});
+        for (values, wanted) in [
+            (Some(&["a"][..]), Verdict::Allowed),
+            (Some(&["a", "b"][..]), Verdict::Allowed),
+            (Some(&["a", "c"][..]), Verdict::NotAllowed),
+            (None, Verdict::Allowed),
+        ] {
+            let context: Vec<(&str, &[&str])> = values.map(|values| ("k", values)).into_iter().collect();
+            assert_eq!(verdict(allow(open.clone()), &context), wanted, "{values:?}");
+        }
+        let closed = json!({"ForAllValues:StringEquals": {"k": "a"}, "Null": {"k": "false"}});
+        assert_eq!(verdict(allow(closed.clone()), &[]), Verdict::NotAllowed);
+        assert_eq!(verdict(allow(closed), &[("K", &["a"])]), Verdict::Allowed);
+    }
+
+    #[test]
+    fn a_variable_is_filled_in_as_it_is_and_without_it_nothing_matches() {
+        let own = json!({"StringLike": {"k": "own#${me}"}});
+        let of = |me: &[(&str, &[&str])]| verdict(allow(own.clone()), me);
+        assert_eq!(of(&[("k", &["own#i-1"]), ("me", &["i-1"])]), Verdict::Allowed);
+        assert_eq!(of(&[("k", &["own#i-2"]), ("me", &["i-1"])]), Verdict::NotAllowed);
+        assert_eq!(of(&[("k", &["own#i-2"]), ("me", &["*"])]), Verdict::NotAllowed, "no wildcard");
+        assert_eq!(of(&[("k", &["own#"])]), Verdict::NotAllowed);
+    }
+
+    #[test]
+    fn an_absent_key_fails_an_operator_and_satisfies_its_negation() {
+        assert_eq!(verdict(allow(json!({"StringEquals": {"k": "a"}})), &[]), Verdict::NotAllowed);
+        assert_eq!(verdict(allow(json!({"ArnNotEquals": {"k": "a"}})), &[]), Verdict::Allowed);
+        assert_eq!(
+            verdict(allow(json!({"StringEquals": {"k": "*"}})), &[("k", &["a"])]),
+            Verdict::NotAllowed
+        );
     }
 }

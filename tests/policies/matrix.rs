@@ -1,306 +1,366 @@
-//! Who may do what with what? Most answers are no: what a machine that a job took over, a workflow of another repository
-//! or an operator gone wrong may not do.
+//! The matrix: who, does what, to what, carrying what, and whether it may. Most rows are refusals.
 
 use serde_json::Value;
 
-use crate::evaluator::{Context, allows};
-use crate::policy;
+use crate::documents::{Who, document};
+use crate::evaluator::{Call, Context, Verdict, judge};
 
-/// One question and its answer.
+use Who::{EndsItselfAlone, Init, Machine, MachineThatEndsItself, MachineWithEverything, Operator, Workflow};
+
+/// One row.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) who: &'static str,
-    pub(crate) action: String,
-    pub(crate) resource: String,
-    pub(crate) context: Context,
-    pub(crate) allowed: bool,
+    pub(crate) who: Who,
+    pub(crate) call: Call,
+    pub(crate) may: bool,
 }
 
 impl Row {
-    pub(crate) fn answer(&self, policy: &Value) -> bool {
-        allows(policy, &self.action, &self.resource, &self.context)
+    /// Whether the row holds with these documents instead of the real ones.
+    pub(crate) fn holds(&self, document: impl Fn(&str) -> Value) -> bool {
+        let mut all: Vec<Value> = self.who.documents().iter().map(|name| document(name)).collect();
+        all.extend(self.who.besides());
+        (judge(&all, &self.call) == Verdict::Allowed) == self.may
     }
 }
 
-const MACHINE: &str = "arn:aws:ec2:eu-west-1:111122223333:instance/i-0aaaaaaaaaaaaaaaa";
-const OTHER: &str = "arn:aws:ec2:eu-west-1:111122223333:instance/i-0bbbbbbbbbbbbbbbb";
+pub(crate) const TABLE: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard";
+const OTHER_TABLE: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/payroll";
+const INDEX: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard/index/any";
+const STREAM: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard/stream/2026-01-05T12:00:00.000";
+const OTHER_STREAM: &str =
+    "arn:aws:dynamodb:eu-west-1:123456789012:table/payroll/stream/2026-01-05T12:00:00.000";
+const QUEUE: &str = "arn:aws:sqs:eu-west-1:123456789012:yard-linux";
+const OTHER_QUEUE: &str = "arn:aws:sqs:eu-west-1:123456789012:payroll";
+const OTHER_REGION: &str = "arn:aws:sqs:us-east-1:123456789012:yard-linux";
+const ME: &str = "arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000001";
+const NEIGHBOUR: &str = "arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000002";
+const FAR_INSTANCE: &str = "arn:aws:ec2:us-east-1:123456789012:instance/i-00000000000000002";
+/// The machine's own id where it is not: nobody's, unless ids were not unique.
+const FAR_SELF: &str = "arn:aws:ec2:us-east-1:123456789012:instance/i-00000000000000001";
+const FAR_TEMPLATE: &str = "arn:aws:ec2:us-east-1:123456789012:launch-template/lt-1";
+const NEW: &str = "arn:aws:ec2:eu-west-1:123456789012:instance/*";
+const VOLUME: &str = "arn:aws:ec2:eu-west-1:123456789012:volume/*";
+const FLEET: &str = "arn:aws:ec2:eu-west-1:123456789012:fleet/*";
+const TEMPLATE: &str = "arn:aws:ec2:eu-west-1:123456789012:launch-template/lt-1";
+const SUBNET: &str = "arn:aws:ec2:eu-west-1:123456789012:subnet/subnet-1";
+const GROUP: &str = "arn:aws:ec2:eu-west-1:123456789012:security-group/sg-1";
+const INTERFACE: &str = "arn:aws:ec2:eu-west-1:123456789012:network-interface/*";
+const IMAGE: &str = "arn:aws:ec2:eu-west-1::image/ami-1";
+const SNAPSHOT: &str = "arn:aws:ec2:eu-west-1::snapshot/snap-1";
+const ROLE: &str = "arn:aws:iam::123456789012:role/yard-machine";
+const ADMIN: &str = "arn:aws:iam::123456789012:role/admin";
 
-/// A resource by the end of its name.
-fn arn(short: &str) -> String {
-    let at = |service: &str| format!("arn:aws:{service}:eu-west-1:111122223333:");
-    let (kind, name) = short.split_once(' ').unwrap_or((short, ""));
-    match kind {
-        "table" => format!("{}table/{name}", at("dynamodb")),
-        "queue" => format!("{}{name}", at("sqs")),
-        "role" => format!("arn:aws:iam::111122223333:role/{name}"),
-        "image" | "snapshot" => format!("arn:aws:ec2:eu-west-1::{kind}/{name}"),
-        "any" => "*".to_owned(),
-        kind => format!("{}{kind}/{name}", at("ec2")),
-    }
-}
+const LEADING: &str = "dynamodb:LeadingKeys";
+const OURS: (&str, &str) = ("aws:ResourceTag/runyard:table", "yard");
+const THEIRS: (&str, &str) = ("aws:ResourceTag/runyard:table", "payroll");
+const MARKED: (&str, &str) = ("aws:RequestTag/runyard:table", "yard");
+const MISMARKED: (&str, &str) = ("aws:RequestTag/runyard:table", "payroll");
+const FROM: (&str, &str) = ("ec2:LaunchTemplate", TEMPLATE);
+const MINE: (&str, &str) = (LEADING, "agent#arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000001");
+const ORDERS: (&str, &str) =
+    (LEADING, "instance#arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000001");
+const HIS: (&str, &str) = (LEADING, "agent#arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000002");
+const HIS_ORDERS: (&str, &str) =
+    (LEADING, "instance#arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000002");
+const REQUEST: (&str, &str) = (LEADING, "request#acme/web#42");
+const FOREIGN_REQUEST: (&str, &str) = (LEADING, "request#evil/web#42");
+const POOL: (&str, &str) = (LEADING, "pool#linux");
+const LEASE: (&str, &str) = (LEADING, "lease#operator");
 
-/// What a call says beside: `keys=a|b`, `tag=`, `new-tag=`, `by=`, `to=`; and which machine's role it is.
-fn context(who: &str, text: &str) -> Context {
+type Carried<'a> = &'a [(&'a str, &'a str)];
+
+fn row(who: Who, action: &str, resource: &str, carried: Carried<'_>, may: bool) -> Row {
     let mut context = Context::new();
-    if who == "instance" {
-        context.insert("ec2:SourceInstanceARN".into(), vec![MACHINE.into()]);
+    let mut carry = |key: &str, value: &str| {
+        context.entry(key.to_lowercase()).or_default().push(value.to_owned());
+    };
+    carried.iter().for_each(|(key, value)| carry(key, value));
+    match who {
+        // EC2 puts it into every call made with a machine's credentials.
+        Machine | MachineThatEndsItself | MachineWithEverything | EndsItselfAlone => {
+            carry("ec2:SourceInstanceARN", ME)
+        }
+        Operator | Workflow | Init => {}
     }
-    for (name, value) in text.split_whitespace().filter_map(|part| part.split_once('=')) {
-        let key = match name {
-            "keys" => "dynamodb:LeadingKeys",
-            "tag" => "aws:ResourceTag/runyard:table",
-            "new-tag" => "aws:RequestTag/runyard:table",
-            "by" => "ec2:CreateAction",
-            "to" => "iam:PassedToService",
-            other => panic!("{other}"),
-        };
-        let value = value.replace("SELF", MACHINE).replace("OTHER", OTHER);
-        context.insert(key.into(), value.split('|').map(str::to_owned).collect());
+    if let Some((_, id)) = resource.split_once(":instance/").filter(|(_, id)| id.starts_with("i-")) {
+        carry("ec2:InstanceID", id);
     }
-    context
+    Row { who, call: Call { action: action.into(), resource: resource.into(), context }, may }
 }
 
-type Line = (&'static str, &'static str, &'static str);
-
-/// What each may do: actions (of one service, with `|`), resource, context.
-const MAY: [(&str, &[Line]); 4] = [
-    (
-        "operator",
-        &[
-            (
-                "dynamodb:GetItem|UpdateItem|DeleteItem|ConditionCheckItem|PutItem|BatchWriteItem",
-                "table yard",
-                "keys=launch#l-1",
-            ),
-            ("dynamodb:Scan|DescribeTable|DescribeTimeToLive", "table yard", ""),
-            ("dynamodb:Query", "table yard", "keys=request#acme/web#1"),
-            (
-                "dynamodb:DescribeStream|GetShardIterator|GetRecords",
-                "table yard/stream/2026-01-01T00:00:00.000",
-                "",
-            ),
-            (
-                "sqs:CreateQueue|GetQueueUrl|GetQueueAttributes|SendMessage|ReceiveMessage|DeleteMessage|ChangeMessageVisibility",
-                "queue yard-linux",
-                "",
-            ),
-            ("sqs:SendMessage", "queue yard-linux-dead", ""),
-            ("sqs:ReceiveMessage|DeleteMessage", "queue yard-interruptions", ""),
-            (
-                "ec2:DescribeInstances|DescribeImages|DescribeLaunchTemplates|DescribeLaunchTemplateVersions",
-                "any",
-                "",
-            ),
-            ("ec2:CreateLaunchTemplate", "launch-template lt-1", "new-tag=yard"),
-            ("ec2:CreateTags", "launch-template lt-1", "new-tag=yard by=CreateLaunchTemplate"),
-            ("ec2:CreateLaunchTemplateVersion|ModifyLaunchTemplate", "launch-template lt-1", "tag=yard"),
-            ("ec2:CreateFleet|RunInstances", "launch-template lt-1", "tag=yard"),
-            ("ec2:CreateFleet|RunInstances", "fleet f-1", "new-tag=yard"),
-            ("ec2:CreateFleet|RunInstances", "instance i-1", "new-tag=yard"),
-            ("ec2:CreateFleet|RunInstances", "volume vol-1", "new-tag=yard"),
-            ("ec2:CreateFleet|RunInstances", "image ami-1", ""),
-            ("ec2:RunInstances", "snapshot snap-1", ""),
-            ("ec2:RunInstances", "key-pair k", ""),
-            ("ec2:RunInstances", "network-interface eni-1", ""),
-            ("ec2:CreateFleet|RunInstances", "security-group sg-1", ""),
-            ("ec2:RunInstances", "spot-instances-request sir-1", ""),
-            ("ec2:CreateFleet|RunInstances", "subnet subnet-1", ""),
-            ("ec2:CreateTags", "instance i-1", "new-tag=yard by=RunInstances"),
-            ("ec2:CreateTags", "volume vol-1", "new-tag=yard by=RunInstances"),
-            ("ec2:CreateTags", "fleet f-1", "new-tag=yard by=CreateFleet"),
-            ("ec2:TerminateInstances", "instance i-1", "tag=yard"),
-            ("iam:PassRole", "role yard-instance", "to=ec2.amazonaws.com"),
-        ],
-    ),
-    (
-        "workflow",
-        &[
-            ("dynamodb:GetItem|UpdateItem|Query", "table yard", "keys=request#acme/web#1"),
-            ("dynamodb:BatchWriteItem|PutItem", "table yard", "keys=request#acme/web#1"),
-        ],
-    ),
-    (
-        "instance",
-        &[
-            ("dynamodb:GetItem", "table yard", "keys=instance#SELF"),
-            ("dynamodb:GetItem", "table yard", "keys=agent#SELF"),
-            ("dynamodb:UpdateItem", "table yard", "keys=agent#SELF"),
-        ],
-    ),
-    (
-        "init",
-        &[
-            ("dynamodb:CreateTable|DescribeTable|DescribeTimeToLive|UpdateTimeToLive|Scan", "table yard", ""),
-            ("dynamodb:GetItem|UpdateItem|BatchWriteItem|PutItem", "table yard", "keys=pool#linux"),
-            ("sqs:CreateQueue|GetQueueUrl|GetQueueAttributes", "queue yard-linux", ""),
-            ("ec2:DescribeImages|DescribeLaunchTemplates|DescribeLaunchTemplateVersions", "any", ""),
-            ("ec2:CreateLaunchTemplate", "launch-template lt-1", "new-tag=yard"),
-            ("ec2:CreateTags", "launch-template lt-1", "new-tag=yard by=CreateLaunchTemplate"),
-            ("ec2:CreateLaunchTemplateVersion|ModifyLaunchTemplate", "launch-template lt-1", "tag=yard"),
-        ],
-    ),
-];
-
-/// What each may not do.
-const MAY_NOT: [(&str, &[Line]); 4] = [
-    (
-        "operator",
-        &[
-            (
-                "dynamodb:CreateTable|DeleteTable|UpdateTable|UpdateTimeToLive|DeleteBackup|PartiQLDelete",
-                "table yard",
-                "",
-            ),
-            ("dynamodb:GetItem|Scan|UpdateItem|PutItem|BatchWriteItem", "table other", ""),
-            ("dynamodb:GetItem|Scan", "table yard-2", ""),
-            ("dynamodb:GetRecords", "table other/stream/2026-01-01T00:00:00.000", ""),
-            ("dynamodb:Query|Scan", "table yard/index/any", ""),
-            ("sqs:ReceiveMessage|SendMessage", "queue other-linux", ""),
-            ("sqs:DeleteQueue|PurgeQueue|SetQueueAttributes|AddPermission", "queue yard-linux", ""),
-            ("ec2:CreateLaunchTemplate", "launch-template lt-1", ""),
-            ("ec2:CreateLaunchTemplate", "launch-template lt-1", "new-tag=other"),
-            ("ec2:CreateLaunchTemplateVersion|ModifyLaunchTemplate", "launch-template lt-1", ""),
-            ("ec2:CreateLaunchTemplateVersion|ModifyLaunchTemplate", "launch-template lt-1", "tag=other"),
-            ("ec2:DeleteLaunchTemplate", "launch-template lt-1", "tag=yard"),
-            ("ec2:CreateFleet|RunInstances", "launch-template lt-1", ""),
-            ("ec2:CreateFleet|RunInstances", "launch-template lt-1", "tag=other"),
-            ("ec2:CreateFleet|RunInstances", "instance i-1", ""),
-            ("ec2:CreateFleet|RunInstances", "instance i-1", "new-tag=other"),
-            ("ec2:CreateFleet", "fleet f-1", ""),
-            ("ec2:RunInstances", "volume vol-1", ""),
-            ("ec2:CreateTags", "instance i-1", "new-tag=yard"),
-            ("ec2:CreateTags", "instance i-1", "new-tag=other by=RunInstances"),
-            ("ec2:CreateTags", "instance i-1", "by=RunInstances"),
-            ("ec2:CreateTags", "launch-template lt-1", "new-tag=yard"),
-            ("ec2:CreateTags", "launch-template lt-1", "new-tag=other by=CreateLaunchTemplate"),
-            ("ec2:DeleteTags", "instance i-1", "tag=yard"),
-            ("ec2:TerminateInstances", "instance i-1", ""),
-            ("ec2:TerminateInstances", "instance i-1", "tag=other"),
-            ("ec2:TerminateInstances", "instance i-1", "tag=yard-2"),
-            (
-                "ec2:StopInstances|RebootInstances|ModifyInstanceAttribute|AttachVolume|GetConsoleOutput|GetPasswordData",
-                "instance i-1",
-                "tag=yard",
-            ),
-            ("iam:PassRole", "role yard-instance", ""),
-            ("iam:PassRole", "role yard-instance", "to=lambda.amazonaws.com"),
-            ("iam:PassRole", "role admin", "to=ec2.amazonaws.com"),
-            ("iam:CreateRole|AttachRolePolicy", "role yard-instance", ""),
-            ("sts:AssumeRole", "role yard-instance", ""),
-        ],
-    ),
-    (
-        "workflow",
-        &[
-            (
-                "dynamodb:GetItem|UpdateItem|Query|PutItem|BatchWriteItem",
-                "table yard",
-                "keys=request#acme/other#1",
-            ),
-            ("dynamodb:GetItem|UpdateItem|PutItem", "table yard", "keys=request#acme/web2#1"),
-            ("dynamodb:GetItem|UpdateItem", "table yard", "keys=request#evil/acme/web#1"),
-            ("dynamodb:GetItem|UpdateItem|Query|PutItem|BatchWriteItem", "table yard", ""),
-            ("dynamodb:BatchWriteItem", "table yard", "keys=request#acme/web#1|pool#linux"),
-            ("dynamodb:UpdateItem|GetItem|PutItem", "table yard", "keys=pool#linux"),
-            ("dynamodb:UpdateItem|GetItem|PutItem", "table yard", "keys=instance#SELF"),
-            ("dynamodb:UpdateItem", "table yard", "keys=lease#leader"),
-            (
-                "dynamodb:DeleteItem|ConditionCheckItem|PartiQLUpdate|PartiQLSelect",
-                "table yard",
-                "keys=request#acme/web#1",
-            ),
-            ("dynamodb:Scan|DescribeTable|DeleteTable", "table yard", ""),
-            ("dynamodb:Query", "table yard/index/any", "keys=request#acme/web#1"),
-            ("dynamodb:GetItem", "table other", "keys=request#acme/web#1"),
-            ("sqs:SendMessage|ReceiveMessage", "queue yard-linux", ""),
-            ("ec2:RunInstances|TerminateInstances", "instance i-1", "tag=yard new-tag=yard"),
-            ("iam:PassRole", "role yard-instance", "to=ec2.amazonaws.com"),
-        ],
-    ),
-    (
-        "instance",
-        &[
-            ("dynamodb:GetItem|UpdateItem", "table yard", "keys=instance#OTHER"),
-            ("dynamodb:GetItem|UpdateItem", "table yard", "keys=agent#OTHER"),
-            ("dynamodb:UpdateItem", "table yard", "keys=instance#SELF"),
-            ("dynamodb:GetItem|UpdateItem", "table yard", ""),
-            ("dynamodb:GetItem", "table yard", "keys=agent#SELF|agent#OTHER"),
-            ("dynamodb:UpdateItem", "table yard", "keys=agent#SELF|instance#SELF"),
-            (
-                "dynamodb:PutItem|DeleteItem|BatchWriteItem|BatchGetItem|ConditionCheckItem",
-                "table yard",
-                "keys=agent#SELF",
-            ),
-            ("dynamodb:PartiQLSelect|PartiQLUpdate|Query", "table yard", "keys=agent#SELF"),
-            ("dynamodb:Scan|DescribeTable|DeleteTable|ListTables", "table yard", ""),
-            ("dynamodb:Query|Scan", "table yard/index/any", "keys=agent#SELF"),
-            ("dynamodb:GetRecords", "table yard/stream/2026-01-01T00:00:00.000", ""),
-            ("dynamodb:GetItem|UpdateItem", "table other", "keys=agent#SELF"),
-            ("dynamodb:GetItem", "table yard", "keys=request#acme/web#1"),
-            ("dynamodb:GetItem|UpdateItem", "table yard", "keys=pool#linux"),
-            ("sqs:SendMessage|ReceiveMessage|DeleteMessage", "queue yard-linux", ""),
-            (
-                "ec2:TerminateInstances|StopInstances|RunInstances|CreateTags",
-                "instance i-1",
-                "tag=yard new-tag=yard",
-            ),
-            ("ec2:DescribeInstances", "any", ""),
-            ("iam:PassRole", "role yard-instance", "to=ec2.amazonaws.com"),
-            ("sts:AssumeRole", "role yard-operator", ""),
-            ("s3:GetObject|PutObject", "any", ""),
-            ("ssm:GetParameter", "any", ""),
-            ("secretsmanager:GetSecretValue", "any", ""),
-            ("logs:PutLogEvents", "any", ""),
-        ],
-    ),
-    (
-        "init",
-        &[
-            ("dynamodb:DeleteTable|UpdateTable|DeleteItem", "table yard", "keys=pool#linux"),
-            ("dynamodb:CreateTable|Scan", "table other", ""),
-            ("dynamodb:GetItem|UpdateItem|PutItem|BatchWriteItem", "table yard", "keys=request#acme/web#1"),
-            ("dynamodb:GetItem|UpdateItem|PutItem|BatchWriteItem", "table yard", ""),
-            ("dynamodb:UpdateItem", "table yard", "keys=instance#OTHER"),
-            ("dynamodb:GetItem", "table other", "keys=pool#linux"),
-            ("sqs:CreateQueue", "queue other-linux", ""),
-            ("sqs:DeleteQueue|ReceiveMessage|SendMessage", "queue yard-linux", ""),
-            ("ec2:CreateLaunchTemplate", "launch-template lt-1", ""),
-            ("ec2:CreateLaunchTemplate", "launch-template lt-1", "new-tag=other"),
-            ("ec2:CreateLaunchTemplateVersion|ModifyLaunchTemplate", "launch-template lt-1", "tag=other"),
-            ("ec2:CreateTags", "launch-template lt-1", "new-tag=yard"),
-            ("ec2:CreateTags", "launch-template lt-1", "new-tag=other by=CreateLaunchTemplate"),
-            ("ec2:RunInstances|CreateFleet", "instance i-1", "new-tag=yard"),
-            ("ec2:TerminateInstances", "instance i-1", "tag=yard"),
-            ("iam:PassRole", "role yard-instance", "to=ec2.amazonaws.com"),
-        ],
-    ),
-];
-
-/// Every question.
+/// Every row.
 pub(crate) fn rows() -> Vec<Row> {
-    let of = |all: &[(&'static str, &'static [Line])], allowed: bool| {
-        let mut rows = Vec::new();
-        for (who, lines) in all {
-            for (actions, resource, said) in *lines {
-                let (service, names) = actions.split_once(':').expect("a service");
-                rows.extend(names.split('|').map(|name| Row {
-                    who,
-                    action: format!("{service}:{name}"),
-                    resource: arn(resource),
-                    context: context(who, said),
-                    allowed,
-                }));
-            }
-        }
-        rows
+    let mut rows = Vec::new();
+    let mut all = |who, resource: &str, carried: Carried<'_>, may: bool, actions: &[&str]| {
+        rows.extend(actions.iter().map(|action| row(who, action, resource, carried, may)));
     };
-    [of(&MAY, true), of(&MAY_NOT, false)].concat()
+    operators_records(&mut all);
+    operators_machines(&mut all);
+    workflows(&mut all);
+    machines(&mut all);
+    inits(&mut all);
+    rows
+}
+
+type Add<'a> = dyn FnMut(Who, &str, Carried<'_>, bool, &[&str]) + 'a;
+
+const READS_AND_WRITES: [&str; 8] = [
+    "dynamodb:GetItem",
+    "dynamodb:Query",
+    "dynamodb:Scan",
+    "dynamodb:UpdateItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:BatchWriteItem",
+    "dynamodb:DescribeTable",
+];
+const FOLLOWS: [&str; 3] = ["dynamodb:DescribeStream", "dynamodb:GetShardIterator", "dynamodb:GetRecords"];
+const HINTS: [&str; 7] = [
+    "sqs:CreateQueue",
+    "sqs:GetQueueUrl",
+    "sqs:GetQueueAttributes",
+    "sqs:SendMessage",
+    "sqs:ReceiveMessage",
+    "sqs:DeleteMessage",
+    "sqs:ChangeMessageVisibility",
+];
+const SHAPES: [&str; 3] = ["dynamodb:CreateTable", "dynamodb:UpdateTable", "dynamodb:UpdateTimeToLive"];
+const LOOKS: [&str; 3] =
+    ["ec2:DescribeImages", "ec2:DescribeLaunchTemplates", "ec2:DescribeLaunchTemplateVersions"];
+const KEEPS: [&str; 2] = ["ec2:CreateLaunchTemplateVersion", "ec2:ModifyLaunchTemplate"];
+
+fn operators_records(all: &mut Add<'_>) {
+    all(Operator, TABLE, &[], true, &READS_AND_WRITES);
+    all(Operator, OTHER_TABLE, &[], false, &READS_AND_WRITES);
+    all(Operator, TABLE, &[], false, &SHAPES);
+    all(Operator, TABLE, &[], false, &["dynamodb:DeleteTable", "dynamodb:PutItem", "dynamodb:PartiQLUpdate"]);
+    all(Operator, STREAM, &[], true, &FOLLOWS);
+    all(Operator, OTHER_STREAM, &[], false, &FOLLOWS);
+    all(Operator, STREAM, &[], false, &["dynamodb:PutResourcePolicy"]);
+    all(Operator, QUEUE, &[], true, &HINTS);
+    for foreign in [OTHER_QUEUE, OTHER_REGION] {
+        all(Operator, foreign, &[], false, &HINTS);
+    }
+    let never = ["sqs:DeleteQueue", "sqs:PurgeQueue", "sqs:AddPermission", "sqs:SetQueueAttributes"];
+    all(Operator, QUEUE, &[], false, &never);
+}
+
+fn operators_machines(all: &mut Add<'_>) {
+    all(Operator, "*", &[], true, &["ec2:DescribeInstances"]);
+    all(Operator, "*", &[], true, &LOOKS);
+    all(
+        Operator,
+        "*",
+        &[],
+        false,
+        &["ec2:DescribeSecurityGroups", "iam:ListRoles", "sts:AssumeRole", "s3:ListBuckets"],
+    );
+    all(Operator, TEMPLATE, &[MARKED], true, &["ec2:CreateLaunchTemplate"]);
+    for carried in [&[][..], &[MISMARKED]] {
+        all(Operator, TEMPLATE, carried, false, &["ec2:CreateLaunchTemplate"]);
+        all(Operator, FLEET, carried, false, &["ec2:CreateFleet"]);
+    }
+    all(Operator, TEMPLATE, &[OURS], true, &KEEPS);
+    for carried in [&[][..], &[THEIRS], &[MARKED]] {
+        all(Operator, TEMPLATE, carried, false, &KEEPS);
+        all(Operator, TEMPLATE, carried, false, &["ec2:CreateFleet", "ec2:RunInstances"]);
+    }
+    all(Operator, TEMPLATE, &[OURS], false, &["ec2:DeleteLaunchTemplate"]);
+    // The same in another region, should two yards bear one name.
+    let (far_template, far) = (FAR_TEMPLATE, FAR_INSTANCE);
+    all(Operator, far_template, &[MARKED], false, &["ec2:CreateLaunchTemplate"]);
+    all(Operator, far_template, &[OURS], false, &["ec2:CreateFleet", "ec2:RunInstances"]);
+    all(Operator, far_template, &[OURS], false, &KEEPS);
+    all(Operator, far, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(Operator, FLEET, &[MARKED], true, &["ec2:CreateFleet"]);
+    all(Operator, TEMPLATE, &[OURS], true, &["ec2:CreateFleet", "ec2:RunInstances"]);
+    for part in [NEW, VOLUME] {
+        all(Operator, part, &[], true, &["ec2:CreateFleet"]);
+        all(Operator, part, &[MARKED, FROM], true, &["ec2:RunInstances"]);
+        // Untagged, tagged as another's, or by hand instead of from a template.
+        for carried in [&[FROM][..], &[MISMARKED, FROM], &[MARKED]] {
+            all(Operator, part, carried, false, &["ec2:RunInstances"]);
+        }
+    }
+    for part in [SUBNET, GROUP, INTERFACE, IMAGE, SNAPSHOT] {
+        all(Operator, part, &[], true, &["ec2:CreateFleet"]);
+        all(Operator, part, &[FROM], true, &["ec2:RunInstances"]);
+        all(Operator, part, &[], false, &["ec2:RunInstances"]);
+        all(Operator, part, &[FROM], false, &["ec2:DeleteSubnet", "ec2:AuthorizeSecurityGroupIngress"]);
+    }
+    all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
+    let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
+    all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
+    tags(all);
+    all(Operator, ME, &[OURS], true, &["ec2:TerminateInstances"]);
+    for carried in [&[][..], &[THEIRS], &[MARKED]] {
+        all(Operator, ME, carried, false, &["ec2:TerminateInstances"]);
+    }
+    let never = [
+        "ec2:StopInstances",
+        "ec2:ModifyInstanceAttribute",
+        "ec2:AssociateIamInstanceProfile",
+        "ec2:DeleteTags",
+    ];
+    all(Operator, ME, &[OURS], false, &never);
+    let to = |service| [("iam:PassedToService", service)];
+    all(Operator, ROLE, &to("ec2.amazonaws.com"), true, &["iam:PassRole"]);
+    all(Operator, ROLE, &to("ec2.amazonaws.com"), false, &["iam:UpdateAssumeRolePolicy"]);
+    all(Operator, ROLE, &to("lambda.amazonaws.com"), false, &["iam:PassRole"]);
+    all(Operator, ROLE, &[], false, &["iam:PassRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"]);
+    all(Operator, ADMIN, &to("ec2.amazonaws.com"), false, &["iam:PassRole"]);
+}
+
+fn tags(all: &mut Add<'_>) {
+    let by = |action| ("ec2:CreateAction", action);
+    let births = [
+        (NEW, "RunInstances"),
+        (VOLUME, "RunInstances"),
+        (FLEET, "CreateFleet"),
+        (TEMPLATE, "CreateLaunchTemplate"),
+    ];
+    for (born, action) in births {
+        all(Operator, born, &[MARKED, by(action)], true, &["ec2:CreateTags"]);
+        all(Operator, born, &[MISMARKED, by(action)], false, &["ec2:CreateTags"]);
+        all(Operator, born, &[MARKED, by(action)], false, &["ec2:DeleteTags"]);
+        all(Operator, born, &[MARKED], false, &["ec2:CreateTags"]);
+    }
+    // What exists is never made ours.
+    all(Operator, NEIGHBOUR, &[MARKED], false, &["ec2:CreateTags"]);
+    all(Operator, SUBNET, &[MARKED, by("CreateFleet")], false, &["ec2:CreateTags"]);
+}
+
+fn workflows(all: &mut Add<'_>) {
+    let may = ["dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"];
+    all(Workflow, TABLE, &[REQUEST], true, &may);
+    for other in [FOREIGN_REQUEST, POOL, LEASE, ORDERS, HIS, (LEADING, "request#acme-evil/web#1")] {
+        all(Workflow, TABLE, &[other], false, &may);
+    }
+    // One key of several is enough to refuse.
+    all(Workflow, TABLE, &[REQUEST, FOREIGN_REQUEST], false, &["dynamodb:UpdateItem"]);
+    all(Workflow, TABLE, &[], false, &may);
+    all(Workflow, OTHER_TABLE, &[REQUEST], false, &may);
+    all(Workflow, INDEX, &[REQUEST], false, &["dynamodb:Query"]);
+    let never = ["dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem", "dynamodb:Scan"];
+    all(Workflow, TABLE, &[REQUEST], false, &never);
+    all(Workflow, TABLE, &[], false, &["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DeleteTable"]);
+    all(Workflow, STREAM, &[], false, &FOLLOWS);
+    all(Workflow, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+    all(Workflow, ME, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(Workflow, FLEET, &[MARKED], false, &["ec2:CreateFleet"]);
+}
+
+fn machines(all: &mut Add<'_>) {
+    for machine in [Machine, MachineThatEndsItself] {
+        all(machine, TABLE, &[ORDERS], true, &["dynamodb:GetItem"]);
+        all(machine, TABLE, &[MINE], true, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+        all(machine, TABLE, &[ORDERS], false, &["dynamodb:UpdateItem"]);
+        for other in [HIS, HIS_ORDERS, REQUEST, POOL, LEASE] {
+            all(machine, TABLE, &[other], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+        }
+        all(machine, TABLE, &[MINE, HIS], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+        // `ForAllValues` is true of nothing.
+        all(machine, TABLE, &[], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+        all(machine, OTHER_TABLE, &[MINE], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+        let never = [
+            "dynamodb:PutItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:Query",
+            "dynamodb:Scan",
+            "dynamodb:BatchGetItem",
+            "dynamodb:BatchWriteItem",
+            "dynamodb:ConditionCheckItem",
+            "dynamodb:PartiQLSelect",
+            "dynamodb:PartiQLUpdate",
+        ];
+        all(machine, TABLE, &[MINE], false, &never);
+        all(machine, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+        all(machine, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances"]);
+        all(
+            machine,
+            ME,
+            &[OURS],
+            false,
+            &["ec2:CreateTags", "ec2:StopInstances", "ec2:ModifyInstanceMetadataOptions"],
+        );
+        all(machine, ROLE, &[], false, &["iam:PassRole", "sts:AssumeRole"]);
+    }
+    all(Machine, ME, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(MachineThatEndsItself, ME, &[OURS], true, &["ec2:TerminateInstances"]);
+    // On a role that has nothing else, the optional document stands by itself.
+    all(EndsItselfAlone, ME, &[], true, &["ec2:TerminateInstances"]);
+    for other in [NEIGHBOUR, FAR_INSTANCE] {
+        all(EndsItselfAlone, other, &[OURS], false, &["ec2:TerminateInstances"]);
+    }
+    all(EndsItselfAlone, ME, &[OURS], false, &["ec2:CreateTags", "ec2:StopInstances"]);
+    all(EndsItselfAlone, FAR_SELF, &[OURS], false, &["ec2:TerminateInstances"]);
+    // Whatever somebody attached.
+    let anything =
+        ["s3:GetObject", "ssm:GetParameter", "sts:AssumeRole", "iam:PassRole", "logs:PutLogEvents"];
+    all(MachineWithEverything, "*", &[], false, &anything);
+    all(MachineWithEverything, TABLE, &[], false, &["dynamodb:Scan", "dynamodb:PutItem"]);
+    all(MachineWithEverything, OTHER_TABLE, &[MINE], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+    all(MachineWithEverything, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(MachineWithEverything, ME, &[OURS], true, &["ec2:TerminateInstances"]);
+    all(MachineWithEverything, TABLE, &[MINE], true, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+}
+
+fn inits(all: &mut Add<'_>) {
+    all(Init, TABLE, &[], true, &SHAPES);
+    all(Init, TABLE, &[], true, &["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:Scan"]);
+    all(Init, OTHER_TABLE, &[], false, &SHAPES);
+    let reads = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:Scan"];
+    all(Init, OTHER_TABLE, &[], false, &reads);
+    all(Init, TABLE, &[], false, &["dynamodb:DeleteTable", "dynamodb:DeleteItem", "dynamodb:PutItem"]);
+    let writes = ["dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:BatchWriteItem"];
+    all(Init, TABLE, &[POOL], true, &writes);
+    all(Init, TABLE, &[POOL], false, &["dynamodb:DeleteItem", "dynamodb:PutItem"]);
+    for other in [REQUEST, ORDERS, MINE, LEASE] {
+        all(Init, TABLE, &[other], false, &writes);
+    }
+    all(Init, TABLE, &[], false, &writes);
+    all(Init, OTHER_TABLE, &[POOL], false, &writes);
+    let makes = ["sqs:CreateQueue", "sqs:GetQueueUrl", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes"];
+    all(Init, QUEUE, &[], true, &makes);
+    all(Init, OTHER_QUEUE, &[], false, &makes);
+    all(
+        Init,
+        QUEUE,
+        &[],
+        false,
+        &["sqs:DeleteQueue", "sqs:PurgeQueue", "sqs:SendMessage", "sqs:ReceiveMessage"],
+    );
+    all(Init, "*", &[], true, &LOOKS);
+    all(Init, "*", &[], false, &["ec2:DescribeInstances", "iam:ListRoles"]);
+    all(Init, TEMPLATE, &[MARKED], true, &["ec2:CreateLaunchTemplate"]);
+    for carried in [&[][..], &[MISMARKED]] {
+        all(Init, TEMPLATE, carried, false, &["ec2:CreateLaunchTemplate"]);
+    }
+    all(Init, TEMPLATE, &[OURS], true, &KEEPS);
+    for carried in [&[][..], &[THEIRS]] {
+        all(Init, TEMPLATE, carried, false, &KEEPS);
+    }
+    all(Init, TEMPLATE, &[OURS], false, &["ec2:RunInstances", "ec2:CreateFleet", "ec2:DeleteLaunchTemplate"]);
+    let by = ("ec2:CreateAction", "CreateLaunchTemplate");
+    all(Init, TEMPLATE, &[MARKED, by], true, &["ec2:CreateTags"]);
+    for carried in [&[MISMARKED, by][..], &[MARKED]] {
+        all(Init, TEMPLATE, carried, false, &["ec2:CreateTags"]);
+    }
+    all(Init, TEMPLATE, &[MARKED, by], false, &["ec2:DeleteTags"]);
+    all(Init, FAR_TEMPLATE, &[MARKED], false, &["ec2:CreateLaunchTemplate"]);
+    all(Init, FAR_TEMPLATE, &[OURS], false, &KEEPS);
+    all(Init, NEIGHBOUR, &[MARKED, by], false, &["ec2:CreateTags"]);
+    all(Init, FLEET, &[MARKED], false, &["ec2:CreateFleet"]);
+    all(Init, ME, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(Init, ROLE, &[("iam:PassedToService", "ec2.amazonaws.com")], false, &["iam:PassRole"]);
 }
 
 #[test]
-fn everybody_may_do_what_they_must_and_nothing_else() {
+fn everybody_may_what_they_need_and_nothing_else() {
     let rows = rows();
-    assert!(rows.iter().filter(|row| !row.allowed).count() >= 60);
-    let wrong: Vec<&Row> = rows.iter().filter(|row| row.answer(&policy(row.who)) != row.allowed).collect();
+    let refusals = rows.iter().filter(|row| !row.may).count();
+    assert!(rows.len() >= 60 && refusals * 2 > rows.len(), "{refusals} of {} rows refuse", rows.len());
+    let wrong: Vec<_> = rows.iter().filter(|row| !row.holds(document)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -54,26 +54,24 @@ fn metadata(data: &ResponseLaunchTemplateData) -> Option<Problem> {
             );
         }
     }
+    match options.and_then(|options| options.http_put_response_hop_limit()) {
+        Some(1) => {}
+        other => {
+            return problem_with(
+                "MetadataOptions.HttpPutResponseHopLimit",
+                other.map(|hops| hops.to_string()).as_deref(),
+                "set it to 1 (left out, the image or the account may say 2): containers must not reach the machine's role",
+            );
+        }
+    }
     match options.and_then(|options| options.http_endpoint()) {
         Some(LaunchTemplateInstanceMetadataEndpointState::Disabled) => problem_with(
             "MetadataOptions.HttpEndpoint",
             Some("disabled"),
             "enable it: the agent has its credentials from there",
         ),
-        _ => hops(options.and_then(|options| options.http_put_response_hop_limit())),
+        _ => None,
     }
-}
-
-/// Unset means what the image or the account says, which may be more.
-fn hops(limit: Option<i32>) -> Option<Problem> {
-    if limit == Some(1) {
-        return None;
-    }
-    Some(Problem {
-        setting: "MetadataOptions.HttpPutResponseHopLimit",
-        value: limit.map_or_else(|| "not set".to_owned(), |limit| limit.to_string()),
-        fix: "set it to 1: a container on a bridge network must not reach the machine's role",
-    })
 }
 
 fn address(data: &ResponseLaunchTemplateData) -> Option<Problem> {
@@ -134,10 +132,10 @@ mod tests {
         let tokens = LaunchTemplateHttpTokensState::Required;
         ResponseLaunchTemplateData::builder()
             .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
-            .metadata_options(options().http_tokens(tokens).build())
+            .metadata_options(metadata().http_tokens(tokens).build())
     }
 
-    fn options() -> LaunchTemplateInstanceMetadataOptionsBuilder {
+    fn metadata() -> LaunchTemplateInstanceMetadataOptionsBuilder {
         LaunchTemplateInstanceMetadataOptions::builder().http_put_response_hop_limit(1)
     }
 
@@ -168,11 +166,14 @@ mod tests {
             .build();
         assert_eq!(setting(good().metadata_options(optional)), Some("MetadataOptions.HttpTokens"));
         assert_eq!(setting(good().set_metadata_options(None)), Some("MetadataOptions.HttpTokens"));
-        for far in [Some(2), None] {
-            let tokens = LaunchTemplateHttpTokensState::Required;
-            let far = options().http_tokens(tokens).set_http_put_response_hop_limit(far).build();
-            let setting = setting(good().metadata_options(far));
-            assert_eq!(setting, Some("MetadataOptions.HttpPutResponseHopLimit"));
+        for hops in [None, Some(2)] {
+            let required = metadata().http_tokens(LaunchTemplateHttpTokensState::Required);
+            let far = required.set_http_put_response_hop_limit(hops).build();
+            assert_eq!(
+                setting(good().metadata_options(far)),
+                Some("MetadataOptions.HttpPutResponseHopLimit"),
+                "{hops:?}"
+            );
         }
         let public = LaunchTemplateInstanceNetworkInterfaceSpecification::builder();
         let public = good().network_interfaces(public.associate_public_ip_address(true).build());

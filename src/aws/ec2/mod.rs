@@ -2,6 +2,7 @@
 //! EC2 tells of its own instances late, so what was launched is waited for, and who is not told of is not gone.
 
 mod arrival;
+mod compared;
 mod ending;
 mod errors;
 mod fleet;
@@ -28,10 +29,10 @@ use self::machine::{TABLE, Which};
 use self::template::{Template, Templates};
 use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec};
 use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
-use crate::store::retries;
+use crate::store::{Difference, retries};
 
 pub use self::options::Ec2Options;
-pub use self::template::{TemplateChange, TemplateExamined};
+pub use self::template::TemplateChange;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -79,11 +80,15 @@ impl Ec2Compute {
         Self { client: Client::from_conf(config.build()), region, options, good: Mutex::default() }
     }
 
-    /// What keeping a class's launch template equal to its spec would take; nothing is changed.
+    /// What keeping a class's launch template equal to its spec would take, and in which fields it differs; nothing is
+    /// changed.
     ///
     /// # Errors
     /// Its spec or its template cannot be used, or EC2 cannot be reached.
-    pub async fn examine_template(&self, spec: &PoolSpec) -> Result<TemplateExamined, ComputeError> {
+    pub async fn examine_template(
+        &self,
+        spec: &PoolSpec,
+    ) -> Result<(TemplateChange, Vec<Difference>), ComputeError> {
         self.templates().examine(spec).await
     }
 
@@ -179,6 +184,10 @@ impl Compute for Ec2Compute {
             | Meaning::TemplateExists
             | Meaning::Unknown => Err(error.into()),
         }
+    }
+
+    async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        self.templates().examine(spec).await.map(|_| ())
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {

@@ -2,14 +2,18 @@
 //! equal to the spec; or it names one of its owner's, which is judged and never changed.
 
 use aws_sdk_ec2::Client;
-use aws_sdk_ec2::types::{LaunchTemplate, LaunchTemplateVersion, ResourceType, TagSpecification};
+use aws_sdk_ec2::types::{
+    LaunchTemplate, LaunchTemplateVersion, ResourceType, ResponseLaunchTemplateData, TagSpecification,
+};
 
+use super::compared::differences;
 use super::errors::{CallError, Meaning};
 use super::machine::{CLASS, TABLE, tagged};
 use super::wish::Wish;
 use super::{Ec2Options, given};
 use crate::model::{ClassName, FieldError, PoolSpec};
 use crate::ports::ComputeError;
+use crate::store::Difference;
 
 /// What a class is launched from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,17 +45,6 @@ pub enum TemplateChange {
     Given,
 }
 
-/// What there is to do about a class's template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemplateExamined {
-    /// Its name, or its id where it is its owner's.
-    pub name: String,
-    /// What it takes.
-    pub change: TemplateChange,
-    /// Where it says something else, setting by setting as EC2 calls them: `ImageId: "ami-1" -> "ami-2"`.
-    pub differences: Vec<String>,
-}
-
 /// A class's template beside its spec.
 enum Compared {
     /// It says what the spec says.
@@ -60,8 +53,8 @@ enum Compared {
     Given(Template),
     /// There is none.
     Missing(Wish),
-    /// It says something else, and where.
-    Different(Wish, Vec<String>),
+    /// It says something else: what its default version holds.
+    Different(Wish, Option<ResponseLaunchTemplateData>),
 }
 
 /// The templates of one table.
@@ -72,18 +65,19 @@ pub(super) struct Templates<'a> {
 }
 
 impl Templates<'_> {
-    /// What there is to do about a class's template; nothing is done.
-    pub(super) async fn examine(&self, spec: &PoolSpec) -> Result<TemplateExamined, ComputeError> {
-        let (name, change, differences) = match self.compare(spec).await? {
-            Compared::Equal(Template::Kept { name }) => (name, TemplateChange::None, Vec::new()),
-            Compared::Given(Template::Given { id, .. }) | Compared::Equal(Template::Given { id, .. }) => {
-                (id, TemplateChange::Given, Vec::new())
+    /// What there is to do about a class's template, field by field; nothing is done.
+    pub(super) async fn examine(
+        &self,
+        spec: &PoolSpec,
+    ) -> Result<(TemplateChange, Vec<Difference>), ComputeError> {
+        Ok(match self.compare(spec).await? {
+            Compared::Equal(_) => (TemplateChange::None, Vec::new()),
+            Compared::Given(_) => (TemplateChange::Given, Vec::new()),
+            Compared::Missing(wish) => (TemplateChange::Create, differences(&wish.data(), None)),
+            Compared::Different(wish, data) => {
+                (TemplateChange::Update, differences(&wish.data(), data.as_ref()))
             }
-            Compared::Given(Template::Kept { name }) => (name, TemplateChange::Given, Vec::new()),
-            Compared::Missing(wish) => (wish.name(), TemplateChange::Create, Vec::new()),
-            Compared::Different(wish, differences) => (wish.name(), TemplateChange::Update, differences),
-        };
-        Ok(TemplateExamined { name, change, differences })
+        })
     }
 
     /// Makes a class's template say what the class says.
@@ -109,7 +103,17 @@ impl Templates<'_> {
         let wish = self.wish(spec).await?;
         Ok(match self.ours(&wish.name(), &spec.resource_class).await? {
             None => Compared::Missing(wish),
-            Some(template) => self.beside(&template, wish).await?,
+            Some(template) => {
+                let id = template.launch_template_id().unwrap_or_default();
+                match self.default_version(id).await? {
+                    Some(version) if says(&version, &wish) => {
+                        Compared::Equal(Template::Kept { name: wish.name() })
+                    }
+                    version => {
+                        Compared::Different(wish, version.and_then(|version| version.launch_template_data))
+                    }
+                }
+            }
         })
     }
 
@@ -157,20 +161,6 @@ impl Templates<'_> {
         )))
     }
 
-    /// A template of ours beside what it is to say: its default version's description tells at once.
-    async fn beside(&self, template: &LaunchTemplate, wish: Wish) -> Result<Compared, ComputeError> {
-        let id = template.launch_template_id().unwrap_or_default();
-        let Some(default) = self.default_version(id).await? else {
-            return Ok(Compared::Different(wish, vec!["it has no default version".into()]));
-        };
-        if default.version_description() == Some(wish.description().as_str()) {
-            return Ok(Compared::Equal(Template::Kept { name: wish.name() }));
-        }
-        let differences =
-            default.launch_template_data().map(|said| wish.differences(said)).unwrap_or_default();
-        Ok(Compared::Different(wish, differences))
-    }
-
     async fn default_version(&self, id: &str) -> Result<Option<LaunchTemplateVersion>, CallError> {
         let asked = self.client.describe_launch_template_versions().launch_template_id(id);
         let told = asked.versions("$Default").send().await.map_err(|error| CallError::of(&error))?;
@@ -205,12 +195,11 @@ impl Templates<'_> {
     }
 
     async fn version_saying(&self, name: &str, wish: &Wish) -> Result<Option<i64>, ComputeError> {
-        let wanted = wish.description();
         let asked = self.client.describe_launch_template_versions().launch_template_name(name);
         let mut pages = asked.into_paginator().send();
         while let Some(page) = pages.next().await {
             let versions = page.map_err(|e| call(&e))?.launch_template_versions.unwrap_or_default();
-            let found = versions.iter().find(|v| v.version_description() == Some(wanted.as_str()));
+            let found = versions.iter().find(|v| says(v, wish));
             if let Some(number) = found.and_then(|version| version.version_number()) {
                 return Ok(Some(number));
             }
@@ -247,6 +236,13 @@ impl Templates<'_> {
             None => Ok(Template::Given { id: id.to_owned(), sized: given::sized(&data) }),
         }
     }
+}
+
+/// Whether a version is what we wrote for this wish. Its description is what we go by, and whoever copies that does not
+/// get machines that outlive their end or give their role away.
+fn says(version: &LaunchTemplateVersion, wish: &Wish) -> bool {
+    version.version_description() == Some(wish.description().as_str())
+        && version.launch_template_data().is_some_and(|data| given::problem(data).is_none())
 }
 
 fn call<E>(error: &aws_sdk_ec2::error::SdkError<E, aws_sdk_ec2::config::http::HttpResponse>) -> ComputeError

@@ -5,8 +5,8 @@ use aws_sdk_ec2::types::{
     InstanceType, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
     LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
     LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
-    LaunchTemplateTagSpecificationRequest, RequestLaunchTemplateData, ResourceType,
-    ResponseLaunchTemplateData, ShutdownBehavior, Tag, VolumeType,
+    LaunchTemplateTagSpecificationRequest, RequestLaunchTemplateData, ResourceType, ShutdownBehavior, Tag,
+    VolumeType,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -91,49 +91,6 @@ impl Wish {
             .user_data(STANDARD.encode(&self.user_data))
             .set_tag_specifications(Some(self.tags()))
             .build()
-    }
-
-    /// In which settings, by EC2's names, a template says something else. Only one of our own making is asked this.
-    pub(super) fn differences(&self, said: &ResponseLaunchTemplateData) -> Vec<String> {
-        let profile = said.iam_instance_profile().and_then(|profile| profile.arn().or(profile.name()));
-        let metadata = said.metadata_options();
-        let tokens = metadata.and_then(|options| options.http_tokens()).map(|tokens| tokens.as_str());
-        let hops = metadata.and_then(|options| options.http_put_response_hop_limit());
-        let shutdown = said.instance_initiated_shutdown_behavior().map(ShutdownBehavior::as_str);
-        let volume = said.block_device_mappings().iter().find_map(|mapping| {
-            Some((mapping.device_name()?.to_owned(), u32::try_from(mapping.ebs()?.volume_size()?).ok()?))
-        });
-        let root = |root: Option<&(String, u32)>| root.map(|(device, gib)| format!("{device} {gib} GiB"));
-        let is = |text: Option<&str>| text.unwrap_or_default().to_owned();
-        let told = [
-            ("ImageId", is(said.image_id()), self.ami.clone()),
-            ("InstanceType", is(said.instance_type().map(InstanceType::as_str)), self.instance_type.clone()),
-            ("IamInstanceProfile", is(profile), is(self.instance_profile.as_deref())),
-            ("SecurityGroupIds", said.security_group_ids().join(","), self.security_groups.join(",")),
-            (
-                "BlockDeviceMappings",
-                root(volume.as_ref()).unwrap_or_default(),
-                root(self.root.as_ref()).unwrap_or_default(),
-            ),
-            ("InstanceInitiatedShutdownBehavior", is(shutdown), "terminate".into()),
-            ("MetadataOptions.HttpTokens", is(tokens), "required".into()),
-            (
-                "MetadataOptions.HttpPutResponseHopLimit",
-                hops.map(|hops| hops.to_string()).unwrap_or_default(),
-                "1".into(),
-            ),
-        ];
-        let differing = told.into_iter().filter(|(_, is, wanted)| is != wanted);
-        let mut differing: Vec<String> =
-            differing.map(|(setting, is, wanted)| format!("{setting}: {is:?} -> {wanted:?}")).collect();
-        let script = STANDARD.encode(&self.user_data);
-        if said.user_data() != Some(script.as_str()) {
-            differing.push("UserData: another script".into());
-        }
-        if differing.is_empty() {
-            differing.push(format!("its description is not {:?}", self.description()));
-        }
-        differing
     }
 
     /// What makes a template, or a machine, this class's.

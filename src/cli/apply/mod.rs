@@ -63,8 +63,13 @@ pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<()
 
 /// What the file asks for, refused as a whole where any of it makes no sense.
 pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec>> {
+    specs(&args.file, table)
+}
+
+/// The specs of a file, refused as a whole where any of it makes no sense.
+pub(crate) fn specs(file: &Path, table: &TableName) -> Outcome<Vec<PoolSpec>> {
     let mut problems = Problems::default();
-    let entries = file::read(&args.file).map_err(Failure::usage)?;
+    let entries = file::read(file).map_err(Failure::usage)?;
     let specs = spec::all(&entries, table, &mut problems);
     problems.check()?;
     Ok(specs)
@@ -106,13 +111,12 @@ pub(crate) async fn run(context: &mut Context, args: &ApplyArgs, specs: &[PoolSp
 
 /// A class exists when its record does, so its launch template comes first, too.
 async fn templates(context: &mut Context, file: &Path, specs: &[PoolSpec]) -> Outcome {
-    let config = context.configuration(file)?;
+    let config = super::configured::load(&context.table, file)?;
     match config.compute {
         #[cfg(feature = "ec2")]
         ComputeKind::Ec2 => {
-            let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
-            for (name, state) in super::templates::all(&config, &sdk, specs, false).await? {
-                context.screen.say(format!("launch template {name}: {state}"));
+            for line in super::init::keep_templates(&config, specs).await? {
+                context.screen.say(line);
             }
         }
         #[cfg(not(feature = "ec2"))]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use super::configured;
 use super::context::{Context, Deed};
 use super::failure::{Exit, Failure, Outcome};
 use super::screen::plain;
@@ -48,7 +49,7 @@ pub(crate) struct DoctorArgs {
 /// What the operator's configuration says about whom to ask.
 async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
     let Some(file) = &args.config else { return Ok(Outside::default()) };
-    let config = context.configuration(file)?;
+    let config = configured::load(&context.table, file)?;
     match config.compute {
         ComputeKind::Ec2 | ComputeKind::None => {}
         // Its machines are children of their operator, which sees them every second.

@@ -13,7 +13,7 @@ use crate::model::{
     EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
 };
 use crate::ports::github::{Runner, Scope};
-use crate::ports::{Compute, GitHub, Machine, QueueDepth};
+use crate::ports::{Compute, ComputeError, GitHub, Machine, QueueDepth};
 
 /// What to ask beside the table.
 #[derive(Default)]
@@ -38,6 +38,14 @@ pub(super) async fn look(
         match compute.list().await {
             Ok(machines) => findings.extend(machines_and_records(&machines, &instances, now, patience)),
             Err(error) => findings.push(unasked("EC2Unasked", "EC2", &error.to_string())),
+        }
+    }
+    if let Some(compute) = &outside.compute {
+        for pool in all::<Pool>(items) {
+            match compute.check(&pool.spec).await {
+                Ok(()) => {}
+                Err(error) => findings.push(unlaunchable(&pool, &error)),
+            }
         }
     }
     if let Some(queue) = &context.queue {
@@ -82,6 +90,21 @@ fn warning(reason: &'static str, record: &str, problem: String, fix: &str) -> Fi
 fn unasked(reason: &'static str, what: &str, why: &str) -> Finding {
     let fix = "check that it is there, and the credential and permissions of whoever runs doctor";
     warning(reason, what, format!("could not be asked: {why}"), fix)
+}
+
+/// A class whose launches would be refused as it stands, or of which that cannot be told.
+fn unlaunchable(pool: &Pool, error: &ComputeError) -> Finding {
+    let record = pool.key().to_string();
+    match error {
+        ComputeError::Refused(why) => {
+            let problem = format!("no machine of the class can be launched: {why}");
+            warning("LaunchRefused", &record, problem, "mend what is said; the other classes go on meanwhile")
+        }
+        ComputeError::Throttled
+        | ComputeError::NoCapacity(_)
+        | ComputeError::Unknown(_)
+        | ComputeError::TokenSpent(_) => unasked("EC2Unasked", &record, &error.to_string()),
+    }
 }
 
 /// Machines of ours without a record, records without a machine, and ended machines that are still alive. A list that

@@ -304,6 +304,25 @@ mod reports {
     }
 
     #[test]
+    fn why_a_launch_was_refused_is_told_until_one_is_not() {
+        use crate::ports::ComputeError;
+        let answer = |scene: &mut Scene, answer: ComputeError| {
+            scene.put(&launch("l-1", 1, None));
+            scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(answer)));
+        };
+        let mut scene = Scene::with(json!({"desired": 1}));
+        answer(&mut scene, ComputeError::Refused("HttpTokens is optional".into()));
+        let told = report(&scene).unwrap().status;
+        let blocked = told.conditions.iter().find(|c| c.condition_type == ConditionType::Blocked).unwrap();
+        assert!(blocked.status);
+        for text in [&told.message, &blocked.message] {
+            assert!(text.contains("refused: HttpTokens is optional"), "{text}");
+        }
+        answer(&mut scene, ComputeError::NoCapacity("none left".into()));
+        assert!(!report(&scene).unwrap().status.message.contains("refused"));
+    }
+
+    #[test]
     fn a_list_of_machines_that_is_not_believed_is_told() {
         let mut scene = Scene::with(json!({}));
         for n in 0..5 {

@@ -1,0 +1,271 @@
+//! Are the queues there, and do they keep what nobody could read? Compares the queues of a yard with what they should
+//! be, and mends what the contract asks for; what else people set on a queue stays as they set it.
+
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_sdk_sqs::types::QueueAttributeName as Name;
+use aws_sdk_sqs::{Client, config};
+use serde_json::{Value, json};
+
+use super::errors::queue as classify;
+use super::sqs::{DEAD_LETTERS_KEPT, LONGEST_NAME, RECEIVES, VISIBILITY, dead};
+use crate::model::{ClassName, TableName};
+use crate::ports::QueueError;
+use crate::store::{Difference, retries, timeouts};
+
+/// How often a notice is received before SQS puts it aside: the lease's holder needs a few for one it acts on later.
+const NOTICE_RECEIVES: u32 = 10;
+
+/// A queue that there should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedQueue {
+    /// Its name.
+    pub name: String,
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Who is free.
+    Pool,
+    /// What EventBridge tells.
+    Notices,
+    /// What another queue puts aside.
+    Dead,
+}
+
+impl WantedQueue {
+    /// A class's queue of dead letters, then its queue.
+    pub fn of_class(table: &TableName, class: &ClassName) -> [Self; 2] {
+        let name = format!("{table}-{class}");
+        [Self { name: dead(&name), role: Role::Dead }, Self { name, role: Role::Pool }]
+    }
+
+    /// The dead letters of the queue of interruptions, then that queue.
+    pub fn of_interruptions(name: &str) -> [Self; 2] {
+        [Self { name: dead(name), role: Role::Dead }, Self { name: name.to_owned(), role: Role::Notices }]
+    }
+
+    fn receives(&self) -> Option<u32> {
+        match self.role {
+            Role::Pool => Some(RECEIVES),
+            Role::Notices => Some(NOTICE_RECEIVES),
+            Role::Dead => None,
+        }
+    }
+
+    fn redrive_wanted(&self) -> Option<String> {
+        self.receives().map(|most| format!("to {} after {most} receives", dead(&self.name)))
+    }
+
+    /// How the redrive policy of a queue that is there differs from the one wanted.
+    fn redrive_differs(&self, policy: Option<&str>) -> Option<Difference> {
+        let (most, wanted) = (self.receives()?, self.redrive_wanted()?);
+        let told = policy.and_then(|policy| serde_json::from_str::<Value>(policy).ok());
+        let target = told.as_ref().and_then(|told| told["deadLetterTargetArn"].as_str());
+        let target = target.map(|arn| arn.rsplit(':').next().unwrap_or(arn).to_owned());
+        let count = told.as_ref().map(|told| &told["maxReceiveCount"]);
+        let count = count.and_then(|count| count.as_u64().or_else(|| count.as_str()?.parse().ok()));
+        let enough = match self.role {
+            Role::Pool => count == Some(u64::from(most)),
+            Role::Notices | Role::Dead => count.is_some_and(|count| count >= u64::from(most)),
+        };
+        if enough && target.as_deref() == Some(dead(&self.name).as_str()) {
+            return None;
+        }
+        let found = match (target, count) {
+            (Some(target), Some(count)) => format!("to {target} after {count} receives"),
+            _ => "nothing".to_owned(),
+        };
+        Some(Difference { what: "RedrivePolicy", wanted, found })
+    }
+}
+
+/// How a queue stands to what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueueState {
+    /// There is none of that name; what it would be made with.
+    Missing(Vec<Difference>),
+    /// It is there; no differences means that it is as it should be.
+    Present(Vec<Difference>),
+}
+
+/// The queues of an account and region.
+#[derive(Clone, Debug)]
+pub struct Queues {
+    client: Client,
+}
+
+impl Queues {
+    /// Reached as `config` says. Nothing is sent yet.
+    pub fn connect(config: &SdkConfig) -> Self {
+        let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
+        Self { client: Client::from_conf(config.build()) }
+    }
+
+    /// Reached as the environment says: region, credentials and endpoint by AWS's own names.
+    pub async fn connect_env() -> Self {
+        Self::connect(&aws_config::defaults(BehaviorVersion::latest()).load().await)
+    }
+
+    /// How a queue stands to what it should be. Changes nothing.
+    ///
+    /// # Errors
+    /// Those of the queues; a missing queue is not one.
+    pub async fn examine(&self, queue: &WantedQueue) -> Result<QueueState, QueueError> {
+        let Some(url) = self.url(&queue.name).await? else {
+            return Ok(QueueState::Missing(birth(queue)));
+        };
+        let call = self.client.get_queue_attributes().queue_url(url);
+        let call = call.set_attribute_names(Some(vec![Name::RedrivePolicy, Name::Policy]));
+        let told = call.send().await.map_err(|error| classify(&error))?.attributes.unwrap_or_default();
+        let mut differences = Vec::new();
+        differences.extend(queue.redrive_differs(told.get(&Name::RedrivePolicy).map(String::as_str)));
+        let policy = told.get(&Name::Policy).is_some_and(|policy| !policy.is_empty());
+        match queue.role {
+            // One that people wrote stays: it may say more.
+            Role::Notices if !policy => differences.push(missing("Policy", SENDERS.to_owned())),
+            Role::Notices | Role::Pool | Role::Dead => {}
+        }
+        Ok(QueueState::Present(differences))
+    }
+
+    /// Makes a queue, or mends what of it differs. The queue of its dead letters must be there.
+    ///
+    /// # Errors
+    /// Those of the queues.
+    pub async fn ensure(&self, queue: &WantedQueue) -> Result<QueueState, QueueError> {
+        let state = self.examine(queue).await?;
+        match &state {
+            QueueState::Present(differences) if differences.is_empty() => return Ok(state),
+            QueueState::Present(_) => {}
+            QueueState::Missing(_) => self.create(queue).await?,
+        }
+        self.mend(queue, &state).await?;
+        Ok(state)
+    }
+
+    async fn create(&self, queue: &WantedQueue) -> Result<(), QueueError> {
+        let call = self.client.create_queue().queue_name(&queue.name);
+        let call = match queue.role {
+            Role::Dead => call.attributes(Name::MessageRetentionPeriod, DEAD_LETTERS_KEPT.to_string()),
+            Role::Pool | Role::Notices => call.attributes(Name::VisibilityTimeout, VISIBILITY.to_string()),
+        };
+        call.send().await.map(|_| ()).map_err(|error| classify(&error))
+    }
+
+    async fn mend(&self, queue: &WantedQueue, state: &QueueState) -> Result<(), QueueError> {
+        let (QueueState::Missing(differences) | QueueState::Present(differences)) = state;
+        let wrong = |what: &str| differences.iter().any(|difference| difference.what == what);
+        let url = self.url(&queue.name).await?.ok_or(QueueError::Missing)?;
+        let mut call = self.client.set_queue_attributes().queue_url(&url);
+        if let (Some(most), true) = (queue.receives(), wrong("RedrivePolicy")) {
+            let dead_letters = self.url(&dead(&queue.name)).await?.ok_or(QueueError::Missing)?;
+            let target = self.arn(&dead_letters).await?;
+            let policy = json!({"deadLetterTargetArn": target, "maxReceiveCount": most.to_string()});
+            call = call.attributes(Name::RedrivePolicy, policy.to_string());
+        }
+        if wrong("Policy") {
+            call = call.attributes(Name::Policy, senders(&self.arn(&url).await?).to_string());
+        }
+        if call.get_attributes().is_none() {
+            return Ok(());
+        }
+        call.send().await.map(|_| ()).map_err(|error| classify(&error))
+    }
+
+    async fn url(&self, name: &str) -> Result<Option<String>, QueueError> {
+        if name.len() > LONGEST_NAME {
+            let why = format!("no queue can be called {name:?}: at most {LONGEST_NAME} characters");
+            return Err(QueueError::Invalid(why));
+        }
+        match self.client.get_queue_url().queue_name(name).send().await.map_err(|error| classify(&error)) {
+            Ok(told) => Ok(told.queue_url),
+            Err(QueueError::Missing) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn arn(&self, url: &str) -> Result<String, QueueError> {
+        let call = self.client.get_queue_attributes().queue_url(url).attribute_names(Name::QueueArn);
+        let told = call.send().await.map_err(|error| classify(&error))?.attributes.unwrap_or_default();
+        let arn = told.get(&Name::QueueArn).cloned();
+        arn.ok_or_else(|| QueueError::Unreachable(format!("no ARN was given for {url}")))
+    }
+}
+
+/// What the policy of the queue of notices says, for a person.
+const SENDERS: &str = "EventBridge of this account may send";
+
+/// Lets EventBridge's rules of the queue's own account send, and nobody else from outside.
+fn senders(arn: &str) -> Value {
+    let account = arn.split(':').nth(4).unwrap_or_default();
+    json!({"Version": "2012-10-17", "Statement": [{
+        "Sid": "Events",
+        "Effect": "Allow",
+        "Principal": {"Service": "events.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": arn,
+        "Condition": {"StringEquals": {"aws:SourceAccount": account}},
+    }]})
+}
+
+fn missing(what: &'static str, wanted: String) -> Difference {
+    Difference { what, wanted, found: "nothing".to_owned() }
+}
+
+/// What a queue is made with.
+fn birth(queue: &WantedQueue) -> Vec<Difference> {
+    match queue.role {
+        Role::Dead => vec![missing("MessageRetentionPeriod", DEAD_LETTERS_KEPT.to_string())],
+        Role::Pool | Role::Notices => {
+            let mut with = vec![missing("VisibilityTimeout", VISIBILITY.to_string())];
+            with.extend(queue.redrive_wanted().map(|wanted| missing("RedrivePolicy", wanted)));
+            if queue.role == Role::Notices {
+                with.push(missing("Policy", SENDERS.to_owned()));
+            }
+            with
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> WantedQueue {
+        let name = |text: &str| TableName::parse(text).unwrap();
+        WantedQueue::of_class(&name("yard"), &ClassName::parse("small").unwrap())[1].clone()
+    }
+
+    #[test]
+    fn a_redrive_policy_is_good_when_it_names_our_dead_letters_and_the_contracts_count() {
+        let policy = |queue: &str, count: Value| {
+            json!({"deadLetterTargetArn": format!("arn:aws:sqs:eu-west-1:1:{queue}"), "maxReceiveCount": count})
+                .to_string()
+        };
+        for (policy, good) in [
+            (Some(policy("yard-small-dead", json!(1000))), true),
+            (Some(policy("yard-small-dead", json!("1000"))), true),
+            (Some(policy("yard-small-dead", json!(5))), false),
+            (Some(policy("other-dead", json!(1000))), false),
+            (Some("no JSON".to_owned()), false),
+            (Some(String::new()), false),
+            (None, false),
+        ] {
+            assert_eq!(pool().redrive_differs(policy.as_deref()).is_none(), good, "{policy:?}");
+        }
+        let [_, notices] = WantedQueue::of_interruptions("yard-interruptions");
+        for (count, good) in [(9, false), (10, true), (50, true)] {
+            let policy = policy("yard-interruptions-dead", json!(count));
+            assert_eq!(notices.redrive_differs(Some(&policy)).is_none(), good, "{count}");
+        }
+    }
+
+    #[test]
+    fn only_eventbridge_of_the_queues_own_account_may_send_notices() {
+        let policy = senders("arn:aws:sqs:eu-west-1:123456789012:yard-interruptions");
+        let statement = &policy["Statement"][0];
+        assert_eq!(statement["Principal"], json!({"Service": "events.amazonaws.com"}));
+        assert_eq!(statement["Condition"]["StringEquals"]["aws:SourceAccount"], "123456789012");
+    }
+}
