@@ -462,6 +462,10 @@ impl Loop {
                 }
                 Some(_) | None => true,
             });
+            // A moment that has passed would be due again at once, and again: for a stand-by as long as it holds back.
+            if wake.is_some_and(|at| at <= now.mono) {
+                wake = Some(now.mono + Duration::from_millis(10));
+            }
             if actions.is_empty() {
                 self.due.remove(&unit);
             } else if !leader {
@@ -473,9 +477,6 @@ impl Loop {
             }
             for action in actions {
                 self.start(&unit, action);
-            }
-            if wake.is_some_and(|at| at <= now.mono) {
-                wake = Some(now.mono + Duration::from_millis(10));
             }
             self.timers.set(&unit, wake);
         }
