@@ -19,6 +19,12 @@ use super::{Ports, lease};
 /// Longest a class waits for its queue before it claims from the records alone.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
 
+/// First and longest pause before an intent that may have been written is written again, and for how long: no request
+/// is on its way for a minute.
+const INTENT_PAUSE: Duration = Duration::from_millis(50);
+const INTENT_PAUSE_MOST: Duration = Duration::from_secs(5);
+const INTENT_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Messages received and not dealt with, by class and machine.
 pub(super) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(InstanceId, String)>>>>;
 
@@ -299,7 +305,26 @@ impl Executor {
         launch.launch_id = LaunchId::parse(&id).expect("hexadecimal digits make a launch id");
         launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
         let writes = [launch.creating(), Write::check(lease::fence(), Guard::Lease(token))];
-        self.transact(&writes, vec![seen(&launch)]).await
+        // An intent that may be on its way is room that may be spent: until the table says what became of it the same
+        // one is asked for again, never another beside it.
+        let (mut open, mut waited, mut pause) = (false, Duration::ZERO, INTENT_PAUSE);
+        loop {
+            let outcome = self.transact(&writes, vec![seen(&launch)]).await;
+            let again = match &outcome {
+                Err(Failure::Store(StoreError::Unknown(_))) => {
+                    open = true;
+                    true
+                }
+                Err(Failure::Store(StoreError::Throttled | StoreError::Contended)) => open,
+                Ok(_) | Err(_) => false,
+            };
+            if !again || waited >= INTENT_PATIENCE {
+                return outcome;
+            }
+            tokio::time::sleep(pause).await;
+            waited += pause;
+            pause = (pause * 2).min(INTENT_PAUSE_MOST);
+        }
     }
 
     async fn order(&self, id: &LaunchId, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
