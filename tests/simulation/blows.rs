@@ -81,7 +81,9 @@ fn queues(world: &World) {
         world.queue.reverse_all();
     }
     if world.strikes(Fault::QueueGarbage) {
-        world.queue.post(&class(world), *world.chance.one(&["", "{", "null", "{\"instanceId\": 7}", "\u{202e}abc"]));
+        world
+            .queue
+            .post(&class(world), *world.chance.one(&["", "{", "null", "{\"instanceId\": 7}", "\u{202e}abc"]));
     }
     if world.strikes(Fault::QueueStranger) {
         let known: Vec<InstanceId> = world.machines.lock().unwrap().keys().cloned().collect();
@@ -103,7 +105,8 @@ fn machines(world: &Arc<World>) {
     if world.strikes(Fault::MachineDies) {
         let id = world.chance.one(&alive);
         world.trace.tell(&format!("{id} dies"));
-        let state = *world.chance.one(&[MachineState::Terminated, MachineState::Stopped, MachineState::ShuttingDown]);
+        let state =
+            *world.chance.one(&[MachineState::Terminated, MachineState::Stopped, MachineState::ShuttingDown]);
         world.compute.set_state(id, state);
     }
     if world.strikes(Fault::SpotNotice) {
@@ -135,10 +138,16 @@ fn strangers(world: &World) {
     let number = world.chance.number(0..1_000_000);
     let arn = format!("arn:aws:ec2:local:000000000000:instance/i-0{number:016x}");
     let poison = match world.chance.number(0..4) {
-        0 => json!({"pk": format!("instance#{arn}"), "sk": "instance", "kind": "instance", "state": "flying"}),
+        0 => {
+            json!({"pk": format!("instance#{arn}"), "sk": "instance", "kind": "instance", "state": "flying"})
+        }
         1 => json!({"pk": format!("instance#{arn}"), "sk": "instance", "kind": "instance", "schema": 99}),
-        2 => json!({"pk": format!("request#acme/web#{number}"), "sk": "request#x#1", "kind": "request", "count": -1}),
-        _ => json!({"pk": format!("launch#l-{number:016x}"), "sk": "launch", "kind": "launch", "version": "one"}),
+        2 => {
+            json!({"pk": format!("request#acme/web#{number}"), "sk": "request#x#1", "kind": "request", "count": -1})
+        }
+        _ => {
+            json!({"pk": format!("launch#l-{number:016x}"), "sk": "launch", "kind": "launch", "version": "one"})
+        }
     };
     world.store.put(item(&poison));
 }

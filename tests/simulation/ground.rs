@@ -50,8 +50,10 @@ impl Ground {
         let id = &self.machine.id;
         let claim = record.claim.as_ref().map(|claim| &claim.id);
         if record.place() == Place::IdlePooled {
-            let ours = |name: &str| name.strip_prefix("runyard-").is_some_and(|rest| rest.starts_with(id.as_str()));
-            let left = world.github.all_runners().into_iter().filter(|runner| runner.online && ours(&runner.name));
+            let ours =
+                |name: &str| name.strip_prefix("runyard-").is_some_and(|rest| rest.starts_with(id.as_str()));
+            let left =
+                world.github.all_runners().into_iter().filter(|runner| runner.online && ours(&runner.name));
             broken.extend(left.map(|runner| format!("S4 {id}: in the pool while {} is online", runner.name)));
             if *self.unclean.lock().unwrap() {
                 broken.push(format!("S23 {id}: in the pool although its clean-up failed"));
@@ -61,7 +63,9 @@ impl Ground {
         let Some((running, _)) = process.as_ref() else { return broken };
         match record.place() {
             Place::Terminated => {}
-            Place::IdlePooled => broken.push(format!("S4 {id}: in the pool while the runner of {running} runs")),
+            Place::IdlePooled => {
+                broken.push(format!("S4 {id}: in the pool while the runner of {running} runs"))
+            }
             Place::CreatedWarm => broken.push(format!("S3 {id}: warm while the runner of {running} runs")),
             Place::Nowhere | Place::CreatedBound | Place::Claimed | Place::Running | Place::IdleCleaning => {
                 if claim != Some(running) {
@@ -89,7 +93,8 @@ pub(crate) struct Hands {
 }
 
 fn scope(url: &str) -> Scope {
-    let (owner, name) = url.trim_start_matches("https://github.example/").split_once('/').expect("a repository");
+    let (owner, name) =
+        url.trim_start_matches("https://github.example/").split_once('/').expect("a repository");
     Scope::Repository { owner: owner.to_owned(), name: name.to_owned() }
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use runyard::model::{
-    Guard, Instance, Item, Key, Launch, LaunchPhase, Operation, Place, Pool, Reading, Record,
-    Request, TRANSITIONS, Write, read,
+    Guard, Instance, Item, Key, Launch, LaunchPhase, Operation, Place, Pool, Reading, Record, Request,
+    TRANSITIONS, Write, read,
 };
 use tokio::time::Instant;
 
@@ -33,12 +33,7 @@ type Broken = Vec<String>;
 
 impl Laws {
     /// A write that was applied, with the record before and after it.
-    pub(crate) fn written(
-        &mut self,
-        write: &Write,
-        old: Option<&Item>,
-        new: Option<&Item>,
-    ) -> Broken {
+    pub(crate) fn written(&mut self, write: &Write, old: Option<&Item>, new: Option<&Item>) -> Broken {
         let mut broken = Broken::new();
         if old == new {
             return broken;
@@ -62,13 +57,7 @@ impl Laws {
         broken
     }
 
-    fn instance(
-        &mut self,
-        key: &Key,
-        old: Option<&Item>,
-        new: Option<&Item>,
-        broken: &mut Broken,
-    ) {
+    fn instance(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
         let before = record::<Instance>(old);
         let Some(after) = record::<Instance>(new) else {
             broken.push(format!("S11 {key}: it is gone or cannot be read"));
@@ -120,7 +109,8 @@ impl Laws {
         let (max, before, until) = self.max.get(&class).copied().unwrap_or_default();
         let max = if until.is_some_and(|until| Instant::now() < until) { max.max(before) } else { max };
         if live + open > max {
-            broken.push(format!("S7 {key}: {live} live machines and {open} to come of {class}, max is {max}"));
+            broken
+                .push(format!("S7 {key}: {live} live machines and {open} to come of {class}, max is {max}"));
         }
         if after.count > 40 {
             broken.push(format!("S7 {key}: {} machines in one launch", after.count));
@@ -180,7 +170,8 @@ fn request(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broke
     if held.len() > after.intent.count as usize || held.iter().collect::<BTreeSet<_>>().len() != held.len() {
         broken.push(format!("S2 {key}: asked for {} and holds {held:?}", after.intent.count));
     }
-    if let Some(before) = before.filter(|before| before.phase().is_final() && before.phase() != after.phase()) {
+    if let Some(before) = before.filter(|before| before.phase().is_final() && before.phase() != after.phase())
+    {
         broken.push(format!("S10 {key}: {} became {}", before.phase(), after.phase()));
     }
 }

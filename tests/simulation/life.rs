@@ -29,13 +29,23 @@ pub(crate) struct Report {
 
 /// Lives one seed; `told`: every event is printed.
 pub(crate) fn live(seed: u64, told: bool, bug: Option<Bug>) -> Report {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    live_under(seed, told, bug, None)
+}
+
+/// The same under these faults alone.
+pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Report {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let world = World::new(seed, told, bug);
+        let world = World::new(seed, told, bug, only);
         let begun = Instant::now();
         let failure = run(&world).await.err();
         let failure = failure.map(|why| {
-            format!("SEED={seed}: {why}\n-- what there is\n{}-- the last events\n{}", show(&world), world.trace.last())
+            format!(
+                "SEED={seed}: {why}\n-- what there is\n{}-- the last events\n{}",
+                show(&world),
+                world.trace.last()
+            )
         });
         let laws = world.laws.lock().unwrap();
         Report {
@@ -46,7 +56,8 @@ pub(crate) fn live(seed: u64, told: bool, bug: Option<Bug>) -> Report {
             fired: world.weather.fired(),
             claims: laws.claims_made,
             reused: laws.reused,
-            ready: world.all::<Request>().iter().filter(|request| request.status.ready_at.is_some()).count() as u64,
+            ready: world.all::<Request>().iter().filter(|request| request.status.ready_at.is_some()).count()
+                as u64,
             failure,
         }
     })
@@ -170,7 +181,12 @@ fn show(world: &World) -> String {
         let claim = i.claim.as_ref().map_or("", |claim| claim.id.as_str());
         let (id, at) = (&i.facts.instance_id, i.threshold.map(|t| t.at.to_string()).unwrap_or_default());
         if i.state().live() {
-            lines.push(format!("{id} {} {:?} {claim} until {at} v{}", i.facts.resource_class, i.place(), i.version));
+            lines.push(format!(
+                "{id} {} {:?} {claim} until {at} v{}",
+                i.facts.resource_class,
+                i.place(),
+                i.version
+            ));
         }
     }
     for r in world.all::<Request>() {

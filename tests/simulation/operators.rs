@@ -26,7 +26,8 @@ pub(crate) async fn operate(world: Arc<World>, name: String) {
         sleep(world.chance.millis(0..3000)).await;
         let identity = if fresh { format!("{name}-{life}") } else { name.clone() };
         let stop = CancellationToken::new();
-        let running = run(ports(&actor), Settings { identity, ..world.settings.clone() }, health(&actor), stop.clone());
+        let running =
+            run(ports(&actor), Settings { identity, ..world.settings.clone() }, health(&actor), stop.clone());
         tokio::pin!(running);
         let ended = tokio::select! {
             biased;

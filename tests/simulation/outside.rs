@@ -156,7 +156,8 @@ impl Compute for Outside {
         }
         let order = &order;
         let (world, chance) = (&self.0.world, &self.0.world.chance);
-        let about = format!("{} {} of {}", order.launch.launch_id, order.launch.count, order.launch.resource_class);
+        let about =
+            format!("{} {} of {}", order.launch.launch_id, order.launch.count, order.launch.resource_class);
         if world.strikes(Fault::LaunchThrottled) {
             return self.maker("launch", &about, async { Err(ComputeError::Throttled) }).await;
         }

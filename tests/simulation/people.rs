@@ -81,7 +81,8 @@ pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
     let (owner, name) = repository.split_once('/').expect("owner and name");
     let key = Key::new(format!("request#{repository}#{number}"), "request#default#1");
     let classes: Vec<&String> = world.classes.keys().collect();
-    let create = Write::create(key.clone(), intent(&world, &key, number, repository, chance.one(&classes).as_str()));
+    let create =
+        Write::create(key.clone(), intent(&world, &key, number, repository, chance.one(&classes).as_str()));
     world.github.set_run(owner, name, number, RunState::Active { attempt: 1 });
     surely(&table, &create).await;
     if world.strikes(Fault::SubmittedTwice) {

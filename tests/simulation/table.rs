@@ -101,7 +101,11 @@ impl Table {
         if self.0.role == Role::Agent && world.bug == Some(Bug::AgentWritesBlindly) {
             let [write] = writes else { return Self::apply(world, &self.0.name, writes).await };
             if world.store.get(&write.key).await?.is_none() {
-                world.store.put([("pk", &write.key.pk), ("sk", &write.key.sk)].map(|(k, v)| (k.to_owned(), AttributeValue::S(v.clone()))).into());
+                world.store.put(
+                    [("pk", &write.key.pk), ("sk", &write.key.sk)]
+                        .map(|(k, v)| (k.to_owned(), AttributeValue::S(v.clone())))
+                        .into(),
+                );
                 let new = world.store.get(&write.key).await?;
                 world.written(&self.0.name, write, None, new.as_ref());
             }
@@ -150,7 +154,11 @@ impl Table {
             Ok(()) if world.strikes(Fault::StoreLosesAnswer) => {
                 Err(StoreError::Unknown("simulated: the answer was lost".into()))
             }
-            Err(StoreError::Throttled | StoreError::Contended) if world.bug == Some(Bug::ErrorTakenForSuccess) => Ok(()),
+            Err(StoreError::Throttled | StoreError::Contended)
+                if world.bug == Some(Bug::ErrorTakenForSuccess) =>
+            {
+                Ok(())
+            }
             outcome => outcome,
         };
         self.note(name, &about(), outcome.as_ref().map_or_else(StoreError::label, |()| "ok"));
@@ -203,13 +211,15 @@ impl Store for Table {
 
     async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
         // Events are for people, and many: they are not kept.
-        self.reading("append", "", async { Ok(items.iter().filter(|item| Key::of(item).is_none()).count()) }).await
+        self.reading("append", "", async { Ok(items.iter().filter(|item| Key::of(item).is_none()).count()) })
+            .await
     }
 
     async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
         let inner = self.reading("watch", "", self.world().store.watch()).await?;
         let world = self.world();
-        let lag = if world.strikes(Fault::WatchLags) { world.chance.millis(1000..60_000) } else { Duration::ZERO };
+        let lag =
+            if world.strikes(Fault::WatchLags) { world.chance.millis(1000..60_000) } else { Duration::ZERO };
         Ok(Box::new(Ear { actor: self.0.clone(), inner, lag, held: VecDeque::new(), deaf_until: None }))
     }
 }

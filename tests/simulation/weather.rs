@@ -106,6 +106,12 @@ impl Weather {
         Self { rates, fired, until, calm: AtomicBool::new(false) }
     }
 
+    /// These faults and no others, often.
+    pub(crate) fn only(faults: &[Fault]) -> Self {
+        let rates = faults.iter().map(|fault| (*fault, 200_000)).collect();
+        Self { rates, fired: Mutex::default(), until: Mutex::default(), calm: AtomicBool::new(false) }
+    }
+
     /// Whether it happens now.
     pub(crate) fn strikes(&self, fault: Fault, chance: &Chance) -> bool {
         let Some(rate) = self.rates.get(&fault).filter(|_| !self.calm()) else { return false };

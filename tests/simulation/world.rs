@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard::controller::{GitHubWatch, Settings};
-use runyard::fakes::{FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock};
+use runyard::fakes::{
+    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
+};
 use runyard::model::{Instance, InstanceId, Item, Key, Record, RegistrationMode, State, Write};
 use runyard::ports::{Clock, Machine, Store};
 
@@ -45,9 +47,9 @@ pub(crate) struct World {
 
 impl World {
     /// A yard in which nothing acts yet.
-    pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Arc<Self> {
         let chance = Chance::of(seed);
-        let weather = Weather::draw(&chance);
+        let weather = only.map_or_else(|| Weather::draw(&chance), Weather::only);
         let clock = TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap());
         let shared: Arc<dyn Clock> = Arc::new(clock);
         let compute = FakeCompute::new(shared.clone(), Arc::new(SeededEntropy::new(seed)));
@@ -117,7 +119,8 @@ impl World {
     pub(crate) fn written(&self, who: &str, write: &Write, old: Option<&Item>, new: Option<&Item>) {
         if let Some(after) = record::<Instance>(new) {
             let claim = after.claim.as_ref().map_or("", |claim| claim.id.as_str());
-            let line = format!("{who:<8} {} is {:?} {claim} v{}", short(&write.key), after.place(), after.version);
+            let line =
+                format!("{who:<8} {} is {:?} {claim} v{}", short(&write.key), after.place(), after.version);
             self.trace.tell(&line);
         }
         let mut broken = self.laws.lock().unwrap().written(write, old, new);
