@@ -14,7 +14,7 @@ use async_trait::async_trait;
 
 use self::endings::Endings;
 use self::line::{Closed, Line};
-use crate::model::InstanceId;
+use crate::model::{InstanceId, PoolSpec};
 use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 
 /// A token bucket: what may be taken at once, and what comes back.

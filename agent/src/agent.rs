@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crypto_box::aead::OsRng;
 use runyard::model::AgentKey;
-use runyard::ports::Clock;
+use runyard::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +40,8 @@ pub struct Parts {
     pub executor: Arc<dyn Executor>,
     /// Its clocks.
     pub clock: Arc<dyn Clock>,
+    /// Its chance: the key pair, and what spreads machines over time.
+    pub entropy: Arc<dyn Entropy>,
     /// The switch.
     pub power: Arc<dyn Power>,
     /// How often and how long.
@@ -65,8 +66,8 @@ pub enum End {
 /// # Errors
 /// What it must keep cannot be kept.
 pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
-    let Parts { records, executor, clock, power, timing, state_dir, boot_id } = parts;
-    let key = key(&state_dir.join("key"))?;
+    let Parts { records, executor, clock, entropy, power, timing, state_dir, boot_id } = parts;
+    let key = key(&state_dir.join("key"), entropy.as_ref())?;
     let identity = Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() };
     let (seen_in, seen) = watch::channel(Sight::default());
     let (stored_in, stored) = watch::channel(Stored::default());
@@ -74,6 +75,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     let heartbeat = Heartbeat {
         records: records.clone(),
         clock: clock.clone(),
+        entropy: entropy.clone(),
         every: timing.heartbeat,
         identity,
         status,
@@ -90,6 +92,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     let registration = Registration {
         executor: executor.clone(),
         clock,
+        entropy: entropy.clone(),
         key,
         file: state_dir.join("state"),
         seen,
@@ -97,11 +100,12 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         status: status_in,
     };
     let ended = tokio::select! {
+        biased;
         ended = registration.run(stop.clone()) => ended?,
         ended = guard.run(stop.clone()) => ended,
         // Each of them ends only when it is told to.
         () = heartbeat.run(stop.clone()) => None,
-        () = read_record(records, timing.poll, seen_in, stop.clone()) => None,
+        () = read_record(records, timing.poll, entropy.as_ref(), seen_in, stop.clone()) => None,
     };
     let Some(why) = ended else { return Ok(End::Stopped) };
     tracing::warn!(why, "this machine ends");
@@ -111,14 +115,16 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
 }
 
 /// The machine's key pair, made at its first boot.
-fn key(path: &Path) -> io::Result<AgentKey> {
+fn key(path: &Path, entropy: &dyn Entropy) -> io::Result<AgentKey> {
     if let Some(kept) = disk::read(path)? {
         let bytes = <[u8; 32]>::try_from(kept).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{}: not 32 bytes", path.display()))
         })?;
         return Ok(AgentKey::from_bytes(bytes));
     }
-    let key = AgentKey::generate(&mut OsRng);
+    let mut bytes = [0; 32];
+    entropy.fill(&mut bytes);
+    let key = AgentKey::from_bytes(bytes);
     disk::replace(path, &key.to_bytes())?;
     Ok(key)
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use runyard::ports::Entropy;
 
 /// Waits that double, with jitter, up to a limit.
 #[derive(Debug)]
@@ -23,6 +24,15 @@ impl Backoff {
         Self { builder, waits: builder.build() }
     }
 
+    /// The same, with jitter that this source draws.
+    pub fn drawn(first: Duration, limit: Duration, entropy: &dyn Entropy) -> Self {
+        let Self { builder, .. } = Self::new(first, limit);
+        let mut seed = [0; 8];
+        entropy.fill(&mut seed);
+        let builder = builder.with_jitter_seed(u64::from_le_bytes(seed));
+        Self { builder, waits: builder.build() }
+    }
+
     /// How long to wait now.
     pub fn wait(&mut self) -> Duration {
         self.waits.next().expect("the waits have no end")
@@ -32,6 +42,13 @@ impl Backoff {
     pub fn reset(&mut self) {
         self.waits = self.builder.build();
     }
+}
+
+/// A number from 0 to 1.
+pub fn chance(entropy: &dyn Entropy) -> f64 {
+    let mut bytes = [0; 4];
+    entropy.fill(&mut bytes);
+    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
 }
 
 /// The wait after so many failures in a row (from 1), between half and all of 1 s, 2 s, 4 s … 30 s; `chance` is

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard::model::{AttributeValue, Item};
-use runyard::ports::Clock;
+use runyard::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, chance};
 use crate::records::{Change, Records};
 use crate::step::{Status, Stored};
 
@@ -34,6 +34,8 @@ pub struct Heartbeat {
     pub records: Arc<dyn Records>,
     /// The wall clock of what people read.
     pub clock: Arc<dyn Clock>,
+    /// What keeps machines born together from beating together.
+    pub entropy: Arc<dyn Entropy>,
     /// The interval.
     pub every: Duration,
     /// Who speaks.
@@ -47,13 +49,14 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Beats until it is told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut backoff = Backoff::new(FIRST_WAIT.min(self.every), self.every);
+        let mut backoff = Backoff::drawn(FIRST_WAIT.min(self.every), self.every, self.entropy.as_ref());
         if stop.run_until_cancelled(self.read_own(&mut backoff)).await.is_none() {
             return;
         }
         loop {
             let wait = self.beat(&mut backoff).await;
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(wait) => {}
                 changed = self.status.changed() => if changed.is_err() { return },
                 () = stop.cancelled() => return,
@@ -93,7 +96,7 @@ impl Heartbeat {
                 }
                 self.stored.send_replace(stored);
                 backoff.reset();
-                self.every.mul_f64(1.0 - JITTER * rand::random::<f64>())
+                self.every.mul_f64(1.0 - JITTER * chance(self.entropy.as_ref()))
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot write the agent record");

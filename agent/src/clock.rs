@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
 use runyard::model::millis;
-use runyard::ports::Clock;
+use runyard::ports::{Clock, Entropy};
 
 /// The machine's clocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +25,23 @@ impl Clock for SystemClock {
     fn elapsed(&self) -> Duration {
         let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has a boot-time clock");
         Duration::from(boot)
+    }
+}
+
+/// The machine's chance.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn hex(&self) -> String {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        format!("{:016x}", u64::from_le_bytes(bytes))
+    }
+
+    fn fill(&self, buffer: &mut [u8]) {
+        // Without it no key would be safe to make: better no agent than one whose boxes others open.
+        OsRng.try_fill_bytes(buffer).expect("the operating system gives random bytes");
     }
 }
 

@@ -145,6 +145,7 @@ impl Guard {
                 });
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(left.clamp(Duration::from_millis(10), LOOK)) => {}
                 changed = self.seen.changed(), if !read_ended => {
                     read_ended = changed.is_err();

@@ -10,7 +10,7 @@ use runyard::model::{InstanceArn, InstanceId, TableName};
 use runyard::ports::Clock;
 use runyard::store::DynamoStore;
 use runyard_agent::agent::{self, End, Parts};
-use runyard_agent::clock::{SystemClock, boot_id};
+use runyard_agent::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::config::{Config, PowerOff};
 use runyard_agent::environment::{listener, metadata_endpoint};
 use runyard_agent::fuse::{self, Verdict};
@@ -182,6 +182,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
     let parts = Parts {
         records,
         clock,
+        entropy: Arc::new(SystemEntropy),
         power,
         timing: config.timing,
         state_dir: config.state_dir.clone(),

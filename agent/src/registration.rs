@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use runyard::model::AgentKey;
-use runyard::ports::Clock;
+use runyard::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, chance};
 use crate::disk;
 use crate::local::Local;
 use crate::orders::Sight;
@@ -27,10 +27,11 @@ const LONGEST: Duration = Duration::from_secs(10);
 pub async fn read_record(
     records: Arc<dyn Records>,
     poll: Duration,
+    entropy: &dyn Entropy,
     seen: watch::Sender<Sight>,
     stop: CancellationToken,
 ) {
-    let mut backoff = Backoff::new(poll, LONGEST);
+    let mut backoff = Backoff::drawn(poll, LONGEST, entropy);
     let reading = async {
         loop {
             let wait = match records.instance().await {
@@ -76,6 +77,8 @@ pub struct Registration {
     pub executor: Arc<dyn Executor>,
     /// Monotonic time.
     pub clock: Arc<dyn Clock>,
+    /// What spreads tries.
+    pub entropy: Arc<dyn Entropy>,
     /// What opens boxes.
     pub key: AgentKey,
     /// Where the local state is kept.
@@ -123,9 +126,10 @@ impl Registration {
             let retry =
                 retry.map(|at| at.saturating_sub(self.clock.elapsed())).filter(|left| !left.is_zero());
             tokio::select! {
+                biased;
                 outcome = async { (&mut doing.as_mut().expect("guarded").outcome).await }, if doing.is_some() => {
                     tracing::info!(work = ?doing.take().map(|doing| doing.work), ?outcome, "done");
-                    local = local.after(outcome, self.clock.elapsed(), rand::random());
+                    local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
                     disk::save(&self.file, &local)?;
                 }
                 changed = self.seen.changed() => changed.map_err(io::Error::other)?,

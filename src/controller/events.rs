@@ -68,6 +68,7 @@ async fn write(store: Arc<dyn Store>, metrics: Metrics, mut waiting: mpsc::Recei
         tokio::pin!(linger);
         while batch.len() < BATCH {
             tokio::select! {
+                biased;
                 more = waiting.recv() => match more {
                     Some(more) => batch.push(more),
                     None => break,

@@ -77,6 +77,15 @@ impl Follower {
         pause = Duration::from_millis(50);
         loop {
             tokio::select! {
+                biased;
+                kick = self.kicks.recv() => {
+                    kick?;
+                    next_list = tokio::time::Instant::now();
+                }
+                () = tokio::time::sleep_until(next_list) => {
+                    let wait = if self.list().await? { self.resync } else { PAUSE_MOST.min(self.resync) };
+                    next_list = tokio::time::Instant::now() + wait;
+                }
                 looked = watch.next() => match looked {
                     Ok(changes) => {
                         pause = Duration::from_millis(50);
@@ -101,14 +110,6 @@ impl Follower {
                         pause = (pause * 2).min(PAUSE_MOST);
                     }
                 },
-                kick = self.kicks.recv() => {
-                    kick?;
-                    next_list = tokio::time::Instant::now();
-                }
-                () = tokio::time::sleep_until(next_list) => {
-                    let wait = if self.list().await? { self.resync } else { PAUSE_MOST.min(self.resync) };
-                    next_list = tokio::time::Instant::now() + wait;
-                }
             }
         }
     }

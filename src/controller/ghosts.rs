@@ -59,16 +59,18 @@ impl Sweeper {
         let mut wait = FIRST.min(self.every);
         loop {
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                biased;
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
             }
             wait = self.every;
             if self.lease.borrow().is_none() {
                 continue;
             }
             let looked = tokio::select! {
-                looked = self.look() => looked,
+                biased;
                 () = shutdown.cancelled() => return,
+                looked = self.look() => looked,
             };
             match looked {
                 Ok(look) => {

@@ -155,8 +155,9 @@ impl Candidate {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(self.term / 3) => {}
+                biased;
                 () = shutdown.cancelled() => break,
+                () = tokio::time::sleep(self.term / 3) => {}
             }
         }
         publish(&tell, None);

@@ -87,8 +87,9 @@ impl Watcher {
         let mut rest = Duration::ZERO;
         loop {
             tokio::select! {
-                () = tokio::time::sleep(TICK) => {}
+                biased;
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(TICK) => {}
             }
             if self.lease.borrow().is_none() {
                 due.clear();
@@ -108,8 +109,9 @@ impl Watcher {
                 due.iter().filter(|(_, at)| **at <= now).map(|(run, _)| run.clone()).collect();
             for run in ready {
                 let looked = tokio::select! {
-                    looked = self.look(&run, &runs[&run]) => looked,
+                    biased;
                     () = shutdown.cancelled() => return,
+                    looked = self.look(&run, &runs[&run]) => looked,
                 };
                 match looked {
                     Ok(()) => drop(due.insert(run, self.clock.elapsed() + self.every)),

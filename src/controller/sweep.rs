@@ -23,9 +23,10 @@ pub(super) async fn run(
     }
     loop {
         tokio::select! {
-            () = tokio::time::sleep(every) => {}
-            kick = kicks.recv() => if kick.is_none() { return },
+            biased;
             () = shutdown.cancelled() => return,
+            kick = kicks.recv() => if kick.is_none() { return },
+            () = tokio::time::sleep(every) => {}
         }
         let held = lease.borrow().is_some();
         if !held {

@@ -8,6 +8,7 @@ use runyard::model::{Agent, Instance, Item, Key, Operation, Record as _, Signal,
 use runyard::ports::{Page, Store, StoreError, Watch};
 
 use super::*;
+use crate::clock::SystemEntropy;
 use crate::power::Exit;
 use crate::records::TableRecords;
 use crate::testing::{
@@ -108,6 +109,7 @@ fn working(
         records: Arc::new(TableRecords::new(store.clone(), arn())),
         executor: FakeExecutor::answering(answers),
         clock: TestClock::new(),
+        entropy: Arc::new(SystemEntropy),
         power: Arc::new(Exit),
         timing: Timing {
             heartbeat: HEARTBEAT,

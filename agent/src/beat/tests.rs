@@ -20,6 +20,7 @@ fn begin() -> Yard {
     let heartbeat = Heartbeat {
         records: records.clone(),
         clock: TestClock::new(),
+        entropy: Arc::new(crate::clock::SystemEntropy),
         every: EVERY,
         identity: Identity { version: "1".to_owned(), public_key: "KEY".to_owned() },
         status,

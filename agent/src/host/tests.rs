@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::agent::{Parts, Timing, run};
-use crate::clock::{SystemClock, boot_id};
+use crate::clock::{SystemClock, SystemEntropy, boot_id};
 use crate::guard::Lengths;
 use crate::power::Exit;
 use crate::testing::{
@@ -93,6 +93,7 @@ impl Yard {
             records: records.clone(),
             executor,
             clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
             power: Arc::new(Exit),
             timing: Timing {
                 heartbeat: Duration::from_millis(200),

@@ -4,6 +4,7 @@ use runyard::model::{Item, Signal};
 
 use super::*;
 use crate::agent::{End, Parts, Timing, run};
+use crate::clock::SystemEntropy;
 use crate::guard::Lengths;
 use crate::power::Exit;
 use crate::testing::{
@@ -38,6 +39,7 @@ impl Yard {
             records: self.records.clone(),
             executor: executor.clone(),
             clock: self.clock.clone(),
+            entropy: Arc::new(SystemEntropy),
             power: Arc::new(Exit),
             timing: Timing {
                 heartbeat: Duration::from_secs(10),

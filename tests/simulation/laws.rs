@@ -1,0 +1,185 @@
+//! Which promises must hold after every event? Judged on each write as it is applied, on each machine that is to end,
+//! and on what really runs on a machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use runyard::model::{
+    Guard, Instance, Item, Key, Launch, LaunchPhase, Operation, Place, Pool, Reading, Record, Request,
+    TRANSITIONS, Write, read,
+};
+use tokio::time::Instant;
+
+/// How long a spec that was replaced may still be acted on: by then every operator has read the new one.
+const LATELY: Duration = Duration::from_secs(120);
+
+/// What was seen so far.
+#[derive(Default)]
+pub(crate) struct Laws {
+    /// Which request holds each machine.
+    held: BTreeMap<Key, Key>,
+    claims: BTreeSet<String>,
+    /// Class of each live machine.
+    live: BTreeMap<Key, String>,
+    /// Class and count of each launch under way.
+    open: BTreeMap<Key, (String, u32)>,
+    /// Each class's `max`, and until when the one before it may count.
+    max: BTreeMap<String, (u32, u32, Option<Instant>)>,
+    pub(crate) claims_made: u64,
+    pub(crate) reused: u64,
+}
+
+type Broken = Vec<String>;
+
+impl Laws {
+    /// A write that was applied, with the record before and after it.
+    pub(crate) fn written(&mut self, write: &Write, old: Option<&Item>, new: Option<&Item>) -> Broken {
+        let mut broken = Broken::new();
+        if old == new {
+            return broken;
+        }
+        let key = &write.key;
+        guarded(write, &mut broken);
+        if old.is_none() && matches!(write.operation, Operation::Update { .. }) {
+            broken.push(format!("S11 {key}: brought back by a change of what is gone"));
+        }
+        let kind = key.pk.split('#').next().unwrap_or_default();
+        if !matches!(kind, "agent" | "event") {
+            version(key, old, new, &mut broken);
+        }
+        match kind {
+            "instance" => self.instance(key, old, new, &mut broken),
+            "request" => request(key, old, new, &mut broken),
+            "launch" => self.launch(key, old, new, &mut broken),
+            "pool" => self.pool(new),
+            _ => {}
+        }
+        broken
+    }
+
+    fn instance(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+        let before = record::<Instance>(old);
+        let Some(after) = record::<Instance>(new) else {
+            broken.push(format!("S11 {key}: it is gone or cannot be read"));
+            return;
+        };
+        let (from, to) = (before.as_ref().map_or(Place::Nowhere, Instance::place), after.place());
+        if from == Place::Terminated && to != from {
+            broken.push(format!("S10 {key}: {to:?} after it was terminated"));
+        } else if from != to && !TRANSITIONS.iter().any(|row| (row.from, row.to) == (from, to)) {
+            broken.push(format!("S11 {key}: {from:?} became {to:?}"));
+        }
+        if from != to && matches!(to, Place::CreatedBound | Place::Claimed) {
+            self.claims_made += 1;
+            self.reused += u64::from(to == Place::Claimed);
+            let claim = after.claim.as_ref().map(|claim| claim.id.to_string()).unwrap_or_default();
+            if !self.claims.insert(claim.clone()) {
+                broken.push(format!("S8 {key}: claim {claim} was made before"));
+            }
+        }
+        let holder = after.held_by().cloned();
+        if let (Some(was), Some(is)) = (self.held.get(key), &holder)
+            && was != is
+        {
+            broken.push(format!("S1 {key}: went from {was} to {is} without being given back"));
+        }
+        match holder {
+            Some(holder) => drop(self.held.insert(key.clone(), holder)),
+            None => drop(self.held.remove(key)),
+        }
+        match after.state().live() {
+            true => drop(self.live.insert(key.clone(), after.facts.resource_class.to_string())),
+            false => drop(self.live.remove(key)),
+        }
+    }
+
+    fn launch(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+        let Some(after) = record::<Launch>(new) else { return };
+        if after.phase != LaunchPhase::Intent {
+            self.open.remove(key);
+            return;
+        }
+        let class = after.resource_class.to_string();
+        self.open.insert(key.clone(), (class.clone(), after.count));
+        if old.is_some() {
+            return;
+        }
+        let live = self.live.values().filter(|of| **of == class).count() as u32;
+        let open: u32 = self.open.values().filter(|(of, _)| *of == class).map(|(_, count)| count).sum();
+        let (max, before, until) = self.max.get(&class).copied().unwrap_or_default();
+        let max = if until.is_some_and(|until| Instant::now() < until) { max.max(before) } else { max };
+        if live + open > max {
+            broken
+                .push(format!("S7 {key}: {live} live machines and {open} to come of {class}, max is {max}"));
+        }
+        if after.count > 40 {
+            broken.push(format!("S7 {key}: {} machines in one launch", after.count));
+        }
+    }
+
+    fn pool(&mut self, new: Option<&Item>) {
+        let Some(pool) = record::<Pool>(new) else { return };
+        let class = pool.spec.resource_class.to_string();
+        let before = self.max.get(&class).map_or(pool.spec.max, |(max, ..)| *max);
+        if !self.max.contains_key(&class) || before != pool.spec.max {
+            self.max.insert(class, (pool.spec.max, before, Some(Instant::now() + LATELY)));
+        }
+    }
+
+    /// How many live machines there are by the records.
+    pub(crate) fn live(&self) -> usize {
+        self.live.len()
+    }
+}
+
+/// S6: nothing is written that does not say what it replaces.
+fn guarded(write: &Write, broken: &mut Broken) {
+    let guard = match &write.operation {
+        Operation::Update { guard, .. } | Operation::Delete(guard) => guard,
+        Operation::Create(_) | Operation::Check(_) => return,
+    };
+    let fits = match guard {
+        Guard::Exists => write.key.pk.starts_with("agent#"),
+        Guard::AgentOrGone => write.key.pk.starts_with("agent#"),
+        Guard::StillProvisioned => write.key.pk.starts_with("request#"),
+        Guard::Absent | Guard::Version(_) | Guard::Beat(_) | Guard::Lease(_) | Guard::ExpiresAt(_) => true,
+    };
+    if !fits {
+        broken.push(format!("S6 {}: written on {guard:?}", write.key));
+    }
+}
+
+fn version(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+    let number = |item: &Item| match item.get("version") {
+        Some(runyard::model::AttributeValue::N(number)) => number.parse::<u64>().ok(),
+        Some(_) | None => None,
+    };
+    let (before, after) = (old.map_or(Some(0), number), new.and_then(number));
+    if new.is_some() && before.zip(after).is_none_or(|(before, after)| after != before + 1) {
+        broken.push(format!("S11 {key}: version {before:?} became {after:?}"));
+    }
+}
+
+fn request(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+    let before = record::<Request>(old);
+    let Some(after) = record::<Request>(new) else {
+        broken.push(format!("S13 {key}: it is gone or cannot be read"));
+        return;
+    };
+    let held = &after.status.instances;
+    if held.len() > after.intent.count as usize || held.iter().collect::<BTreeSet<_>>().len() != held.len() {
+        broken.push(format!("S2 {key}: asked for {} and holds {held:?}", after.intent.count));
+    }
+    if let Some(before) = before.filter(|before| before.phase().is_final() && before.phase() != after.phase())
+    {
+        broken.push(format!("S10 {key}: {} became {}", before.phase(), after.phase()));
+    }
+}
+
+/// The record an item is, if it is one.
+pub(crate) fn record<T: Record>(item: Option<&Item>) -> Option<T> {
+    match read::<T>(item?) {
+        Reading::Record(record) => Some(record),
+        Reading::Newer { .. } | Reading::Unreadable(_) => None,
+    }
+}

@@ -1,0 +1,204 @@
+//! One seed from beginning to end: the yard works while things go wrong, then nothing goes wrong any more, and within
+//! its bounds everything must be as it should.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use runyard::model::{Instance, InstanceId, Launch, LaunchPhase, Phase, Place, Pool, Request};
+use tokio::time::{Instant, sleep};
+
+use crate::bugs::Bug;
+use crate::weather::Fault;
+use crate::world::World;
+use crate::{blows, machines, operators, people};
+
+/// What one seed showed.
+pub(crate) struct Report {
+    pub(crate) seed: u64,
+    pub(crate) hash: u64,
+    pub(crate) calls: u64,
+    pub(crate) simulated: Duration,
+    pub(crate) fired: BTreeMap<Fault, u64>,
+    pub(crate) claims: u64,
+    pub(crate) reused: u64,
+    pub(crate) ready: u64,
+    /// What is broken, with the last events.
+    pub(crate) failure: Option<String>,
+}
+
+/// Lives one seed; `told`: every event is printed.
+pub(crate) fn live(seed: u64, told: bool, bug: Option<Bug>) -> Report {
+    live_under(seed, told, bug, None)
+}
+
+/// The same under these faults alone.
+pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Report {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let world = World::new(seed, told, bug, only);
+        let begun = Instant::now();
+        let failure = run(&world).await.err();
+        let failure = failure.map(|why| {
+            format!(
+                "SEED={seed}: {why}\n-- what there is\n{}-- the last events\n{}",
+                show(&world),
+                world.trace.last()
+            )
+        });
+        let laws = world.laws.lock().unwrap();
+        Report {
+            seed,
+            hash: world.trace.hash(),
+            calls: world.trace.calls(),
+            simulated: begun.elapsed(),
+            fired: world.weather.fired(),
+            claims: laws.claims_made,
+            reused: laws.reused,
+            ready: world.all::<Request>().iter().filter(|request| request.status.ready_at.is_some()).count()
+                as u64,
+            failure,
+        }
+    })
+}
+
+async fn run(world: &Arc<World>) -> Result<(), String> {
+    let chance = &world.chance;
+    people::open(world).await;
+    tokio::spawn(machines::keep(world.clone()));
+    for n in 1..=chance.number(2..4) {
+        tokio::spawn(operators::operate(world.clone(), format!("op-{n}")));
+    }
+    tokio::spawn(people::change_pools(world.clone()));
+    tokio::spawn(blows::deal(world.clone()));
+    let length = chance.number(300..1500);
+    let workflows: Vec<_> = (1..=chance.number(4..14))
+        .map(|n| tokio::spawn(people::workflow(world.clone(), n, chance.millis(0..length * 1000))))
+        .collect();
+    within(world, "", Duration::from_secs(length), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
+    world.weather.clear_up();
+    world.trace.tell("faults stop");
+    let set = &world.settings;
+    // L2: whatever is asked for is decided by its deadline and two resyncs.
+    let decided = Duration::from_secs(600 + 60) + 2 * set.resync;
+    within(world, "L2", decided, undecided).await?;
+    world.decided.store(true, std::sync::atomic::Ordering::SeqCst);
+    // L1, L3, L4, L7, L8: everything that was held is given back, what is gone is known to be gone, the pools are full.
+    let longest = set.created + set.claimed + set.cleanup + set.grace + 2 * set.orphan + 3 * set.sweep;
+    let github = set.github.sweep.unwrap_or_default() + Duration::from_secs(60);
+    within(world, "L1", longest + 5 * set.resync + github + Duration::from_secs(1800), astray).await?;
+    for workflow in workflows {
+        workflow.abort();
+    }
+    stays(world).await
+}
+
+fn no_bound(why: String) -> Result<(), String> {
+    if why.starts_with("not within") { Ok(()) } else { Err(why) }
+}
+
+/// Waits until nothing is wrong any more; a broken promise ends it at once.
+async fn within(
+    world: &Arc<World>,
+    law: &str,
+    bound: Duration,
+    wrong: impl Fn(&World) -> Vec<String>,
+) -> Result<(), String> {
+    let end = Instant::now() + bound;
+    loop {
+        let broken = world.broken.lock().unwrap().clone();
+        if let Some(first) = broken.first() {
+            return Err(first.clone());
+        }
+        let wrong = wrong(world);
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            return Err(format!("not within {bound:?}: {law} {}", wrong.join("; ")));
+        }
+        sleep(Duration::from_secs(5)).await;
+    }
+}
+
+fn undecided(world: &World) -> Vec<String> {
+    let open = world.all::<Request>().into_iter().filter(|request| match request.phase() {
+        Phase::Pending | Phase::Fulfilling => true,
+        Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed => false,
+    });
+    open.map(|request| format!("{} is {}", request.id, request.phase())).collect()
+}
+
+/// What is not yet as it is to be in the end, when nobody wants a machine.
+fn astray(world: &World) -> Vec<String> {
+    let mut wrong: Vec<String> = Vec::new();
+    let open = world.all::<Request>().into_iter().filter(|request| !request.phase().is_final());
+    wrong.extend(open.map(|request| format!("{} is {}", request.id, request.phase())));
+    let launches = world.all::<Launch>().into_iter().filter(|launch| launch.phase == LaunchPhase::Intent);
+    wrong.extend(launches.map(|launch| format!("{} is open", launch.launch_id)));
+    let instances = world.all::<Instance>();
+    let live: BTreeSet<InstanceId> =
+        instances.iter().filter(|i| i.state().live()).map(|i| i.facts.instance_id.clone()).collect();
+    let alive: BTreeSet<InstanceId> =
+        world.compute.machines().into_iter().filter(|m| m.state.alive()).map(|m| m.id).collect();
+    wrong.extend(alive.difference(&live).map(|id| format!("L3 {id} is alive and nobody's")));
+    wrong.extend(live.difference(&alive).map(|id| format!("L4 {id} is gone and recorded as live")));
+    let working = instances.iter().filter(|i| i.state().live() && i.place() != Place::IdlePooled);
+    wrong.extend(working.map(|i| format!("L7 {} is {:?}", i.facts.instance_id, i.place())));
+    for pool in world.all::<Pool>() {
+        let class = &pool.spec.resource_class;
+        let pooled = instances.iter().filter(|i| i.pooled_at().is_some() && i.facts.resource_class == *class);
+        let (pooled, wanted) = (pooled.count() as u32, pool.spec.desired.min(pool.spec.max));
+        if pooled < wanted {
+            wrong.push(format!("{class} has {pooled} machines and wants {wanted}"));
+        }
+    }
+    let machines = world.machines.lock().unwrap();
+    let busy = machines.values().filter(|ground| ground.at_work());
+    wrong.extend(busy.map(|ground| format!("{} still runs a runner", ground.machine.id)));
+    wrong.extend(world.github.all_runners().iter().map(|runner| format!("L8 {} is registered", runner.name)));
+    wrong
+}
+
+/// L1: and it stays so. Nothing is launched any more, and nothing is ended but what is old or too many.
+async fn stays(world: &Arc<World>) -> Result<(), String> {
+    let launches = world.compute.orders().len();
+    let end = Instant::now() + 2 * world.settings.resync;
+    while Instant::now() < end {
+        within(world, "", Duration::from_secs(20), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
+    }
+    let more = world.compute.orders().len() - launches;
+    if more > 2 {
+        return Err(format!("L1: {more} more launches after all was well"));
+    }
+    Ok(())
+}
+
+fn show(world: &World) -> String {
+    let mut lines = Vec::new();
+    for i in world.all::<Instance>() {
+        let claim = i.claim.as_ref().map_or("", |claim| claim.id.as_str());
+        let (id, at) = (&i.facts.instance_id, i.threshold.map(|t| t.at.to_string()).unwrap_or_default());
+        if i.state().live() {
+            lines.push(format!(
+                "{id} {} {:?} {claim} until {at} v{}",
+                i.facts.resource_class,
+                i.place(),
+                i.version
+            ));
+        }
+    }
+    for r in world.all::<Request>() {
+        let s = &r.status;
+        lines.push(format!("{} {} {:?} of {} {}", r.id, r.phase(), s.instances, r.intent.count, s.message));
+    }
+    for l in world.all::<Launch>().into_iter().filter(|launch| launch.phase == LaunchPhase::Intent) {
+        lines.push(format!("{} {} {} {}", l.launch_id, l.phase, l.count, l.message));
+    }
+    for p in world.all::<Pool>() {
+        lines.push(format!("{} desired {} max {}", p.spec.resource_class, p.spec.desired, p.spec.max));
+    }
+    lines.push(format!("{} machines live by the records", world.laws.lock().unwrap().live()));
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}

@@ -1,0 +1,72 @@
+//! Two or three production operators over one table, each started again some time after it died.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runyard::admin::Health;
+use runyard::controller::{Ports, Settings, run};
+use runyard::fakes::SeededEntropy;
+use runyard::metrics::Metrics;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::actor::{Actor, Role};
+use crate::outside::Outside;
+use crate::table::Table;
+use crate::weather::Fault;
+use crate::world::World;
+
+/// Runs one for good.
+pub(crate) async fn operate(world: Arc<World>, name: String) {
+    let actor = Actor::new(&world, &name, Role::Operator);
+    world.actors.lock().unwrap().push(actor.clone());
+    // A name of its own for each process, or one for all of them, as a stateful set gives.
+    let fresh = world.chance.percent(50);
+    for life in 0.. {
+        sleep(world.chance.millis(0..3000)).await;
+        let identity = if fresh { format!("{name}-{life}") } else { name.clone() };
+        let stop = CancellationToken::new();
+        let running =
+            run(ports(&actor), Settings { identity, ..world.settings.clone() }, health(&actor), stop.clone());
+        tokio::pin!(running);
+        let ended = tokio::select! {
+            biased;
+            () = actor.death.notified() => None,
+            ended = &mut running => Some(ended),
+        };
+        match ended {
+            None if world.chance.percent(20) && !world.weather.calm() => {
+                // A deployment: it is told to stop, and has half a minute.
+                world.trace.tell(&format!("{name} is told to stop instead"));
+                stop.cancel();
+                let _ = timeout(Duration::from_secs(30), &mut running).await;
+            }
+            None => {}
+            Some(Err(error)) => world.trace.tell(&format!("{name} gave up: {error}")),
+            Some(Ok(())) => world.broke(format!("{name} ended without being told to")),
+        }
+        if !world.weather.calm() {
+            let long = world.chance.percent(15) && world.weather.has(Fault::OperatorCrashes);
+            sleep(world.chance.seconds(if long { 30..400 } else { 1..10 })).await;
+        }
+    }
+}
+
+fn health(actor: &Arc<Actor>) -> Arc<Health> {
+    Arc::new(Health::new(actor.clone()))
+}
+
+fn ports(actor: &Arc<Actor>) -> Ports {
+    let seed = actor.world.chance.number(0..u64::MAX);
+    let outside = Arc::new(Outside(actor.clone()));
+    Ports {
+        store: Arc::new(Table(actor.clone())),
+        queue: outside.clone(),
+        compute: outside.clone(),
+        github: Some(outside.clone()),
+        notices: Some(outside),
+        clock: actor.clone(),
+        entropy: Arc::new(SeededEntropy::new(seed)),
+        metrics: Metrics::new(actor.clone()),
+    }
+}
