@@ -19,9 +19,6 @@ use super::{Ports, lease};
 /// Longest a class waits for its queue before it claims from the records alone.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
 
-const INTENT_PAUSE_MOST: Duration = Duration::from_secs(5);
-const INTENT_PATIENCE: Duration = Duration::from_secs(60);
-
 /// Messages received and not dealt with, by class and machine.
 pub(super) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(InstanceId, String)>>>>;
 

@@ -79,7 +79,7 @@ fn a_lack_of_what_one_request_allows_is_no_lack_for_others() {
     assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
     let plan = scene.of_class();
     let wait = plan.waits.iter().find(|wait| wait.reason == WaitReason::NoCapacity).unwrap();
-    assert_eq!(wait.subject, ask("1").pk);
+    assert_eq!(wait.subject, ask("1"));
     assert!(wait.message.contains("p5.48xlarge"), "{}", wait.message);
 }
 
