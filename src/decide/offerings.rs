@@ -11,8 +11,10 @@ use super::yard::{Class, Yard};
 
 /// How long an offering rests after the first time there was none.
 const REST: Duration = Duration::from_secs(180);
-/// Longest such rest.
-const REST_MOST: Duration = Duration::from_secs(1800);
+/// Longest such rest of spot machines.
+const REST_SPOT_MOST: Duration = Duration::from_secs(1800);
+/// Longest such rest of on-demand machines: nothing stands in for them, and a call that brings none costs nothing.
+const REST_MOST: Duration = Duration::from_secs(240);
 /// Losses so old do not count.
 const LOSSES_WITHIN: Duration = Duration::from_secs(900);
 /// Fewer losses say nothing.
@@ -62,9 +64,9 @@ pub struct Rest {
 
 impl Rest {
     /// There was none. Launches that were under way together count once.
-    fn again(&mut self, now: Duration) {
+    fn again(&mut self, now: Duration, most: Duration) {
         if now >= self.until {
-            self.until = now + (REST * 2_u32.pow(self.times.min(8))).min(REST_MOST);
+            self.until = now + (REST * 2_u32.pow(self.times.min(8))).min(most);
             self.times = self.times.saturating_add(1);
         }
     }
@@ -110,7 +112,11 @@ impl Class {
     }
 
     pub(super) fn lacked(&mut self, offering: Offering, now: Duration) {
-        self.offerings.entry(offering).or_default().again(now);
+        let most = match offering.usage {
+            UsageClass::Spot => REST_SPOT_MOST,
+            UsageClass::OnDemand => REST_MOST,
+        };
+        self.offerings.entry(offering).or_default().again(now, most);
     }
 
     /// Whether something is done without now.

@@ -8,6 +8,7 @@ const GOLDEN: &str = "\
 runyard_backend_request_seconds histogram operation,service
 runyard_backend_requests_total counter operation,outcome,service
 runyard_boot_seconds histogram resource_class,usage_class
+runyard_breaker_open gauge kind,resource_class
 runyard_claim_seconds histogram resource_class
 runyard_events_dropped_total counter
 runyard_instances gauge resource_class,state

@@ -113,10 +113,10 @@ impl Drill {
     }
 
     /// Workflows that want more machines than there are, and have patience.
-    async fn crowd(&self) {
+    async fn crowd(&self, name: &str) {
         for run in 0..4 {
             let more = json!({"timeoutSeconds": 10 * 3600, "maxRuntimeMinutes": 60});
-            let key = self.world.provision(&format!("crowd-{run}"), "linux", 6, more).await;
+            let key = self.world.provision(&format!("{name}-{run}"), "linux", 6, more).await;
             self.runs.borrow_mut().push((key, *self.minute.borrow() + JOB));
         }
     }
@@ -199,6 +199,9 @@ async fn three_hours_without_the_table_and_eight_without_launches_cost_no_job() 
         long.push(drill.world.provision(&format!("long-{run}"), "linux", 1, more).await);
     }
     drill.minutes(45).await;
+    // The same crowd as later, while all is well: what the outage costs is told from what the work costs.
+    drill.crowd("early").await;
+    drill.minutes(45).await;
     let running = |drill: &Drill| {
         let of_long = |instance: &runyard::model::Instance| {
             instance.state() == State::Running && instance.held_by().is_some_and(|key| long.contains(key))
@@ -220,7 +223,7 @@ async fn three_hours_without_the_table_and_eight_without_launches_cost_no_job() 
     drill.minutes(20).await;
 
     drill.away.launches_fail(Some(ComputeError::Unknown("503 Service Unavailable".into())));
-    drill.crowd().await;
+    drill.crowd("crowd").await;
     drill.minutes(240).await;
     drill.away.launches_fail(Some(ComputeError::NoCapacity("InsufficientInstanceCapacity".into())));
     drill.minutes(240).await;

@@ -22,6 +22,9 @@ pub(crate) enum Role {
     Person,
 }
 
+/// What a record was, and until when.
+pub(crate) type Past = VecDeque<(Instant, Option<Item>)>;
+
 /// One of those who act.
 pub(crate) struct Actor {
     pub(crate) world: Arc<World>,
@@ -32,7 +35,7 @@ pub(crate) struct Actor {
     stopped_until: Mutex<Option<Instant>>,
     cut_off_until: Mutex<Option<Instant>>,
     /// What it read before, where it reads stale records.
-    pub(crate) past: Mutex<BTreeMap<Key, VecDeque<(Instant, Option<Item>)>>>,
+    pub(crate) past: Mutex<BTreeMap<Key, Past>>,
     /// How far its wall clock is off.
     off_by: Mutex<SignedDuration>,
 }

@@ -83,7 +83,7 @@ fn queues(world: &World) {
     if world.strikes(Fault::QueueGarbage) {
         world
             .queue
-            .post(&class(world), *world.chance.one(&["", "{", "null", "{\"instanceId\": 7}", "\u{202e}abc"]));
+            .post(&class(world), world.chance.one(&["", "{", "null", "{\"instanceId\": 7}", "\u{202e}abc"]));
     }
     if world.strikes(Fault::QueueStranger) {
         let known: Vec<InstanceId> = world.machines.lock().unwrap().keys().cloned().collect();

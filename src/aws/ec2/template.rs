@@ -54,7 +54,7 @@ enum Compared {
     /// There is none.
     Missing(Wish),
     /// It says something else: what its default version holds.
-    Different(Wish, Option<ResponseLaunchTemplateData>),
+    Different(Wish, Option<Box<ResponseLaunchTemplateData>>),
 }
 
 /// The templates of one table.
@@ -75,7 +75,7 @@ impl Templates<'_> {
             Compared::Given(_) => (TemplateChange::Given, Vec::new()),
             Compared::Missing(wish) => (TemplateChange::Create, differences(&wish.data(), None)),
             Compared::Different(wish, data) => {
-                (TemplateChange::Update, differences(&wish.data(), data.as_ref()))
+                (TemplateChange::Update, differences(&wish.data(), data.as_deref()))
             }
         })
     }
@@ -109,9 +109,10 @@ impl Templates<'_> {
                     Some(version) if says(&version, &wish) => {
                         Compared::Equal(Template::Kept { name: wish.name() })
                     }
-                    version => {
-                        Compared::Different(wish, version.and_then(|version| version.launch_template_data))
-                    }
+                    version => Compared::Different(
+                        wish,
+                        version.and_then(|version| version.launch_template_data).map(Box::new),
+                    ),
                 }
             }
         })

@@ -77,6 +77,7 @@ fn shows_a_launch(outcome: &Outcome) -> bool {
         Observation::Record(key, Some(_)) | Observation::Looked(key, Some(_)) => {
             key.pk.starts_with("launch#")
         }
+        Observation::Written(written) => matches!(**written, Written::Launch(_)),
         _ => false,
     })
 }

@@ -72,7 +72,7 @@ fn one_intent_of_a_class_is_written_at_a_time_and_holds_up_no_other_class() {
     let mut scene = Scene::with(json!({"desired": 1}));
     let keys: Vec<_> = scene.of_class().actions.iter().flat_map(Action::writes).collect();
     let own = keys.iter().find(|key| key.sk == "launches").unwrap();
-    assert_eq!(own.pk, "pool#linux");
+    assert_eq!(own.pk, "launches#linux");
     scene.yard.busy.insert(own.clone());
     assert_eq!(scene.intents(), []);
     assert!(waits(&scene, WaitReason::Busy));

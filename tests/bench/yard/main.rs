@@ -43,9 +43,8 @@ fn main() {
             few.print_phases();
         }
         if wanted("engines") {
-            let engines: [(&str, fn() -> Engine); 2] =
-                [("moto", Engine::moto), ("ministack", Engine::ministack)];
-            for (name, hints) in engines {
+            type Started = fn() -> Engine;
+            for (name, hints) in [("moto", Engine::moto as Started), ("ministack", Engine::ministack)] {
                 let title = format!("dynoxide in memory, SQS of {name}");
                 claims::measure(&title, Services::Foreign(hints), 10, SAMPLES, &mut figures).await;
             }
