@@ -81,9 +81,10 @@ fn queues(world: &World) {
         world.queue.reverse_all();
     }
     if world.strikes(Fault::QueueGarbage) {
-        world
-            .queue
-            .post(&class(world), world.chance.one(&["", "{", "null", "{\"instanceId\": 7}", "\u{202e}abc"]));
+        world.queue.post(
+            &class(world),
+            world.chance.one::<&str>(&["", "{", "null", "{\"instanceId\": 7}", "\u{202e}abc"]),
+        );
     }
     if world.strikes(Fault::QueueStranger) {
         let known: Vec<InstanceId> = world.machines.lock().unwrap().keys().cloned().collect();

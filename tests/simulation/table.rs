@@ -283,9 +283,8 @@ impl Watch for Ear {
         let first = self.held.iter().map(|(at, _)| *at).min();
         let wait = first.map_or(Duration::from_secs(2), |at| at.saturating_duration_since(Instant::now()));
         let heard = timeout(wait.max(Duration::from_millis(1)), self.inner.next()).await;
-        match heard {
-            Ok(changes) => self.hear(changes?),
-            Err(_) => {}
+        if let Ok(changes) = heard {
+            self.hear(changes?)
         }
         let told = self.due();
         world.trace.call(&self.actor.name, "next", "", if told.is_empty() { "" } else { "ok" }, true);
