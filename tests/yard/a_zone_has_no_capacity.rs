@@ -25,11 +25,11 @@ async fn what_there_is_none_of_is_asked_for_rarely_and_had_soon_after_it_is_back
     let key = world.provision("1", "linux", 2, patient(serde_json::json!({}))).await;
     world.sleep(170).await;
     assert_eq!(world.compute.orders().len(), 1, "{}", world.show());
-    world.sleep(300).await;
+    world.sleep(200).await;
     assert_eq!(world.compute.orders().len(), 2, "{}", world.show());
     let pool: runyard::model::Pool = world.all().remove(0);
     assert!(pool.status.message.contains("no capacity for on-demand machines"), "{}", pool.status.message);
-    assert!(pool.status.message.contains("tried again at 2026-01-05T12:09"), "{}", pool.status.message);
+    assert!(pool.status.message.contains("tried again at 2026-01-05T12:07"), "{}", pool.status.message);
     world.compute.capacity(None);
     world.until_phase(&key, "Ready", 200).await;
     assert_eq!(world.live().len(), 2);
