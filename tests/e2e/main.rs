@@ -9,6 +9,7 @@ mod killed_under_load;
 mod laws;
 mod operators;
 mod program;
+mod reuse;
 mod simulator;
 mod standin;
 #[path = "../support/mod.rs"]

@@ -168,3 +168,31 @@ async fn a_thousand_claims_that_leave_their_runners_behind_leave_no_ghost() {
     }
     assert!(world.reasons().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_claims_leave_no_runner_listed_whatever_their_agents_forgot() {
+    const MACHINES: usize = 20;
+    let world = World::with_github();
+    world.pool(linux(20, 20)).await;
+    world.start();
+    world.until("all are warm", Duration::from_secs(60), async || world.pooled().len() == MACHINES).await;
+    let mut claims = 0;
+    for run in 1..=50 {
+        let key = world.provision(&run.to_string(), "linux", 20, serde_json::json!({})).await;
+        world.until_phase(&key, "Ready", 60).await;
+        for (number, machine) in world.in_state(State::Running).iter().enumerate() {
+            let name = name_of(machine);
+            world.github.register(&web(), &name, vec![run.to_string()]);
+            claims += 1;
+            if number % 2 == run % 2 {
+                world.github.deregister(&web(), &name);
+            }
+        }
+        assert_eq!(world.github.all_runners().len(), MACHINES / 2, "the others are left to the operator");
+        world.release(&key).await;
+        world.until_phase(&key, "Released", 90).await;
+        assert!(world.github.all_runners().is_empty(), "run {run}: {:?}", world.github.all_runners());
+    }
+    assert_eq!(claims, 1000);
+    assert_eq!(world.pooled().len(), MACHINES, "and not one machine was lost over it\n{}", world.show());
+}
