@@ -289,8 +289,14 @@ impl Loop {
         let concerned = self.concerned(&seen);
         let before = concerned.as_ref().and_then(|arn| self.interruption(arn));
         let machine = recorded(&seen);
+        let class =
+            class_seen(&seen).filter(|class| self.yard.class(class).is_none_or(|class| class.pool.is_none()));
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
+        if class.is_some() {
+            // A new class is measured under its name from its first machine on, not from the next tick.
+            self.gauge();
+        }
         if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
             self.history.note(&tracked.instance);
         }
@@ -882,6 +888,16 @@ fn recorded(seen: &Observation) -> Option<InstanceArn> {
     match seen {
         Observation::Record(key, Some(_)) | Observation::Looked(key, Some(_)) => {
             key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
+        }
+        _ => None,
+    }
+}
+
+/// The class whose record was seen.
+fn class_seen(seen: &Observation) -> Option<ClassName> {
+    match seen {
+        Observation::Record(key, Some(_)) => {
+            key.pk.strip_prefix("pool#").and_then(|class| ClassName::parse(class).ok())
         }
         _ => None,
     }

@@ -238,6 +238,9 @@ class AdminPort(Scenario):
         self.pool(desired=1, max=2)
         self.pooled(1)
         self.phase(self.ask("8101"), "Ready")
+        self.eventually(
+            "the yard is counted", lambda: "# TYPE runyard_instances " in self.operator.get("/metrics")[1]
+        )
         text = self.operator.get("/metrics")[1]
         for name in (
             "runyard_instances",
