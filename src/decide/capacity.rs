@@ -56,10 +56,10 @@ pub(super) fn launch(
     let Some(pool) = &class.pool else { return };
     let spec = &pool.spec;
     let pool_key = crate::model::Pool::key_of(name);
-    let mut room = spec.max.saturating_sub(class.live().saturating_add(class.under_way));
+    let mut room = spec.max.saturating_sub(class.taken());
     let mut wanted: Vec<(Option<Key>, u32)> = Vec::new();
     for (key, lack) in lacks {
-        let coming = class.coming(Some(key));
+        let coming = class.under_way.of(Some(key));
         let need = lack.saturating_sub(coming);
         let take = need.min(room);
         room -= take;
@@ -203,7 +203,7 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
     let booting = class.warm_created + class.cleaning;
-    let missing = desired.saturating_sub(booting.saturating_add(class.coming(None)));
+    let missing = desired.saturating_sub(booting.saturating_add(class.under_way.of(None)));
     if missing == 0 {
         return 0;
     }

@@ -228,8 +228,9 @@ fn yield_parts(
     let Some(wanting) = cx.yard.request(oldest) else { return };
     let given: u32 =
         rest.iter().filter_map(|(key, _)| Some(cx.yard.leaving(key, cx.yard.request(key)?))).sum();
-    let on_the_way = class.cleaning + class.warm_created + class.coming(Some(oldest));
-    if class.live().saturating_add(class.under_way) < spec.max || on_the_way.max(given) >= lack {
+    let on_the_way =
+        class.cleaning.saturating_add(class.warm_created).saturating_add(class.under_way.of(Some(oldest)));
+    if class.taken() < spec.max || on_the_way.max(given) >= lack {
         return;
     }
     let fits = |id: &InstanceId| {

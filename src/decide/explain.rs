@@ -102,7 +102,7 @@ pub fn pool(yard: &Yard, now: Now, key: &Key) -> Vec<String> {
     }
     let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
     let (desired, max) = (effective(pool, now.wall).desired, pool.spec.max);
-    if idle < desired && class.live().saturating_add(class.under_way) >= max {
+    if idle < desired && class.taken() >= max {
         let lacks = desired - idle;
         lines.push(format!(
             "waits: {lacks} more idle machines are wanted, and there are as many machines as max allows ({max})"

@@ -138,9 +138,9 @@ fn held_up(cx: &Context<'_>, class: &Class, spec: &PoolSpec, key: &Key, request:
     if spec.paused {
         return Some("not before its class is no longer paused (`paused` in the pool's spec)".into());
     }
-    let live = class.live().saturating_add(class.under_way);
+    let live = class.taken();
     let coming = class.pooled.len() as u32 + class.cleaning + class.warm_created;
-    if live >= spec.max && coming.saturating_add(class.coming(Some(key))) < lack {
+    if live >= spec.max && coming.saturating_add(class.under_way.of(Some(key))) < lack {
         return Some(match first_back(cx, spec, key) {
             Some((id, at)) => format!(
                 "not before others give machines back, the next ({id}) at the latest in {}; raise the class's max ({}) to change that",

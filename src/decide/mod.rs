@@ -19,6 +19,7 @@ mod request;
 mod schedule;
 #[cfg(test)]
 mod testing;
+mod under_way;
 mod visits;
 mod yard;
 
@@ -29,6 +30,7 @@ pub use forecast::{Forecast, Pace, forecast};
 pub use observe::{Observation, Written};
 pub use offerings::{Breaker, Offering, Rest};
 pub use schedule::{Effective, check as check_schedule, effective};
+pub use under_way::UnderWay;
 pub use yard::{Class, Tracked, Unit, Yard};
 
 /// What to do about one unit now.

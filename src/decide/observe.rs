@@ -329,6 +329,9 @@ impl Yard {
             self.record(&key, None, now, dirty);
         }
         self.listed = Some(begun);
+        for class in self.classes.values_mut() {
+            class.under_way.listed(begun);
+        }
         // A machine without a record is proved lost only now: its request stands in line again.
         for request in self.requests.keys().cloned().collect::<Vec<_>>() {
             self.line_up(&request, now, dirty);
@@ -365,6 +368,7 @@ impl Yard {
                     None => {
                         boots(&mut self.classes, None, &new, now);
                         tally(&mut self.classes, &arn, &new, true, dirty);
+                        self.arrived(&new);
                         let arn = new.facts.instance_arn.clone();
                         self.ids.insert(new.facts.instance_id.clone(), arn.clone());
                         let agent = self.strays.remove(&arn);
@@ -394,6 +398,15 @@ impl Yard {
             .collect();
         for request in concerned {
             self.line_up(&request, now, dirty);
+        }
+    }
+
+    /// A machine's record is there: its launch's share no longer stands for it.
+    fn arrived(&mut self, instance: &Instance) {
+        let Some(id) = &instance.facts.launch_id else { return };
+        let class = self.launches.get(id).map(|tracked| &tracked.launch.resource_class);
+        if let Some(class) = class.and_then(|class| self.classes.get_mut(class)) {
+            class.under_way.seen(id, &instance.facts.instance_id);
         }
     }
 
@@ -551,10 +564,10 @@ impl Yard {
         let class =
             old.as_ref().map(|old| &old.launch).or(new.as_ref()).map(|launch| launch.resource_class.clone());
         if let Some(name) = class {
+            let ids = &self.ids;
             let class: &mut Class = self.classes.entry(name.clone()).or_default();
             let spot = |launch: &&Launch| launch.usage_class == UsageClass::Spot;
             if let Some(old) = old.as_ref().map(|old| &old.launch) {
-                class.under_way(old, false);
                 if let Some(request) = Some(old).filter(spot).and_then(|launch| launch.request.as_ref())
                     && let Some(failed) = class.failed_spot.get_mut(request)
                 {
@@ -568,8 +581,9 @@ impl Yard {
             if let Some(request) = failed.and_then(|launch| launch.request.clone()) {
                 class.failed_spot.entry(request).or_default().insert(id.clone());
             }
-            if let Some(open) = new.as_ref().filter(|launch| Self::is_open(launch)) {
-                class.under_way(open, true);
+            match &new {
+                Some(new) => class.under_way.is(new, |machine| ids.contains_key(machine), now.mono),
+                None => class.under_way.forget(&id),
             }
             dirty.insert(Unit::Class(name));
         }

@@ -239,8 +239,8 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
 
 /// `Pending` becomes `Fulfilling` once something is launched for it.
 fn launching(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
-    let class =
-        Yard::class_of(request).and_then(|class| cx.yard.class(&class).map(|class| class.coming(Some(key))));
+    let class = Yard::class_of(request)
+        .and_then(|class| cx.yard.class(&class).map(|class| class.under_way.of(Some(key))));
     match class {
         Some(coming) if coming > 0 && request.phase() == Phase::Pending => {
             let message = format!("{coming} machines are being launched");

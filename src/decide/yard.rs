@@ -14,6 +14,7 @@ use crate::model::{
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 use super::offerings::{Offering, Rest, SpotLosses};
+use super::under_way::UnderWay;
 use super::visits::visited;
 
 /// What is judged at a time.
@@ -179,12 +180,8 @@ pub struct Class {
     pub(super) worn: BTreeSet<InstanceArn>,
     /// Requests that lack machines, the oldest first.
     pub(super) waiting: BTreeMap<Rank, Key>,
-    /// Launches under way.
-    pub open: BTreeSet<LaunchId>,
-    /// How many machines they may bring, for each request and for the class itself.
-    pub(super) coming: BTreeMap<Option<Key>, u32>,
-    /// The sum of that.
-    pub(crate) under_way: u32,
+    /// What its launches may still add to its machines.
+    pub under_way: UnderWay,
     /// What holds launches back after failures to get or boot machines.
     pub brake: Brake,
     /// Why its last launch was refused, until one is not.
@@ -245,29 +242,9 @@ impl Class {
         drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, fits, &spec.launch)
     }
 
-    /// How many machines of launches under way are meant for a request, or for nobody yet.
-    pub(super) fn coming(&self, request: Option<&Key>) -> u32 {
-        self.coming.get(&request.cloned()).copied().unwrap_or(0)
-    }
-
-    /// Adds a launch to those under way, or takes it out.
-    pub(super) fn under_way(&mut self, launch: &Launch, add: bool) {
-        let Launch { launch_id, request, count, .. } = launch;
-        if add == self.open.contains(launch_id) {
-            return;
-        }
-        let coming = self.coming.entry(request.clone()).or_default();
-        if add {
-            self.open.insert(launch_id.clone());
-            *coming = coming.saturating_add(*count);
-        } else {
-            self.open.remove(launch_id);
-            *coming = coming.saturating_sub(*count);
-        }
-        if *coming == 0 {
-            self.coming.remove(request);
-        }
-        self.under_way = self.coming.values().fold(0, |sum, count| sum.saturating_add(*count));
+    /// Machines it has or may soon have: what `max` bounds.
+    pub(crate) fn taken(&self) -> u32 {
+        self.live().saturating_add(self.under_way.total())
     }
 
     /// The pooled machines that are older than the class allows, or whose time is over otherwise.

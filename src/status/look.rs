@@ -71,7 +71,7 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
         max: spec.map(|spec| spec.max),
         live: class.live(),
         have,
-        under_way: class.under_way,
+        under_way: class.under_way.total(),
         paused: spec.is_some_and(|spec| spec.paused),
         held_back_seconds: held_back.map(|left| left.as_secs() + 1),
         message: class.pool.as_ref().map_or_else(String::new, |pool| cut(&pool.status.message)),

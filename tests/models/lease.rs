@@ -27,8 +27,8 @@ fn model(begin: World) -> Yards {
 
 #[test]
 fn a_holder_that_was_replaced_launches_nothing() {
-    let left = Left { leases: 2, crashes: 1, ..Left::default() };
-    assert_eq!(exhaust(model(change_of_hands(left, None))), 9690);
+    let left = Left { leases: 2, crashes: 1, lost: 1, ..Left::default() };
+    assert_eq!(exhaust(model(change_of_hands(left, None))), 48_254);
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn what_a_complete_list_does_not_show_is_gone_unless_it_was_seen_since_the_list_
     assert!(scene.yard.instance(&arn("i-2")).is_some());
     assert!(scene.yard.pool(&linux()).is_some());
     let class = scene.yard.class(&linux()).unwrap();
-    assert_eq!((class.pooled.len(), class.open.len(), class.live()), (1, 0, 1));
+    assert_eq!((class.pooled.len(), class.under_way.open().count(), class.live()), (1, 0, 1));
 }
 
 #[test]
