@@ -27,8 +27,8 @@ use crate::limits::Limited;
 use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
-use crate::model::{FieldError, Pool, Reading, read};
-use crate::ports::{Clock, Compute, ComputeError, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::model::FieldError;
+use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
 
@@ -87,26 +87,7 @@ pub async fn operator(config: &Config, environment: &BTreeMap<String, String>) -
     let name = format!("{}-{}", hostname(environment), SystemEntropy.hex());
     let wired = build(config, &sdk, environment, name)?;
     let stop = on_signals()?;
-    tokio::spawn(refusals_told(wired.ports.store.clone(), wired.ports.compute.clone()));
     serve(wired, config, stop).await
-}
-
-/// Says at the start of which classes nothing can be launched, and why; their launches are refused anyway, one by one.
-async fn refusals_told(store: Arc<dyn Store>, compute: Arc<dyn Compute>) {
-    let mut after = None;
-    loop {
-        let Ok(page) = store.list(after.as_ref()).await else { return };
-        for item in &page.items {
-            let Reading::Record(Pool { spec, .. }) = read::<Pool>(item) else { continue };
-            if let Err(ComputeError::Refused(why)) = compute.check(&spec).await {
-                tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
-            }
-        }
-        after = page.next;
-        if after.is_none() {
-            return;
-        }
-    }
 }
 
 /// Runs the loop and what stands beside it until `stop`; a second signal breaks off.
@@ -146,15 +127,6 @@ pub async fn serve_on(listener: TcpListener, wired: Wired, stop: Stop) -> Result
         tracing::warn!(%error, "the admin port broke");
     }
     ended
-}
-
-/// Machines of EC2 as a configuration has them. Nothing is asked of anybody yet.
-///
-/// # Errors
-/// A file that it names cannot be read.
-#[cfg(feature = "ec2")]
-pub fn ec2(config: &Config, sdk: &SdkConfig) -> Result<Ec2Compute, FieldError> {
-    Ok(Ec2Compute::connect(Ec2Options::of(config)?, sdk))
 }
 
 /// Builds every adapter. Nothing is asked of anybody yet.
@@ -232,7 +204,7 @@ pub fn build(
         }
         #[cfg(feature = "ec2")]
         ComputeKind::Ec2 => {
-            let compute: Arc<dyn Compute> = Arc::new(ec2(config, sdk)?);
+            let compute: Arc<dyn Compute> = Arc::new(Ec2Compute::connect(Ec2Options::of(config)?, sdk));
             let compute = Arc::new(Metered::new(compute, metrics.clone()));
             let compute: Arc<dyn Compute> = Arc::new(Limited::new(compute, &config.limits));
             Ok(Wired {

@@ -18,9 +18,9 @@ use crate::decide::{
 use crate::metrics::{OTHER, QueueOutcome, Source};
 use crate::model::{
     ClassName, Event, EventType, Instance, InstanceArn, InterruptionAction, Item, Key, LaunchId, Lease, Life,
-    Phase, Pool, Reading, Record, State, TableName, read,
+    Phase, Pool, PoolSpec, Reading, Record, State, TableName, read,
 };
-use crate::ports::{Machine, StoreError, Told};
+use crate::ports::{Compute, ComputeError, Machine, StoreError, Told};
 use crate::status::{self, History, Status};
 
 use super::courier::Courier;
@@ -252,9 +252,14 @@ impl Loop {
                 },
                 Ok(()) = self.lease.changed() => self.roles(),
                 Some(news) = seen.recv() => {
+                    let classes = self.yard.classes().count();
                     self.take_in(news);
                     while let Ok(news) = seen.try_recv() {
                         self.take_in(news);
+                    }
+                    if self.yard.classes().count() > classes {
+                        // A new class is measured under its name from its first machine on.
+                        gauges.reset_immediately();
                     }
                 }
                 Some(machines) = machines.recv() => self.observe(Observation::Inventory(machines)),
@@ -293,9 +298,8 @@ impl Loop {
             class_seen(&seen).filter(|class| self.yard.class(class).is_none_or(|class| class.pool.is_none()));
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
-        if class.is_some() {
-            // A new class is measured under its name from its first machine on, not from the next tick.
-            self.gauge();
+        if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
+            tokio::spawn(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
         }
         if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
             self.history.note(&tracked.instance);
@@ -870,6 +874,13 @@ impl Loop {
             let n = requests.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
             metrics.requests(OTHER, *phase, n);
         }
+    }
+}
+
+/// Says as soon as a class is seen that nothing can be launched of it, and why; its launches are refused one by one.
+async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
+    if let Err(ComputeError::Refused(why)) = compute.check(&spec).await {
+        tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
     }
 }
 

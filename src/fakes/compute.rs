@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::script::{Fault, Script, locked};
-use crate::model::{InstanceArn, InstanceId};
+use crate::model::{InstanceArn, InstanceId, PoolSpec};
 use crate::ports::{
     Clock, Compute, ComputeError, Entropy, LaunchOrder, Launched, Machine, MachineState, Shortfall,
 };
@@ -34,6 +34,7 @@ struct Yard {
     capacity: Option<u32>,
     lag: Duration,
     inventory: bool,
+    checked: Vec<PoolSpec>,
 }
 
 impl FakeCompute {
@@ -47,6 +48,7 @@ impl FakeCompute {
             capacity: None,
             lag: Duration::ZERO,
             inventory: true,
+            checked: Vec::new(),
         };
         Self(Arc::new(Inner { clock, entropy, faults: Script::default(), yard: Mutex::new(yard) }))
     }
@@ -102,6 +104,11 @@ impl FakeCompute {
     /// Every launch that was asked for, repetitions included.
     pub fn orders(&self) -> Vec<LaunchOrder> {
         locked(&self.0.yard).orders.clone()
+    }
+
+    /// Every spec it was asked about before anything was launched of it.
+    pub fn checked(&self) -> Vec<PoolSpec> {
+        locked(&self.0.yard).checked.clone()
     }
 
     /// Every machine that was to be ended, repetitions included.
@@ -181,6 +188,11 @@ impl Compute for FakeCompute {
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
         let exit = self.0.faults.enter()?;
         exit.answer(self.bring(order))
+    }
+
+    async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        locked(&self.0.yard).checked.push(spec.clone());
+        Ok(())
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {

@@ -73,3 +73,19 @@ async fn a_machine_that_ends_says_how_often_it_was_used_and_queues_how_much_they
     };
     assert!(depth("pool") + depth("dead") >= 2.0, "{} {}", depth("pool"), depth("dead"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_new_class_is_measured_under_its_name_at_once() {
+    let world = World::new();
+    world.start();
+    world.sleep(60).await;
+    assert!(!world.metrics.render().contains("resource_class=\"linux\""));
+    world.pool(linux(1, 5)).await;
+    let knows = async || {
+        let text = world.metrics.render();
+        text.contains("runyard_instances{resource_class=\"linux\"")
+    };
+    let key = runyard::model::Pool::key_of(&"linux".parse().unwrap());
+    assert!(world.get::<runyard::model::Pool>(&key).await.is_some());
+    world.until("its name is known", Duration::from_millis(500), knows).await;
+}

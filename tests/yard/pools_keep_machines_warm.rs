@@ -103,3 +103,19 @@ async fn machines_launched_in_another_way_are_replaced_one_at_a_time_without_a_g
     assert_eq!(world.reasons(), ["drifted"; 3], "and no more");
     assert_eq!(world.pooled().len(), 3);
 }
+
+/// Story: a class that EC2 refuses was told about by a second scan of the whole table at the start, and one that was
+/// added later not at all.
+#[tokio::test(start_paused = true)]
+async fn whether_a_class_can_be_launched_is_asked_once_when_it_is_first_seen() {
+    let world = World::new();
+    world.start();
+    world.sleep(60).await;
+    assert!(world.compute.checked().is_empty());
+    world.pool(linux(1, 5)).await;
+    world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    world.sleep(3600).await;
+    let checked = world.compute.checked();
+    let names: Vec<&str> = checked.iter().map(|spec| spec.resource_class.as_str()).collect();
+    assert_eq!(names, ["linux"]);
+}
