@@ -1,0 +1,43 @@
+//! What becomes of a queue's messages after its class was served with what they said.
+
+use crate::metrics::QueueOutcome;
+use crate::model::{ClassName, InstanceId, Record};
+
+use super::Loop;
+
+impl Loop {
+    /// After a class was served with what its queue said: stale messages are removed, the others shown again.
+    pub(super) fn settle_hints(&mut self, class: &ClassName) {
+        // The class is judged now, so that what it claims is known before the rest is given back.
+        self.settle();
+        let busy = &self.yard.busy;
+        let state = |id: &InstanceId| {
+            let tracked = self.yard.by_id(id)?;
+            if busy.contains(&tracked.instance.key()) {
+                return None;
+            }
+            Some(tracked.instance.pooled_at().is_some() && tracked.instance.facts.resource_class == *class)
+        };
+        let back = self.executor.take_receipts(class, |id| state(id) == Some(true));
+        let unknown = |id: &InstanceId| self.yard.by_id(id).is_none() || state(id) == Some(false);
+        let stale = self.executor.take_receipts(class, unknown);
+        if back.is_empty() && stale.is_empty() {
+            return;
+        }
+        let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
+        tokio::spawn(async move {
+            for receipts in stale.chunks(10) {
+                receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Stale));
+                if let Err(error) = queue.delete(&class, receipts).await {
+                    tracing::debug!(%class, %error, "stale messages were not removed");
+                }
+            }
+            for receipts in back.chunks(10) {
+                receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Returned));
+                if let Err(error) = queue.give_back(&class, receipts).await {
+                    tracing::debug!(%class, %error, "messages were not given back, they come again by themselves");
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,236 @@
+//! What the loop takes in: changes and lists of the table, notices, and what came of its own actions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::controller::follow::Seen;
+use crate::controller::{events, lease};
+use crate::decide::{Context, Observation, Unit};
+use crate::model::{
+    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, Lease, PoolSpec, Reading, State, read,
+};
+use crate::ports::{Compute, ComputeError, Told};
+use crate::status::{self, Status};
+
+use super::{Loop, unit_of};
+
+/// Longest stretch of successful reads that one look vouches for.
+const LOOK_VOUCHES: Duration = Duration::from_secs(5);
+
+impl Loop {
+    pub(super) fn observe(&mut self, seen: Observation) {
+        let now = self.now();
+        match (&mut self.listing, &seen) {
+            (Some((_, keys)), Observation::Record(key, Some(_))) => drop(keys.insert(key.clone())),
+            (Some((_, keys)), Observation::Written(record)) => drop(keys.insert(record.key())),
+            _ => {}
+        }
+        let concerned = self.concerned(&seen);
+        let before = concerned.as_ref().and_then(|arn| self.interruption(arn));
+        let machine = recorded(&seen);
+        let class =
+            class_seen(&seen).filter(|class| self.yard.class(class).is_none_or(|class| class.pool.is_none()));
+        let dirty = self.yard.observe(seen, &now);
+        self.dirty.extend(dirty);
+        if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
+            tokio::spawn(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
+        }
+        if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
+            self.history.note(&tracked.instance);
+        }
+        let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
+        if let Some(action) = after.filter(|_| after != before) {
+            self.ports.metrics.interruption(action);
+        }
+    }
+
+    /// What a person sees who looks now.
+    pub(super) fn look(&self) -> Status {
+        let (now, role) = (self.now(), self.role);
+        let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
+        status::look(&status::Seen { cx, history: &self.history, table: self.table.as_str() })
+    }
+
+    /// The machine that something seen may say is taken back.
+    fn concerned(&self, seen: &Observation) -> Option<InstanceArn> {
+        match seen {
+            Observation::Notice(notice) => {
+                self.yard.by_id(&notice.instance).map(|tracked| tracked.instance.facts.instance_arn.clone())
+            }
+            Observation::Record(key, Some(_)) => {
+                key.pk.strip_prefix("agent#").and_then(|arn| InstanceArn::parse(arn).ok())
+            }
+            _ => None,
+        }
+    }
+
+    fn interruption(&self, arn: &InstanceArn) -> Option<InterruptionAction> {
+        self.yard.instance(arn).and_then(|tracked| tracked.interruption()).map(|notice| notice.action)
+    }
+
+    /// Takes in notices. Before everything was listed nobody knows whose they are: they come again.
+    pub(super) fn hear(&mut self, told: Vec<Told>) {
+        if self.yard.listed.is_none() {
+            return;
+        }
+        for told in told {
+            for notice in &told.notices {
+                self.observe(Observation::Notice(notice.clone()));
+            }
+            self.told.push(told);
+        }
+        self.settle();
+        self.acknowledge();
+    }
+
+    /// Acknowledges the notices about which nothing remains to be done.
+    pub(super) fn acknowledge(&mut self) {
+        if self.told.is_empty() {
+            return;
+        }
+        let yard = &self.yard;
+        let settled = |told: &Told| told.notices.iter().all(|notice| yard.settled_notice(&notice.instance));
+        let (done, left): (Vec<Told>, Vec<Told>) =
+            std::mem::take(&mut self.told).into_iter().partition(settled);
+        self.told = left;
+        let receipts: Vec<String> = done.into_iter().map(|told| told.receipt).collect();
+        if let Some(port) = self.ports.notices.clone().filter(|_| !receipts.is_empty()) {
+            tokio::spawn(async move {
+                if let Err(error) = port.acknowledge(&receipts).await {
+                    tracing::debug!(%error, "notices were not acknowledged, they come again");
+                }
+            });
+        }
+    }
+
+    /// A successful read vouches for the time since the one before.
+    fn looked(&mut self) {
+        let now = self.ports.clock.elapsed();
+        self.seen += now.saturating_sub(self.last_look).min(LOOK_VOUCHES);
+        self.last_look = now;
+        self.health.table_answered(now);
+    }
+
+    pub(super) fn take_in(&mut self, news: Seen) {
+        match news {
+            Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
+            Seen::Page(items) => {
+                self.looked();
+                let now = self.ports.clock.now().as_second();
+                for item in items {
+                    self.late.extend(events::left_over(&item, now));
+                    self.record(item);
+                }
+            }
+            Seen::ListEnds(keys) => self.listed(keys),
+            Seen::ListFails(error) => {
+                self.listing = None;
+                tracing::warn!(%error, "the table could not be listed");
+            }
+            Seen::Changes(changes) => {
+                self.looked();
+                for change in changes {
+                    match change.item {
+                        Some(item) => self.record(item),
+                        None => self.observe(Observation::Record(change.key, None)),
+                    }
+                }
+            }
+            Seen::Blind(error) => tracing::warn!(%error, "the table cannot be watched"),
+        }
+    }
+
+    fn record(&mut self, item: Item) {
+        let Some(key) = Key::of(&item) else { return };
+        if key == Lease::key_of(Lease::OPERATOR)
+            && let Reading::Record(lease) = read::<Lease>(&item)
+        {
+            self.ports.metrics.lease_seen(lease.token, lease.renewals);
+        }
+        if let Some(asked) = lease::resync(&item) {
+            let open = asked.requested_at > asked.completed_at;
+            if open && self.asked.is_none() {
+                self.asked = Some(self.ports.clock.elapsed());
+                let _ = self.kick_list.try_send(());
+                let _ = self.kick_sweep.try_send(());
+            }
+        }
+        if self.role.lease.is_none() {
+            self.leader_claims(&key, &item);
+        }
+        self.observe(Observation::Record(key, Some(item)));
+    }
+
+    /// A claim that is news to a stand-by is the leader's: its class is in hand, however long its line is. Without this
+    /// a stand-by would race for every claim of a class that is never without waiting requests.
+    fn leader_claims(&mut self, key: &Key, item: &Item) {
+        let Some(Unit::Instance(arn)) = unit_of(key) else { return };
+        let Reading::Record(instance) = read::<Instance>(item) else { return };
+        let known = self.yard.instance(&arn).map_or(0, |tracked| tracked.instance.version);
+        if instance.state() == State::Claimed && instance.version > known {
+            self.due.remove(&Unit::Class(instance.facts.resource_class));
+        }
+    }
+
+    fn listed(&mut self, mut keys: BTreeSet<Key>) {
+        let Some((begun, also)) = self.listing.take() else { return };
+        keys.extend(also);
+        if self.yard.listed.is_none() {
+            tracing::info!("the table is listed, working");
+        }
+        self.observe(Observation::Listed(begun, keys));
+        self.health.listed();
+        self.ports.metrics.resynced();
+        if let Some((token, since)) = self.taken
+            && begun >= since
+        {
+            self.role.lease = Some(token);
+            self.taken = None;
+        }
+        let late = std::mem::take(&mut self.late);
+        if self.role.lease.is_some() && !late.is_empty() {
+            tokio::spawn(events::remove(self.ports.store.clone(), late));
+        }
+        if let Some(asked) = self.asked
+            && begun >= asked
+        {
+            self.asked = None;
+            if self.role.lease.is_some() {
+                let ports = self.ports.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = lease::answer(ports.store.as_ref(), ports.clock.as_ref()).await {
+                        tracing::warn!(%error, "a resync was done and could not be reported");
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Says as soon as a class is seen that nothing can be launched of it, and why; its launches are refused one by one.
+async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
+    if let Err(ComputeError::Refused(why)) = compute.check(&spec).await {
+        tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
+    }
+}
+
+/// The machine whose record was seen.
+fn recorded(seen: &Observation) -> Option<InstanceArn> {
+    match seen {
+        Observation::Record(key, Some(_)) | Observation::Looked(key, Some(_)) => {
+            key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
+        }
+        _ => None,
+    }
+}
+
+/// The class whose record was seen.
+fn class_seen(seen: &Observation) -> Option<ClassName> {
+    match seen {
+        Observation::Record(key, Some(_)) => {
+            key.pk.strip_prefix("pool#").and_then(|class| ClassName::parse(class).ok())
+        }
+        _ => None,
+    }
+}
