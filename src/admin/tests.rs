@@ -92,18 +92,7 @@ async fn the_loop_is_asked_once_for_all_who_look_within_a_second() {
     });
     let history = History::new(jiff::Timestamp::UNIX_EPOCH);
     let (yard, now, role) = crate::decide::picture(&[], jiff::Timestamp::UNIX_EPOCH);
-    let minute = Duration::from_secs(60);
-    let policy = crate::decide::Policy {
-        created: minute,
-        claimed: minute,
-        cleanup: minute,
-        grace: minute,
-        stale: minute,
-        reannounce: minute,
-        orphan: minute,
-        github: false,
-        inventory: false,
-    };
+    let policy = crate::decide::testing::a_minute_each();
     let cx = crate::decide::Context { yard: &yard, policy: &policy, now, role };
     let empty = crate::status::look(&crate::status::Seen { cx, history: &history, table: "runyard" });
     asks.recv().await.unwrap().send(empty).unwrap();

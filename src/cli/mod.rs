@@ -155,8 +155,8 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
             scale::run(&mut connect::connect(table, environment, screen).await.0, &args).await
         }
         Once::Apply(args) => {
-            let specs = apply::check(&args, &table)?;
-            apply::run(&mut connect::connect(table, environment, screen).await.0, &args, &specs).await
+            let asked = apply::check(&args, &table)?;
+            apply::run(&mut connect::connect(table, environment, screen).await.0, &asked).await
         }
         Once::Expire(args) => {
             let target = expire::check(&args)?;

@@ -94,8 +94,7 @@ pub(super) fn launch(
     }
     if cx.now.mono < class.brake.until {
         let failures = class.brake.failures;
-        let why =
-            class.refusal.as_ref().map(|why| format!("; the last was refused: {why}")).unwrap_or_default();
+        let why = refused(class);
         plan.wake_at(class.brake.until);
         for subject in wanted.iter().filter_map(|(key, _)| key.as_ref()).chain([&pool_key]) {
             plan.wait(
@@ -208,6 +207,11 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
         return 0;
     }
     missing.saturating_sub(young(cx, class, &pool.spec, &giving_way(cx, class)))
+}
+
+/// What a person must mend before a class launches again, if that is why it does not.
+pub(super) fn refused(class: &Class) -> String {
+    class.refusal.as_ref().map(|why| format!("; the last was refused: {why}")).unwrap_or_default()
 }
 
 /// What requests lack in all.

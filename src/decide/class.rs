@@ -274,7 +274,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
         format!(
             "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
             class.brake.failures,
-            refused(class)
+            capacity::refused(class)
         )
     } else if let Some((offering, rest)) = class.resting(cx.now.mono).next() {
         let why = offerings::account(offering, rest.until, &cx.now);
@@ -316,18 +316,13 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
                 ConditionType::Blocked,
                 held_back,
                 "Launches",
-                format!("{} failures in a row{}", class.brake.failures, refused(class)),
+                format!("{} failures in a row{}", class.brake.failures, capacity::refused(class)),
                 pool,
                 cx,
             ),
         ];
     });
     plan.actions.push(Action::Pool(Box::new(step)));
-}
-
-/// What a person must mend before a class launches again, if that is why it does not.
-fn refused(class: &Class) -> String {
-    class.refusal.as_ref().map(|why| format!("; the last was refused: {why}")).unwrap_or_default()
 }
 
 /// A condition, keeping the time since when it is so.

@@ -177,27 +177,13 @@ fn ahead(yard: &Yard, request: &Request) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::a_minute_each;
     use super::*;
     use crate::model::Pool;
 
     fn item(value: serde_json::Value) -> Item {
         let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
         item.into_inner().into_iter().collect()
-    }
-
-    fn policy() -> Policy {
-        let minute = Duration::from_secs(60);
-        Policy {
-            created: minute,
-            claimed: minute,
-            cleanup: minute,
-            grace: minute,
-            stale: minute,
-            reannounce: minute,
-            orphan: minute,
-            github: false,
-            inventory: false,
-        }
     }
 
     #[test]
@@ -218,14 +204,14 @@ mod tests {
         assert!(yard.pool(&ClassName::parse("linux").unwrap()).is_some());
         assert_eq!(Pool::key_of(&ClassName::parse("linux").unwrap()).sk, "pool");
         let key = Key::new("request#a/b#2", "request#default#1");
-        let told = explain(&yard, &policy(), now, Role { lease: Some(1) }, &key).join("\n");
+        let told = explain(&yard, &a_minute_each(), now, Role { lease: Some(1) }, &key).join("\n");
         assert!(told.contains("as many machines as max allows (1)"), "{told}");
         assert!(told.contains("place in the line of its class: 2"), "{told}");
         let class = super::pool(&yard, now, &Key::new("pool#linux", "pool")).join("\n");
         assert!(class.contains("2 requests wait") && class.contains("(a/b run 1/default/1)"), "{class}");
         let nobody = Key::new("request#a/b#3", "request#default#1");
         assert_eq!(
-            explain(&yard, &policy(), now, Role { lease: None }, &nobody),
+            explain(&yard, &a_minute_each(), now, Role { lease: None }, &nobody),
             ["there is no such request"]
         );
     }

@@ -18,7 +18,7 @@ mod offerings;
 mod request;
 mod schedule;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod under_way;
 mod visits;
 mod yard;

@@ -14,6 +14,22 @@ use crate::ports::{Machine, MachineState};
 
 use super::{Action, Context, Note, Now, Observation, Plan, Policy, Role, Step, Unit, Yard, decide};
 
+/// Deadlines of a minute each, where a test does not care.
+pub(crate) fn a_minute_each() -> Policy {
+    let minute = secs(60);
+    Policy {
+        created: minute,
+        claimed: minute,
+        cleanup: minute,
+        grace: minute,
+        stale: minute,
+        reannounce: minute,
+        orphan: minute,
+        github: false,
+        inventory: false,
+    }
+}
+
 /// The moment at which scenes begin.
 pub(super) fn start() -> Timestamp {
     "2026-01-05T12:00:00Z".parse().unwrap()

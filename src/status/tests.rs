@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decide::{Context, Now, Observation, Policy, Role, Yard, picture};
+use crate::decide::testing::a_minute_each;
+use crate::decide::{Context, Now, Observation, Role, Yard, picture};
 use crate::model::{Item, Key};
 
 fn at(seconds: i64) -> Timestamp {
@@ -61,23 +62,8 @@ fn request(run: &str, phase: &str, more: Value) -> Item {
     item(record)
 }
 
-fn policy() -> Policy {
-    let minute = Duration::from_secs(60);
-    Policy {
-        created: minute,
-        claimed: minute,
-        cleanup: minute,
-        grace: minute,
-        stale: minute,
-        reannounce: minute,
-        orphan: minute,
-        github: false,
-        inventory: false,
-    }
-}
-
 fn told(yard: &Yard, now: Now, history: &History) -> Status {
-    let policy = policy();
+    let policy = a_minute_each();
     let cx = Context { yard, policy: &policy, now, role: Role { lease: Some(1) } };
     look(&Seen { cx, history, table: "runyard" })
 }

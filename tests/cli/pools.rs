@@ -52,6 +52,16 @@ fn apply_changes_the_spec_alone_and_only_when_it_differs() {
 }
 
 #[test]
+fn a_configuration_that_makes_no_sense_is_refused_before_anything_is_asked_for() {
+    let yard = Yard::new();
+    let pools = yard.file("pools.yaml", "- {resourceClass: small, max: 3}\n");
+    let config = yard.file("bad.toml", "[compute]\nkind = \"cloud\"\n");
+    let refused = yard.runs(&["apply", "-f", &pools, "--config", &config], 2).stderr;
+    assert!(refused.contains("compute.kind") && refused.contains("cloud"), "{refused}");
+    yard.runs(&["get", "pool", "small"], 1);
+}
+
+#[test]
 fn everything_wrong_in_a_file_is_said_at_once() {
     let yard = Yard::new();
     let file = yard.file(

@@ -12,8 +12,8 @@ use clap::Args;
 
 use super::context::{Context, Deed, number, text};
 use super::failure::{Failure, Outcome, Problems};
-use super::json;
-use crate::config::ComputeKind;
+use super::{configured, init, json};
+use crate::config::Config;
 use crate::model::{ClassName, FieldError, Guard, Item, Key, Kind, Pool, PoolSpec, TableName, Write, millis};
 use crate::ports::{QueueError, StoreError};
 
@@ -61,9 +61,16 @@ pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<()
     Err(FieldError::new("resourceClass", class.as_str(), message, "shorten the class or the table's name"))
 }
 
-/// What the file asks for, refused as a whole where any of it makes no sense.
-pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Vec<PoolSpec>> {
-    specs(&args.file, table)
+/// What was asked, checked.
+pub(crate) struct Asked {
+    config: Option<Config>,
+    specs: Vec<PoolSpec>,
+}
+
+/// What can be refused without the network; a file of specs as a whole where any of it makes no sense.
+pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Asked> {
+    let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
+    Ok(Asked { config, specs: specs(&args.file, table)? })
 }
 
 /// The specs of a file, refused as a whole where any of it makes no sense.
@@ -76,14 +83,14 @@ pub(crate) fn specs(file: &Path, table: &TableName) -> Outcome<Vec<PoolSpec>> {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &ApplyArgs, specs: &[PoolSpec]) -> Outcome {
-    if let Some(file) = &args.config {
-        templates(context, file, specs).await?;
+pub(crate) async fn run(context: &mut Context, asked: &Asked) -> Outcome {
+    // A class exists when its record does, so its launch template comes first, and its queue.
+    for line in init::keep_templates(asked.config.as_ref(), &asked.specs).await? {
+        context.screen.say(line);
     }
     let mut records = Vec::new();
-    for spec in specs {
+    for spec in &asked.specs {
         let class = &spec.resource_class;
-        // A class exists when its record does, so its queue comes first.
         if let Some(queue) = &context.queue {
             match queue.ensure(class).await {
                 Ok(()) => {}
@@ -106,25 +113,6 @@ pub(crate) async fn run(context: &mut Context, args: &ApplyArgs, specs: &[PoolSp
         records.push(item);
     }
     context.screen.document(&json::list(&records));
-    Ok(())
-}
-
-/// A class exists when its record does, so its launch template comes first, too.
-async fn templates(context: &mut Context, file: &Path, specs: &[PoolSpec]) -> Outcome {
-    let config = super::configured::load(&context.table, file)?;
-    match config.compute {
-        #[cfg(feature = "ec2")]
-        ComputeKind::Ec2 => {
-            for line in super::init::keep_templates(&config, specs).await? {
-                context.screen.say(line);
-            }
-        }
-        #[cfg(not(feature = "ec2"))]
-        ComputeKind::Ec2 => {
-            let _ = specs;
-        }
-        ComputeKind::Local | ComputeKind::None => {}
-    }
     Ok(())
 }
 
@@ -219,7 +207,7 @@ mod tests {
     #[test]
     fn the_example_is_taken_as_it_is() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/pools.yaml");
-        let specs = check(&ApplyArgs { file, config: None }, &TableName::parse("runyard").unwrap()).unwrap();
+        let specs = specs(&file, &TableName::parse("runyard").unwrap()).unwrap();
         let classes: Vec<&str> = specs.iter().map(|spec| spec.resource_class.as_str()).collect();
         assert_eq!(classes, ["linux-x64", "untrusted"]);
         assert_eq!(specs[0].launch, specs[1].launch);

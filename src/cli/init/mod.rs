@@ -45,10 +45,9 @@ pub(crate) struct InitArgs {
     file: Option<PathBuf>,
 }
 
-/// Makes or mends the launch templates of these classes, and says of each what was done.
-#[cfg(feature = "ec2")]
-pub(crate) async fn keep_templates(config: &Config, pools: &[PoolSpec]) -> Outcome<Vec<String>> {
-    let steps = templates::all(config, pools, false).await?;
+/// Makes or mends the launch templates of these classes where machines are EC2's, and says of each what was done.
+pub(crate) async fn keep_templates(config: Option<&Config>, pools: &[PoolSpec]) -> Outcome<Vec<String>> {
+    let steps = templates(config, pools, false).await?;
     Ok(steps.iter().flat_map(|step| step.lines(false)).collect())
 }
 
@@ -78,7 +77,7 @@ pub(crate) async fn run(context: &mut Context, asked: &Asked, store: &DynamoStor
         None => Vec::new(),
     };
     done.extend(queues);
-    done.extend(templates(asked, &pools).await?);
+    done.extend(templates(asked.config.as_ref(), &pools, dry).await?);
     for line in done.iter().flat_map(|step| step.lines(dry)) {
         context.screen.say(line);
     }
@@ -157,18 +156,16 @@ async fn queues_of(
 }
 
 #[cfg(feature = "ec2")]
-async fn templates(asked: &Asked, pools: &[PoolSpec]) -> Outcome<Vec<Step>> {
-    match &asked.config {
-        Some(config) if config.compute == ComputeKind::Ec2 => {
-            templates::all(config, pools, asked.dry_run).await
-        }
+async fn templates(config: Option<&Config>, pools: &[PoolSpec], dry: bool) -> Outcome<Vec<Step>> {
+    match config {
+        Some(config) if config.compute == ComputeKind::Ec2 => templates::all(config, pools, dry).await,
         Some(_) | None => Ok(Vec::new()),
     }
 }
 
 #[cfg(not(feature = "ec2"))]
-async fn templates(asked: &Asked, _pools: &[PoolSpec]) -> Outcome<Vec<Step>> {
-    match &asked.config {
+async fn templates(config: Option<&Config>, _pools: &[PoolSpec], _dry: bool) -> Outcome<Vec<Step>> {
+    match config {
         Some(config) if config.compute == ComputeKind::Ec2 => Err(Failure::error(
             "compute.kind",
             config.compute.as_str(),
