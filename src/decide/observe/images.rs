@@ -1,0 +1,287 @@
+//! The newest image of each record and what follows from it for the indexes: an older one never replaces a newer one.
+
+use std::collections::BTreeSet;
+
+use super::super::context::Now;
+use super::super::request;
+use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, line_of};
+use super::arn_of;
+use super::tally::{boots, tally};
+use crate::model::{
+    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Pool, Record, Request, UsageClass,
+    launch_digest,
+};
+
+impl Yard {
+    pub(super) fn instance_is(
+        &mut self,
+        key: &Key,
+        new: Option<Instance>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(arn) = arn_of(key, "instance#") else { return };
+        let old = self.instances.get(&arn);
+        if let (Some(old), Some(new)) = (old, &new)
+            && new.version <= old.instance.version
+        {
+            return;
+        }
+        match new {
+            Some(new) => {
+                self.unrecorded.remove(&arn);
+                dirty.insert(Unit::Instance(arn.clone()));
+                match self.instances.get_mut(&arn) {
+                    // In its place, so that no index is rebuilt around it.
+                    Some(tracked) => {
+                        let old = std::mem::replace(&mut tracked.instance, new);
+                        // One text for all its images.
+                        tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
+                        if tracked.instance.pooled_at().is_none() {
+                            tracked.announced = None;
+                        }
+                        let classes = &mut self.classes;
+                        tally(classes, &arn, &old, false, dirty);
+                        boots(classes, Some(&old), &tracked.instance, now);
+                        tally(classes, &arn, &tracked.instance, true, dirty);
+                    }
+                    None => {
+                        boots(&mut self.classes, None, &new, now);
+                        tally(&mut self.classes, &arn, &new, true, dirty);
+                        self.arrived(&new);
+                        let arn = new.facts.instance_arn.clone();
+                        self.ids.insert(new.facts.instance_id.clone(), arn.clone());
+                        let agent = self.strays.remove(&arn);
+                        let heard = agent.as_ref().and_then(|agent| self.there.remove(&agent.key()));
+                        let there = (now.mono, heard.unwrap_or_default());
+                        let beat =
+                            agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
+                        let tracked = Tracked { agent, beat, there, ..Tracked::new(new) };
+                        self.instances.insert(arn, Box::new(tracked));
+                    }
+                }
+            }
+            None => {
+                if let Some(old) = self.instances.swap_remove(&arn) {
+                    tally(&mut self.classes, &arn, &old.instance, false, dirty);
+                    self.ids.swap_remove(&old.instance.facts.instance_id);
+                    old.agent.and_then(|agent| self.strays.insert(arn.clone(), agent));
+                }
+            }
+        }
+        let concerned: Vec<Key> = dirty
+            .iter()
+            .filter_map(|unit| match unit {
+                Unit::Request(key) => Some(key.clone()),
+                Unit::Instance(_) | Unit::Class(_) | Unit::Launch(_) => None,
+            })
+            .collect();
+        for request in concerned {
+            self.line_up(&request, now, dirty);
+        }
+    }
+
+    /// A machine's record is there: its launch's share no longer stands for it.
+    pub(super) fn arrived(&mut self, instance: &Instance) {
+        let Some(id) = &instance.facts.launch_id else { return };
+        let class = self.launches.get(id).map(|tracked| &tracked.launch.resource_class);
+        if let Some(class) = class.and_then(|class| self.classes.get_mut(class)) {
+            class.under_way.seen(id, &instance.facts.instance_id);
+        }
+    }
+
+    pub(super) fn agent_is(&mut self, key: &Key, new: Option<Agent>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let Some(arn) = arn_of(key, "agent#") else { return };
+        let Some(tracked) = self.instances.get_mut(&arn) else {
+            match new {
+                Some(agent) => self.strays.insert(arn, agent),
+                None => self.strays.remove(&arn),
+            };
+            return;
+        };
+        match (&tracked.agent, new) {
+            (Some(old), Some(new)) if new.heartbeat_seq < old.heartbeat_seq => return,
+            (_, Some(new)) => {
+                if tracked.beat.is_none_or(|beat| beat.seq != new.heartbeat_seq) {
+                    tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
+                    tracked.silent = None;
+                }
+                if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
+                    dirty.extend(tracked.instance.held_by().cloned().map(Unit::Request));
+                }
+                tracked.agent = Some(Agent { arn: Some(tracked.instance.facts.instance_arn.clone()), ..new });
+            }
+            (_, None) => tracked.agent = None,
+        }
+        dirty.insert(Unit::Instance(arn));
+    }
+
+    pub(super) fn request_is(
+        &mut self,
+        key: &Key,
+        new: Option<Request>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let old = self.requests.get(key).map(|asked| &asked.request);
+        if let (Some(old), Some(new)) = (old, &new)
+            && new.version <= old.version
+        {
+            return;
+        }
+        if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
+            && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
+        {
+            class.waiting.remove(&old.rank());
+        }
+        let (new, old) = match new {
+            Some(new) => {
+                let id = new.id.clone();
+                let old = match self.requests.get_mut(key) {
+                    Some(known) => {
+                        known.touched = now.mono;
+                        Some(std::mem::replace(&mut known.request, new))
+                    }
+                    None => {
+                        let asked = Asked { request: new, touched: now.mono, there: now.mono };
+                        self.requests.insert(key.clone(), Box::new(asked));
+                        None
+                    }
+                };
+                (Some(id), old)
+            }
+            None => (None, self.requests.swap_remove(key).map(|asked| asked.request)),
+        };
+        // The machines on its list, before and after, are judged again: they may be released or given up.
+        let now_there = self.requests.get(key).map(|asked| &asked.request);
+        let listed = old.iter().chain(now_there).flat_map(|request| &request.status.instances);
+        dirty.extend(listed.filter_map(|id| self.ids.get(id)).cloned().map(Unit::Instance));
+        if let Some(class) = old.as_ref().or(now_there).and_then(Self::class_of) {
+            dirty.insert(Unit::Class(class));
+        }
+        match new {
+            Some(id) => {
+                if old.is_none() {
+                    let attempts = self.attempts.entry(line_of(&id)).or_default();
+                    attempts.insert(id.attempt);
+                    let older = attempts.range(..id.attempt).map(|attempt| {
+                        let id = crate::model::RequestKey { attempt: *attempt, ..id.clone() };
+                        Unit::Request(Request::key_of(&id))
+                    });
+                    dirty.extend(older);
+                }
+                dirty.insert(Unit::Request(key.clone()));
+                self.line_up(key, now, dirty);
+            }
+            None => {
+                if let Some(old) = &old
+                    && let Some(attempts) = self.attempts.get_mut(&line_of(&old.id))
+                {
+                    attempts.remove(&old.id.attempt);
+                    if attempts.is_empty() {
+                        self.attempts.remove(&line_of(&old.id));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
+    pub(super) fn line_up(&mut self, key: &Key, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
+        let Some(class) = Self::class_of(request) else { return };
+        let lacks = request::lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
+        let rank = request.rank();
+        let class_entry = self.classes.entry(class.clone()).or_default();
+        let stood = class_entry.waiting.contains_key(&rank);
+        let stands = lacks && !request::gives_back(request);
+        if stands {
+            class_entry.waiting.insert(rank, key.clone());
+        } else {
+            class_entry.waiting.remove(&rank);
+        }
+        if stood != stands {
+            dirty.insert(Unit::Class(class));
+        }
+    }
+
+    pub(super) fn pool_is(&mut self, key: &Key, new: Option<Pool>, dirty: &mut BTreeSet<Unit>) {
+        let Ok(name) = ClassName::parse(key.pk.strip_prefix("pool#").unwrap_or_default()) else { return };
+        let class = self.classes.entry(name.clone()).or_default();
+        if let (Some(old), Some(new)) = (&class.pool, &new)
+            && new.version <= old.version
+        {
+            return;
+        }
+        let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
+        let changed = wanted(&class.pool) != wanted(&new);
+        class.digest = new.as_ref().map(|pool| launch_digest(&pool.spec));
+        class.pool = new;
+        dirty.insert(Unit::Class(name.clone()));
+        if changed {
+            let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
+            let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());
+            let place = |tracked: &Tracked| {
+                (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
+            };
+            class.drifted = drifted.map(|tracked| place(tracked)).collect();
+            let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
+            let worn = pooled.map(|tracked| &tracked.instance).filter(|instance| class.worn_out(instance));
+            class.worn = worn.map(|instance| instance.facts.instance_arn.clone()).collect();
+            // Rare: a person changed the class, so all of it is judged again.
+            let machines =
+                self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == name);
+            dirty.extend(machines.map(|(arn, _)| Unit::Instance(arn.clone())));
+            let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());
+            dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
+        }
+    }
+
+    pub(super) fn launch_is(
+        &mut self,
+        key: &Key,
+        new: Option<Launch>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Ok(id) = LaunchId::parse(key.pk.strip_prefix("launch#").unwrap_or_default()) else { return };
+        let old = self.launches.get(&id);
+        if let (Some(old), Some(new)) = (old, &new)
+            && new.version <= old.launch.version
+        {
+            return;
+        }
+        let old = self.launches.remove(&id);
+        let class =
+            old.as_ref().map(|old| &old.launch).or(new.as_ref()).map(|launch| launch.resource_class.clone());
+        if let Some(name) = class {
+            let ids = &self.ids;
+            let class: &mut Class = self.classes.entry(name.clone()).or_default();
+            let spot = |launch: &&Launch| launch.usage_class == UsageClass::Spot;
+            if let Some(old) = old.as_ref().map(|old| &old.launch) {
+                if let Some(request) = Some(old).filter(spot).and_then(|launch| launch.request.as_ref())
+                    && let Some(failed) = class.failed_spot.get_mut(request)
+                {
+                    failed.remove(&id);
+                    if failed.is_empty() {
+                        class.failed_spot.remove(request);
+                    }
+                }
+            }
+            let failed = new.as_ref().filter(|launch| launch.phase == LaunchPhase::Failed).filter(spot);
+            if let Some(request) = failed.and_then(|launch| launch.request.clone()) {
+                class.failed_spot.entry(request).or_default().insert(id.clone());
+            }
+            match &new {
+                Some(new) => class.under_way.is(new, |machine| ids.contains_key(machine), now.mono),
+                None => class.under_way.forget(&id),
+            }
+            dirty.insert(Unit::Class(name));
+        }
+        if let Some(launch) = new {
+            let (ordered, since) = old.map_or((None, now.mono), |old| (old.ordered, old.since));
+            self.launches.insert(id.clone(), TrackedLaunch { launch, ordered, since });
+            dirty.insert(Unit::Launch(id));
+        }
+    }
+}
