@@ -258,14 +258,13 @@ impl Yard {
             let ids = &self.ids;
             let class: &mut Class = self.classes.entry(name.clone()).or_default();
             let spot = |launch: &&Launch| launch.usage_class == UsageClass::Spot;
-            if let Some(old) = old.as_ref().map(|old| &old.launch) {
-                if let Some(request) = Some(old).filter(spot).and_then(|launch| launch.request.as_ref())
-                    && let Some(failed) = class.failed_spot.get_mut(request)
-                {
-                    failed.remove(&id);
-                    if failed.is_empty() {
-                        class.failed_spot.remove(request);
-                    }
+            let before = old.as_ref().map(|old| &old.launch).filter(spot);
+            if let Some(request) = before.and_then(|launch| launch.request.as_ref())
+                && let Some(failed) = class.failed_spot.get_mut(request)
+            {
+                failed.remove(&id);
+                if failed.is_empty() {
+                    class.failed_spot.remove(request);
                 }
             }
             let failed = new.as_ref().filter(|launch| launch.phase == LaunchPhase::Failed).filter(spot);
