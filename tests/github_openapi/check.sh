@@ -10,3 +10,12 @@ trap 'rm -f "$exchanges"' EXIT
 RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --workspace --locked --quiet --lib -- \
     --exact --ignored local::standin::http_tests::exchanges_for_the_published_description
 python3 tests/github_openapi/check.py "$description" "$exchanges"
+
+# What an operator and its agents asked in ten runs on one machine, in both registration modes.
+target="$(cargo metadata --locked --no-deps --format-version 1 |
+    python3 -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')"
+for mode in run job; do
+    kept="$target/tmp/github-exchanges-$mode.jsonl"
+    [ -f "$kept" ] || cargo test --workspace --locked --quiet --test e2e -- ten_runs
+    python3 tests/github_openapi/check.py "$description" "$kept"
+done

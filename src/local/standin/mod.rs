@@ -71,9 +71,10 @@ impl StandIn {
             )));
         }
         let package = Package::build(&settings.executable)?;
+        let kept = settings.dir.as_deref().and_then(http::exchanges::kept_in);
         let yard = Arc::new(Yard::open(settings.dir, address, package, settings.clock)?);
         let stop = CancellationToken::new();
-        let (router, stopped) = (http::router(Arc::clone(&yard), stop.clone()), stop.clone());
+        let (router, stopped) = (http::router(Arc::clone(&yard), kept, stop.clone()), stop.clone());
         let serve = axum::serve(settings.listener, router).with_graceful_shutdown(stopped.cancelled_owned());
         let server = tokio::spawn(async move { serve.await });
         Ok(Self { yard, stop, server })

@@ -1,6 +1,7 @@
 //! What does the stand-in answer over HTTP? GitHub's REST API as published (`rest`), and two interfaces of its own where
 //! GitHub's are private or on a web page: `/_runner/…` for its runner package, `/_workflow/…` for whoever plays workflow.
 
+pub(super) mod exchanges;
 mod render;
 mod rest;
 mod runner;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::state::Refusal;
 use super::yard::{Failure, Yard};
 
+pub(super) use exchanges::Exchanges;
 pub(super) use runner::wire;
 
 /// Where the runner package is served.
@@ -37,10 +39,14 @@ pub(super) struct Served {
 }
 
 /// All routes. A runner's own calls carry the runner's credential; all others the API token.
-pub(super) fn router(yard: Arc<Yard>, stop: CancellationToken) -> Router {
+pub(super) fn router(yard: Arc<Yard>, kept: Option<Exchanges>, stop: CancellationToken) -> Router {
     let served = Served { yard, stop };
-    let administered = rest::routes().merge(workflow::routes());
-    administered
+    let published = match kept {
+        Some(file) => rest::routes().layer(from_fn_with_state(file, exchanges::keep)),
+        None => rest::routes(),
+    };
+    published
+        .merge(workflow::routes())
         .layer(from_fn_with_state(served.clone(), require_token))
         .merge(runner::routes())
         .route(PACKAGE_PATH, get(package))
