@@ -31,7 +31,7 @@ pub struct Lengths {
 }
 
 /// What outlives the agent, in its root-only file. Times are milliseconds of the boot clock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
     /// The boot these times belong to.
@@ -45,7 +45,7 @@ pub struct Memory {
     power_off_at_ms: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Seen {
     threshold: Timestamp,
@@ -179,5 +179,7 @@ impl Guard {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;
