@@ -9,7 +9,7 @@ use runyard::model::{
     AttributeValue, Guard, Item, Key, Pool, PoolSpec, PoolStatus, Repository, Request, RequestKey,
     RequestName, RunId, Versioned as _, Write, millis,
 };
-use runyard::ports::{Clock as _, Store as _};
+use runyard::ports::{Clock as _, Store as _, StoreError};
 use runyard::store::DynamoStore;
 
 use crate::history;
@@ -110,7 +110,7 @@ impl Asking {
     pub(crate) async fn ask(&self, runs: impl Iterator<Item = u32>, count: impl Fn(u32) -> u32) {
         let asked = runs.map(|run| {
             let write = intent(run, count(run));
-            async move { self.store.write(&write).await.expect("the request is new") }
+            async move { self.write(&write, "provisioned").await }
         });
         join_all(asked).await;
     }
@@ -121,7 +121,20 @@ impl Asking {
         let add = [("generation".to_owned(), 1), ("version".to_owned(), 1)].into();
         let key = Request::key_of(&request.id);
         let write = Write::update(key, Guard::StillProvisioned, set, add);
-        self.store.write(&write).await.expect("nobody else releases it");
+        self.write(&write, "released").await;
+    }
+
+    /// Writes what nobody else writes: refused only because an attempt whose answer came late was carried out.
+    async fn write(&self, write: &Write, desired: &str) {
+        match self.store.write(write).await {
+            Ok(_) => {}
+            Err(StoreError::Refused { refusals }) => {
+                let current = refusals.first().and_then(|refusal| refusal.current.as_ref());
+                let stands = current.and_then(|item| item.get("desired"));
+                assert_eq!(stands, Some(&AttributeValue::S(desired.to_owned())), "{current:?}");
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
