@@ -49,7 +49,8 @@ const ATTEMPTS: u32 = 6;
 pub struct DynamoStore {
     table: TableName,
     client: Client,
-    streams: streams::Client,
+    /// How AWS is reached; the client of streams is made from it when it is wanted, which an agent never does.
+    sdk: SdkConfig,
     watching: Watching,
     wake: Option<watch_channel::Receiver<()>>,
     page: Option<i32>,
@@ -59,13 +60,10 @@ impl DynamoStore {
     /// The store in `table`, reached as `config` says. Nothing is sent yet.
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
         let table_config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
-        let mut stream_config =
-            streams::config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
-        stream_config.set_endpoint_url(streams_endpoint(config));
         Self {
             table,
             client: Client::from_conf(table_config.build()),
-            streams: streams::Client::from_conf(stream_config.build()),
+            sdk: config.clone(),
             watching: Watching::default(),
             wake: None,
             page: None,
@@ -94,6 +92,14 @@ impl DynamoStore {
     #[must_use]
     pub fn paged(self, records: u16) -> Self {
         Self { page: Some(i32::from(records.max(1))), ..self }
+    }
+
+    /// A client of the table's stream.
+    fn streams(&self) -> streams::Client {
+        let mut config =
+            streams::config::Builder::from(&self.sdk).retry_config(retries()).timeout_config(timeouts());
+        config.set_endpoint_url(streams_endpoint(&self.sdk));
+        streams::Client::from_conf(config.build())
     }
 
     async fn update(&self, write: &Write) -> Result<Item, StoreError> {

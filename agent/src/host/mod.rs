@@ -92,7 +92,6 @@ pub struct Settings {
 pub struct Host {
     settings: Settings,
     layout: Layout,
-    http: reqwest::Client,
     /// Runners this very process has started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
     /// Whoever fills or empties the directories of claims holds this, abandoned or not.
@@ -111,15 +110,11 @@ impl Host {
     /// The hands of a machine.
     ///
     /// # Errors
-    /// Its directories cannot be made, or there is no TLS.
+    /// Its directories cannot be made.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            .read_timeout(Duration::from_secs(30))
-            .build()?;
-        Ok(Self { settings, layout, http, children: Mutex::default(), directories: Arc::default() })
+        Ok(Self { settings, layout, children: Mutex::default(), directories: Arc::default() })
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use runyard::model::{ClaimId, RegistrationBox, RemovalBox};
 use tokio::process::Child;
-use tokio::time::sleep;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{sleep, timeout};
 
 use super::clean::{give, make_fresh};
 use super::layout::ClaimDirs;
@@ -32,6 +33,8 @@ const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_COD
 const CONFIG: Duration = Duration::from_secs(180);
 /// How often a log or a process is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often a runner at work is looked at if nothing tells of its end.
+const UNTOLD: Duration = Duration::from_secs(1);
 /// How the files in which a runner keeps its registration are called.
 const KEPT: [&str; 2] = [".runner", ".credentials"];
 /// A registration file is small; anything else of that name is none.
@@ -117,10 +120,20 @@ impl Host {
         processes::alive(leader)
     }
 
-    /// Waits for a runner's end, whoever started it.
+    /// Waits for a runner's end, whoever started it. The kernel tells of the end of a child; one that an earlier agent
+    /// started, and that another process has taken in since, is looked at.
     pub(super) async fn ended(&self, leader: Leader) {
+        let mut deaths = signal(SignalKind::child());
         while self.is_alive(leader) {
-            sleep(LOOK).await;
+            let told = async {
+                match &mut deaths {
+                    Ok(deaths) => {
+                        deaths.recv().await;
+                    }
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            let _ = timeout(UNTOLD, told).await;
         }
     }
 
