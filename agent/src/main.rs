@@ -15,7 +15,7 @@ use runyard_agent::config::{Config, PowerOff};
 use runyard_agent::environment::{listener, log_filter, metadata_endpoint};
 use runyard_agent::fuse::{self, Verdict};
 use runyard_agent::guard::Lengths;
-use runyard_agent::host::{self, Account, Host, Isolation, Places, Settings};
+use runyard_agent::host::{self, Account, Host, Isolation, JobGroup, Places, Settings};
 use runyard_agent::lock::Lock;
 use runyard_agent::metadata::{ENDPOINT_VARIABLE, LifeCycle, Metadata};
 use runyard_agent::notices::{self, Notices};
@@ -189,6 +189,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             Notices { metadata, records: records.clone(), clock: clock.clone(), every: notices::EVERY };
         tokio::spawn(notices.run(stop.clone()));
     }
+    let group = job_group(config.power);
     let power: Arc<dyn Power> = match config.power {
         PowerOff::Exit => Arc::new(Exit),
         PowerOff::Systemctl => Arc::new(Systemctl),
@@ -212,6 +213,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             isolation: config.isolated.then(|| isolation(path, &endpoint)).transpose()?,
             places: Places::default(),
             stop: config.stop,
+            group,
             adopts_orphans: true,
         })?),
     };
@@ -219,6 +221,18 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         tokio::spawn(notify.run());
     }
     Ok(agent::run(parts, stop).await?)
+}
+
+/// Only on a machine of its own: elsewhere nobody would remove the group when the machine is gone.
+fn job_group(power: PowerOff) -> Option<JobGroup> {
+    match power {
+        PowerOff::Exit => None,
+        PowerOff::Systemctl => JobGroup::find()
+            .inspect_err(|error| {
+                tracing::warn!(%error, "jobs get no control group; their processes are found in /proc alone");
+            })
+            .ok(),
+    }
 }
 
 /// Which machine this is.

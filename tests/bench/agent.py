@@ -275,7 +275,7 @@ def measured(program, seconds, scratch, endpoint, dynamodb):
 
 def main(program, seconds):
     if not os.access(program, os.X_OK):
-        sys.exit(f"there is no {program}: cargo build --release -p runyard-agent")
+        sys.exit(f"there is no {program}: cargo build --locked --profile agent -p runyard-agent")
     engine = subprocess.Popen([ROOT / "tests/engines/serve", "ministack"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     scratch = pathlib.Path(tempfile.mkdtemp())
     try:

@@ -3,6 +3,7 @@
 
 mod boot;
 mod clean;
+mod group;
 mod isolation;
 mod layout;
 mod output;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::process::Child;
 
+pub use self::group::JobGroup;
 pub use self::isolation::Isolation;
 use self::layout::Layout;
 pub use self::sweep::Places;
@@ -84,6 +86,8 @@ pub struct Settings {
     pub places: Places,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
+    /// The control group jobs are born in, where there can be one.
+    pub group: Option<JobGroup>,
     /// Whether orphans become children of this process ([`adopt_orphans`]), so that none escapes it.
     pub adopts_orphans: bool,
 }
