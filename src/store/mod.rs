@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, SdkConfig};
+use aws_sdk_dynamodb::config::StalledStreamProtectionConfig;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
@@ -59,7 +60,11 @@ pub struct DynamoStore {
 impl DynamoStore {
     /// The store in `table`, reached as `config` says. Nothing is sent yet.
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
-        let table_config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
+        let table_config = config::Builder::from(config)
+            .retry_config(retries())
+            .timeout_config(timeouts())
+            // Watches over long bodies; ours are short, and an attempt's time ends them.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         Self {
             table,
             client: Client::from_conf(table_config.build()),
