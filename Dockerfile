@@ -11,8 +11,9 @@ FROM ${RUST_IMAGE} AS build
 ENV RUSTUP_TOOLCHAIN=1.95.0
 WORKDIR /src
 COPY . .
-RUN cargo build --locked --release -p runyard -p runyard-agent --bins \
-    && install -D -t /out/usr/local/bin target/release/runyard target/release/runyard-agent
+RUN cargo build --locked --release -p runyard --bins \
+    && cargo build --locked --profile agent -p runyard-agent \
+    && install -D -t /out/usr/local/bin target/release/runyard target/agent/runyard-agent
 
 FROM ${RUNTIME_IMAGE}
 ARG VERSION=0.1.0

@@ -1,5 +1,4 @@
-//! What was this process told by its environment? The one place that reads it, beside AWS's own library and the filter of
-//! the log.
+//! What was this process told by its environment? The one place that reads it, beside AWS's own library.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +19,12 @@ pub struct Listener {
 pub fn metadata_endpoint() -> String {
     let told = std::env::var(ENDPOINT_VARIABLE).ok();
     told.filter(|value| !value.is_empty()).unwrap_or_else(|| ENDPOINT.to_owned())
+}
+
+/// What is to be logged (`RUST_LOG`); none when nothing is said.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+pub fn log_filter() -> Option<String> {
+    std::env::var("RUST_LOG").ok().filter(|value| !value.is_empty())
 }
 
 /// As systemd's protocol has it (`sd_notify(3)`); none where systemd did not start this process.

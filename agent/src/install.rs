@@ -94,6 +94,7 @@ mod tests {
             (read("runyard-agent.service"), read("runyard-fuse.service"), read("runyard-fuse.timer"));
         assert!(agent.contains("Type=notify") && agent.contains("WatchdogSec="));
         assert!(agent.contains("runyard-agent wall") && fuse.contains("runyard-agent fuse --config"));
+        assert!(agent.contains("Delegate=yes"), "jobs have a control group of their own");
         assert!(timer.contains("OnBootSec=") && !timer.contains("OnCalendar="), "monotonic time only");
         assert!(fuse.contains("FailureAction=poweroff-force"));
     }

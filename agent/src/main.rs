@@ -12,10 +12,10 @@ use runyard::store::DynamoStore;
 use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::config::{Config, PowerOff};
-use runyard_agent::environment::{listener, metadata_endpoint};
+use runyard_agent::environment::{listener, log_filter, metadata_endpoint};
 use runyard_agent::fuse::{self, Verdict};
 use runyard_agent::guard::Lengths;
-use runyard_agent::host::{self, Account, Host, Isolation, Places, Settings};
+use runyard_agent::host::{self, Account, Host, Isolation, JobGroup, Places, Settings};
 use runyard_agent::lock::Lock;
 use runyard_agent::metadata::{ENDPOINT_VARIABLE, LifeCycle, Metadata};
 use runyard_agent::notices::{self, Notices};
@@ -25,8 +25,9 @@ use runyard_agent::records::TableRecords;
 use runyard_agent::{disk, install, probe};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 const USAGE: &str = "runyard-agent --config FILE
 Runs on a machine of a Runyard and keeps its runner. AWS is reached as the AWS_* environment says; RUST_LOG sets what is logged.
@@ -61,9 +62,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(terminal).with_writer(std::io::stderr).init();
+    log_to_stderr();
     let done = match asked {
         Asked::Told => Ok(()),
         Asked::Agent(path) => run(&path).map(|end| match end {
@@ -80,6 +79,21 @@ fn main() -> ExitCode {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// `RUST_LOG` is levels by target, `runyard_agent=debug,warn`; a language of spans and patterns would double the weight
+/// of logging.
+fn log_to_stderr() {
+    let asked = log_filter();
+    let parsed = asked.as_deref().map(str::parse::<Targets>).transpose();
+    let filter = parsed.as_ref().ok().cloned().flatten();
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(terminal);
+    lines.with_writer(std::io::stderr).finish().with(filter).init();
+    if let Err(error) = parsed {
+        tracing::warn!(%error, "RUST_LOG: write levels by target, for example runyard_agent=debug,warn; logging from info on");
     }
 }
 
@@ -175,6 +189,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             Notices { metadata, records: records.clone(), clock: clock.clone(), every: notices::EVERY };
         tokio::spawn(notices.run(stop.clone()));
     }
+    let group = job_group(config.power);
     let power: Arc<dyn Power> = match config.power {
         PowerOff::Exit => Arc::new(Exit),
         PowerOff::Systemctl => Arc::new(Systemctl),
@@ -198,6 +213,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             isolation: config.isolated.then(|| isolation(path, &endpoint)).transpose()?,
             places: Places::default(),
             stop: config.stop,
+            group,
             adopts_orphans: true,
         })?),
     };
@@ -205,6 +221,18 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         tokio::spawn(notify.run());
     }
     Ok(agent::run(parts, stop).await?)
+}
+
+/// Only on a machine of its own: elsewhere nobody would remove the group when the machine is gone.
+fn job_group(power: PowerOff) -> Option<JobGroup> {
+    match power {
+        PowerOff::Exit => None,
+        PowerOff::Systemctl => JobGroup::find()
+            .inspect_err(|error| {
+                tracing::warn!(%error, "jobs get no control group; their processes are found in /proc alone");
+            })
+            .ok(),
+    }
 }
 
 /// Which machine this is.

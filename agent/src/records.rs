@@ -43,15 +43,15 @@ pub trait Records: Send + Sync {
     async fn write(&self, change: &Change) -> Result<Stored, StoreError>;
 }
 
-/// The records in the table.
-pub struct TableRecords {
-    store: Arc<dyn Store>,
+/// The records in the table. Generic, so that a program links what is called here and no more of a store.
+pub struct TableRecords<S> {
+    store: Arc<S>,
     arn: InstanceArn,
 }
 
-impl TableRecords {
+impl<S: Store> TableRecords<S> {
     /// The records of one machine.
-    pub fn new(store: Arc<dyn Store>, arn: InstanceArn) -> Self {
+    pub fn new(store: Arc<S>, arn: InstanceArn) -> Self {
         Self { store, arn }
     }
 }
@@ -66,7 +66,7 @@ fn stored(item: Option<&Item>) -> Stored {
 }
 
 #[async_trait]
-impl Records for TableRecords {
+impl<S: Store> Records for TableRecords<S> {
     async fn instance(&self) -> Result<Sight, StoreError> {
         Ok(Sight::of(self.store.get(&Instance::key_of(&self.arn)).await?.as_ref()))
     }

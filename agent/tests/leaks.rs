@@ -180,6 +180,7 @@ fn settings() -> Settings {
         isolation: None,
         places: Places { trees: FRESH.iter().map(PathBuf::from).collect(), docker: "/run/none.sock".into() },
         stop: Duration::from_secs(1),
+        group: None,
         adopts_orphans: false,
     }
 }

@@ -57,6 +57,7 @@ fn settings(dir: &Path) -> Settings {
         isolation: None,
         places: Places::default(),
         stop: Duration::from_secs(5),
+        group: None,
         adopts_orphans: true,
     }
 }

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, SdkConfig};
+use aws_sdk_dynamodb::config::StalledStreamProtectionConfig;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
@@ -49,7 +50,8 @@ const ATTEMPTS: u32 = 6;
 pub struct DynamoStore {
     table: TableName,
     client: Client,
-    streams: streams::Client,
+    /// How AWS is reached; the client of streams is made from it when it is wanted, which an agent never does.
+    sdk: SdkConfig,
     watching: Watching,
     wake: Option<watch_channel::Receiver<()>>,
     page: Option<i32>,
@@ -58,14 +60,15 @@ pub struct DynamoStore {
 impl DynamoStore {
     /// The store in `table`, reached as `config` says. Nothing is sent yet.
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
-        let table_config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
-        let mut stream_config =
-            streams::config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
-        stream_config.set_endpoint_url(streams_endpoint(config));
+        let table_config = config::Builder::from(config)
+            .retry_config(retries())
+            .timeout_config(timeouts())
+            // Watches over long bodies; ours are short, and an attempt's time ends them.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         Self {
             table,
             client: Client::from_conf(table_config.build()),
-            streams: streams::Client::from_conf(stream_config.build()),
+            sdk: config.clone(),
             watching: Watching::default(),
             wake: None,
             page: None,
@@ -94,6 +97,14 @@ impl DynamoStore {
     #[must_use]
     pub fn paged(self, records: u16) -> Self {
         Self { page: Some(i32::from(records.max(1))), ..self }
+    }
+
+    /// A client of the table's stream.
+    fn streams(&self) -> streams::Client {
+        let mut config =
+            streams::config::Builder::from(&self.sdk).retry_config(retries()).timeout_config(timeouts());
+        config.set_endpoint_url(streams_endpoint(&self.sdk));
+        streams::Client::from_conf(config.build())
     }
 
     async fn update(&self, write: &Write) -> Result<Item, StoreError> {

@@ -63,7 +63,9 @@ impl Host {
             // What it leaves behind is found and ended like a job's.
             command.env("RUNYARD_CLAIM", claim.as_str());
         }
-        let reason = match run(command, &log, own.timeout).await {
+        // What a claim's script leaves behind is ended like a job's; the machine's own is there to stay.
+        let group = claim.and(self.settings.group.as_ref());
+        let reason = match run(command, &log, own.timeout, group).await {
             ScriptEnd::Done => return Ok(()),
             ScriptEnd::Failed(how) => format!("the {name} script {how}"),
             ScriptEnd::TimedOut => {

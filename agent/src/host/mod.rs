@@ -3,6 +3,7 @@
 
 mod boot;
 mod clean;
+mod group;
 mod isolation;
 mod layout;
 mod output;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::process::Child;
 
+pub use self::group::JobGroup;
 pub use self::isolation::Isolation;
 use self::layout::Layout;
 pub use self::sweep::Places;
@@ -84,6 +86,8 @@ pub struct Settings {
     pub places: Places,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
+    /// The control group jobs are born in, where there can be one.
+    pub group: Option<JobGroup>,
     /// Whether orphans become children of this process ([`adopt_orphans`]), so that none escapes it.
     pub adopts_orphans: bool,
 }
@@ -92,7 +96,6 @@ pub struct Settings {
 pub struct Host {
     settings: Settings,
     layout: Layout,
-    http: reqwest::Client,
     /// Runners this very process has started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
     /// Whoever fills or empties the directories of claims holds this, abandoned or not.
@@ -111,15 +114,11 @@ impl Host {
     /// The hands of a machine.
     ///
     /// # Errors
-    /// Its directories cannot be made, or there is no TLS.
+    /// Its directories cannot be made.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            .read_timeout(Duration::from_secs(30))
-            .build()?;
-        Ok(Self { settings, layout, http, children: Mutex::default(), directories: Arc::default() })
+        Ok(Self { settings, layout, children: Mutex::default(), directories: Arc::default() })
     }
 }
 

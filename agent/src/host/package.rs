@@ -22,6 +22,10 @@ const ATTEMPTS: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
+/// Longest wait for a connection, and for anything on it.
+const CONNECT: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(30);
+
 enum FetchError {
     /// To be tried again for as long as it takes.
     Away(String),
@@ -80,7 +84,7 @@ impl Host {
         let disk_error = |e: io::Error| FetchError::Wrong(disk::at(part, &e).to_string());
         let away = |e: reqwest::Error| FetchError::Away(e.without_url().to_string());
         let have = fs::metadata(part).map_or(0, |metadata| metadata.len());
-        let mut request = self.http.get(self.settings.package.url.clone());
+        let mut request = client().map_err(away)?.get(self.settings.package.url.clone());
         if have > 0 {
             request = request.header(RANGE, format!("bytes={have}-"));
         }
@@ -139,6 +143,11 @@ impl Host {
         });
         unpacking.await.map_err(io::Error::other)?
     }
+}
+
+/// Made for each download: the roots of trust it holds are worth a MiB, and a machine downloads once.
+fn client() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).build()
 }
 
 async fn digest_of(path: &Path) -> io::Result<String> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use runyard::model::{ClaimId, RegistrationBox, RemovalBox};
 use tokio::process::Child;
-use tokio::time::sleep;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{sleep, timeout};
 
 use super::clean::{give, make_fresh};
 use super::layout::ClaimDirs;
@@ -32,6 +33,9 @@ const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_COD
 const CONFIG: Duration = Duration::from_secs(180);
 /// How often a log or a process is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often a runner at work is looked at if nothing tells of its end: a child, and one of an earlier agent's.
+const CHILD: Duration = Duration::from_secs(60);
+const OTHER: Duration = Duration::from_millis(500);
 /// How the files in which a runner keeps its registration are called.
 const KEPT: [&str; 2] = [".runner", ".credentials"];
 /// A registration file is small; anything else of that name is none.
@@ -56,8 +60,8 @@ impl Host {
         if !registration.runner_group.is_empty() {
             command.args(["--runnergroup", &registration.runner_group]);
         }
-        let log = dirs.config_log();
-        if let Err(failure) = configured(run(command, &log, CONFIG).await, &log, "config.sh", token) {
+        let (log, group) = (dirs.config_log(), self.settings.group.as_ref());
+        if let Err(failure) = configured(run(command, &log, CONFIG, group).await, &log, "config.sh", token) {
             return Outcome::Failed(failure);
         }
         match self.keep_registration(&dirs) {
@@ -86,7 +90,9 @@ impl Host {
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
             command.env(SINGLE_USE, config);
         }
-        match spawn(command, &dirs.run_log()).and_then(|child| self.adopt(child)) {
+        match spawn(command, &dirs.run_log(), self.settings.group.as_ref())
+            .and_then(|child| self.adopt(child))
+        {
             Ok(leader) => Outcome::Started(leader),
             Err(why) => {
                 Outcome::Failed(Failure::Refused(detail("run.sh cannot be started", &why.to_string(), &[])))
@@ -117,10 +123,22 @@ impl Host {
         processes::alive(leader)
     }
 
-    /// Waits for a runner's end, whoever started it.
+    /// Waits for a runner's end, whoever started it. The kernel tells of the end of a child; a runner that an earlier
+    /// agent started has another parent by now and is looked at.
     pub(super) async fn ended(&self, leader: Leader) {
+        let mut deaths = signal(SignalKind::child());
+        let own = deaths.is_ok() && self.children.lock().expect("no holder panics").contains_key(&leader.pid);
+        let untold = if own { CHILD } else { OTHER };
         while self.is_alive(leader) {
-            sleep(LOOK).await;
+            let told = async {
+                match &mut deaths {
+                    Ok(deaths) => {
+                        deaths.recv().await;
+                    }
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            let _ = timeout(untold, told).await;
         }
     }
 
@@ -159,8 +177,8 @@ impl Host {
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
         command.arg("remove").env(TOKEN, &removal.token);
-        let log = dirs.config_log();
-        match configured(run(command, &log, CONFIG).await, &log, "config.sh remove", &removal.token) {
+        let (log, group) = (dirs.config_log(), self.settings.group.as_ref());
+        match configured(run(command, &log, CONFIG, group).await, &log, "config.sh remove", &removal.token) {
             Ok(()) => Outcome::Deregistered,
             Err(failure) => Outcome::Failed(failure),
         }

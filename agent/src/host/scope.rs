@@ -1,6 +1,6 @@
 //! Which processes belong to a claim? Those that carry its mark, those of its runner's group, those at work in its
-//! directories, those below the agent that came after its runner, and those of its user: a job can shed some of these,
-//! hardly all.
+//! directories, those below the agent that came after its runner, those of its user, and those in the control group of
+//! jobs, which no job can leave: it can shed some of the others, hardly all.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::Host;
 use super::processes::{self, Process};
+use super::{Host, JobGroup};
 use crate::work::Leader;
 
 /// How long killed processes may take to be gone.
@@ -34,6 +34,8 @@ pub(super) struct Scope {
     pub(super) since: Option<u64>,
     /// Whose they are.
     pub(super) uid: Option<u32>,
+    /// The control group they were born in.
+    pub(super) group: Option<JobGroup>,
 }
 
 impl Scope {
@@ -55,6 +57,16 @@ impl Scope {
         Ok(all.into_iter().filter(|p| p.pid != own && !p.zombie && ours(p)).collect())
     }
 
+    /// Ends them all once; which were found, and whether the kernel says that their group is empty, if they have one.
+    fn look(&self) -> io::Result<(Vec<Process>, bool)> {
+        if let Some(group) = &self.group {
+            group.end()?;
+        }
+        let found = self.find().map_err(|e| io::Error::new(e.kind(), format!("/proc: {e}")))?;
+        found.iter().for_each(processes::end);
+        Ok((found, self.group.as_ref().map_or(Ok(true), JobGroup::is_empty)?))
+    }
+
     /// Ends them all, until none is left.
     ///
     /// # Errors
@@ -64,19 +76,19 @@ impl Scope {
         let mut quiet = 0;
         loop {
             let scope = self.clone();
-            let look = tokio::task::spawn_blocking(move || {
-                let found = scope.find()?;
-                found.iter().for_each(processes::end);
-                Ok::<_, io::Error>(found)
-            });
-            let found = look.await.map_err(io::Error::other).flatten().map_err(|e| format!("/proc: {e}"))?;
-            quiet = if found.is_empty() { quiet + 1 } else { 0 };
+            let look = tokio::task::spawn_blocking(move || scope.look());
+            let (found, proved) =
+                look.await.map_err(io::Error::other).flatten().map_err(|e| e.to_string())?;
+            quiet = if found.is_empty() && proved { quiet + 1 } else { 0 };
             if quiet == QUIET {
                 return Ok(());
             }
             if Instant::now() >= until {
                 let names = found.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, p.name));
                 let names = names.collect::<Vec<_>>().join(", ");
+                if found.is_empty() {
+                    return Err("their control group does not become empty".to_owned());
+                }
                 return Err(format!("{} processes do not end: {names}", found.len()));
             }
             sleep(LOOK).await;
@@ -119,6 +131,7 @@ impl Host {
             under: Some(self.layout.claims()),
             since: since.filter(|_| self.settings.adopts_orphans),
             uid: self.settings.account.as_ref().map(|account| account.uid),
+            group: self.settings.group.clone(),
         }
     }
 
@@ -130,6 +143,7 @@ impl Host {
             under: Some(self.layout.claims()),
             since: self.settings.adopts_orphans.then_some(0),
             uid: self.settings.account.as_ref().map(|account| account.uid),
+            group: self.settings.group.clone(),
         }
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use runyard::model::ClaimId;
 use tokio::process::{Child, Command};
 
-use super::Host;
 use super::layout::ClaimDirs;
+use super::{Host, JobGroup};
 
 /// Where programs are looked for.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -76,17 +76,25 @@ impl Host {
     }
 }
 
-/// Starts a script that writes into a log, which is empty before.
-pub(super) fn spawn(mut command: Command, log: &Path) -> io::Result<Child> {
+/// Starts a script that writes into a log, which is empty before, in a control group if one is given.
+pub(super) fn spawn(mut command: Command, log: &Path, group: Option<&JobGroup>) -> io::Result<Child> {
     let out = File::create(log).map_err(|e| crate::disk::at(log, &e))?;
     command.stdout(out.try_clone()?).stderr(out);
-    command.spawn()
+    match group {
+        Some(group) => group.start(|| command.spawn()),
+        None => command.spawn(),
+    }
 }
 
 /// Runs a script to its end. Abandoned, it is killed; its descendants are known by their marks.
-pub(super) async fn run(mut command: Command, log: &Path, limit: Duration) -> ScriptEnd {
+pub(super) async fn run(
+    mut command: Command,
+    log: &Path,
+    limit: Duration,
+    group: Option<&JobGroup>,
+) -> ScriptEnd {
     command.kill_on_drop(true);
-    let mut child = match spawn(command, log) {
+    let mut child = match spawn(command, log, group) {
         Ok(child) => child,
         Err(error) => return ScriptEnd::Failed(format!("cannot be started: {error}")),
     };

@@ -56,6 +56,7 @@ impl Yard {
             isolation: None,
             places: Places::default(),
             stop: Duration::from_secs(5),
+            group: None,
             adopts_orphans: false,
         };
         Self { dir, settings }

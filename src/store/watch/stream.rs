@@ -75,7 +75,7 @@ impl StreamWatch {
         });
         let Some(arn) = table.latest_stream_arn.filter(|_| images) else { return Ok(None) };
         let mut watch = Self {
-            client: store.streams.clone(),
+            client: store.streams(),
             arn,
             every: store.watching.every,
             wake: store.wake.clone(),
