@@ -190,12 +190,14 @@ impl Request {
             key.pk.strip_prefix("request#").and_then(|rest| rest.split_once('#')).ok_or_else(wrong)?;
         let (name, attempt) =
             key.sk.strip_prefix("request#").and_then(|rest| rest.split_once('#')).ok_or_else(wrong)?;
-        Ok(RequestKey {
+        let id = RequestKey {
             repository: Repository::parse(repository)?,
             run_id: RunId::parse(run_id)?,
             name: RequestName::parse(name)?,
             attempt: attempt.parse().map_err(|_| wrong())?,
-        })
+        };
+        // One request, one key: `#01` would be another record under the same name.
+        if Self::key_of(&id) == *key { Ok(id) } else { Err(wrong()) }
     }
 
     /// The phase, a new request being `Pending` to whoever asks.
