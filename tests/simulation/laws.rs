@@ -21,6 +21,11 @@ pub(crate) struct Laws {
     claims: BTreeSet<String>,
     /// Class of each live machine.
     live: BTreeMap<Key, String>,
+    /// Every record as it was last written, read once.
+    instances: BTreeMap<Key, Instance>,
+    requests: BTreeMap<Key, Request>,
+    launches: BTreeMap<Key, Launch>,
+    pools: BTreeMap<Key, Pool>,
     /// Class and count of each launch under way.
     open: BTreeMap<Key, (String, u32)>,
     /// Each class's `max`, and until when the one before it may count.
@@ -48,21 +53,22 @@ impl Laws {
             version(key, old, new, &mut broken);
         }
         match kind {
-            "instance" => self.instance(key, old, new, &mut broken),
-            "request" => request(key, old, new, &mut broken),
+            "instance" => self.instance(key, new, &mut broken),
+            "request" => self.request(key, new, &mut broken),
             "launch" => self.launch(key, old, new, &mut broken),
-            "pool" => self.pool(new),
+            "pool" => self.pool(key, new),
             _ => {}
         }
         broken
     }
 
-    fn instance(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
-        let before = record::<Instance>(old);
+    fn instance(&mut self, key: &Key, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Instance>(new) else {
+            self.instances.remove(key);
             broken.push(format!("S11 {key}: it is gone or cannot be read"));
             return;
         };
+        let before = self.instances.insert(key.clone(), after.clone());
         let (from, to) = (before.as_ref().map_or(Place::Nowhere, Instance::place), after.place());
         if from == Place::Terminated && to != from {
             broken.push(format!("S10 {key}: {to:?} after it was terminated"));
@@ -95,6 +101,7 @@ impl Laws {
 
     fn launch(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Launch>(new) else { return };
+        self.launches.insert(key.clone(), after.clone());
         if after.phase != LaunchPhase::Intent {
             self.open.remove(key);
             return;
@@ -117,8 +124,9 @@ impl Laws {
         }
     }
 
-    fn pool(&mut self, new: Option<&Item>) {
+    fn pool(&mut self, key: &Key, new: Option<&Item>) {
         let Some(pool) = record::<Pool>(new) else { return };
+        self.pools.insert(key.clone(), pool.clone());
         let class = pool.spec.resource_class.to_string();
         let before = self.max.get(&class).map_or(pool.spec.max, |(max, ..)| *max);
         if !self.max.contains_key(&class) || before != pool.spec.max {
@@ -126,9 +134,52 @@ impl Laws {
         }
     }
 
+    fn request(&mut self, key: &Key, new: Option<&Item>, broken: &mut Broken) {
+        let Some(after) = record::<Request>(new) else {
+            self.requests.remove(key);
+            broken.push(format!("S13 {key}: it is gone or cannot be read"));
+            return;
+        };
+        let held = &after.status.instances;
+        if held.len() > after.intent.count as usize
+            || held.iter().collect::<BTreeSet<_>>().len() != held.len()
+        {
+            broken.push(format!("S2 {key}: asked for {} and holds {held:?}", after.intent.count));
+        }
+        let phase = after.phase();
+        let before = self.requests.insert(key.clone(), after).map(|before| before.phase());
+        if let Some(before) = before.filter(|before| before.is_final() && *before != phase) {
+            broken.push(format!("S10 {key}: {before} became {phase}"));
+        }
+    }
+
     /// How many live machines there are by the records.
     pub(crate) fn live(&self) -> usize {
         self.live.len()
+    }
+
+    pub(crate) fn instance_of(&self, key: &Key) -> Option<&Instance> {
+        self.instances.get(key)
+    }
+
+    pub(crate) fn request_of(&self, key: &Key) -> Option<&Request> {
+        self.requests.get(key)
+    }
+
+    pub(crate) fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values()
+    }
+
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.requests.values()
+    }
+
+    pub(crate) fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.launches.values()
+    }
+
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.values()
     }
 }
 
@@ -157,22 +208,6 @@ fn version(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broke
     let (before, after) = (old.map_or(Some(0), number), new.and_then(number));
     if new.is_some() && before.zip(after).is_none_or(|(before, after)| after != before + 1) {
         broken.push(format!("S11 {key}: version {before:?} became {after:?}"));
-    }
-}
-
-fn request(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
-    let before = record::<Request>(old);
-    let Some(after) = record::<Request>(new) else {
-        broken.push(format!("S13 {key}: it is gone or cannot be read"));
-        return;
-    };
-    let held = &after.status.instances;
-    if held.len() > after.intent.count as usize || held.iter().collect::<BTreeSet<_>>().len() != held.len() {
-        broken.push(format!("S2 {key}: asked for {} and holds {held:?}", after.intent.count));
-    }
-    if let Some(before) = before.filter(|before| before.phase().is_final() && before.phase() != after.phase())
-    {
-        broken.push(format!("S10 {key}: {} became {}", before.phase(), after.phase()));
     }
 }
 

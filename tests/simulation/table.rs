@@ -76,23 +76,20 @@ impl Table {
 
     /// Makes the writes, under the eyes of the laws.
     async fn apply(world: &Arc<World>, who: &str, writes: &[Write]) -> Result<(), StoreError> {
+        let changing = || writes.iter().filter(|write| !matches!(write.operation, Operation::Check(_)));
         let mut before = Vec::with_capacity(writes.len());
-        for write in writes {
+        for write in changing() {
             before.push(world.store.get(&write.key).await?);
         }
-        let outcome = match writes {
-            [write] => world.store.write(write).await.map(|_| ()),
-            writes => world.store.transact(writes).await,
-        };
-        if outcome.is_ok() {
-            for (write, old) in writes.iter().zip(before) {
-                if !matches!(write.operation, Operation::Check(_)) {
-                    let new = world.store.get(&write.key).await?;
-                    world.written(who, write, old.as_ref(), new.as_ref());
-                }
-            }
+        match writes {
+            [write] => drop(world.store.write(write).await?),
+            writes => world.store.transact(writes).await?,
         }
-        outcome
+        for (write, old) in changing().zip(before) {
+            let new = world.store.get(&write.key).await?;
+            world.written(who, write, old.as_ref(), new.as_ref());
+        }
+        Ok(())
     }
 
     /// As the writes were meant, unless this world has a defect.
