@@ -73,7 +73,7 @@ impl Actor {
         let chance = &self.world.chance;
         match chance.number(0..10) {
             0..4 => {}
-            4..7 => tokio::task::yield_now().await,
+            4..8 => tokio::task::yield_now().await,
             _ if self.world.strikes(Fault::StoreSlow) => sleep(chance.millis(500..5000)).await,
             _ => sleep(chance.millis(1..30)).await,
         }

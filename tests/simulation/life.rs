@@ -71,8 +71,8 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     }
     tokio::spawn(people::change_pools(world.clone()));
     tokio::spawn(blows::deal(world.clone()));
-    let length = chance.number(300..1500);
-    let workflows: Vec<_> = (1..=chance.number(4..14))
+    let length = chance.number(200..900);
+    let workflows: Vec<_> = (1..=chance.number(4..13))
         .map(|n| tokio::spawn(people::workflow(world.clone(), n, chance.millis(0..length * 1000))))
         .collect();
     within(world, "", Duration::from_secs(length), |_| vec!["not yet".into()]).await.or_else(no_bound)?;

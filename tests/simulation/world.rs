@@ -200,7 +200,7 @@ fn settings(chance: &Chance) -> Settings {
         grace: pick(300, 60),
         heartbeat: Duration::from_secs(10),
         stale: pick(60, 45),
-        agent_poll: Duration::from_secs(*chance.one(&[1, 2, 4])),
+        agent_poll: Duration::from_secs(*chance.one(&[1, 1, 3])),
         resync: pick(300, 60),
         reannounce: pick(300, 60),
         lease: pick(15, 9),
