@@ -71,7 +71,7 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     }
     tokio::spawn(people::change_pools(world.clone()));
     tokio::spawn(blows::deal(world.clone()));
-    let length = chance.number(200..900);
+    let length = chance.number(200..800);
     let workflows: Vec<_> = (1..=chance.number(4..13))
         .map(|n| tokio::spawn(people::workflow(world.clone(), n, chance.millis(0..length * 1000))))
         .collect();
@@ -170,7 +170,7 @@ fn astray(world: &World) -> Vec<String> {
 /// L1: and it stays so. Nothing is launched any more, and nothing is ended but what is old or too many.
 async fn stays(world: &Arc<World>) -> Result<(), String> {
     let launches = world.compute.orders().len();
-    let end = Instant::now() + 2 * world.settings.resync;
+    let end = Instant::now() + world.settings.resync + Duration::from_secs(30);
     while Instant::now() < end {
         within(world, "", Duration::from_secs(20), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
     }

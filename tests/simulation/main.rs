@@ -65,7 +65,6 @@ fn live_all(first: u64, seeds: u64) -> Vec<Report> {
 }
 
 #[test]
-#[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn every_promise_holds_under_every_seed() {
     if let Some(seed) = asked("SEED") {
         let report = live(seed, true, None);
@@ -86,7 +85,6 @@ fn every_promise_holds_under_every_seed() {
 }
 
 #[test]
-#[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn the_same_seed_gives_the_same_trace_twice() {
     for seed in [3, 11] {
         let (first, second) = (live(seed, false, None), live(seed, false, None));
@@ -106,7 +104,6 @@ fn in_fair_weather_nothing_goes_round_in_circles() {
 /// The leader did not know of an intent whose answer was lost, wrote another at once, and both together were over the
 /// class's `max`. Now the same intent is written until the table says what became of it.
 #[test]
-#[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn no_launch_is_asked_for_beside_one_that_may_be_on_its_way() {
     for seed in 1..=3 {
         let faults = [Fault::StoreAppliesLate, Fault::StoreLosesAnswer, Fault::LaunchRefused];

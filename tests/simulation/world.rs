@@ -188,7 +188,7 @@ impl World {
 
 /// Durations as shipped, or short ones, which make more of an hour.
 fn settings(chance: &Chance) -> Settings {
-    let brisk = chance.percent(75);
+    let brisk = chance.percent(85);
     let pick = |shipped: u64, short: u64| Duration::from_secs(if brisk { short } else { shipped });
     Settings {
         identity: String::new(),
