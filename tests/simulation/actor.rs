@@ -42,7 +42,8 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(world: &Arc<World>, name: &str, role: Role) -> Arc<Self> {
-        let off = if world.strikes(Fault::ClocksDiffer) { any_error(world, role) } else { SignedDuration::ZERO };
+        let off =
+            if world.strikes(Fault::ClocksDiffer) { any_error(world, role) } else { SignedDuration::ZERO };
         Arc::new(Self {
             world: world.clone(),
             name: name.to_owned(),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use runyard::model::{
-    Guard, Instance, Item, Key, Launch, LaunchPhase, Operation, Place, Pool, Reading, Record, Request,
-    TRANSITIONS, Write, read,
+    Guard, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchPhase, Operation, Place, Pool,
+    Reading, Record, Request, TRANSITIONS, Write, read,
 };
 use tokio::time::Instant;
 
@@ -19,11 +19,15 @@ pub(crate) struct Laws {
     /// Which request holds each machine.
     held: BTreeMap<Key, Key>,
     claims: BTreeSet<String>,
+    /// The machines that the writes at hand gave to a request.
+    just_claimed: Vec<Key>,
     /// Class of each live machine.
     live: BTreeMap<Key, String>,
     /// Every record as it was last written, read once.
     instances: BTreeMap<Key, Instance>,
     requests: BTreeMap<Key, Request>,
+    /// Which machines each request listed before.
+    listed: BTreeMap<Key, Vec<InstanceId>>,
     launches: BTreeMap<Key, Launch>,
     pools: BTreeMap<Key, Pool>,
     /// Class and count of each launch under way.
@@ -62,6 +66,43 @@ impl Laws {
         broken
     }
 
+    /// What was written in one breath must fit together: who is claimed is listed, who is newly listed is held, what is
+    /// bound is recorded, and an intent to launch is written under the lease alone.
+    pub(crate) fn together(&mut self, writes: &[Write]) -> Broken {
+        let mut broken = Broken::new();
+        for key in std::mem::take(&mut self.just_claimed) {
+            let Some(instance) = self.instances.get(&key) else { continue };
+            let (id, holder) = (&instance.facts.instance_id, instance.held_by());
+            let request = holder.and_then(|holder| self.requests.get(holder));
+            if !request.is_some_and(|request| request.status.instances.contains(id)) {
+                broken.push(format!("S1 {key}: claimed for {holder:?}, which does not list it"));
+            }
+        }
+        for Write { key, operation } in writes {
+            if let Some(request) = self.requests.get(key) {
+                let before =
+                    self.listed.insert(key.clone(), request.status.instances.clone()).unwrap_or_default();
+                for id in request.status.instances.iter().filter(|id| !before.contains(id)) {
+                    let machine = self.instances.get(&Instance::key_of(&InstanceArn::local(id)));
+                    if machine.and_then(Instance::held_by) != Some(key) {
+                        broken.push(format!("S1 {key}: lists {id}, which it does not hold"));
+                    }
+                }
+            }
+            if let Some(launch) = self.launches.get(key) {
+                let recorded = |id| self.instances.contains_key(&Instance::key_of(&InstanceArn::local(id)));
+                if launch.phase == LaunchPhase::Bound && !launch.instances.iter().all(recorded) {
+                    broken.push(format!("S8 {key}: bound while not all its machines are recorded"));
+                }
+                let fenced = writes.iter().any(|w| matches!(w.operation, Operation::Check(Guard::Lease(_))));
+                if matches!(operation, Operation::Create(_)) && !fenced {
+                    broken.push(format!("S7 {key}: written without the fence of the lease"));
+                }
+            }
+        }
+        broken
+    }
+
     fn instance(&mut self, key: &Key, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Instance>(new) else {
             self.instances.remove(key);
@@ -77,6 +118,7 @@ impl Laws {
         }
         if from != to && matches!(to, Place::CreatedBound | Place::Claimed) {
             self.claims_made += 1;
+            self.just_claimed.push(key.clone());
             self.reused += u64::from(to == Place::Claimed);
             let claim = after.claim.as_ref().map(|claim| claim.id.to_string()).unwrap_or_default();
             if !self.claims.insert(claim.clone()) {

@@ -92,7 +92,8 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     // L1, L3, L4, L7, L8: everything that was held is given back, what is gone is known to be gone, the pools are full.
     let longest = set.created + set.claimed + set.cleanup + set.grace + 2 * set.orphan + 3 * set.sweep;
     let github = set.github.sweep.unwrap_or_default() + Duration::from_secs(60);
-    within(world, "L1", longest + 5 * set.resync + github + Duration::from_secs(1800) + ahead, astray).await?;
+    within(world, "L1", longest + 5 * set.resync + github + Duration::from_secs(1800) + ahead, astray)
+        .await?;
     for workflow in workflows {
         workflow.abort();
     }

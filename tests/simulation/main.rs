@@ -123,16 +123,15 @@ fn every_seeded_bug_is_seen() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::SeqCst) as usize).copied() {
-                    let found =
-                        (1..=PATIENCE).map(|seed| live(seed, false, Some(bug))).find(|r| r.failure.is_some());
+                    let mut calls = 0;
+                    let found = (1..=PATIENCE)
+                        .map(|seed| live(seed, false, Some(bug)))
+                        .inspect(|report| calls += report.calls)
+                        .find_map(|report| report.failure);
                     match found {
-                        Some(report) => {
-                            let failure = report.failure.unwrap_or_default();
-                            println!(
-                                "{bug:?}, {}: {}",
-                                bug.story(),
-                                failure.lines().next().unwrap_or_default()
-                            );
+                        Some(failure) => {
+                            let seen = failure.lines().next().unwrap_or_default();
+                            println!("{bug:?}, {}: {seen} ({calls} calls)", bug.story());
                         }
                         None => missed.lock().unwrap().push(bug),
                     }
@@ -158,8 +157,9 @@ fn table(reports: &[Report]) {
     let simulated: Duration = reports.iter().map(|report| report.simulated).sum();
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     println!(
-        "{} seeds, {calls} port calls, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines",
+        "{} seeds, traces {:016x}, {calls} port calls, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines",
         reports.len(),
+        reports.iter().fold(0, |all, report| all ^ report.hash),
         simulated.as_secs_f64() / 3600.0,
         sum(|r| r.ready),
         sum(|r| r.claims),

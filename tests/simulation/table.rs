@@ -89,6 +89,8 @@ impl Table {
             let new = world.store.get(&write.key).await?;
             world.written(who, write, old.as_ref(), new.as_ref());
         }
+        let broken = world.laws.lock().unwrap().together(writes);
+        broken.into_iter().for_each(|what| world.broke(what));
         Ok(())
     }
 
