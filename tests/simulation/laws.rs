@@ -57,6 +57,7 @@ impl Laws {
             version(key, old, new, &mut broken);
         }
         match kind {
+            "agent" => same_key(key, old, new, &mut broken),
             "instance" => self.instance(key, new, &mut broken),
             "request" => self.request(key, new, &mut broken),
             "launch" => self.launch(key, old, new, &mut broken),
@@ -222,6 +223,16 @@ impl Laws {
 
     pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
         self.pools.values()
+    }
+}
+
+/// A machine shows one public key for as long as it lives, however often its agent is started.
+fn same_key(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+    let shown = |item: Option<&Item>| item.and_then(|item| item.get("publicKey")).cloned();
+    if let Some(before) = shown(old)
+        && shown(new).is_some_and(|after| after != before)
+    {
+        broken.push(format!("S12 {key}: its agent shows another key than at first"));
     }
 }
 

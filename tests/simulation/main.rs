@@ -32,8 +32,12 @@ use weather::Fault;
 const SEEDS: u64 = 200;
 
 #[allow(clippy::disallowed_methods, reason = "what a person asks this test for")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 fn asked(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
+    let value = variable(name)?;
     Some(
         value
             .parse()
@@ -113,16 +117,23 @@ fn no_launch_is_asked_for_beside_one_that_may_be_on_its_way() {
 }
 
 /// Most seeds until a defect must be seen.
-const PATIENCE: u64 = 60;
+const PATIENCE: u64 = 200;
 
 #[test]
 #[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn every_seeded_bug_is_seen() {
+    let only = variable("BUG");
+    let bugs: Vec<Bug> = Bug::ALL
+        .iter()
+        .copied()
+        .filter(|bug| only.as_ref().is_none_or(|only| *only == format!("{bug:?}")))
+        .collect();
+    assert!(!bugs.is_empty(), "BUG={only:?}: must be one of {:?}", Bug::ALL);
     let (next, missed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::SeqCst) as usize).copied() {
+                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::SeqCst) as usize).copied() {
                     let mut calls = 0;
                     let found = (1..=PATIENCE)
                         .map(|seed| live(seed, false, Some(bug)))

@@ -47,7 +47,7 @@ impl Table {
         (writes && world.strikes(Fault::StoreContended)).then_some(StoreError::Contended)
     }
 
-    /// What the record was some time ago.
+    /// What the record was at some time of the last twenty seconds, as one of several replicas has it.
     fn stale(&self, key: &Key, found: Option<Item>) -> Option<Item> {
         let (now, mut past) = (Instant::now(), self.0.past.lock().unwrap());
         let of_key = past.entry(key.clone()).or_default();
@@ -55,7 +55,8 @@ impl Table {
         while of_key.len() > 1 && of_key[1].0 + Duration::from_secs(20) < now {
             of_key.pop_front();
         }
-        of_key[0].1.clone()
+        let some = self.world().chance.number(0..of_key.len() as u64) as usize;
+        of_key[some].1.clone()
     }
 
     async fn reading<T>(
