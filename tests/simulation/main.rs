@@ -45,15 +45,17 @@ fn asked(name: &str) -> Option<u64> {
     )
 }
 
-/// Lives these seeds on two threads.
+/// Lives these seeds on two threads, or as many of them as fit into `MINUTES=`.
+#[allow(clippy::disallowed_methods, reason = "how long a person has for this")]
 fn live_all(first: u64, seeds: u64) -> Vec<Report> {
     let (next, reports) = (AtomicU64::new(first), Mutex::new(Vec::new()));
+    let (begun, minutes) = (std::time::Instant::now(), asked("MINUTES").unwrap_or(u64::MAX / 60));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= first + seeds {
+                    if seed >= first + seeds || begun.elapsed() >= Duration::from_secs(60 * minutes) {
                         return;
                     }
                     let report = live(seed, false, None);
