@@ -42,12 +42,8 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(world: &Arc<World>, name: &str, role: Role) -> Arc<Self> {
-        let off = match role {
-            Role::Operator | Role::Agent | Role::Person if world.strikes(Fault::ClocksDiffer) => {
-                SignedDuration::from_secs(world.chance.number(0..7200) as i64 - 3600)
-            }
-            Role::Operator | Role::Agent | Role::Person => SignedDuration::ZERO,
-        };
+        let off =
+            if world.strikes(Fault::ClocksDiffer) { any_error(world, role) } else { SignedDuration::ZERO };
         Arc::new(Self {
             world: world.clone(),
             name: name.to_owned(),
@@ -78,7 +74,7 @@ impl Actor {
         let chance = &self.world.chance;
         match chance.number(0..10) {
             0..4 => {}
-            4..7 => tokio::task::yield_now().await,
+            4..8 => tokio::task::yield_now().await,
             _ if self.world.strikes(Fault::StoreSlow) => sleep(chance.millis(500..5000)).await,
             _ => sleep(chance.millis(1..30)).await,
         }
@@ -124,16 +120,30 @@ impl Actor {
         !self.world.weather.calm() && until.is_some_and(|until| until > Instant::now())
     }
 
-    /// Sets its wall clock.
-    pub(crate) fn step_clock(&self, by: SignedDuration) {
-        self.world.trace.tell(&format!("the clock of {} is set by {by:?}", self.name));
-        *self.off_by.lock().unwrap() += by;
+    /// Sets its wall clock, wrongly.
+    pub(crate) fn step_clock(&self) {
+        let off = any_error(&self.world, self.role);
+        self.world.trace.tell(&format!("the clock of {} is off by {off:?} from now on", self.name));
+        *self.off_by.lock().unwrap() = off;
     }
+}
+
+/// How far a clock of one of these may be off.
+fn any_error(world: &World, role: Role) -> SignedDuration {
+    let most = match role {
+        Role::Operator => world.operators_off,
+        Role::Agent | Role::Person => Duration::from_secs(3600),
+    };
+    let most = most.as_secs();
+    SignedDuration::from_secs(world.chance.number(0..2 * most) as i64 - most as i64)
 }
 
 impl Clock for Actor {
     fn now(&self) -> Timestamp {
-        let off = *self.off_by.lock().unwrap();
+        // Operators judge deadlines that other operators wrote: their clocks are right once nothing is wrong any more.
+        // Those of machines stay wrong.
+        let right = self.role == Role::Operator && self.world.weather.calm();
+        let off = if right { SignedDuration::ZERO } else { *self.off_by.lock().unwrap() };
         millis(self.world.clock.now().saturating_add(off).unwrap_or(Timestamp::MAX))
     }
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use runyard::model::{ClassName, InstanceId};
 use runyard::ports::MachineState;
 use serde_json::json;
@@ -48,7 +47,7 @@ fn actors(world: &World) {
             actor.cut_off(chance.seconds(5..longest));
         }
         if world.strikes(Fault::ClockSteps) {
-            actor.step_clock(SignedDuration::from_secs(chance.number(0..7200) as i64 - 3600));
+            actor.step_clock();
         }
     }
 }
@@ -96,28 +95,30 @@ fn queues(world: &World) {
 }
 
 fn machines(world: &Arc<World>) {
-    let alive: Vec<InstanceId> = {
+    let some_machine = || {
         let machines = world.machines.lock().unwrap();
-        machines.values().filter(|ground| !ground.dead.is_cancelled()).map(|g| g.machine.id.clone()).collect()
+        let alive: Vec<_> = machines.values().filter(|ground| !ground.dead.is_cancelled()).collect();
+        (!alive.is_empty()).then(|| world.chance.one(&alive).machine.id.clone())
     };
-    if alive.is_empty() {
-        return;
-    }
-    if world.strikes(Fault::MachineDies) {
-        let id = world.chance.one(&alive);
+    if world.strikes(Fault::MachineDies)
+        && let Some(id) = some_machine()
+    {
         world.trace.tell(&format!("{id} dies"));
         let state =
             *world.chance.one(&[MachineState::Terminated, MachineState::Stopped, MachineState::ShuttingDown]);
-        world.compute.set_state(id, state);
+        world.compute.set_state(&id, state);
+        world.stir();
     }
-    if world.strikes(Fault::SpotNotice) {
-        let id = world.chance.one(&alive).clone();
+    if world.strikes(Fault::SpotNotice)
+        && let Some(id) = some_machine()
+    {
         world.trace.tell(&format!("{id} is told that it will be taken back"));
         world.notices.post(&notice(&id));
-        let compute = world.compute.clone();
+        let world = world.clone();
         tokio::spawn(async move {
             sleep(Duration::from_secs(120)).await;
-            compute.set_state(&id, MachineState::Terminated);
+            world.compute.set_state(&id, MachineState::Terminated);
+            world.stir();
         });
     }
 }

@@ -155,8 +155,15 @@ impl Hands {
         }
         *self.ground.process.lock().unwrap() = Some((claim.clone(), leader));
         self.say(&format!("runs for {claim}"));
-        self.world.judge_ground(&self.ground).await;
+        self.world.judge_ground(&self.ground);
         Outcome::Started(leader)
+    }
+
+    /// GitHub sees the runner no more.
+    fn goes_offline(&self) {
+        if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
+            self.world.github.set_runner(scope, name, false, false);
+        }
     }
 
     fn runs(&self, leader: Leader) -> bool {
@@ -192,6 +199,7 @@ impl Hands {
             } else if self.world.strikes(Fault::RunnerDies) {
                 self.say("loses its runner");
                 *self.ground.process.lock().unwrap() = None;
+                self.goes_offline();
             }
         }
         Outcome::Ended
@@ -202,9 +210,7 @@ impl Hands {
         if self.world.bug != Some(Bug::RunnerOutlivesStop) {
             *self.ground.process.lock().unwrap() = None;
         }
-        if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
-            self.world.github.set_runner(scope, name, false, false);
-        }
+        self.goes_offline();
         self.say(&format!("stopped {claim}"));
         Outcome::Stopped { registered: self.ground.registered.lock().unwrap().is_some() }
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use runyard::model::{
-    Guard, Instance, Item, Key, Launch, LaunchPhase, Operation, Place, Pool, Reading, Record, Request,
-    TRANSITIONS, Write, read,
+    Guard, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchPhase, Operation, Place, Pool,
+    Reading, Record, Request, TRANSITIONS, Write, read,
 };
 use tokio::time::Instant;
 
@@ -19,8 +19,17 @@ pub(crate) struct Laws {
     /// Which request holds each machine.
     held: BTreeMap<Key, Key>,
     claims: BTreeSet<String>,
+    /// The machines that the writes at hand gave to a request.
+    just_claimed: Vec<Key>,
     /// Class of each live machine.
     live: BTreeMap<Key, String>,
+    /// Every record as it was last written, read once.
+    instances: BTreeMap<Key, Instance>,
+    requests: BTreeMap<Key, Request>,
+    /// Which machines each request listed before.
+    listed: BTreeMap<Key, Vec<InstanceId>>,
+    launches: BTreeMap<Key, Launch>,
+    pools: BTreeMap<Key, Pool>,
     /// Class and count of each launch under way.
     open: BTreeMap<Key, (String, u32)>,
     /// Each class's `max`, and until when the one before it may count.
@@ -48,21 +57,60 @@ impl Laws {
             version(key, old, new, &mut broken);
         }
         match kind {
-            "instance" => self.instance(key, old, new, &mut broken),
-            "request" => request(key, old, new, &mut broken),
+            "agent" => same_key(key, old, new, &mut broken),
+            "instance" => self.instance(key, new, &mut broken),
+            "request" => self.request(key, new, &mut broken),
             "launch" => self.launch(key, old, new, &mut broken),
-            "pool" => self.pool(new),
+            "pool" => self.pool(key, new),
             _ => {}
         }
         broken
     }
 
-    fn instance(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
-        let before = record::<Instance>(old);
+    /// What was written in one breath must fit together: who is claimed is listed, who is newly listed is held, what is
+    /// bound is recorded, and an intent to launch is written under the lease alone.
+    pub(crate) fn together(&mut self, writes: &[Write]) -> Broken {
+        let mut broken = Broken::new();
+        for key in std::mem::take(&mut self.just_claimed) {
+            let Some(instance) = self.instances.get(&key) else { continue };
+            let (id, holder) = (&instance.facts.instance_id, instance.held_by());
+            let request = holder.and_then(|holder| self.requests.get(holder));
+            if !request.is_some_and(|request| request.status.instances.contains(id)) {
+                broken.push(format!("S1 {key}: claimed for {holder:?}, which does not list it"));
+            }
+        }
+        for Write { key, operation } in writes {
+            if let Some(request) = self.requests.get(key) {
+                let before =
+                    self.listed.insert(key.clone(), request.status.instances.clone()).unwrap_or_default();
+                for id in request.status.instances.iter().filter(|id| !before.contains(id)) {
+                    let machine = self.instances.get(&Instance::key_of(&InstanceArn::local(id)));
+                    if machine.and_then(Instance::held_by) != Some(key) {
+                        broken.push(format!("S1 {key}: lists {id}, which it does not hold"));
+                    }
+                }
+            }
+            if let Some(launch) = self.launches.get(key) {
+                let recorded = |id| self.instances.contains_key(&Instance::key_of(&InstanceArn::local(id)));
+                if launch.phase == LaunchPhase::Bound && !launch.instances.iter().all(recorded) {
+                    broken.push(format!("S8 {key}: bound while not all its machines are recorded"));
+                }
+                let fenced = writes.iter().any(|w| matches!(w.operation, Operation::Check(Guard::Lease(_))));
+                if matches!(operation, Operation::Create(_)) && !fenced {
+                    broken.push(format!("S7 {key}: written without the fence of the lease"));
+                }
+            }
+        }
+        broken
+    }
+
+    fn instance(&mut self, key: &Key, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Instance>(new) else {
+            self.instances.remove(key);
             broken.push(format!("S11 {key}: it is gone or cannot be read"));
             return;
         };
+        let before = self.instances.insert(key.clone(), after.clone());
         let (from, to) = (before.as_ref().map_or(Place::Nowhere, Instance::place), after.place());
         if from == Place::Terminated && to != from {
             broken.push(format!("S10 {key}: {to:?} after it was terminated"));
@@ -71,6 +119,7 @@ impl Laws {
         }
         if from != to && matches!(to, Place::CreatedBound | Place::Claimed) {
             self.claims_made += 1;
+            self.just_claimed.push(key.clone());
             self.reused += u64::from(to == Place::Claimed);
             let claim = after.claim.as_ref().map(|claim| claim.id.to_string()).unwrap_or_default();
             if !self.claims.insert(claim.clone()) {
@@ -95,6 +144,7 @@ impl Laws {
 
     fn launch(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Launch>(new) else { return };
+        self.launches.insert(key.clone(), after.clone());
         if after.phase != LaunchPhase::Intent {
             self.open.remove(key);
             return;
@@ -117,8 +167,9 @@ impl Laws {
         }
     }
 
-    fn pool(&mut self, new: Option<&Item>) {
+    fn pool(&mut self, key: &Key, new: Option<&Item>) {
         let Some(pool) = record::<Pool>(new) else { return };
+        self.pools.insert(key.clone(), pool.clone());
         let class = pool.spec.resource_class.to_string();
         let before = self.max.get(&class).map_or(pool.spec.max, |(max, ..)| *max);
         if !self.max.contains_key(&class) || before != pool.spec.max {
@@ -126,9 +177,62 @@ impl Laws {
         }
     }
 
+    fn request(&mut self, key: &Key, new: Option<&Item>, broken: &mut Broken) {
+        let Some(after) = record::<Request>(new) else {
+            self.requests.remove(key);
+            broken.push(format!("S13 {key}: it is gone or cannot be read"));
+            return;
+        };
+        let held = &after.status.instances;
+        if held.len() > after.intent.count as usize
+            || held.iter().collect::<BTreeSet<_>>().len() != held.len()
+        {
+            broken.push(format!("S2 {key}: asked for {} and holds {held:?}", after.intent.count));
+        }
+        let phase = after.phase();
+        let before = self.requests.insert(key.clone(), after).map(|before| before.phase());
+        if let Some(before) = before.filter(|before| before.is_final() && *before != phase) {
+            broken.push(format!("S10 {key}: {before} became {phase}"));
+        }
+    }
+
     /// How many live machines there are by the records.
     pub(crate) fn live(&self) -> usize {
         self.live.len()
+    }
+
+    pub(crate) fn instance_of(&self, key: &Key) -> Option<&Instance> {
+        self.instances.get(key)
+    }
+
+    pub(crate) fn request_of(&self, key: &Key) -> Option<&Request> {
+        self.requests.get(key)
+    }
+
+    pub(crate) fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values()
+    }
+
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.requests.values()
+    }
+
+    pub(crate) fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.launches.values()
+    }
+
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.values()
+    }
+}
+
+/// A machine shows one public key for as long as it lives, however often its agent is started.
+fn same_key(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+    let shown = |item: Option<&Item>| item.and_then(|item| item.get("publicKey")).cloned();
+    if let Some(before) = shown(old)
+        && shown(new).is_some_and(|after| after != before)
+    {
+        broken.push(format!("S12 {key}: its agent shows another key than at first"));
     }
 }
 
@@ -157,22 +261,6 @@ fn version(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broke
     let (before, after) = (old.map_or(Some(0), number), new.and_then(number));
     if new.is_some() && before.zip(after).is_none_or(|(before, after)| after != before + 1) {
         broken.push(format!("S11 {key}: version {before:?} became {after:?}"));
-    }
-}
-
-fn request(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
-    let before = record::<Request>(old);
-    let Some(after) = record::<Request>(new) else {
-        broken.push(format!("S13 {key}: it is gone or cannot be read"));
-        return;
-    };
-    let held = &after.status.instances;
-    if held.len() > after.intent.count as usize || held.iter().collect::<BTreeSet<_>>().len() != held.len() {
-        broken.push(format!("S2 {key}: asked for {} and holds {held:?}", after.intent.count));
-    }
-    if let Some(before) = before.filter(|before| before.phase().is_final() && before.phase() != after.phase())
-    {
-        broken.push(format!("S10 {key}: {} became {}", before.phase(), after.phase()));
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{Instance, InstanceId, Launch, LaunchPhase, Phase, Place, Pool, Request};
+use runyard::model::{Instance, InstanceId, LaunchPhase, Phase, Place};
 use tokio::time::{Instant, sleep};
 
 use crate::bugs::Bug;
@@ -56,8 +56,7 @@ pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&
             fired: world.weather.fired(),
             claims: laws.claims_made,
             reused: laws.reused,
-            ready: world.all::<Request>().iter().filter(|request| request.status.ready_at.is_some()).count()
-                as u64,
+            ready: laws.requests().filter(|request| request.status.ready_at.is_some()).count() as u64,
             failure,
         }
     })
@@ -72,22 +71,29 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     }
     tokio::spawn(people::change_pools(world.clone()));
     tokio::spawn(blows::deal(world.clone()));
-    let length = chance.number(300..1500);
-    let workflows: Vec<_> = (1..=chance.number(4..14))
+    let length = chance.number(200..800);
+    let workflows: Vec<_> = (1..=chance.number(4..13))
         .map(|n| tokio::spawn(people::workflow(world.clone(), n, chance.millis(0..length * 1000))))
         .collect();
     within(world, "", Duration::from_secs(length), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
     world.weather.clear_up();
     world.trace.tell("faults stop");
     let set = &world.settings;
+    // A deadline that was written by a clock that was ahead passes so much later.
+    let ahead = if world.weather.has(Fault::ClocksDiffer) || world.weather.has(Fault::ClockSteps) {
+        world.operators_off
+    } else {
+        Duration::ZERO
+    };
     // L2: whatever is asked for is decided by its deadline and two resyncs.
-    let decided = Duration::from_secs(600 + 60) + 2 * set.resync;
+    let decided = Duration::from_secs(600 + 60) + 2 * set.resync + ahead;
     within(world, "L2", decided, undecided).await?;
     world.decided.store(true, std::sync::atomic::Ordering::SeqCst);
     // L1, L3, L4, L7, L8: everything that was held is given back, what is gone is known to be gone, the pools are full.
     let longest = set.created + set.claimed + set.cleanup + set.grace + 2 * set.orphan + 3 * set.sweep;
     let github = set.github.sweep.unwrap_or_default() + Duration::from_secs(60);
-    within(world, "L1", longest + 5 * set.resync + github + Duration::from_secs(1800), astray).await?;
+    within(world, "L1", longest + 5 * set.resync + github + Duration::from_secs(1800) + ahead, astray)
+        .await?;
     for workflow in workflows {
         workflow.abort();
     }
@@ -107,8 +113,7 @@ async fn within(
 ) -> Result<(), String> {
     let end = Instant::now() + bound;
     loop {
-        let broken = world.broken.lock().unwrap().clone();
-        if let Some(first) = broken.first() {
+        if let Some(first) = world.broken.lock().unwrap().first() {
             return Err(first.clone());
         }
         let wrong = wrong(world);
@@ -123,7 +128,8 @@ async fn within(
 }
 
 fn undecided(world: &World) -> Vec<String> {
-    let open = world.all::<Request>().into_iter().filter(|request| match request.phase() {
+    let laws = world.laws.lock().unwrap();
+    let open = laws.requests().filter(|request| match request.phase() {
         Phase::Pending | Phase::Fulfilling => true,
         Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed => false,
     });
@@ -133,11 +139,12 @@ fn undecided(world: &World) -> Vec<String> {
 /// What is not yet as it is to be in the end, when nobody wants a machine.
 fn astray(world: &World) -> Vec<String> {
     let mut wrong: Vec<String> = Vec::new();
-    let open = world.all::<Request>().into_iter().filter(|request| !request.phase().is_final());
+    let laws = world.laws.lock().unwrap();
+    let open = laws.requests().filter(|request| !request.phase().is_final());
     wrong.extend(open.map(|request| format!("{} is {}", request.id, request.phase())));
-    let launches = world.all::<Launch>().into_iter().filter(|launch| launch.phase == LaunchPhase::Intent);
+    let launches = laws.launches().filter(|launch| launch.phase == LaunchPhase::Intent);
     wrong.extend(launches.map(|launch| format!("{} is open", launch.launch_id)));
-    let instances = world.all::<Instance>();
+    let instances: Vec<&Instance> = laws.instances().collect();
     let live: BTreeSet<InstanceId> =
         instances.iter().filter(|i| i.state().live()).map(|i| i.facts.instance_id.clone()).collect();
     let alive: BTreeSet<InstanceId> =
@@ -146,7 +153,7 @@ fn astray(world: &World) -> Vec<String> {
     wrong.extend(live.difference(&alive).map(|id| format!("L4 {id} is gone and recorded as live")));
     let working = instances.iter().filter(|i| i.state().live() && i.place() != Place::IdlePooled);
     wrong.extend(working.map(|i| format!("L7 {} is {:?}", i.facts.instance_id, i.place())));
-    for pool in world.all::<Pool>() {
+    for pool in laws.pools() {
         let class = &pool.spec.resource_class;
         let pooled = instances.iter().filter(|i| i.pooled_at().is_some() && i.facts.resource_class == *class);
         let (pooled, wanted) = (pooled.count() as u32, pool.spec.desired.min(pool.spec.max));
@@ -164,7 +171,7 @@ fn astray(world: &World) -> Vec<String> {
 /// L1: and it stays so. Nothing is launched any more, and nothing is ended but what is old or too many.
 async fn stays(world: &Arc<World>) -> Result<(), String> {
     let launches = world.compute.orders().len();
-    let end = Instant::now() + 2 * world.settings.resync;
+    let end = Instant::now() + world.settings.resync + Duration::from_secs(30);
     while Instant::now() < end {
         within(world, "", Duration::from_secs(20), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
     }
@@ -177,7 +184,8 @@ async fn stays(world: &Arc<World>) -> Result<(), String> {
 
 fn show(world: &World) -> String {
     let mut lines = Vec::new();
-    for i in world.all::<Instance>() {
+    let laws = world.laws.lock().unwrap();
+    for i in laws.instances() {
         let claim = i.claim.as_ref().map_or("", |claim| claim.id.as_str());
         let (id, at) = (&i.facts.instance_id, i.threshold.map(|t| t.at.to_string()).unwrap_or_default());
         if i.state().live() {
@@ -189,16 +197,16 @@ fn show(world: &World) -> String {
             ));
         }
     }
-    for r in world.all::<Request>() {
+    for r in laws.requests() {
         let s = &r.status;
         lines.push(format!("{} {} {:?} of {} {}", r.id, r.phase(), s.instances, r.intent.count, s.message));
     }
-    for l in world.all::<Launch>().into_iter().filter(|launch| launch.phase == LaunchPhase::Intent) {
+    for l in laws.launches().filter(|launch| launch.phase == LaunchPhase::Intent) {
         lines.push(format!("{} {} {} {}", l.launch_id, l.phase, l.count, l.message));
     }
-    for p in world.all::<Pool>() {
+    for p in laws.pools() {
         lines.push(format!("{} desired {} max {}", p.spec.resource_class, p.spec.desired, p.spec.max));
     }
-    lines.push(format!("{} machines live by the records", world.laws.lock().unwrap().live()));
+    lines.push(format!("{} machines live by the records", laws.live()));
     lines.iter().map(|line| format!("{line}\n")).collect()
 }

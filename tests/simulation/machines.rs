@@ -26,7 +26,8 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Gives every machine that comes up a life, and takes it when its maker ended it.
 pub(crate) async fn keep(world: Arc<World>) {
     loop {
-        for machine in world.compute.machines() {
+        let machines = if world.was_stirred() { world.compute.machines() } else { Vec::new() };
+        for machine in machines {
             let known = world.machines.lock().unwrap().get(&machine.id).cloned();
             match known {
                 None if machine.state.alive() => {
@@ -67,6 +68,7 @@ async fn live(world: Arc<World>, ground: Arc<Ground>) {
     let ended = dead.run_until_cancelled(serve(&world, &ground)).await;
     if ended.is_some() {
         world.compute.set_state(&ground.machine.id, MachineState::Terminated);
+        world.stir();
     }
     ground.power_off(&world);
     world.actors.lock().unwrap().retain(|actor| actor.name != ground.machine.id.as_str());

@@ -32,8 +32,12 @@ use weather::Fault;
 const SEEDS: u64 = 200;
 
 #[allow(clippy::disallowed_methods, reason = "what a person asks this test for")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 fn asked(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
+    let value = variable(name)?;
     Some(
         value
             .parse()
@@ -41,15 +45,17 @@ fn asked(name: &str) -> Option<u64> {
     )
 }
 
-/// Lives these seeds on two threads.
+/// Lives these seeds on two threads, or as many of them as fit into `MINUTES=`.
+#[allow(clippy::disallowed_methods, reason = "how long a person has for this")]
 fn live_all(first: u64, seeds: u64) -> Vec<Report> {
     let (next, reports) = (AtomicU64::new(first), Mutex::new(Vec::new()));
+    let (begun, minutes) = (std::time::Instant::now(), asked("MINUTES").unwrap_or(u64::MAX / 60));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= first + seeds {
+                    if seed >= first + seeds || begun.elapsed() >= Duration::from_secs(60 * minutes) {
                         return;
                     }
                     let report = live(seed, false, None);
@@ -65,7 +71,6 @@ fn live_all(first: u64, seeds: u64) -> Vec<Report> {
 }
 
 #[test]
-#[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn every_promise_holds_under_every_seed() {
     if let Some(seed) = asked("SEED") {
         let report = live(seed, true, None);
@@ -77,8 +82,8 @@ fn every_promise_holds_under_every_seed() {
     let reports = live_all(asked("FIRST").unwrap_or(1), seeds);
     table(&reports);
     let failed: Vec<u64> = reports.iter().filter(|r| r.failure.is_some()).map(|report| report.seed).collect();
-    assert!(failed.is_empty(), "{} of {seeds} seeds failed: {failed:?}", failed.len());
-    if seeds >= SEEDS {
+    assert!(failed.is_empty(), "{} of {} seeds failed: {failed:?}", failed.len(), reports.len());
+    if reports.len() as u64 >= SEEDS {
         let fired = fired(&reports);
         let never: Vec<&Fault> = Fault::ALL.iter().filter(|fault| !fired.contains_key(fault)).collect();
         assert!(never.is_empty(), "never fired: {never:?}");
@@ -86,7 +91,6 @@ fn every_promise_holds_under_every_seed() {
 }
 
 #[test]
-#[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn the_same_seed_gives_the_same_trace_twice() {
     for seed in [3, 11] {
         let (first, second) = (live(seed, false, None), live(seed, false, None));
@@ -106,7 +110,6 @@ fn in_fair_weather_nothing_goes_round_in_circles() {
 /// The leader did not know of an intent whose answer was lost, wrote another at once, and both together were over the
 /// class's `max`. Now the same intent is written until the table says what became of it.
 #[test]
-#[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn no_launch_is_asked_for_beside_one_that_may_be_on_its_way() {
     for seed in 1..=3 {
         let faults = [Fault::StoreAppliesLate, Fault::StoreLosesAnswer, Fault::LaunchRefused];
@@ -116,26 +119,32 @@ fn no_launch_is_asked_for_beside_one_that_may_be_on_its_way() {
 }
 
 /// Most seeds until a defect must be seen.
-const PATIENCE: u64 = 60;
+const PATIENCE: u64 = 200;
 
 #[test]
 #[ignore = "takes minutes: on demand, see docs/reliability.md"]
 fn every_seeded_bug_is_seen() {
+    let only = variable("BUG");
+    let bugs: Vec<Bug> = Bug::ALL
+        .iter()
+        .copied()
+        .filter(|bug| only.as_ref().is_none_or(|only| *only == format!("{bug:?}")))
+        .collect();
+    assert!(!bugs.is_empty(), "BUG={only:?}: must be one of {:?}", Bug::ALL);
     let (next, missed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::SeqCst) as usize).copied() {
-                    let found =
-                        (1..=PATIENCE).map(|seed| live(seed, false, Some(bug))).find(|r| r.failure.is_some());
+                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::SeqCst) as usize).copied() {
+                    let mut calls = 0;
+                    let found = (1..=PATIENCE)
+                        .map(|seed| live(seed, false, Some(bug)))
+                        .inspect(|report| calls += report.calls)
+                        .find_map(|report| report.failure);
                     match found {
-                        Some(report) => {
-                            let failure = report.failure.unwrap_or_default();
-                            println!(
-                                "{bug:?}, {}: {}",
-                                bug.story(),
-                                failure.lines().next().unwrap_or_default()
-                            );
+                        Some(failure) => {
+                            let seen = failure.lines().next().unwrap_or_default();
+                            println!("{bug:?}, {}: {seen} ({calls} calls)", bug.story());
                         }
                         None => missed.lock().unwrap().push(bug),
                     }
@@ -161,8 +170,9 @@ fn table(reports: &[Report]) {
     let simulated: Duration = reports.iter().map(|report| report.simulated).sum();
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     println!(
-        "{} seeds, {calls} port calls, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines",
+        "{} seeds, traces {:016x}, {calls} port calls, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines",
         reports.len(),
+        reports.iter().fold(0, |all, report| all ^ report.hash),
         simulated.as_secs_f64() / 3600.0,
         sum(|r| r.ready),
         sum(|r| r.claims),

@@ -56,7 +56,11 @@ impl Outside {
                 ComputeError::Unknown("simulated".into())
             })
         } else {
-            call.await
+            let outcome = call.await;
+            if matches!(name, "launch" | "terminate") {
+                world.stir();
+            }
+            outcome
         };
         self.0.leave().await;
         let outcome = match outcome {
@@ -169,10 +173,11 @@ impl Compute for Outside {
             return self.maker("launch", &about, async { Err(error) }).await;
         }
         if world.strikes(Fault::LaunchAppliesLate) {
-            let (compute, order, wait) = (world.compute.clone(), order.clone(), chance.millis(100..20_000));
+            let (late, order, wait) = (world.clone(), order.clone(), chance.millis(100..20_000));
             tokio::spawn(async move {
                 sleep(wait).await;
-                let _ = compute.launch(&order).await;
+                let _ = late.compute.launch(&order).await;
+                late.stir();
             });
             let lost = async { Err(ComputeError::Unknown("simulated: on its way".into())) };
             return self.maker("launch", &about, lost).await;

@@ -47,7 +47,7 @@ impl Table {
         (writes && world.strikes(Fault::StoreContended)).then_some(StoreError::Contended)
     }
 
-    /// What the record was some time ago.
+    /// What the record was at some time of the last twenty seconds, as one of several replicas has it.
     fn stale(&self, key: &Key, found: Option<Item>) -> Option<Item> {
         let (now, mut past) = (Instant::now(), self.0.past.lock().unwrap());
         let of_key = past.entry(key.clone()).or_default();
@@ -55,7 +55,8 @@ impl Table {
         while of_key.len() > 1 && of_key[1].0 + Duration::from_secs(20) < now {
             of_key.pop_front();
         }
-        of_key[0].1.clone()
+        let some = self.world().chance.number(0..of_key.len() as u64) as usize;
+        of_key[some].1.clone()
     }
 
     async fn reading<T>(
@@ -76,23 +77,22 @@ impl Table {
 
     /// Makes the writes, under the eyes of the laws.
     async fn apply(world: &Arc<World>, who: &str, writes: &[Write]) -> Result<(), StoreError> {
+        let changing = || writes.iter().filter(|write| !matches!(write.operation, Operation::Check(_)));
         let mut before = Vec::with_capacity(writes.len());
-        for write in writes {
+        for write in changing() {
             before.push(world.store.get(&write.key).await?);
         }
-        let outcome = match writes {
-            [write] => world.store.write(write).await.map(|_| ()),
-            writes => world.store.transact(writes).await,
-        };
-        if outcome.is_ok() {
-            for (write, old) in writes.iter().zip(before) {
-                if !matches!(write.operation, Operation::Check(_)) {
-                    let new = world.store.get(&write.key).await?;
-                    world.written(who, write, old.as_ref(), new.as_ref());
-                }
-            }
+        match writes {
+            [write] => drop(world.store.write(write).await?),
+            writes => world.store.transact(writes).await?,
         }
-        outcome
+        for (write, old) in changing().zip(before) {
+            let new = world.store.get(&write.key).await?;
+            world.written(who, write, old.as_ref(), new.as_ref());
+        }
+        let broken = world.laws.lock().unwrap().together(writes);
+        broken.into_iter().for_each(|what| world.broke(what));
+        Ok(())
     }
 
     /// As the writes were meant, unless this world has a defect.

@@ -1,6 +1,7 @@
 //! The yard of one seed: the fakes, who acts on them, what really is, and what was found broken.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use runyard::controller::{GitHubWatch, Settings};
 use runyard::fakes::{
     FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
 };
-use runyard::model::{Instance, InstanceId, Item, Key, Record, RegistrationMode, State, Write};
+use runyard::model::{
+    Instance, InstanceArn, InstanceId, Item, Key, Life, Record, RegistrationMode, State, Write,
+};
 use runyard::ports::{Clock, Machine, Store};
 
 use crate::actor::Actor;
@@ -17,7 +20,6 @@ use crate::bugs::Bug;
 use crate::chance::Chance;
 use crate::ground::Ground;
 use crate::laws::{Laws, record};
-use crate::table::short;
 use crate::trace::Trace;
 use crate::weather::{Fault, Weather};
 
@@ -36,13 +38,16 @@ pub(crate) struct World {
     pub(crate) clock: TokioClock,
     pub(crate) dir: tempfile::TempDir,
     pub(crate) settings: Settings,
+    /// How far the operators' clocks may be off while things go wrong.
+    pub(crate) operators_off: Duration,
     /// The classes, and how each registers its runners.
     pub(crate) classes: BTreeMap<String, RegistrationMode>,
     pub(crate) machines: Mutex<BTreeMap<InstanceId, Arc<Ground>>>,
     pub(crate) actors: Mutex<Vec<Arc<Actor>>>,
     pub(crate) laws: Mutex<Laws>,
     pub(crate) broken: Mutex<Vec<String>>,
-    pub(crate) decided: std::sync::atomic::AtomicBool,
+    pub(crate) decided: AtomicBool,
+    stirred: AtomicBool,
 }
 
 impl World {
@@ -63,6 +68,7 @@ impl World {
         Arc::new(Self {
             bug,
             settings: settings(&chance),
+            operators_off: Duration::from_secs(*chance.one(&[2, 20, 120, 3600])),
             chance,
             weather,
             trace: Trace::new(told),
@@ -79,6 +85,7 @@ impl World {
             laws: Mutex::default(),
             broken: Mutex::default(),
             decided: false.into(),
+            stirred: false.into(),
         })
     }
 
@@ -108,7 +115,7 @@ impl World {
 
     /// Whether all work is to come to its end now.
     pub(crate) fn ending(&self) -> bool {
-        self.decided.load(std::sync::atomic::Ordering::SeqCst)
+        self.decided.load(Ordering::SeqCst)
     }
 
     fn ground(&self, id: &InstanceId) -> Option<Arc<Ground>> {
@@ -117,54 +124,71 @@ impl World {
 
     /// A write that was applied.
     pub(crate) fn written(&self, who: &str, write: &Write, old: Option<&Item>, new: Option<&Item>) {
-        if let Some(after) = record::<Instance>(new) {
-            let claim = after.claim.as_ref().map_or("", |claim| claim.id.as_str());
-            let line =
-                format!("{who:<8} {} is {:?} {claim} v{}", short(&write.key), after.place(), after.version);
-            self.trace.tell(&line);
-        }
-        let mut broken = self.laws.lock().unwrap().written(write, old, new);
-        if let Some(after) = record::<Instance>(new)
-            && let Some(ground) = self.ground(&after.facts.instance_id)
+        let mut laws = self.laws.lock().unwrap();
+        let mut broken = laws.written(write, old, new);
+        if write.key.pk.starts_with("instance#")
+            && let Some(after) = laws.instance_of(&write.key)
         {
-            broken.extend(ground.judge(self, &after));
+            self.tell_of(who, after);
+            if let Some(ground) = self.ground(&after.facts.instance_id) {
+                broken.extend(ground.judge(self, after));
+            }
         }
+        drop(laws);
         broken.into_iter().for_each(|what| self.broke(what));
     }
 
+    fn tell_of(&self, who: &str, after: &Instance) {
+        let why = match &after.life {
+            Life::Terminated { reason, .. } => format!("{reason:?}"),
+            Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => {
+                after.claim.as_ref().map(|claim| claim.id.to_string()).unwrap_or_default()
+            }
+        };
+        let (id, version) = (&after.facts.instance_id, after.version);
+        self.trace.tell(&format!("{who:<8} {id} is {:?} {why} v{version}", after.place()));
+    }
+
     /// A machine started a runner: is that what its record says?
-    pub(crate) async fn judge_ground(&self, ground: &Ground) {
-        let item = self.store.get(&Instance::key_of(&ground.machine.arn)).await.expect("the fake answers");
-        match record::<Instance>(item.as_ref()) {
-            Some(instance) => ground.judge(self, &instance).into_iter().for_each(|what| self.broke(what)),
-            None => self.broke(format!("S3 {}: a runner runs and there is no record", ground.machine.id)),
-        }
+    pub(crate) fn judge_ground(&self, ground: &Ground) {
+        let laws = self.laws.lock().unwrap();
+        let broken = match laws.instance_of(&Instance::key_of(&ground.machine.arn)) {
+            Some(instance) => ground.judge(self, instance),
+            None => vec![format!("S3 {}: a runner runs and there is no record", ground.machine.id)],
+        };
+        drop(laws);
+        broken.into_iter().for_each(|what| self.broke(what));
     }
 
     /// S5 and S9: an operator is about to end machines.
     pub(crate) fn ends(&self, who: &str, ids: &[InstanceId]) {
-        let records = self.all::<Instance>();
         for id in ids {
-            let record = records.iter().find(|instance| instance.facts.instance_id == *id);
-            let state = record.map(Instance::state);
+            let key = Instance::key_of(&InstanceArn::local(id));
+            let state = self.laws.lock().unwrap().instance_of(&key).map(Instance::state);
             if state != Some(State::Terminated) {
                 self.broke(format!("S5 {id}: {who} ends it, its record says {state:?}"));
             }
         }
     }
 
-    pub(crate) async fn get<T: Record>(&self, key: &Key) -> Option<T> {
-        record(self.store.get(key).await.expect("the fake answers").as_ref())
+    /// The machines' maker has done something: whoever looks after machines is to look.
+    pub(crate) fn stir(&self) {
+        self.stirred.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn all<T: Record>(&self) -> Vec<T> {
-        self.store.records().iter().filter_map(|item| record(Some(item))).collect()
+    /// Whether it has since this was last asked.
+    pub(crate) fn was_stirred(&self) -> bool {
+        self.stirred.swap(false, Ordering::SeqCst)
+    }
+
+    pub(crate) async fn get<T: Record>(&self, key: &Key) -> Option<T> {
+        record(self.store.get(key).await.expect("the fake answers").as_ref())
     }
 }
 
 /// Durations as shipped, or short ones, which make more of an hour.
 fn settings(chance: &Chance) -> Settings {
-    let brisk = chance.percent(75);
+    let brisk = chance.percent(85);
     let pick = |shipped: u64, short: u64| Duration::from_secs(if brisk { short } else { shipped });
     Settings {
         identity: String::new(),
@@ -176,7 +200,7 @@ fn settings(chance: &Chance) -> Settings {
         grace: pick(300, 60),
         heartbeat: Duration::from_secs(10),
         stale: pick(60, 45),
-        agent_poll: Duration::from_secs(*chance.one(&[1, 2, 4])),
+        agent_poll: Duration::from_secs(*chance.one(&[1, 1, 3])),
         resync: pick(300, 60),
         reannounce: pick(300, 60),
         lease: pick(15, 9),
