@@ -20,7 +20,7 @@ use crate::simulator::Agents;
 use crate::waiting::{turn, until, until_none};
 
 /// How often somebody is killed or put to sleep, unless it is told by the clock.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 12;
 /// After which no further round is begun, on a machine that is busy with other things.
 const BUSY: Duration = Duration::from_secs(60);
 /// Every so many rounds the victim sleeps instead of dying.
