@@ -264,13 +264,3 @@ pub(crate) fn run_script(calls: &Path) -> String {
         calls = calls.display()
     )
 }
-
-/// Every process whose environment holds this entry.
-pub(crate) fn marked(entry: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let carries = |path: &PathBuf| {
-        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
-        environment.split(|b| *b == 0).any(|found| found == entry.as_bytes())
-    };
-    entries.filter(carries).collect()
-}

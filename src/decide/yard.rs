@@ -66,6 +66,8 @@ pub struct Tracked {
     pub notice: Option<Interruption>,
     /// Whether EC2 said that it stops or ends, and was not asked about it since.
     pub changed: bool,
+    /// When its deadline was seen to change, on the monotonic clock; none when it stood there before.
+    pub(super) set: Option<Duration>,
     /// When its two records were last seen to be there, on the monotonic clock.
     pub(super) there: (Duration, Duration),
 }
@@ -85,6 +87,7 @@ impl Tracked {
             swept: false,
             notice: None,
             changed: false,
+            set: None,
             there: (Duration::ZERO, Duration::ZERO),
         }
     }

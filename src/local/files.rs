@@ -1,13 +1,18 @@
 //! How does a small file come to hold either the old or the new content, whatever kills us? Written beside, synced,
 //! renamed.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// How often a locked file is tried again, and how long after one another: 2 s in all.
+const LEFT: u32 = 200;
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Writes a file, readable by its owner only, in one step.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -37,6 +42,18 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T
 /// Makes a directory that only its owner can enter, and those above it.
 pub(crate) fn private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Locks a file for as long as it is open. One that is held is tried again for a while: what a process killed a moment
+/// ago was just starting holds its files too, until it executes.
+pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LEFT {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Removes a directory with all it holds; one that is not there is no error.

@@ -15,6 +15,9 @@ use crate::model::InstanceId;
 /// The environment variable that marks a machine's processes.
 pub const MARKER: &str = "RUNYARD_MACHINE";
 
+/// How often a process is looked at, 1 ms apart, that shows a part of its environment only.
+const EXECUTING: u32 = 1000;
+
 /// One process of this boot of this host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Process {
@@ -31,6 +34,10 @@ struct Stat {
     parent: i32,
     start: u64,
     dead: bool,
+    /// Whether it has no memory of its own: the kernel's, or on its way out.
+    kernel: bool,
+    /// How long its environment is, bytes, once it is laid out.
+    environment: Option<usize>,
 }
 
 fn stat(pid: i32) -> Option<Stat> {
@@ -40,7 +47,13 @@ fn stat(pid: i32) -> Option<Stat> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let start = fields.nth(17)?.parse().ok()?;
-    Some(Stat { parent, start, dead: state == "Z" || state == "X" })
+    let kernel = fields.next()? == "0";
+    // Fields 26, 50 and 51 (proc(5)): where its code begins, which is filled in after the others, and where its
+    // environment begins and ends.
+    let code = fields.nth(2)?;
+    let (begin, end): (usize, usize) = (fields.nth(23)?.parse().ok()?, fields.next()?.parse().ok()?);
+    let environment = if code == "0" { None } else { end.checked_sub(begin) };
+    Some(Stat { parent, start, dead: state == "Z" || state == "X", kernel, environment })
 }
 
 fn boot() -> String {
@@ -76,9 +89,21 @@ fn mark(machine: &InstanceId) -> Vec<u8> {
     format!("{MARKER}={machine}").into_bytes()
 }
 
-fn carries(pid: i32, mark: &[u8]) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
+/// Whether a process was given the mark, an entry of its environment. While it executes another program it shows no environment, or a part of one:
+/// that it lacks the mark is believed only when all of its environment was seen.
+pub(super) fn carries(pid: i32, mark: &[u8]) -> bool {
+    for _ in 0..EXECUTING {
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+        if environment.split(|byte| *byte == 0).any(|entry| entry == mark) {
+            return true;
+        }
+        let Some(Stat { environment: whole, kernel: false, .. }) = stat(pid) else { return false };
+        if whole == Some(environment.len()) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
 }
 
 /// Every living process of a machine: those that carry its mark, and their descendants, which may have dropped it.
@@ -171,6 +196,38 @@ mod tests {
         let until = std::iter::repeat_with(|| std::thread::sleep(Duration::from_millis(5))).take(2000);
         assert!(until.into_iter().any(|()| !process.alive()), "it has exited and nobody has waited for it");
         child.wait().unwrap();
+    }
+
+    /// Between an old program and a new one there is a moment in which a process shows no environment at all. An
+    /// operator that started again in such a moment took its machine for a stranger's and ended it.
+    #[test]
+    fn a_process_carries_its_mark_through_the_execution_of_other_programs() {
+        let id = machine("executing");
+        let script = r#"test "$0" = 0 && exec sleep 60; exec sh -c "$SCRIPT" $(($0 - 1))"#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "1500"]).env("SCRIPT", script).env(MARKER, id.as_str());
+        let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+        let process = Process::of(pid(&child)).unwrap();
+        let command = || fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap();
+        let mut looks = 0;
+        while command().trim() != "sleep" {
+            assert!(process.belongs_to(&id), "at look {looks}");
+            looks += 1;
+        }
+        assert!(looks > 10, "it was seen at {looks} moments only");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_without_an_environment_and_one_of_the_kernel_carry_no_mark() {
+        let id = machine("bare");
+        let mut child = Command::new("sleep").arg("60").env_clear().spawn().unwrap();
+        let process = Process::of(pid(&child)).unwrap();
+        assert!(!process.belongs_to(&id));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!carries(2, &mark(&id)));
     }
 
     #[tokio::test]

@@ -131,7 +131,7 @@ fn lock(dir: &Path) -> Result<File, SiteError> {
     files::private_dir(dir).map_err(failed)?;
     let mut options = File::options();
     let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-    match file.try_lock() {
+    match files::lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let pid = std::fs::read_to_string(&path).unwrap_or_default().trim().to_owned();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -9,6 +10,9 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::work::Leader;
+
+/// How often a process is looked at, 1 ms apart, that shows a part of its environment only.
+const EXECUTING: u32 = 1000;
 
 /// A process at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +34,21 @@ impl Process {
         parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Whether its environment holds exactly this entry; no for one that hides it.
+    /// Whether its environment holds exactly this entry; no for one that hides it. While a process executes another
+    /// program it shows no environment, or a part of one: that it lacks the entry is believed only when all was seen.
     pub(super) fn carries(&self, entry: &str) -> bool {
-        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-        environment.split(|b| *b == 0).any(|found| found == entry.as_bytes())
+        for _ in 0..EXECUTING {
+            let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else { return false };
+            if environment.split(|b| *b == 0).any(|found| found == entry.as_bytes()) {
+                return true;
+            }
+            let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
+            if whole(&stat).is_none_or(|whole| whole == environment.len()) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
     }
 
     /// Whether it works, or keeps a root, below a directory.
@@ -70,6 +85,15 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
         zombie: matches!(*fields.first()?, "Z" | "X"),
         name: name.split_once('(').map_or("", |(_, name)| name).to_owned(),
     })
+}
+
+/// How long a process's environment is, in bytes: fields 50 and 51 of `proc_pid_stat(5)`, once the kernel has laid it out,
+/// which field 26 tells. More than there can be while it has not; none for a process that has no memory.
+fn whole(stat: &str) -> Option<usize> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<usize>().ok();
+    let [memory, code, begin, end] = [number(20)?, number(23)?, number(47)?, number(48)?];
+    (memory > 0).then(|| if code == 0 { usize::MAX } else { end.saturating_sub(begin) })
 }
 
 /// All of them.
@@ -110,6 +134,31 @@ pub(super) fn reap(pid: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Between two programs a process shows no environment, or a part of one: a job's process must not be missed then.
+    #[test]
+    fn a_process_keeps_its_mark_while_it_executes_other_programs() {
+        let entry = format!("RUNYARD_TEST=executing-{}", std::process::id());
+        let (name, value) = entry.split_once('=').unwrap();
+        let script = r#"test "$0" = 0 && exec sleep 60; exec sh -c "$SCRIPT" $(($0 - 1))"#;
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", script, "1500"]).env("SCRIPT", script).env(name, value);
+        let mut child = command.spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let mut looks = 0;
+        let last = loop {
+            let process = Process::of(pid).unwrap();
+            assert!(process.carries(&entry), "at look {looks}");
+            looks += 1;
+            if process.name == "sleep" {
+                break process;
+            }
+        };
+        assert!(looks > 10, "it was seen at {looks} moments only");
+        assert!(!last.carries("RUNYARD_TEST=another"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_name_full_of_brackets_and_blanks_does_not_shift_the_fields() {

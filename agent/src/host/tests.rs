@@ -7,14 +7,15 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::processes::Process;
 use super::*;
 use crate::agent::{Parts, Timing, run};
 use crate::clock::{SystemClock, SystemEntropy, boot_id};
 use crate::guard::Lengths;
 use crate::power::Exit;
 use crate::testing::{
-    FakeRecords, config_script, instance, job_box, key, marked, package, removal_box, run_box, run_script,
-    sealed, with,
+    FakeRecords, config_script, instance, job_box, key, package, removal_box, run_box, run_script, sealed,
+    with,
 };
 use crate::work::Failure;
 
@@ -76,7 +77,7 @@ impl Yard {
     }
 
     fn nothing_is_left(&self, claim: &str) {
-        assert_eq!(marked(&format!("RUNYARD_CLAIM={claim}")), Vec::<PathBuf>::new());
+        assert_eq!(marked(&format!("RUNYARD_CLAIM={claim}")), []);
         let claims: Vec<_> =
             std::fs::read_dir(self.settings.work_dir.join("claims")).unwrap().flatten().collect();
         assert!(claims.is_empty(), "{claims:?}");
@@ -109,6 +110,11 @@ impl Yard {
             panic!("the agent ended: {ended:?}");
         }
     }
+}
+
+/// Every process whose environment holds this entry.
+fn marked(entry: &str) -> Vec<Process> {
+    processes::all().unwrap().into_iter().filter(|process| process.carries(entry)).collect()
 }
 
 fn held(claim: &str) -> Item {
@@ -254,7 +260,7 @@ async fn another_claim_under_a_running_runner_finishes_the_old_one_first() {
     records.says(Signal::RegOk, &old).await;
     records.set(Some(held(&new)));
     records.says(Signal::RegOk, &new).await;
-    assert_eq!(marked(&format!("RUNYARD_CLAIM={old}")), Vec::<PathBuf>::new());
+    assert_eq!(marked(&format!("RUNYARD_CLAIM={old}")), []);
     records.set(Some(released(&new)));
     records.says(Signal::RemoveRegOk, &new).await;
     agent.abort();
@@ -443,7 +449,7 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
         }
     }
     let mark = format!("RUNYARD_MACHINE={}", yard.settings.machine);
-    assert_eq!(marked(&mark), Vec::<PathBuf>::new(), "nothing of a script that hung is left");
+    assert_eq!(marked(&mark), [], "nothing of a script that hung is left");
 }
 
 #[tokio::test]
@@ -471,7 +477,7 @@ async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_m
             (Some(wanted), Outcome::Unproved(why)) => assert!(why.contains(wanted), "{why}"),
             (_, other) => panic!("{text}: {other:?}"),
         }
-        assert_eq!(marked(&format!("RUNYARD_CLAIM={claim}")), Vec::<PathBuf>::new(), "{text}");
+        assert_eq!(marked(&format!("RUNYARD_CLAIM={claim}")), [], "{text}");
     }
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "what it left");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Cause, Hours, InstanceArn, Life, PoolSpec, Reason, Record, after};
+use crate::model::{Cause, Hours, InstanceArn, Life, PoolSpec, Reason, Record, Threshold, after};
 
 use super::super::action::{Action, Note, Plan, WaitReason};
 use super::super::capacity;
@@ -68,6 +68,21 @@ fn among_last(
     class.pooled.range(..=place).inspect(|_| visited()).take(before + 1).count() > before
 }
 
+/// When a kept machine's deadline is renewed, on the monotonic clock, and whether that would prolong it.
+///
+/// A deadline set by a clock ahead of ours is far away by ours, but its agent counts only how long it was set for. So
+/// do we, from when we saw it change; one that stood there before we looked may be about to pass.
+fn renewal(machine: &MachineView<'_>, spec: &PoolSpec, threshold: Threshold) -> (Duration, bool) {
+    let now = machine.cx.now;
+    if threshold.set_at <= now.wall {
+        let at = threshold.at.saturating_sub(margin(spec)).unwrap_or(Timestamp::MIN);
+        return (now.when(at), machine.deadline(machine.instance).is_some_and(|next| next.at > threshold.at));
+    }
+    let length = threshold.at.duration_since(threshold.set_at).saturating_sub(margin(spec));
+    let length = Duration::try_from(length).unwrap_or_default();
+    (machine.tracked.set.map_or(Duration::ZERO, |set| set.saturating_add(length)), true)
+}
+
 /// What to do about a pooled machine.
 pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
     let (cx, instance) = (machine.cx, machine.instance);
@@ -92,9 +107,8 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
             return Some(machine.end(Reason::Drifted, Note::normal("Drifted", message)));
         }
         let threshold = instance.threshold?;
-        let renew_at = threshold.at.saturating_sub(margin(spec)).unwrap_or(Timestamp::MIN);
-        let later = machine.deadline(instance).is_some_and(|next| next.at > threshold.at);
-        if cx.now.wall >= renew_at && later && kept(machine) {
+        let (renew_at, later) = renewal(machine, spec, threshold);
+        if cx.now.mono >= renew_at && later && kept(machine) {
             let note = Note::normal("Kept", "kept: its class wants it idle");
             return Some(machine.go(Cause::Renewed, note, |_| ()));
         }
@@ -104,7 +118,7 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
             Some(_) | None => Plan::act(Action::Announce(instance.facts.instance_arn.clone())),
         };
         plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.reannounce)).max(cx.now.mono));
-        plan.wake_at(cx.now.when(renew_at).max(cx.now.mono + Duration::from_secs(1)));
+        plan.wake_at(renew_at.max(cx.now.mono + Duration::from_secs(1)));
         if let Some((why, _)) = drift {
             waits(machine, spec, why, &mut plan);
         }

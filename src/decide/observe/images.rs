@@ -37,6 +37,9 @@ impl Yard {
                         let old = std::mem::replace(&mut tracked.instance, new);
                         // One text for all its images.
                         tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
+                        if tracked.instance.threshold != old.threshold {
+                            tracked.set = Some(now.mono);
+                        }
                         if tracked.instance.pooled_at().is_none() {
                             tracked.announced = None;
                         }

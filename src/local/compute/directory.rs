@@ -85,7 +85,7 @@ impl Directory {
         let failed = |source| LocalError::Io { path: path.clone(), source };
         files::private_dir(&self.root).map_err(failed)?;
         let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        match file.try_lock() {
+        match files::lock(&file) {
             Ok(()) => Ok(file),
             Err(fs::TryLockError::WouldBlock) => Err(LocalError::Locked(self.root.clone())),
             Err(fs::TryLockError::Error(source)) => Err(failed(source)),

@@ -275,9 +275,10 @@ fn a_stranger_on_the_agents_pid_is_left_alone() {
 #[tokio::test]
 async fn terminating_asks_first_and_then_kills_whatever_carries_the_mark() {
     let site = Site::new(
-        "trap 'echo asked' TERM\n(trap '' TERM; exec setsid sleep 600) &\necho up\nwhile :; do sleep 1; done",
+        "trap 'echo asked; exit' TERM\n(trap '' TERM; exec setsid sleep 600) &\necho up\nwhile :; do sleep 1; done",
     );
-    let compute = site.open();
+    // As long as it takes: how soon a shell is served by a busy host is not what is shown here.
+    let compute = open(LocalOptions { patience: LIMIT, ..site.options() });
     let id = ids(&compute.launch(&order("t-1", 1)).await.unwrap())[0].clone();
     let log = || fs::read_to_string(site.machine(&id).join("agent.log")).unwrap_or_default();
     until("the agent to be up", async || log().contains("up")).await;
@@ -287,6 +288,19 @@ async fn terminating_asks_first_and_then_kills_whatever_carries_the_mark() {
     until_ended(&compute, &id).await;
     assert!(process::of_machine(&id).is_empty());
     assert!(log().contains("asked"), "{}", log());
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_go_when_asked_is_killed() {
+    let site = Site::new("trap '' TERM\necho up\nwhile :; do sleep 1; done");
+    let compute = site.open();
+    let id = ids(&compute.launch(&order("t-1", 1)).await.unwrap())[0].clone();
+    let log = || fs::read_to_string(site.machine(&id).join("agent.log")).unwrap_or_default();
+    until("the agent to be up", async || log().contains("up")).await;
+    let agent = site.pid(&id);
+    compute.terminate(std::slice::from_ref(&id)).await.unwrap();
+    until_ended(&compute, &id).await;
+    assert!(!agent.alive() && process::of_machine(&id).is_empty());
 }
 
 #[tokio::test]

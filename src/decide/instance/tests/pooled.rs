@@ -33,6 +33,37 @@ fn of_more_than_desired_those_that_expire_last_are_kept_and_the_others_pass() {
     assert_eq!(ends(&scene.of_machine("i-0")), Some(Reason::Threshold));
 }
 
+/// An operator whose clock was an hour ahead wrote the deadlines of idle machines. To the others they were an hour away
+/// and not to be renewed; their agents, who count how long a deadline was set for, ended their machines one by one.
+#[test]
+fn a_kept_machine_whose_deadline_was_set_by_a_clock_ahead_is_renewed_when_its_agent_counts_it_near() {
+    let ahead = |seconds: i64| Some(Threshold { at: at(3600 + seconds + 1800), set_at: at(3600 + seconds) });
+    let mut scene = pool(serde_json::json!({"desired": 1}), &[1800]);
+    let mut image = scene.yard.instance(&arn("i-0")).unwrap().instance.clone();
+    image.threshold = ahead(0);
+    image.version += 1;
+    scene.put(&image);
+    assert_eq!(scene.of_machine("i-0").actions, [], "it was seen to be set this moment");
+    scene.wait(1739);
+    scene.speaks("i-0", |_| ());
+    scene.see(Observation::Announced(arn("i-0")));
+    let plan = scene.of_machine("i-0");
+    assert_eq!((plan.actions.as_slice(), plan.wake), ([].as_slice(), Some(scene.now.mono + secs(1))));
+    scene.wait(1);
+    scene.speaks("i-0", |_| ());
+    let expected = Some(Threshold { at: at(1740 + 1800), set_at: at(1740) });
+    assert_eq!(write(&scene.of_machine("i-0")).0.after.threshold, expected);
+}
+
+#[test]
+fn such_a_deadline_that_stood_there_before_is_renewed_at_once() {
+    let mut scene = Scene::with(serde_json::json!({"desired": 1}));
+    let threshold = Some(Threshold { at: at(3600 + 1800), set_at: at(3600) });
+    scene.add(machine("i-0").pooled().with(|i| i.threshold = threshold));
+    scene.see(Observation::Announced(arn("i-0")));
+    assert_eq!(write(&scene.of_machine("i-0")).0.after.threshold, renewed(1800));
+}
+
 #[test]
 fn a_kept_machine_whose_deadline_passed_unseen_is_renewed_and_not_ended() {
     let scene = pool(serde_json::json!({"desired": 1}), &[-5]);

@@ -10,6 +10,8 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
+use crate::local::process::carries;
+
 /// The pauses of the real runner between asking, telling and killing.
 const AFTER_INTERRUPT: Duration = Duration::from_millis(7500);
 const AFTER_TERMINATE: Duration = Duration::from_millis(2500);
@@ -74,14 +76,10 @@ impl Drop for Step {
 
 /// Kills every process whose environment holds this variable with this value, which must be unique.
 pub(super) fn sweep(variable: &str, value: &str) {
-    let wanted = format!("{variable}={value}");
-    let carries = |pid: i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
-    };
+    let mark = format!("{variable}={value}");
     let Ok(processes) = fs::read_dir("/proc") else { return };
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    for pid in pids.filter(|pid| carries(*pid)) {
+    for pid in pids.filter(|pid| carries(*pid, mark.as_bytes())) {
         // One that ended meanwhile is what we want.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
