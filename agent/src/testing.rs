@@ -2,7 +2,7 @@
 //! says, and a runner package of a few lines of shell.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

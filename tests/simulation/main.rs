@@ -107,6 +107,14 @@ fn in_fair_weather_nothing_goes_round_in_circles() {
     }
 }
 
+/// An operator's clock was an hour ahead: the others took the deadlines that it wrote for far away, did not renew them,
+/// and the agents, who count how long a deadline was set for, ended machine after machine.
+#[test]
+fn idle_machines_outlive_an_operator_whose_clock_was_ahead() {
+    let report = live(1373, false, None);
+    assert!(report.failure.is_none(), "{}", report.failure.unwrap_or_default());
+}
+
 /// The leader did not know of an intent whose answer was lost, wrote another at once, and both together were over the
 /// class's `max`. Now the same intent is written until the table says what became of it.
 #[test]
