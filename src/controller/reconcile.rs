@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
 use crate::decide::{Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide};
-use crate::model::{ClassName, InstanceArn, Key, LaunchId, TableName};
+use crate::model::{ClassName, InstanceArn, Key, LaunchId, Lease, TableName};
 use crate::ports::{StoreError, Told};
 use crate::status::History;
 
@@ -88,6 +88,8 @@ struct Loop {
     live: watch::Sender<runs::Live>,
     kick_list: mpsc::Sender<()>,
     kick_sweep: mpsc::Sender<()>,
+    /// Why the table cannot be listed at all.
+    refused: Option<StoreError>,
 }
 
 /// Runs the loop until told to stop.
@@ -98,9 +100,11 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), OperatorError> {
     // A table that is not there is said at once; one that does not answer is waited for.
-    if let Err(error @ (StoreError::NoTable(_) | StoreError::Denied(_))) = ports.store.list(None).await {
-        return Err(error.into());
+    match ports.store.get(&Lease::key_of(Lease::OPERATOR)).await {
+        Err(error) if hopeless(&error) => return Err(error.into()),
+        Ok(_) | Err(_) => {}
     }
+    let shutdown = shutdown.child_token();
     let asks = health.window().answer();
     let company = Company::start(&ports, &settings, asks, &shutdown).await;
     let Company { mut tasks, mut inbox, lease, kick_list, kick_sweep, live, events, courier } = company;
@@ -142,9 +146,12 @@ pub(super) async fn run(
         live,
         kick_list,
         kick_sweep,
+        refused: None,
     };
     state.roles();
     state.turn(&mut inbox, &shutdown).await;
+    let refused = state.refused.take();
+    shutdown.cancel();
     // The actions in hand are finished; nothing new is begun.
     state.ports.compute.stop();
     while let Some(done) = state.tasks.join_next().await {
@@ -154,7 +161,12 @@ pub(super) async fn run(
     }
     drop(state);
     while tasks.join_next().await.is_some() {}
-    Ok(())
+    refused.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// What waiting does not mend.
+const fn hopeless(error: &StoreError) -> bool {
+    matches!(error, StoreError::NoTable(_) | StoreError::Denied(_))
 }
 
 impl Loop {
@@ -178,6 +190,9 @@ impl Loop {
                     self.take_in(news);
                     while let Ok(news) = seen.try_recv() {
                         self.take_in(news);
+                    }
+                    if self.refused.is_some() {
+                        return;
                     }
                     if self.yard.classes().count() > classes {
                         // A new class is measured under its name from its first machine on.

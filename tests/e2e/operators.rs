@@ -57,8 +57,8 @@ pub(crate) struct Operator {
 }
 
 impl Yard {
-    /// A table with the class `linux`.
-    pub(crate) async fn new(desired: u32, max: u32) -> Self {
+    /// A table with the class `linux`, whose machines end after so many uses.
+    pub(crate) async fn new(desired: u32, max: u32, uses: u32) -> Self {
         let engine = Engine::dynoxide_memory();
         let store = history::store(engine.endpoint());
         store.create_table().await.expect("the table is made");
@@ -66,7 +66,7 @@ impl Yard {
         environment.insert("AWS_ENDPOINT_URL".into(), engine.endpoint().into());
         let scratch = tempfile::tempdir().expect("a place for files");
         let yard = Self { engine, environment, scratch, started: 0, store };
-        let spec = serde_json::json!({"resourceClass": "linux", "cpu": 2, "mmem": 4096, "desired": desired, "max": max});
+        let spec = serde_json::json!({"resourceClass": "linux", "cpu": 2, "mmem": 4096, "desired": desired, "max": max, "maxUses": uses});
         let spec: PoolSpec = serde_json::from_value(spec).expect("a spec");
         let mut pool =
             Pool { spec, scale: None, status: PoolStatus::default(), version: 0, updated_at: None };

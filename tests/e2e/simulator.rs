@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
-use runyard::model::{Agent, Guard, Instance, InstanceArn, Key, Life, Reading, Signal, Write, read};
+use runyard::model::{Agent, Guard, Instance, InstanceArn, Item, Key, Life, Reading, Signal, Write, read};
 use runyard::ports::Store as _;
 use runyard::store::DynamoStore;
 use tokio::task::JoinHandle;
@@ -60,12 +60,14 @@ async fn play(store: DynamoStore, wrongs: Arc<Mutex<Vec<String>>>) {
     let mut watch = store.watch().await.expect("the engine has a stream");
     let mut machines: BTreeMap<InstanceArn, Machine> = BTreeMap::new();
     let mut beat = Instant::now();
+    let ended = attributes(&[("state", "terminated")]).remove("state");
     loop {
         let beats = Instant::now() >= beat;
         let keys: BTreeSet<Key> = if beats {
             beat = Instant::now() + BEAT;
             let all = snapshot(&store).await.expect("the engine answers").items;
-            all.iter().filter(|item| kind(item) == "instance").filter_map(Key::of).collect()
+            let live = |item: &&Item| kind(item) == "instance" && item.get("state") != ended.as_ref();
+            all.iter().filter(live).filter_map(Key::of).collect()
         } else {
             let Ok(changes) = timeout_at(beat, watch.next()).await else { continue };
             let changes = changes.expect("the stream goes on").into_iter();

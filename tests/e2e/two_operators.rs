@@ -42,7 +42,7 @@ async fn at_least(yard: &Yard, wanted: usize, so: impl Fn(Phase) -> bool) {
 #[tokio::test]
 async fn two_operators_of_which_one_sleeps_and_one_is_killed_never_hold_a_machine_twice() {
     let _turn = turn().await;
-    let mut yard = Yard::new(10, 60).await;
+    let mut yard = Yard::new(10, 60, 1000).await;
     let agents = Agents::play(yard.store.clone());
     let operators = [yard.operator().await, yard.operator().await];
     pooled(&yard, 10).await;
@@ -110,7 +110,7 @@ async fn given_back(yard: &Yard, requests: usize) {
 async fn a_hundred_requests_on_a_hundred_idle_machines_waste_hardly_a_write() {
     const MACHINES: u32 = 100;
     let _turn = turn().await;
-    let mut yard = Yard::new(MACHINES, MACHINES).await;
+    let mut yard = Yard::new(MACHINES, MACHINES, 1000).await;
     let agents = Agents::play(yard.store.clone());
     let operators = [yard.operator().await, yard.operator().await];
     pooled(&yard, MACHINES as usize).await;

@@ -20,6 +20,7 @@ mod github_says;
 mod machines_are_measured;
 mod messages_are_only_hints;
 mod pools_keep_machines_warm;
+mod the_table_refuses_us;
 mod two_operators;
 mod what_a_cycle_costs;
 mod world;

@@ -119,10 +119,10 @@ impl World {
         self.start_over(identity, |ports| Ports { store, ..ports })
     }
 
-    /// Starts an operator that talks to the ports through something.
-    pub(crate) fn start_over(&self, identity: &str, over: impl FnOnce(Ports) -> Ports) -> CancellationToken {
+    /// The ports of an operator that talks to them through something.
+    pub(crate) fn ports(&self, identity: &str, over: impl FnOnce(Ports) -> Ports) -> Ports {
         let seed = identity.bytes().map(u64::from).sum();
-        let ports = Ports {
+        over(Ports {
             store: Arc::new(Counting::new(self.store.clone(), self.calls.clone())),
             queue: Arc::new(Counting::new(self.queue.clone(), self.calls.clone())),
             compute: Arc::new(self.compute.clone()),
@@ -131,13 +131,16 @@ impl World {
             clock: Arc::new(self.clock),
             entropy: Arc::new(SeededEntropy::new(seed)),
             metrics: self.metrics.clone(),
-        };
+        })
+    }
+
+    /// Starts such an operator.
+    pub(crate) fn start_over(&self, identity: &str, over: impl FnOnce(Ports) -> Ports) -> CancellationToken {
+        let ports = self.ports(identity, over);
         let stop = CancellationToken::new();
         let settings = Settings { identity: identity.into(), ..self.settings.clone() };
-        let (token, running) = (
-            stop.clone(),
-            run(over(ports), settings, Arc::new(Health::new(Arc::new(self.clock))), stop.clone()),
-        );
+        let (token, running) =
+            (stop.clone(), run(ports, settings, Arc::new(Health::new(Arc::new(self.clock))), stop.clone()));
         let task = tokio::spawn(async move { running.await.expect("the table is there") });
         self.operators.lock().unwrap().push((token, task));
         self.agents.keep();

@@ -127,6 +127,10 @@ impl Loop {
             Seen::ListFails(error) => {
                 self.listing = None;
                 tracing::warn!(%error, "the table could not be listed");
+                // Later it is a passing mistake in a policy: what is known is kept, and it is asked again.
+                if self.yard.listed.is_none() && super::hopeless(&error) {
+                    self.refused = Some(error);
+                }
             }
             Seen::Changes(changes) => {
                 self.looked();

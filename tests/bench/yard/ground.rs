@@ -50,6 +50,7 @@ pub(crate) struct Ground {
     pub(crate) clock: Arc<SystemClock>,
     /// From the operator's start until its first list was taken in.
     pub(crate) listed_after: Duration,
+    ports: Ports,
     stop: CancellationToken,
     operator: JoinHandle<()>,
     agents: JoinHandle<()>,
@@ -198,20 +199,14 @@ impl Ground {
             entropy: Arc::new(SystemEntropy),
             metrics: Metrics::new(port.clone()),
         };
-        let (stop, health) = (CancellationToken::new(), Arc::new(Health::new(port)));
-        let begun = Instant::now();
-        let running = run(ports, settings(), health.clone(), stop.clone());
-        let operator = tokio::spawn(async move { running.await.expect("the table is there") });
-        while health.verdict().is_err() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let listed_after = begun.elapsed();
+        let (stop, operator, listed_after) = operate(ports.clone()).await;
         let agents = tokio::spawn(agents(store.clone(), calls.clone(), clock.clone()));
         Self {
             store,
             calls,
             clock,
             listed_after,
+            ports,
             stop,
             operator,
             agents,
@@ -221,12 +216,31 @@ impl Ground {
         }
     }
 
+    /// Ends the operator and starts another one.
+    pub(crate) async fn restart(&mut self) {
+        self.stop.cancel();
+        (&mut self.operator).await.unwrap();
+        (self.stop, self.operator, self.listed_after) = operate(self.ports.clone()).await;
+    }
+
     /// Ends the operator and the agents.
     pub(crate) async fn clear(self) {
         self.stop.cancel();
         self.agents.abort();
         self.operator.await.unwrap();
     }
+}
+
+/// Starts an operator; how long it took to take in its first list.
+async fn operate(ports: Ports) -> (CancellationToken, JoinHandle<()>, Duration) {
+    let (stop, health) = (CancellationToken::new(), Arc::new(Health::new(ports.clock.clone())));
+    let begun = Instant::now();
+    let running = run(ports, settings(), health.clone(), stop.clone());
+    let operator = tokio::spawn(async move { running.await.expect("the table is there") });
+    while health.verdict().is_err() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    (stop, operator, begun.elapsed())
 }
 
 type Behind = (Option<Embedded>, Vec<Engine>, DynamoStore, Option<String>, bool);
