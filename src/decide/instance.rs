@@ -7,25 +7,25 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, Cause, Claim, ClaimId, Instance, InstanceArn, Interruption, Life, PoolSpec, Reason, Record,
-    Request, Signal, Threshold, after, legal,
+    Cause, Claim, ClaimId, Instance, InstanceArn, Interruption, Life, PoolSpec, Reason, Record, Request,
+    Signal, Threshold, after, legal,
 };
 use crate::ports::MachineState;
 
-use super::action::{Action, Credential, Note, Plan, Step, WaitReason};
+use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::capacity;
 use super::context::Context;
 use super::request::{gives_back, max_runtime};
 use super::yard::{Tracked, Yard};
 
 mod ending;
+mod github;
 mod pooled;
+mod silence;
 
 /// How long before EC2 takes it a machine that serves or is cleaned is ended: of the two minutes that a warning gives,
 /// its job has a little less than the first hundred seconds.
 const BEFORE_POWER_GOES: Duration = Duration::from_secs(25);
-/// How long a machine's maker is not asked again for a machine that it does not list.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What to do about one machine now.
 pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
@@ -225,88 +225,6 @@ impl<'a> MachineView<'a> {
         Some((Reason::Threshold, note))
     }
 
-    fn waits_for_github(&self) -> bool {
-        let waiting = match self.instance.life {
-            Life::Created { run: Some(_) } => self.fresh(),
-            Life::Claimed { .. } | Life::Idle { pooled_at: None } => true,
-            Life::Created { run: None }
-            | Life::Running { .. }
-            | Life::Idle { .. }
-            | Life::Terminated { .. } => false,
-        };
-        self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
-    }
-
-    /// While GitHub does not answer, the deadline of what waits for it moves on in the record, because the agent counts
-    /// by the record too.
-    fn given_time(&self) -> Option<Plan> {
-        let threshold = self.instance.threshold?;
-        let term = threshold.at.duration_since(threshold.set_at);
-        let left = threshold.at.duration_since(self.cx.now.wall);
-        let next = self.deadline(self.instance)?;
-        if !self.waits_for_github() || left > term / 4 || next.at <= threshold.at {
-            return None;
-        }
-        let step = Step::of(self.instance, self.cx.now.wall, |instance| instance.threshold = Some(next));
-        let note = Note::warning("GitHubAway", "GitHub does not answer: its deadline moves on");
-        Some(Plan::act(Action::Instance(Box::new(step), note)))
-    }
-
-    /// An agent that fell silent: its record is read once more, then the machine is ended on that very heartbeat.
-    fn silence(&self) -> Option<Plan> {
-        let beat = self.tracked.beat;
-        let booting =
-            matches!(self.instance.life, Life::Created { .. }) && beat.is_none_or(|beat| beat.seq == 0);
-        if booting || self.fresh() {
-            return None;
-        }
-        let key = Agent::key_of(&self.instance.facts.instance_arn);
-        if self.cx.yard.hands_off(&key) {
-            // Nothing can be said of such an agent; the machine's deadline still holds.
-            return None;
-        }
-        if self.cx.yard.absent.contains_key(&key) {
-            // An agent writes only to its record, so without one it is never heard again.
-            let note = Note::warning("AgentRecordGone", "the record of its agent is gone");
-            return Some(self.end(Reason::Unhealthy, note));
-        }
-        let Some(beat) = beat.filter(|beat| self.tracked.silent == Some(beat.seq)) else {
-            return Some(Plan::act(Action::Look(key)));
-        };
-        let age = self.cx.now.seen.saturating_sub(beat.at);
-        let note = Note::warning("Silent", format!("its agent has not spoken for {} s", age.as_secs()));
-        let step = Step::of(self.instance, self.cx.now.wall, |next| {
-            ending::tombstone(next, Reason::Unhealthy);
-            next.state_since = self.cx.now.wall;
-            next.threshold = None;
-        });
-        Some(Plan::act(Action::Silence(Box::new(step), beat.seq, note)))
-    }
-
-    /// A machine that the last list of machines did not show: its maker is asked for it by name, unless the list lacks
-    /// too much to be believed.
-    fn missed(&self) -> Option<Plan> {
-        let (cx, tracked) = (self.cx, self.tracked);
-        if tracked.changed && cx.policy.inventory {
-            return Some(Plan::act(Action::Describe(self.instance.facts.instance_arn.clone())));
-        }
-        if !tracked.missing || !cx.policy.inventory || !settled(cx, self.instance) {
-            return None;
-        }
-        if let Some((at, _)) = tracked.asked
-            && cx.now.mono < at.saturating_add(ASK_AGAIN)
-        {
-            return None;
-        }
-        let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
-        let class = cx.yard.class(&self.instance.facts.resource_class)?;
-        if class.unbelieved(before).is_some() {
-            // Its class says so.
-            return None;
-        }
-        Some(Plan::act(Action::Describe(self.instance.facts.instance_arn.clone())))
-    }
-
     /// Whether its request wants it no more: released, over, or it took the machine off its list.
     fn given_back(&self) -> Option<Note> {
         let claim = self.instance.claim.as_ref()?;
@@ -472,39 +390,6 @@ impl<'a> MachineView<'a> {
                 Note::warning("Interrupted", format!("EC2 takes it back ({})", notice.action)),
             )
         })
-    }
-
-    /// What the machine lacks to register or deregister, once its key is known.
-    fn credentials(&self) -> Option<Plan> {
-        if !self.cx.policy.github {
-            return None;
-        }
-        let key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
-        self.instance.public_key.as_ref().or(key)?;
-        let arn = || self.instance.facts.instance_arn.clone();
-        let now = self.cx.now.wall;
-        let stale = |boxed: &Option<crate::model::Registration>| match boxed {
-            None => true,
-            Some(boxed) => boxed.expires_at.is_some_and(|at| at <= now),
-        };
-        match self.instance.life {
-            Life::Created { run: Some(_) } | Life::Claimed { .. } => stale(&self.instance.registration)
-                .then(|| Plan::act(Action::Credential(arn(), Credential::Registration))),
-            Life::Running { .. } => {
-                self.box_used_up().then(|| Plan::act(Action::Credential(arn(), Credential::Registration)))
-            }
-            Life::Idle { pooled_at: None } => (self.instance.registration_seq > 0
-                && stale(&self.instance.removal))
-            .then(|| Plan::act(Action::Credential(arn(), Credential::Removal))),
-            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } | Life::Terminated { .. } => None,
-        }
-    }
-
-    /// Mode `job`: the runner served its job and the run still holds the machine.
-    fn box_used_up(&self) -> bool {
-        let done = self.tracked.agent.as_ref().and_then(|agent| agent.registration_done);
-        self.spec.is_some_and(|spec| spec.registration_mode == crate::model::RegistrationMode::Job)
-            && done == Some(self.instance.registration_seq)
     }
 
     /// When to look again although nothing changed.

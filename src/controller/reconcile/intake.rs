@@ -213,9 +213,22 @@ impl Loop {
 }
 
 /// Says as soon as a class is seen that nothing can be launched of it, and why; its launches are refused one by one.
+/// Where nobody answers it is asked again for a quarter of an hour; by then its launches say it.
 async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
-    if let Err(ComputeError::Refused(why)) = compute.check(&spec).await {
-        tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
+    let mut pause = Duration::from_secs(1);
+    for _ in 0..10 {
+        match compute.check(&spec).await {
+            Ok(()) => return,
+            Err(ComputeError::Refused(why)) => {
+                tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(class = %spec.resource_class, %error, "a class cannot be checked yet")
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
     }
 }
 
@@ -236,5 +249,67 @@ fn class_seen(seen: &Observation) -> Option<ClassName> {
             key.pk.strip_prefix("pool#").and_then(|class| ClassName::parse(class).ok())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, VecDeque};
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::model::InstanceId;
+    use crate::ports::{LaunchOrder, Launched, Machine, MachineState};
+
+    /// Answers what it is asked about classes; nothing else is asked.
+    struct Answers(Mutex<VecDeque<Result<(), ComputeError>>>);
+
+    #[async_trait]
+    impl Compute for Answers {
+        fn keeps_inventory(&self) -> bool {
+            true
+        }
+        async fn check(&self, _: &PoolSpec) -> Result<(), ComputeError> {
+            self.0.lock().unwrap().pop_front().expect("it is not asked again")
+        }
+        async fn launch(&self, _: &LaunchOrder) -> Result<Launched, ComputeError> {
+            unreachable!()
+        }
+        async fn terminate(&self, _: &[InstanceId]) -> Result<(), ComputeError> {
+            unreachable!()
+        }
+        async fn describe(
+            &self,
+            _: &[InstanceId],
+        ) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+            unreachable!()
+        }
+        async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whether_a_class_can_be_launched_is_asked_until_somebody_answers_and_not_for_ever() {
+        let silent = || Err(ComputeError::Unknown("simulated".into()));
+        let refused = || Err(ComputeError::Refused("its AMI is gone".into()));
+        let spec: PoolSpec =
+            serde_json::from_str(r#"{"resourceClass":"linux","cpu":2,"mmem":4096}"#).unwrap();
+        for (answers, seconds) in [
+            (vec![Ok(())], 0),
+            (vec![refused()], 0),
+            (vec![silent(), silent(), refused()], 1 + 2),
+            (vec![silent(), Ok(())], 1),
+            ((0..10).map(|_| silent()).collect(), (1 << 10) - 1),
+        ] {
+            let compute = Arc::new(Answers(Mutex::new(answers.into())));
+            let begun = Instant::now();
+            refusal_told(compute.clone(), spec.clone()).await;
+            assert_eq!(begun.elapsed().as_secs(), seconds);
+            assert!(compute.0.lock().unwrap().is_empty(), "it is asked as often as it is not answered");
+        }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct Ground {
     _dir: tempfile::TempDir,
 }
 
-fn sdk(endpoint: &str) -> SdkConfig {
+pub(crate) fn sdk(endpoint: &str) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
@@ -90,7 +90,7 @@ fn settings() -> Settings {
     }
 }
 
-fn table() -> TableName {
+pub(crate) fn table() -> TableName {
     TableName::parse("runyard").expect("a name")
 }
 

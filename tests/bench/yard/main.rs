@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock and its own arguments")]
 #![allow(clippy::unwrap_used, reason = "what a benchmark needs and does not get ends it")]
 
+mod beating;
 mod claims;
 mod floors;
 mod ground;
@@ -55,6 +56,12 @@ fn main() {
         }
         if wanted("restart") {
             restart::measure(10_000, &mut figures).await;
+        }
+        if wanted("beats") {
+            println!();
+            for machines in [10, 1000, 10_000] {
+                beating::measure(machines, &mut figures).await;
+            }
         }
     });
     if wanted("program") {
