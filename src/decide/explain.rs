@@ -97,8 +97,10 @@ pub fn pool(yard: &Yard, now: Now, key: &Key) -> Vec<String> {
         lines.push("it is paused: nothing is launched or claimed".into());
     }
     if let Some(((since, first), _)) = class.waiting.first_key_value() {
-        let many = class.waiting.len();
-        lines.push(format!("{many} requests wait for machines, the oldest ({first}) since {since}"));
+        lines.push(match class.waiting.len() {
+            1 => format!("1 request waits for machines ({first}), since {since}"),
+            many => format!("{many} requests wait for machines, the oldest ({first}) since {since}"),
+        });
     }
     let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
     let (desired, max) = (effective(pool, now.wall).desired, pool.spec.max);
@@ -177,9 +179,10 @@ fn ahead(yard: &Yard, request: &Request) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::a_minute_each;
+    use super::super::testing::{Scene, a_minute_each, arn, ask, at, holding, machine, request};
     use super::*;
     use crate::model::Pool;
+    use crate::model::Signal;
 
     fn item(value: serde_json::Value) -> Item {
         let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
@@ -213,6 +216,90 @@ mod tests {
         assert_eq!(
             explain(&yard, &a_minute_each(), now, Role { lease: None }, &nobody),
             ["there is no such request"]
+        );
+    }
+
+    /// A class at its `max` with a machine in each state, and what it tells.
+    fn full() -> Scene {
+        let mut scene = Scene::with(serde_json::json!({"max": 5, "desired": 3}));
+        scene.put(&holding("1", 3, &["i-1", "i-2", "i-8"], serde_json::json!({"minCount": 2})));
+        scene.put(&request("2", 1, serde_json::json!({"acceptedAt": at(-20)})));
+        scene.add(machine("i-1").running(&ask("1")).says(Signal::RegOk));
+        scene.add(machine("i-2").claimed(&ask("1")));
+        scene.add(machine("i-3").pooled());
+        scene.add(machine("i-4").cleaning(&ask("9")));
+        scene.add(machine("i-5"));
+        scene
+    }
+
+    #[test]
+    fn a_class_is_told_with_its_counts_who_waits_and_what_it_lacks() {
+        let scene = full();
+        let told = |scene: &Scene| super::pool(&scene.yard, scene.now, &Key::new("pool#linux", "pool"));
+        let counts = "class linux: 1 in the pool, 1 being cleaned, 1 starting, 1 claimed, 1 running; 5 live of at most 5, 3 wanted idle";
+        let waiting = "1 request waits for machines (acme/web run 2/default/1), since 2026-01-05T11:59:40Z";
+        assert_eq!(told(&scene), [counts, waiting], "three are idle, or will be");
+        let mut lacking = scene.clone();
+        lacking.pool(2, serde_json::json!({"max": 5, "desired": 5, "paused": true, "counts": {"idle": 1}, "message": "slow"}));
+        let lacks =
+            "waits: 2 more idle machines are wanted, and there are as many machines as max allows (5)";
+        let counts = counts.replace("3 wanted idle", "5 wanted idle; its operator says: slow");
+        let paused = "it is paused: nothing is launched or claimed";
+        assert_eq!(told(&lacking), [counts.as_str(), paused, waiting, lacks]);
+        lacking.pool(3, serde_json::json!({"max": 6, "desired": 5}));
+        assert_eq!(told(&lacking).len(), 2, "there is room for another");
+        assert_eq!(super::pool(&scene.yard, scene.now, &Key::new("pool#mac", "pool")), Vec::<String>::new());
+        assert_eq!(super::pool(&scene.yard, scene.now, &ask("1")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_request_is_told_with_its_machines_and_its_place() {
+        let scene = full();
+        let told = |run| explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask(run));
+        let lines = told("1");
+        assert_eq!(
+            lines[..4],
+            [
+                "acme/web run 1/default/1 asks for 3 of class linux: Fulfilling, fails at 2026-01-05T12:08:20Z unless 2 run by then",
+                "machine i-1: running since 2026-01-05T11:58:20Z, until 2026-01-05T12:05:00Z; its agent says UD_REG_OK",
+                "machine i-2: claimed since 2026-01-05T11:58:20Z, until 2026-01-05T12:05:00Z; its agent says nothing yet",
+                "machine i-8: no record",
+            ]
+        );
+        assert!(lines[4].starts_with("class linux: 1 in the pool"), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.starts_with("place in the line")), "{lines:?}");
+        let second = told("2");
+        assert!(
+            second.contains(&"place in the line of its class: 1 (older ones are served first)".to_owned()),
+            "{second:?}"
+        );
+        let mut over = scene.clone();
+        over.put(&request("3", 1, serde_json::json!({"phase": "Failed", "message": "no capacity"})));
+        assert_eq!(
+            explain(&over.yard, &over.policy, over.now, over.role, &ask("3")),
+            ["acme/web run 3/default/1 asks for 1 of class linux: Failed", "no capacity"],
+            "what is over waits for nothing"
+        );
+    }
+
+    #[test]
+    fn a_machine_is_told_with_its_holder_and_its_word() {
+        let scene = full();
+        let told = |name: &str| super::machine(&scene.yard, &crate::model::Instance::key_of(&arn(name)));
+        assert_eq!(
+            told("i-1").unwrap(),
+            "i-1 of class linux: running for acme/web run 1/default/1 since 2026-01-05T11:58:20Z, until 2026-01-05T12:05:00Z; its agent says UD_REG_OK"
+        );
+        assert_eq!(
+            told("i-3").unwrap(),
+            "i-3 of class linux: idle, in the pool since 2026-01-05T11:58:20Z, until 2026-01-05T12:28:20Z; its agent says nothing yet"
+        );
+        assert_eq!(told("i-9"), None);
+        let mut ended = scene.clone();
+        ended.add(machine("i-7").ended(crate::model::Reason::Surplus));
+        assert_eq!(
+            super::machine(&ended.yard, &crate::model::Instance::key_of(&arn("i-7"))).unwrap(),
+            "i-7 of class linux: terminated since 2026-01-05T11:58:20Z; its agent says nothing yet"
         );
     }
 }

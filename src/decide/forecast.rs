@@ -182,6 +182,8 @@ fn first_back<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::Observation;
+    use super::super::testing::*;
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -209,5 +211,116 @@ mod tests {
         assert_eq!(told(59_400), "59s");
         assert_eq!(told(60_000), "1m0s");
         assert_eq!(told(3_725_000), "1h2m");
+    }
+
+    const PACE: Pace = Pace { half: Duration::from_secs(200), nine_in_ten: Duration::from_secs(300), of: 7 };
+
+    fn says(scene: &Scene, pace: Option<&Pace>) -> String {
+        let Scene { yard, policy, now, role } = scene;
+        let cx = Context { yard, policy, now: *now, role: *role };
+        forecast(&cx, &ask("1"), pace).map_or("nothing".to_owned(), |told| told.to_string())
+    }
+
+    fn waiting(spec: serde_json::Value) -> Scene {
+        let mut scene = Scene::with(spec);
+        scene.put(&request("1", 2, serde_json::json!({})));
+        scene
+    }
+
+    #[test]
+    fn a_request_is_expected_by_the_pace_of_others_until_it_takes_longer() {
+        let mut scene = waiting(serde_json::json!({}));
+        let others = "of the last 7 requests of its class half took no longer than 3m20s, nine in ten no longer than 5m0s";
+        let about = |at: &str, ahead: &str| format!("expected to be ready about {at} (in {ahead}): {others}");
+        assert_eq!(says(&scene, Some(&PACE)), about("2026-01-05T12:01:40Z", "1m40s"));
+        scene.wait(100);
+        assert_eq!(says(&scene, Some(&PACE)), about("2026-01-05T12:03:20Z", "1m40s"));
+        scene.wait(100);
+        let longer = format!("when it will be ready: it already takes longer than most: {others}");
+        assert_eq!(says(&scene, Some(&PACE)), longer);
+        let none = "when it will be ready: no request of class linux has become ready yet to go by";
+        assert_eq!(says(&scene, None), none);
+    }
+
+    #[test]
+    fn only_what_waits_is_foretold() {
+        for (more, foretold) in [
+            (serde_json::json!({"phase": "Pending"}), true),
+            (serde_json::json!({"phase": "Fulfilling"}), true),
+            (serde_json::json!({"phase": "Fulfilling", "desired": "released"}), false),
+            (serde_json::json!({"phase": "Ready"}), false),
+            (serde_json::json!({"phase": "Failed"}), false),
+        ] {
+            let mut scene = Scene::with(serde_json::json!({}));
+            scene.put(&request("1", 1, more.clone()));
+            assert_eq!(says(&scene, Some(&PACE)) != "nothing", foretold, "{more}");
+        }
+        let mut scene = Scene::empty();
+        scene.put(&request("1", 1, serde_json::json!({})));
+        assert_eq!(says(&scene, Some(&PACE)), "when it will be ready: its class has no pool");
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said_instead() {
+        let paused = waiting(serde_json::json!({"paused": true}));
+        assert_eq!(
+            says(&paused, Some(&PACE)),
+            "when it will be ready: not before its class is no longer paused (`paused` in the pool's spec)"
+        );
+        let mut full = waiting(serde_json::json!({"max": 2}));
+        full.put(&holding("2", 2, &["i-1", "i-2"], serde_json::json!({"phase": "Ready"})));
+        full.add(machine("i-1").running(&ask("2")).until(90));
+        full.add(machine("i-2").running(&ask("2")).until(60));
+        assert_eq!(
+            says(&full, Some(&PACE)),
+            "when it will be ready: not before others give machines back, the next (i-2) at the latest in 1m0s; \
+             raise the class's max (2) to change that"
+        );
+        full.wait(80);
+        assert!(
+            says(&full, Some(&PACE)).contains("the next (i-2) at the latest in 0s"),
+            "it is late already"
+        );
+        let mut room = full.clone();
+        room.pool(2, serde_json::json!({"max": 3}));
+        assert!(says(&room, Some(&PACE)).starts_with("expected"), "there is room for one more");
+        let nobody = waiting(serde_json::json!({"max": 0}));
+        assert_eq!(
+            says(&nobody, Some(&PACE)),
+            "when it will be ready: not before the class's max (0) is raised"
+        );
+        // What is idle or comes back by itself is enough for it.
+        let mut soon = waiting(serde_json::json!({"max": 2}));
+        soon.add(machine("i-1").pooled());
+        soon.add(machine("i-2").cleaning(&ask("2")));
+        assert!(says(&soon, Some(&PACE)).starts_with("expected"), "{}", says(&soon, Some(&PACE)));
+    }
+
+    #[test]
+    fn launches_that_are_held_back_are_said_with_when_they_are_tried_again() {
+        let blocked = |status| {
+            waiting(serde_json::json!({
+                "conditions": [
+                    {"type": "Blocked", "status": status, "reason": "Boot", "message": "", "at": at(-9)},
+                ],
+            }))
+        };
+        assert_eq!(
+            says(&blocked(true), Some(&PACE)),
+            "when it will be ready: not before launches, held back after failures, are tried again"
+        );
+        assert!(says(&blocked(false), Some(&PACE)).starts_with("expected"));
+        let mut held_back = waiting(serde_json::json!({}));
+        held_back.put(&launch("l-1", 2, Some(&ask("1"))));
+        let refused = crate::ports::ComputeError::Refused("its AMI is gone".into());
+        held_back.see(Observation::Ordered("l-1".parse().unwrap(), Err(refused)));
+        let until = held_back.yard.class(&linux()).unwrap().brake.until;
+        let left = until - held_back.now.mono;
+        assert_eq!(
+            says(&held_back, Some(&PACE)),
+            format!("when it will be ready: not before launches are tried again in {}", told(left))
+        );
+        held_back.now.mono = until;
+        assert!(says(&held_back, Some(&PACE)).starts_with("expected"), "{}", says(&held_back, Some(&PACE)));
     }
 }

@@ -89,3 +89,15 @@ impl Record for Event {
         Ok(Self { id, ..row })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_kept_for_a_week() {
+        let at: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
+        let event = Event::new("pool#linux", "7".into(), at, "operator");
+        assert_eq!(event.expires_at - at.as_second(), 604_800);
+    }
+}

@@ -80,6 +80,28 @@ mod tests {
     }
 
     #[test]
+    fn a_message_describes_the_machine_as_it_was_announced_and_nothing_else() {
+        let golden = include_str!("../../tests/golden/instance-idle-pooled.json");
+        let item: crate::model::Item = serde_json::from_str(golden).unwrap();
+        let crate::model::Reading::Record(instance) = crate::model::read::<Instance>(&item) else {
+            panic!("it is golden")
+        };
+        let message = PoolMessage::announcing(&instance);
+        assert!(message.describes(&instance));
+        let other = |change: fn(&mut PoolMessage)| {
+            let mut other = message.clone();
+            change(&mut other);
+            other.describes(&instance)
+        };
+        assert!(!other(|message| message.instance_id = "i-9".parse().unwrap()));
+        assert!(!other(|message| message.resource_class = "mac".parse().unwrap()));
+        assert!(!other(|message| message.claim_id = "i-0123456789abcdef0.2".into()), "it was claimed since");
+        let mut taken = instance.clone();
+        taken.life = crate::model::Life::Idle { pooled_at: None };
+        assert!(!message.describes(&taken));
+    }
+
+    #[test]
     fn garbage_is_an_error() {
         for body in ["", "[]", "{}", r#"{"instanceId":"","resourceClass":"x","usageClass":"spot"}"#] {
             assert!(serde_json::from_str::<PoolMessage>(body).is_err(), "{body}");

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use runyard::model::{
-    Instance, Item, Kind, Launch, Lease, Operation, Pool, Reading, Request, Versioned, Write, read,
+    AttributeValue, Instance, Item, Kind, Launch, Lease, Operation, Pool, Reading, Request, Versioned, Write,
+    read,
 };
 
 use crate::{Verdict, verdict};
@@ -79,6 +80,11 @@ fn attributes_from_the_future_survive_a_write_that_does_not_know_them() {
         let changed: Vec<_> =
             stored.iter().filter(|(k, v)| item.get(*k) != Some(v)).map(|(k, _)| k).collect();
         assert_eq!(changed, ["updatedAt", "version"], "{name}");
+        let version = |item: &Item| match &item["version"] {
+            AttributeValue::N(number) => number.parse::<u64>().expect("a whole number"),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(version(&stored), version(&item) + 1, "{name}");
         assert_eq!(stored.get("futureNote"), item.get("futureNote"), "{name}");
         seen += usize::from(item.contains_key("futureNote"));
         assert!(item.keys().all(|attribute| stored.contains_key(attribute)), "{name}");

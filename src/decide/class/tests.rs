@@ -293,7 +293,14 @@ mod reports {
         assert!(!warm.status);
         scene.put(&told);
         scene.see(Observation::Reported(linux()));
-        assert!(report(&scene).is_none(), "nothing changed");
+        let mut later = scene.clone();
+        later.wait(10);
+        assert!(report(&later).is_none(), "nothing changed");
+        later.pool(9, json!({"desired": 3}));
+        assert!(
+            report(&later).unwrap().status.message.contains("1 idle of 3 wanted"),
+            "the same counts, another wish"
+        );
         pooled(&mut scene, &["i-2"]);
         assert!(report(&scene).is_none(), "too soon");
         assert_eq!(scene.of_class().wake, Some(scene.now.mono + secs(10)));

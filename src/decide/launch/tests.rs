@@ -68,6 +68,13 @@ fn a_new_machine_is_bound_with_its_request_its_agent_and_the_launch_in_one_trans
 }
 
 #[test]
+fn the_record_of_a_launch_names_its_machines() {
+    let plan = brings(&mut yard(3, None), &["i-1", "i-2"]);
+    let [Action::Bind { launch, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(launch.after.message, "2 of 3: i-1, i-2");
+}
+
+#[test]
 fn what_the_request_does_not_want_any_more_starts_warm() {
     let mut scene = yard(3, Some(2));
     let plan = brings(&mut scene, &["i-1", "i-2", "i-3"]);
