@@ -147,3 +147,62 @@ fn keys_that_are_not_ours_and_events_are_nobodys_business() {
     }
     assert_eq!(machine("i-1").instance.key(), Instance::key_of(&arn("i-1")));
 }
+
+/// What a machine became, one write later.
+fn becomes(scene: &mut Scene, built: Built) {
+    scene.put(&built.with(|instance| instance.version += 1).instance);
+}
+
+fn failures(scene: &Scene) -> u32 {
+    scene.yard.class(&linux()).unwrap().brake.failures
+}
+
+#[test]
+fn boots_that_fail_in_a_row_hold_launches_back_until_one_succeeds() {
+    for reason in [
+        Reason::Threshold,
+        Reason::BootFailed,
+        Reason::RegistrationFailed,
+        Reason::Unhealthy,
+        Reason::Vanished,
+    ] {
+        let mut scene = Scene::with(json!({}));
+        let mut pauses = Vec::new();
+        for n in 1..=14 {
+            let name = format!("i-1{n}");
+            scene.add(machine(&name));
+            becomes(&mut scene, machine(&name).ended(reason));
+            assert_eq!(failures(&scene), n, "{reason}");
+            let until = scene.yard.class(&linux()).unwrap().brake.until;
+            pauses.push(until.saturating_sub(scene.now.mono).as_secs());
+        }
+        assert_eq!(pauses, [0, 0, 0, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300], "{reason}");
+        scene.add(machine("i-7").cleaning(&ask("9")));
+        becomes(&mut scene, machine("i-7").pooled());
+        assert_eq!(failures(&scene), 14, "what was cleaned had booted long ago");
+        scene.add(machine("i-8"));
+        becomes(&mut scene, machine("i-8").pooled());
+        assert_eq!(failures(&scene), 0);
+    }
+}
+
+#[test]
+fn what_ends_for_another_reason_or_after_its_boot_is_no_failed_boot() {
+    for (built, reason) in [
+        (machine("i-1"), Reason::CleanupFailed),
+        (machine("i-1"), Reason::Interrupted),
+        (machine("i-1"), Reason::Drifted),
+        (machine("i-1"), Reason::Surplus),
+        (machine("i-1"), Reason::MaxUses),
+        (machine("i-1"), Reason::MaxAge),
+        (machine("i-1"), Reason::Expired),
+        (machine("i-1"), Reason::Orphan),
+        (machine("i-1").pooled(), Reason::Vanished),
+        (machine("i-1").running(&ask("1")), Reason::Threshold),
+    ] {
+        let mut scene = Scene::with(json!({}));
+        scene.add(built);
+        becomes(&mut scene, machine("i-1").ended(reason));
+        assert_eq!(failures(&scene), 0, "{reason}");
+    }
+}
