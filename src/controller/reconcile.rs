@@ -22,11 +22,13 @@ use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, runs};
 
 mod around;
+mod clocks;
 mod company;
 mod figures;
 mod hints;
 mod intake;
 
+use clocks::Clocks;
 use company::{Company, Inbox};
 
 /// How long a stand-by leaves a thing to the leader.
@@ -68,6 +70,7 @@ struct Loop {
     listing: Option<(Duration, BTreeSet<Key>)>,
     role: Role,
     lease: watch::Receiver<Option<u64>>,
+    clocks: Clocks,
     /// When the lease was taken that no list has followed yet.
     taken: Option<(u64, Duration)>,
     /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
@@ -134,6 +137,7 @@ pub(super) async fn run(
         listing: None,
         role: Role { lease: None },
         lease,
+        clocks: Clocks::default(),
         taken: None,
         late: Vec::new(),
         told: Vec::new(),

@@ -151,6 +151,11 @@ impl Loop {
             && let Reading::Record(lease) = read::<Lease>(&item)
         {
             self.ports.metrics.lease_seen(lease.token, lease.renewals);
+            let (wall, mono) = (self.ports.clock.now(), self.ports.clock.elapsed());
+            if let Some(ahead) = self.clocks.ahead(&lease, wall, mono) {
+                let seconds = ahead.as_secs();
+                tracing::warn!(holder = %lease.holder, seconds, "the lease was written later than now: this operator's clock is behind, or the holder's ahead; deadlines pass too early or too late until both agree");
+            }
         }
         if let Some(asked) = lease::resync(&item) {
             let open = asked.requested_at > asked.completed_at;
