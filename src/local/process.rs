@@ -89,8 +89,8 @@ fn mark(machine: &InstanceId) -> Vec<u8> {
     format!("{MARKER}={machine}").into_bytes()
 }
 
-/// Whether a process was given the mark, an entry of its environment. While it executes another program it shows no environment, or a part of one:
-/// that it lacks the mark is believed only when all of its environment was seen.
+/// Whether a process was given the mark, an entry of its environment. While it executes another program it shows no
+/// environment, or a part of one: that it lacks the mark is believed only when all of its environment was seen.
 pub(super) fn carries(pid: i32, mark: &[u8]) -> bool {
     for _ in 0..EXECUTING {
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
