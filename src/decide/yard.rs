@@ -66,8 +66,9 @@ pub struct Tracked {
     pub notice: Option<Interruption>,
     /// Whether EC2 said that it stops or ends, and was not asked about it since.
     pub changed: bool,
-    /// When its deadline was seen to change, on the monotonic clock; none when it stood there before.
-    pub(super) set: Option<Duration>,
+    /// When its deadline was seen to be set by a clock ahead of ours, on the monotonic clock; none when it was set by one
+    /// that is not, or stood there before.
+    pub(super) set_ahead: Option<Duration>,
     /// When its two records were last seen to be there, on the monotonic clock.
     pub(super) there: (Duration, Duration),
 }
@@ -87,7 +88,7 @@ impl Tracked {
             swept: false,
             notice: None,
             changed: false,
-            set: None,
+            set_ahead: None,
             there: (Duration::ZERO, Duration::ZERO),
         }
     }

@@ -80,7 +80,7 @@ fn renewal(machine: &MachineView<'_>, spec: &PoolSpec, threshold: Threshold) -> 
     }
     let length = threshold.at.duration_since(threshold.set_at).saturating_sub(margin(spec));
     let length = Duration::try_from(length).unwrap_or_default();
-    (machine.tracked.set.map_or(Duration::ZERO, |set| set.saturating_add(length)), true)
+    (machine.tracked.set_ahead.map_or(Duration::ZERO, |set| set.saturating_add(length)), true)
 }
 
 /// What to do about a pooled machine.

@@ -38,7 +38,8 @@ impl Yard {
                         // One text for all its images.
                         tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
                         if tracked.instance.threshold != old.threshold {
-                            tracked.set = Some(now.mono);
+                            let ahead = tracked.instance.threshold.is_some_and(|set| set.set_at > now.wall);
+                            tracked.set_ahead = ahead.then_some(now.mono);
                         }
                         if tracked.instance.pooled_at().is_none() {
                             tracked.announced = None;
