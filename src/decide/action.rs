@@ -339,3 +339,6 @@ pub(super) fn named(machines: &[Machine]) -> String {
     let ids: Vec<&InstanceId> = machines.iter().map(|machine| &machine.id).collect();
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests;

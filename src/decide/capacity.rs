@@ -214,10 +214,5 @@ pub(super) fn refused(class: &Class) -> String {
     class.refusal.as_ref().map(|why| format!("; the last was refused: {why}")).unwrap_or_default()
 }
 
-/// What requests lack in all.
-pub(super) fn total(lacks: &[(Key, u32)]) -> u32 {
-    lacks.iter().fold(0, |sum, (_, lack)| sum.saturating_add(*lack))
-}
-
 #[cfg(test)]
 mod tests;

@@ -126,7 +126,7 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
         }
     }
     if let [(oldest, lack), rest @ ..] = lacks.as_slice()
-        && capacity::total(rest) > 0
+        && !rest.is_empty()
         && !spec.paused
     {
         yield_parts(cx, class, spec, (oldest, *lack), rest, &written, plan);

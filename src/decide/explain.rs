@@ -219,6 +219,21 @@ mod tests {
         );
     }
 
+    #[test]
+    fn who_looks_at_a_picture_stands_where_the_holder_of_the_lease_stands() {
+        let lease = |name: &str| {
+            item(serde_json::json!({
+                "pk": format!("lease#{name}"), "sk": "lease", "kind": "lease", "version": 1, "token": 7,
+                "holder": "one", "renewedAt": at(0), "durationSeconds": 15,
+            }))
+        };
+        let role = |items: &[Item]| picture(items, at(1)).2.lease;
+        assert_eq!(Lease::key_of(Lease::OPERATOR), Key::of(&lease(Lease::OPERATOR)).unwrap());
+        assert_eq!(role(&[lease(Lease::OPERATOR)]), Some(7));
+        assert_eq!(role(&[lease("somebody")]), None);
+        assert_eq!(role(&[]), None);
+    }
+
     /// A class at its `max` with a machine in each state, and what it tells.
     fn full() -> Scene {
         let mut scene = Scene::with(serde_json::json!({"max": 5, "desired": 3}));

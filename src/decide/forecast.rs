@@ -205,10 +205,32 @@ mod tests {
     }
 
     #[test]
+    fn the_pace_of_a_class_is_that_of_its_own_requests_that_became_ready() {
+        let mut scene = Scene::empty();
+        let since = |n| super::super::testing::at(n);
+        let ready = |run: &str, class: &str, from: i64, to: i64| {
+            let status = serde_json::json!({
+                "resourceClass": class, "phase": "Ready", "acceptedAt": since(from), "readyAt": since(to),
+            });
+            request(run, 1, status)
+        };
+        scene.put(&ready("1", "linux", -100, -90));
+        scene.put(&ready("2", "linux", -100, -70));
+        scene.put(&ready("3", "mac", -100, -20));
+        scene.put(&request("4", 1, serde_json::json!({"resourceClass": "windows"})));
+        let seconds = |n: u64| Duration::from_secs(n);
+        let pace = Pace::of_classes(&scene.yard);
+        let linux = Pace { half: seconds(10), nine_in_ten: seconds(30), of: 2 };
+        let mac = Pace { half: seconds(80), nine_in_ten: seconds(80), of: 1 };
+        assert_eq!(pace, [("linux".to_owned(), linux), ("mac".to_owned(), mac)].into());
+    }
+
+    #[test]
     fn lengths_of_time_are_told_in_two_units() {
         let told = |millis| told(Duration::from_millis(millis));
         assert_eq!(told(499), "0s");
         assert_eq!(told(59_400), "59s");
+        assert_eq!(told(1_500), "2s");
         assert_eq!(told(60_000), "1m0s");
         assert_eq!(told(3_725_000), "1h2m");
     }
@@ -276,6 +298,15 @@ mod tests {
             "when it will be ready: not before others give machines back, the next (i-2) at the latest in 1m0s; \
              raise the class's max (2) to change that"
         );
+        // What is its own, idle or another class's is nothing that others give back, however early.
+        let mut others = full.clone();
+        others.add(machine("i-5").running(&ask("1")).until(10));
+        others.add(machine("i-6").cleaning(&ask("2")).until(11));
+        let mac = crate::model::ClassName::parse("mac").unwrap();
+        others.add(machine("i-7").running(&ask("2")).until(12).with(|i| i.facts.resource_class = mac));
+        others.pool(2, serde_json::json!({"max": 1}));
+        let told = says(&others, Some(&PACE));
+        assert!(told.contains("the next (i-2) at the latest in 1m0s"), "{told}");
         full.wait(80);
         assert!(
             says(&full, Some(&PACE)).contains("the next (i-2) at the latest in 0s"),
@@ -294,6 +325,10 @@ mod tests {
         soon.add(machine("i-1").pooled());
         soon.add(machine("i-2").cleaning(&ask("2")));
         assert!(says(&soon, Some(&PACE)).starts_with("expected"), "{}", says(&soon, Some(&PACE)));
+        let mut booting = waiting(serde_json::json!({"max": 2}));
+        booting.add(machine("i-1"));
+        booting.add(machine("i-2").cleaning(&ask("2")));
+        assert!(says(&booting, Some(&PACE)).starts_with("expected"), "{}", says(&booting, Some(&PACE)));
     }
 
     #[test]

@@ -24,8 +24,15 @@ fn stored<T: Record>(record: &T) -> Result<T, String> {
     }
 }
 
+/// 1 500 of each, unless `PROPTEST_CASES` names another number.
+fn cases() -> ProptestConfig {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { config.cases } else { 1500 };
+    ProptestConfig { cases, ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases())]
 
     #[test]
     fn instances(instance in instance()) { prop_assert_eq!(stored(&instance), Ok(instance)); }

@@ -25,6 +25,24 @@ fn what_requests_lack_is_launched_oldest_first_then_what_the_class_wants_idle() 
 fn a_launch_asks_for_at_most_forty() {
     let mut scene = Scene::with(json!({"desired": 95, "max": 100}));
     assert_eq!(scene.intents(), [(40, None), (40, None), (15, None)]);
+    scene.pool(2, json!({"desired": 80, "max": 100}));
+    assert_eq!(scene.intents(), [(40, None), (40, None)]);
+}
+
+#[test]
+fn a_class_that_wants_nothing_waits_for_nothing() {
+    let mut scene = Scene::with(json!({"paused": true}));
+    assert_eq!(scene.of_class().waits, [], "nobody asks, nothing is kept idle");
+    scene.pool(2, json!({"max": 1, "paused": true}));
+    scene.add(machine("i-1"));
+    lacking(&mut scene, "1", 1, -10);
+    let told =
+        |scene: &Scene| scene.of_class().waits.into_iter().map(|w| (w.subject, w.reason)).collect::<Vec<_>>();
+    let of_the_request = [(ask("1"), WaitReason::Paused), (ask("1"), WaitReason::AtMax)];
+    assert_eq!(told(&scene), of_the_request, "what cannot be launched anyway is not held back");
+    scene.pool(3, json!({}));
+    assert_eq!(scene.intents(), [(1, Some(ask("1")))]);
+    assert!(!waits(&scene, WaitReason::Starting), "nothing is on its way yet");
 }
 
 #[test]

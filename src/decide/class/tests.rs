@@ -126,6 +126,7 @@ fn the_queue_is_asked_before_machines_are_claimed_and_not_again_within_a_moment(
     assert!(!asks(&scene), "nobody is free");
     pooled(&mut scene, &["i-1"]);
     assert!(asks(&scene));
+    assert_eq!(scene.of_class().wake, Some(scene.now.mono + secs(1)), "should the queue not answer");
     scene.see(Observation::Hints(linux(), vec![]));
     assert!(!asks(&scene));
     scene.wait(2);
@@ -137,12 +138,54 @@ fn the_queue_is_asked_before_machines_are_claimed_and_not_again_within_a_moment(
 }
 
 #[test]
+fn a_queue_that_nobody_needs_is_read_now_and_then_by_the_leader() {
+    let mut scene = Scene::with(json!({}));
+    let asks = |scene: &Scene| scene.of_class().actions.contains(&Action::Receive(linux()));
+    assert!(asks(&scene), "it was never read");
+    scene.see(Observation::Hints(linux(), vec![]));
+    let due = scene.now.mono + scene.policy.reannounce;
+    scene.wait(299);
+    let plan = scene.of_class();
+    assert_eq!((asks(&scene), plan.wake), (false, Some(due)));
+    scene.wait(1);
+    assert!(asks(&scene));
+    scene.yard.busy.insert(Key::new("queue#linux", "queue"));
+    assert!(!asks(&scene), "it is being read");
+    scene.yard.busy.clear();
+    scene.role.lease = None;
+    assert!(!asks(&scene), "that is the leader's");
+}
+
+#[test]
 fn a_paused_class_claims_and_launches_nothing_and_says_so() {
     let mut scene = Scene::with(json!({"paused": true, "desired": 3}));
     scene.put(&waiting("1", 2, -10));
     pooled(&mut scene, &["i-1"]);
     assert!(scene.claims().is_empty() && scene.intents().is_empty());
     assert!(scene.of_class().waits.iter().any(|wait| wait.reason == WaitReason::Paused));
+}
+
+#[test]
+fn why_free_machines_are_not_for_a_request_is_told_and_looked_at_again() {
+    let mut scene = Scene::with(json!({}));
+    pooled(&mut scene, &["i-1"]);
+    scene.see(Observation::Announced(arn("i-1")));
+    scene.put(&request("1", 1, json!({"acceptedAt": at(-30), "usageClass": "spot"})));
+    scene.served();
+    let plan = scene.of_class();
+    let told: Vec<_> = plan.waits.iter().filter(|wait| wait.reason == WaitReason::Mismatch).collect();
+    assert_eq!((told.len(), &told[0].subject), (1, &ask("1")), "{:?}", plan.waits);
+    assert_eq!(told[0].message, "free machines are not for it: of another usage class");
+    assert_eq!(plan.wake, Some(scene.now.mono + secs(1)), "freshness passes with time alone");
+    // Another is for it, and none is refused to a request that takes any.
+    scene.add(machine("i-2").pooled().with(|i| i.facts.usage_class = UsageClass::Spot));
+    let mismatches = |scene: &Scene| {
+        scene.of_class().waits.into_iter().filter(|wait| wait.reason == WaitReason::Mismatch).count()
+    };
+    assert_eq!(mismatches(&scene), 0, "it has what it asked for");
+    let mut any = Scene::with(json!({}));
+    any.put(&waiting("1", 1, -30));
+    assert_eq!(mismatches(&any), 0, "none was refused");
 }
 
 /// Request 1 listed `i-1`, which is in the pool again.
@@ -241,6 +284,25 @@ mod yielding {
     }
 
     #[test]
+    fn what_is_being_written_gives_nothing_and_the_next_gives_instead() {
+        let mut scene = stuck(json!({}));
+        scene.pool(2, json!({"max": 3}));
+        scene.put(&holding("3", 2, &["i-3"], json!({"acceptedAt": at(-70)})));
+        scene.add(machine("i-3").running(&ask("3")).until(5000));
+        scene.yard.busy.insert(ask("3"));
+        assert_eq!(gifts(&mut scene), [("2".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn one_that_gets_all_it_lacks_is_not_the_oldest_that_lacks() {
+        let mut scene = stuck(json!({}));
+        scene.pool(2, json!({"max": 3}));
+        scene.add(machine("i-9").pooled());
+        scene.put(&waiting("0", 1, -95));
+        assert_eq!(gifts(&mut scene), [("2".to_owned(), 0)]);
+    }
+
+    #[test]
     fn nothing_is_given_that_the_older_cannot_use() {
         assert_eq!(gifts(&mut stuck(json!({"usageClass": "spot"}))), []);
         assert_eq!(gifts(&mut stuck(json!({"allowedInstanceTypes": ["c*"]}))), []);
@@ -311,6 +373,69 @@ mod reports {
     }
 
     #[test]
+    fn the_same_counts_with_another_wish_are_told_too() {
+        let mut scene = Scene::with(json!({"desired": 1}));
+        pooled(&mut scene, &["i-1"]);
+        let mut told = report(&scene).unwrap();
+        told.spec.desired = 3;
+        scene.put(&told);
+        assert!(report(&scene).unwrap().status.message.contains("1 idle of 3 wanted"));
+    }
+
+    #[test]
+    fn what_is_in_the_pool_cleaned_or_booting_for_it_is_idle_or_will_be() {
+        let mut scene = Scene::with(json!({"desired": 4}));
+        pooled(&mut scene, &["i-1"]);
+        scene.add(machine("i-2").cleaning(&ask("9")));
+        scene.add(machine("i-3"));
+        scene.add(machine("i-4"));
+        let told = report(&scene).unwrap().status;
+        assert_eq!(told.message, "4 idle of 4 wanted, 4 live of at most 10");
+        assert!(told.conditions.iter().any(|c| c.condition_type == ConditionType::Warm && c.status));
+    }
+
+    #[test]
+    fn a_condition_keeps_the_time_since_when_it_is_so() {
+        use crate::ports::ComputeError;
+        let mut scene = Scene::with(json!({"desired": 1}));
+        let since = |scene: &mut Scene| {
+            let told = report(scene).unwrap();
+            scene.put(&told);
+            scene.see(Observation::Reported(linux()));
+            let of = |kind| {
+                let found = told.status.conditions.iter().find(|c| c.condition_type == kind).unwrap();
+                (found.status, found.at)
+            };
+            (of(ConditionType::Warm), of(ConditionType::Blocked))
+        };
+        assert_eq!(since(&mut scene), ((false, start()), (false, start())));
+        scene.wait(10);
+        scene.put(&launch("l-1", 1, None));
+        scene
+            .see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Refused("no right".into()))));
+        assert_eq!(since(&mut scene), ((false, start()), (true, at(10))), "one changed");
+        scene.wait(10);
+        // The brake is let go at this very moment.
+        scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until.max(scene.now.mono);
+        pooled(&mut scene, &["i-1"]);
+        assert_eq!(since(&mut scene), ((true, at(20)), (false, at(20))));
+        scene.wait(10);
+        scene.add(machine("i-2"));
+        assert_eq!(since(&mut scene), ((true, at(20)), (false, at(20))), "told again, for another reason");
+    }
+
+    #[test]
+    fn a_brake_that_is_let_go_at_this_moment_holds_nothing_back() {
+        use crate::ports::ComputeError;
+        let mut scene = Scene::with(json!({"desired": 1}));
+        scene.put(&launch("l-1", 1, None));
+        scene
+            .see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Refused("no right".into()))));
+        scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until;
+        assert!(!report(&scene).unwrap().status.message.contains("held back"));
+    }
+
+    #[test]
     fn why_a_launch_was_refused_is_told_until_one_is_not() {
         use crate::ports::ComputeError;
         let answer = |scene: &mut Scene, answer: ComputeError| {
@@ -352,12 +477,33 @@ fn while_another_is_served_nothing_is_launched_in_place_of_a_machine_that_is_fre
     scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
     let plan = scene.served();
     assert_eq!(plan, [], "neither a claim that may be in vain nor a cold start");
+    let waits = scene.of_class().waits;
+    let younger = waits.iter().find(|wait| wait.subject == ask("2")).unwrap();
+    assert_eq!(
+        (younger.reason, younger.message.as_str()),
+        (WaitReason::Busy, "an older request is being served")
+    );
     scene.yard.busy.remove(&ask("1"));
     scene.add(machine("i-1").claimed(&ask("1")).with(|i| i.version = 6));
     let mut served = holding("1", 1, &["i-1"], json!({"phase": "Fulfilling", "acceptedAt": at(-50)}));
     served.version += 1;
     scene.put(&served);
     assert_eq!(scene.claims(), [("2".to_owned(), vec!["i-2".to_owned()])]);
+}
+
+#[test]
+fn what_a_request_gets_and_what_may_be_left_for_it_are_not_launched() {
+    let mut scene = Scene::with(json!({}));
+    pooled(&mut scene, &["i-1", "i-2"]);
+    scene.put(&waiting("1", 1, -50));
+    scene.put(&waiting("2", 4, -40));
+    scene.yard.busy.insert(ask("1"));
+    let claims = scene.claims();
+    assert_eq!(
+        claims.iter().map(|(run, machines)| (run.as_str(), machines.len())).collect::<Vec<_>>(),
+        [("2", 1)]
+    );
+    assert_eq!(scene.intents(), [(2, Some(ask("2")))]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::ports::MachineState;
 
 mod ending;
 mod pooled;
+mod wakes;
 
 /// A yard where request 1 holds machine `i-1`.
 fn yard(built: Built) -> Scene {
@@ -151,6 +152,51 @@ fn a_claim_that_somebody_else_named_is_given_up_when_its_request_lists_the_machi
     scene.put(&request);
     scene.add(machine("i-1").claimed(&ask("1")));
     assert_eq!(write(&scene.of_machine("i-1")).0.after.place(), Place::IdleCleaning);
+}
+
+#[test]
+fn claims_of_which_somebody_else_named_one_have_no_order() {
+    let theirs: ClaimId = "theirs".parse().unwrap();
+    for (known, held) in [
+        (theirs.clone(), ClaimId::of(&id("i-1"), 5)),
+        (ClaimId::of(&id("i-1"), 5), theirs.clone()),
+        (theirs, "another-of-theirs".parse().unwrap()),
+    ] {
+        let mut request = holding("1", 1, &["i-1"], serde_json::json!({"instances": []}));
+        request.status.claims.insert(id("i-1"), known.clone());
+        let mut scene = Scene::with(serde_json::json!({}));
+        scene.put(&request);
+        scene.add(machine("i-1").claimed(&ask("1")).with(|i| i.claim.as_mut().unwrap().id = held.clone()));
+        let given_up = scene.of_machine("i-1").actions.len() == 1;
+        assert!(given_up, "its request knows {known}, the machine {held}");
+    }
+}
+
+#[test]
+fn what_its_agent_says_of_a_failure_is_told_with_it_and_not_at_any_length() {
+    let told = |detail: Option<String>| {
+        let built = machine("i-1").says_for(Signal::Failed, "").agent(|agent| agent.signal_detail = detail);
+        write(&yard(built).of_machine("i-1")).1.message.to_string()
+    };
+    assert_eq!(told(Some("no disk".into())), "first boot failed: no disk");
+    assert_eq!(told(Some(String::new())), "first boot failed");
+    assert_eq!(told(None), "first boot failed");
+    assert_eq!(told(Some("ä".repeat(900))), format!("first boot failed: {}", "ä".repeat(500)));
+}
+
+#[test]
+fn old_good_news_is_not_believed_where_silence_cannot_be_judged() {
+    let request = ask("1");
+    // It never beat: it may still boot.
+    let bound = machine("i-1").bound(&request).says(Signal::RegOk).agent(|agent| agent.heartbeat_seq = 0);
+    let mut scene = yard(bound.until(1000));
+    scene.wait(61);
+    assert_eq!(scene.of_machine("i-1").actions, []);
+    // Its record cannot be read any more.
+    let mut scene = yard(machine("i-1").cleaning(&request).says(Signal::RemoveRegOk).until(1000));
+    scene.spoil(&Agent::key_of(&arn("i-1")), Some(2));
+    scene.wait(61);
+    assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
 #[test]

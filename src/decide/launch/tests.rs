@@ -72,6 +72,54 @@ fn the_record_of_a_launch_names_its_machines() {
     let plan = brings(&mut yard(3, None), &["i-1", "i-2"]);
     let [Action::Bind { launch, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(launch.after.message, "2 of 3: i-1, i-2");
+    assert_eq!(launch.after.expires_at, Some(at(86_400).as_second()), "it is kept for a day");
+}
+
+#[test]
+fn the_record_of_a_launch_that_came_short_says_why_and_not_at_any_length() {
+    let mut scene = yard(3, None);
+    let short = |message: &str| Shortfall { code: "Short".into(), message: message.into() };
+    let bound = |scene: &mut Scene, shortfalls: Vec<Shortfall>| {
+        let machines = vec![machine("i-1").listed(MachineState::Pending)];
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(Launched { machines, shortfalls })));
+        let plan = of_launch(scene);
+        let [Action::Bind { launch, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+        launch.after.message.to_string()
+    };
+    assert_eq!(bound(&mut scene, vec![short("x"), short("y")]), "1 of 3: i-1; Short: x; Short: y");
+    assert_eq!(bound(&mut yard(3, None), vec![short(&"x".repeat(2000))]).len(), 1000);
+}
+
+#[test]
+fn what_a_machine_does_not_tell_of_its_size_is_its_classs() {
+    let size = |cpu, mmem| {
+        let mut scene = yard(1, None);
+        let mut machine = machine("i-1").listed(MachineState::Pending);
+        (machine.cpu, machine.mmem) = (cpu, mmem);
+        let launched = Launched { machines: vec![machine], shortfalls: vec![] };
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(launched)));
+        let plan = of_launch(&scene);
+        let [Action::Bind { machines, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+        (machines[0].0.facts.cpu, machines[0].0.facts.mmem)
+    };
+    assert_eq!((size(0, 0), size(8, 16_384)), ((2, 4096), (8, 16_384)));
+}
+
+#[test]
+fn a_request_that_gets_nothing_new_or_lacks_nothing_is_not_written() {
+    let written = |scene: &mut Scene, name: &str| {
+        let plan = brings(scene, &[name]);
+        let [Action::Bind { request, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+        request.is_some()
+    };
+    let mut scene = yard(1, Some(2));
+    scene.put(&holding("1", 2, &["i-1"], json!({"version": 4})));
+    scene.add(machine("i-1").bound(&ask("1")));
+    assert!(!written(&mut scene, "i-1"), "it has that one");
+    let mut scene = yard(1, Some(1));
+    scene.put(&holding("1", 1, &["i-9"], json!({"version": 4})));
+    scene.add(machine("i-9").running(&ask("1")));
+    assert!(!written(&mut scene, "i-1"), "it has all it asked for");
 }
 
 #[test]
@@ -118,7 +166,7 @@ fn a_request_that_is_being_written_is_waited_for() {
     scene.yard.busy.insert(ask("1"));
     let plan = brings(&mut scene, &["i-1"]);
     assert_eq!((plan.actions.len(), plan.waits[0].reason), (0, WaitReason::Busy));
-    assert!(plan.wake.is_some());
+    assert_eq!(plan.wake, Some(scene.now.mono + std::time::Duration::from_millis(20)));
 }
 
 #[test]
@@ -138,6 +186,7 @@ fn a_certain_no_fails_the_launch_with_its_reason() {
         let plan = of_launch(&scene);
         let [Action::Launch(step, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
         assert_eq!((step.after.phase, step.after.message.as_str()), (LaunchPhase::Failed, told));
+        assert_eq!(step.after.expires_at, Some(at(86_400).as_second()), "its record is kept for a day");
     }
 }
 
@@ -163,6 +212,24 @@ fn an_uncertain_answer_is_asked_again_with_the_same_token_less_and_less_often_un
 }
 
 #[test]
+fn an_order_is_repeated_after_a_pause_that_grows_and_looked_at_now_and_then_by_who_may_not() {
+    let mut scene = yard(1, Some(1));
+    let lost = |scene: &mut Scene| {
+        let answer = Err(ComputeError::Unknown("lost".into()));
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), answer));
+        of_launch(scene).wake.unwrap() - scene.now.mono
+    };
+    let millis = std::time::Duration::from_millis;
+    let pauses: Vec<_> = (0..9).map(|_| lost(&mut scene)).collect();
+    let growing = [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+    assert_eq!(pauses, growing.map(millis));
+    scene.role.lease = None;
+    scene.wait(40);
+    let plan = of_launch(&scene);
+    assert_eq!((plan.actions.len(), plan.wake), (0, Some(scene.now.mono + millis(500))));
+}
+
+#[test]
 fn machines_of_a_lost_answer_are_found_by_their_tags_and_this_attempt_only() {
     let mut scene = yard(1, Some(1));
     scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Unknown("lost".into()))));
@@ -180,7 +247,8 @@ fn a_finished_launch_is_left_alone_and_goes_when_its_time_is_over() {
     let done =
         Launch { phase: LaunchPhase::Bound, expires_at: Some(at(60).as_second()), ..launch("l-1", 1, None) };
     scene.put(&done);
-    assert_eq!(of_launch(&scene).actions, []);
+    let plan = of_launch(&scene);
+    assert_eq!((plan.actions.len(), plan.wake), (0, Some(scene.now.mono + secs(60))));
     scene.wait(60);
     let key = Launch::key_of(&done.launch_id);
     assert_eq!(of_launch(&scene).actions, [Action::Expire(key, at(60).as_second())]);

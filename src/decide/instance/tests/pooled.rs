@@ -68,6 +68,8 @@ fn such_a_deadline_that_stood_there_before_is_renewed_at_once() {
 fn a_kept_machine_whose_deadline_passed_unseen_is_renewed_and_not_ended() {
     let scene = pool(serde_json::json!({"desired": 1}), &[-5]);
     assert_eq!(write(&scene.of_machine("i-0")).0.after.threshold, renewed(1800));
+    let wake = scene.of_machine("i-0").wake;
+    assert_eq!(wake, Some(scene.now.mono + secs(1)), "looked at again in a moment, not at once");
 }
 
 #[test]
@@ -258,6 +260,8 @@ fn outside_the_hours_nothing_is_replaced_and_the_machine_waits_for_their_beginni
     assert_eq!(plan.actions, []);
     assert!(plan.waits.iter().any(|wait| wait.message.contains("not before 2026-01-05T12:10:00Z")));
     assert_eq!(drifted(&drifting(spec("whenever"), &[true]), 1), [false]);
+    assert_eq!(scene.of_class().wake, Some(scene.now.mono + secs(600)), "its class looks again then");
+    assert_eq!(drifting(spec("12:10-13:00"), &[false]).of_class().wake, None, "nothing is to be replaced");
 }
 
 #[test]
