@@ -14,7 +14,7 @@ use super::yard::{Ordered, TrackedLaunch, Yard};
 
 /// How long the records of finished launches are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
-/// First pause before an unanswered order is repeated.
+/// Half the first pause before an unanswered order is repeated.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
 /// Longest such pause.
 const ASK_AGAIN_MOST: std::time::Duration = std::time::Duration::from_secs(30);

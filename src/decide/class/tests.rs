@@ -215,6 +215,7 @@ fn one_that_lost_a_machine_and_lacks_one_may_have_it_again_in_one_write() {
     let actions = scene.served();
     let [Action::Claim { request, .. }] = actions.as_slice() else { panic!("{actions:?}") };
     assert_eq!(request.after.status.instances, [id("i-9"), id("i-1")]);
+    assert_eq!(request.after.status.served, [id("i-1"), id("i-9")], "each once");
     assert_eq!(request.after.status.claims[&id("i-1")], ClaimId::of(&id("i-1"), 8));
 }
 

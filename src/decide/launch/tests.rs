@@ -221,7 +221,7 @@ fn an_order_is_repeated_after_a_pause_that_grows_and_looked_at_now_and_then_by_w
     };
     let millis = std::time::Duration::from_millis;
     let pauses: Vec<_> = (0..9).map(|_| lost(&mut scene)).collect();
-    let growing = [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+    let growing = [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000];
     assert_eq!(pauses, growing.map(millis));
     scene.role.lease = None;
     scene.wait(40);

@@ -5,6 +5,9 @@ use super::lacking;
 use crate::decide::{Action, Observation, WaitReason};
 use crate::model::{ClaimId, ConditionType, Instance, Key, Phase, Pool, Reason, Record, Request};
 
+mod bounds;
+mod told;
+
 fn yard(request: Request, machines: Vec<Built>) -> Scene {
     let mut scene = Scene::with(json!({}));
     scene.put(&request);

@@ -216,11 +216,13 @@ impl Ground {
         }
     }
 
-    /// Ends the operator and starts another one.
-    pub(crate) async fn restart(&mut self) {
+    /// Ends the operator, does something while none is there, and starts another one.
+    pub(crate) async fn restart<T>(&mut self, meanwhile: impl AsyncFnOnce(&DynamoStore) -> T) -> T {
         self.stop.cancel();
         (&mut self.operator).await.unwrap();
+        let done = meanwhile(&self.store).await;
         (self.stop, self.operator, self.listed_after) = operate(self.ports.clone()).await;
+        done
     }
 
     /// Ends the operator and the agents.

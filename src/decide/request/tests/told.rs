@@ -1,0 +1,200 @@
+//! What a request tells while it waits, serves and gives back, since when, and when it is looked at again.
+
+use std::time::Duration;
+
+use super::super::{let_go, set_condition};
+use super::*;
+use crate::decide::{Context, Plan};
+use crate::model::{Interruption, InterruptionAction, Status};
+
+fn of(scene: &Scene) -> Plan {
+    scene.of_request("1")
+}
+
+fn message(plan: &Plan) -> String {
+    answer(plan).0.after.status.message.clone()
+}
+
+fn ready(count: u32, machines: &[&str]) -> Request {
+    holding("1", count, machines, json!({"phase": "Ready", "readyAt": at(-10)}))
+}
+
+#[test]
+fn who_waits_is_told_how_many_run_and_start_and_when_it_fails() {
+    let request = holding("1", 3, &["i-1", "i-2"], json!({"minCount": 2}));
+    let plan = of(&yard(request, vec![running("i-1"), machine("i-2").claimed(&ask("1"))]));
+    let told: Vec<_> = plan.waits.iter().map(|wait| wait.message.as_str()).collect();
+    assert_eq!(told, ["1 of 3 running, 1 starting; fails at 2026-01-05T12:08:20Z unless 2 run"]);
+    assert_eq!(plan.wake, Some(secs(10_500)), "at its deadline");
+}
+
+#[test]
+fn who_is_ready_is_looked_at_when_its_maximum_runtime_is_over() {
+    let mut request = ready(1, &["i-1"]);
+    request.intent.max_runtime_minutes = Some(5);
+    assert_eq!(of(&yard(request, vec![running("i-1")])).wake, Some(secs(10_290)));
+}
+
+#[test]
+fn only_what_is_pending_becomes_fulfilling_by_a_launch() {
+    let mut scene = yard(request("1", 2, json!({"phase": "Fulfilling"})), vec![]);
+    scene.put(&launch("l-1", 2, Some(&ask("1"))));
+    assert_eq!(of(&scene).actions, []);
+    scene.put(&request("1", 2, json!({"version": 4})));
+    assert_eq!(message(&of(&scene)), "2 machines are being launched");
+}
+
+#[test]
+fn a_loss_is_told_by_name_with_its_reason_and_recovered_only_with_the_whole_number() {
+    let mut scene = yard(ready(2, &["i-1", "i-2"]), vec![running("i-1"), running("i-2")]);
+    scene.add(running("i-1").ended(Reason::Vanished).with(|i| i.version = 6));
+    assert_eq!(message(&of(&scene)), "lost i-1 (vanished); being replaced");
+    let actions = of(&scene).actions;
+    scene.apply(&actions);
+    scene.add(machine("i-9").pooled());
+    let actions = scene.served();
+    scene.apply(&actions);
+    assert_eq!(of(&scene).actions, [], "its replacement does not run yet");
+    let mut replacement = scene.yard.instance(&arn("i-9")).unwrap().instance.clone();
+    replacement.life = crate::model::Life::Running { run: "1".parse().unwrap() };
+    replacement.version += 1;
+    scene.put(&replacement);
+    assert_eq!(message(&of(&scene)), "2 machines are running again");
+}
+
+#[test]
+fn a_machine_that_ec2_will_take_is_told_before_it_is_lost() {
+    let notice = Interruption { action: InterruptionAction::Terminate, at: at(120) };
+    let noticed = || running("i-1").agent(|agent| agent.interruption = Some(notice.clone()));
+    let mut scene = yard(ready(2, &["i-1", "i-2"]), vec![noticed(), running("i-2")]);
+    assert_eq!(message(&of(&scene)), "EC2 takes i-1 back at 2026-01-05T12:02:00Z; to be replaced");
+    let (step, _) = answer(&of(&scene));
+    assert_eq!(degraded(&step.after), Some((true, "interrupted".into())));
+    let actions = of(&scene).actions;
+    scene.apply(&actions);
+    assert_eq!(of(&scene).actions, [], "said once, and not over while it stands");
+}
+
+#[test]
+fn what_one_machine_was_lost_for_is_told_until_it_is_made_up_for() {
+    let mut scene = yard(ready(2, &["i-1", "i-2"]), vec![running("i-1"), running("i-2")]);
+    scene.add(running("i-1").ended(Reason::Interrupted).with(|i| i.version = 6));
+    let actions = of(&scene).actions;
+    scene.apply(&actions);
+    scene.add(running("i-2").ended(Reason::Vanished).with(|i| i.version = 6));
+    scene.add(machine("i-9").pooled());
+    let actions = scene.served();
+    scene.apply(&actions);
+    let request = scene.yard.request(&ask("1")).unwrap();
+    assert_eq!(degraded(request), Some((true, "interrupted".into())), "the first");
+}
+
+#[test]
+fn one_that_was_not_ready_yet_is_not_degraded_by_a_loss() {
+    let mut scene = yard(holding("1", 2, &["i-1"], json!({})), vec![running("i-1")]);
+    scene.add(running("i-1").ended(Reason::Vanished).with(|i| i.version = 6));
+    scene.add(machine("i-9").pooled());
+    let actions = scene.served();
+    scene.apply(&actions);
+    assert_eq!(degraded(scene.yard.request(&ask("1")).unwrap()), None);
+}
+
+#[test]
+fn a_release_counts_what_it_lists_and_what_it_gave_up_before() {
+    let mut request = holding("1", 2, &["i-1", "i-2"], json!({"desired": "released"}));
+    request.status.instances = vec![id("i-1")];
+    let cleaned = machine("i-2").cleaning(&ask("1")).with(|i| i.version = 6);
+    let scene = yard(request, vec![running("i-1"), cleaned]);
+    assert_eq!(message(&of(&scene)), "released; waiting for 2 machines to be cleaned");
+    let scene = yard(request_with_nothing_out(), vec![]);
+    assert_eq!(message(&of(&scene)), "released; 2 machines given back");
+}
+
+fn request_with_nothing_out() -> Request {
+    let mut request = holding("1", 2, &["i-1", "i-2"], json!({"desired": "released"}));
+    request.status.instances.clear();
+    request
+}
+
+/// Two machines of a request of this phase, one of which is back; the request was written 400 ms ago.
+fn half_back(phase: &str) -> Scene {
+    let more = json!({"phase": phase, "message": "as it was", "updatedAt": start()});
+    let back = machine("i-1").pooled().with(|i| (i.version, i.claim) = (7, running("i-1").instance.claim));
+    let mut scene = yard(holding("1", 2, &["i-1", "i-2"], more), vec![back, running("i-2")]);
+    let pause = Duration::from_millis(400);
+    scene.now.wall = scene.now.wall.saturating_add(jiff::SignedDuration::from_millis(400)).unwrap();
+    (scene.now.mono, scene.now.seen) = (scene.now.mono + pause, scene.now.seen + pause);
+    scene
+}
+
+#[test]
+fn its_list_is_brought_up_to_date_once_a_second() {
+    let mut scene = half_back("Releasing");
+    let plan = of(&scene);
+    assert_eq!((plan.actions.len(), plan.wake), (0, Some(scene.now.mono + Duration::from_millis(600))));
+    let told: Vec<_> = plan.waits.iter().map(|wait| wait.message.as_str()).collect();
+    assert_eq!(told, ["1 machines are being given back"]);
+    scene.wait(1);
+    assert_eq!(message(&of(&scene)), "1 machines given back, waiting for 1");
+    let mut failed = half_back("Failed");
+    failed.wait(1);
+    assert_eq!(message(&of(&failed)), "as it was", "why it failed stays");
+}
+
+#[test]
+fn one_that_is_over_is_looked_at_when_its_time_is_over() {
+    let more = json!({"phase": "Failed", "expiresAt": at(60).as_second()});
+    assert_eq!(of(&yard(request("1", 1, more), vec![])).wake, Some(secs(10_060)));
+}
+
+#[test]
+fn a_request_lets_go_of_what_is_back_unless_it_holds_nothing_and_ends_anyway() {
+    let lets_go = |more: serde_json::Value, second: Built| {
+        let back =
+            machine("i-1").pooled().with(|i| (i.version, i.claim) = (7, running("i-1").instance.claim));
+        let scene = yard(holding("1", 2, &["i-1", "i-2"], more), vec![back, second]);
+        let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
+        let_go(&cx, &ask("1")).map(|action| action.describe())
+    };
+    let also_back =
+        || machine("i-2").pooled().with(|i| (i.version, i.claim) = (7, running("i-2").instance.claim));
+    let told = |phase: &str, n| {
+        Some(format!("request acme/web run 1/default/1: {phase} -> {phase}: {n} machines given back"))
+    };
+    assert_eq!(lets_go(json!({"phase": "Releasing"}), running("i-2")), told("Releasing", 1));
+    assert_eq!(
+        lets_go(json!({"phase": "Releasing"}), also_back()),
+        None,
+        "its own next step empties its list"
+    );
+    assert_eq!(lets_go(json!({}), running("i-2")), told("Fulfilling", 1));
+    assert_eq!(lets_go(json!({}), also_back()), told("Fulfilling", 2));
+    let scene = yard(holding("1", 1, &["i-2"], json!({})), vec![running("i-2")]);
+    let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
+    assert!(let_go(&cx, &ask("1")).is_none(), "nothing is back");
+}
+
+#[test]
+fn a_condition_is_told_once_with_the_time_since_when_it_is_so() {
+    let mut status = Status::default();
+    let mut set = |kind, is, seconds| {
+        set_condition(&mut status, kind, is, "Because", String::new(), at(seconds));
+        let told = |c: &crate::model::Condition| (c.condition_type, c.status, c.at);
+        status.conditions.iter().map(told).collect::<Vec<_>>()
+    };
+    let (ready, degraded) = (ConditionType::Ready, ConditionType::Degraded);
+    assert_eq!(set(ready, true, 0), [(ready, true, at(0))]);
+    assert_eq!(set(ready, true, 1), [(ready, true, at(0))]);
+    assert_eq!(set(degraded, true, 2), [(ready, true, at(0)), (degraded, true, at(2))]);
+    assert_eq!(set(ready, false, 3), [(degraded, true, at(2)), (ready, false, at(3))]);
+}
+
+#[test]
+fn a_new_request_is_told_what_it_waits_for() {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&new(json!({"count": 2})));
+    let actions = scene.served();
+    let [Action::Request(step, note)] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(step.after.status.message, "waiting for 2 machines of class linux");
+    assert_eq!(note.message, "2 machines of class linux");
+}
