@@ -528,3 +528,6 @@ impl Yard {
 pub(super) fn line_of(id: &RequestKey) -> (String, String) {
     (format!("{}#{}", id.repository, id.run_id), id.name.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,8 @@ use super::super::testing::*;
 use crate::decide::{Observation, Unit};
 use crate::model::{Instance, Key, Life, Pool, Reason, Record};
 
+mod seen;
+
 #[test]
 fn an_older_image_never_replaces_a_newer_one() {
     let mut scene = Scene::with(json!({}));

@@ -133,3 +133,65 @@ fn a_class_whose_spot_machines_are_taken_back_does_without_them_for_a_while() {
     scene.put(&request("2", 1, json!({})));
     assert_eq!(wishes(&scene), [UsageClass::OnDemand, UsageClass::Spot]);
 }
+
+#[test]
+fn losses_count_together_that_are_no_more_than_a_quarter_of_an_hour_apart() {
+    let open = |apart: u64| {
+        let mut scene = losing(6, 2);
+        scene.wait(apart);
+        scene.put(
+            &machine("i-5")
+                .ended(Reason::Interrupted)
+                .with(|i| {
+                    (i.facts.usage_class, i.version) = (UsageClass::Spot, 6);
+                })
+                .instance,
+        );
+        scene.yard.class(&linux()).unwrap().broken(Breaker::Spot, scene.now.mono)
+    };
+    assert_eq!((open(899), open(900), open(901)), (true, true, false));
+}
+
+#[test]
+fn what_is_done_without_has_its_name_in_the_metrics_and_ends_at_its_moment() {
+    assert_eq!(Breaker::ALL.map(Breaker::as_str), ["spot", "boot"]);
+    let mut scene = Scene::with(json!({"desired": 1}));
+    scene.put(&launch("l-1", 1, None));
+    let id = LaunchId::parse("l-1").unwrap();
+    scene.see(Observation::Ordered(id, Err(ComputeError::Refused("no right".into()))));
+    let class = scene.yard.class(&linux()).unwrap();
+    let until = class.brake.until;
+    assert!(class.broken(Breaker::Boot, until - Duration::from_millis(1)));
+    assert!(!class.broken(Breaker::Boot, until));
+}
+
+#[test]
+fn spot_is_scarce_for_all_only_when_it_was_lacking_twice_for_all() {
+    let lacks = |types: &[&str], times: u32| {
+        let mut class = Class::default();
+        let types = types.iter().map(|name| (*name).to_owned()).collect();
+        let offering = Offering { usage: UsageClass::Spot, types };
+        let mut now = Duration::from_secs(1000);
+        for _ in 0..times {
+            class.lacked(offering.clone(), now);
+            now = class.offerings[&offering].until;
+        }
+        let until = now;
+        (class.broken(Breaker::Spot, until - Duration::from_secs(1)), class.broken(Breaker::Spot, until))
+    };
+    assert_eq!(lacks(&[], 1), (false, false));
+    assert_eq!(lacks(&[], 2), (true, false));
+    assert_eq!(lacks(&["p5.48xlarge"], 2), (false, false), "of what one request allows");
+}
+
+#[test]
+fn a_lack_is_told_with_its_types_and_when_it_is_asked_for_again() {
+    let now = Now { wall: start(), mono: secs(100), seen: secs(100) };
+    let told = |types: &[&str]| {
+        let types = types.iter().map(|name| (*name).to_owned()).collect();
+        account(&Offering { usage: UsageClass::Spot, types }, secs(160), &now)
+    };
+    let again = "tried again at 2026-01-05T12:01:00Z";
+    assert_eq!(told(&[]), format!("no capacity for spot machines (any type that will do), {again}"));
+    assert_eq!(told(&["a", "b"]), format!("no capacity for spot machines (a, b), {again}"));
+}

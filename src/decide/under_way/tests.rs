@@ -88,3 +88,29 @@ fn a_launch_of_any_count_takes_out_what_it_added_and_nothing_else() {
     scene.spoil(&vast.key(), None);
     assert_eq!(scene.intents(), [(2, None)]);
 }
+
+#[test]
+fn a_list_begun_at_the_moment_of_the_bind_proves_nothing() {
+    let mut scene = Scene::with(json!({"desired": 1, "max": 1}));
+    let launch = bound("l-1", &["i-1"], None);
+    scene.put(&launch);
+    scene.see(Observation::Listed(scene.now.mono, [Pool::key_of(&linux()), launch.key()].into()));
+    assert_eq!(scene.yard.class(&linux()).unwrap().under_way.total(), 1);
+}
+
+#[test]
+fn an_intent_is_open_until_it_is_answered() {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&launch("l-1", 2, Some(&ask("1"))));
+    scene.put(&launch("l-2", 1, None));
+    let counts = |scene: &Scene| {
+        let under_way = &scene.yard.class(&linux()).unwrap().under_way;
+        let key = ask("1");
+        (under_way.open().count(), under_way.of(Some(&key)), under_way.of(None), under_way.total())
+    };
+    assert_eq!(counts(&scene), (2, 2, 1, 3));
+    scene.put(&bound("l-1", &["i-1", "i-2"], Some(&ask("1"))));
+    assert_eq!(counts(&scene), (1, 2, 1, 3));
+    scene.put(&Launch { phase: LaunchPhase::Failed, version: 2, ..launch("l-2", 1, None) });
+    assert_eq!(counts(&scene), (0, 2, 0, 2));
+}
