@@ -365,6 +365,8 @@ fn a_silent_agent_is_looked_at_strongly_before_its_machine_ends_on_that_very_bea
     let plan = scene.of_machine("i-1");
     let [Action::Silence(step, seq, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(*seq, 7);
+    let told = plan.actions[0].describe();
+    assert!(told.ends_with("its agent has not spoken for 61 s"), "{told}");
     assert_eq!(step.after.life, Life::Terminated { reason: Reason::Unhealthy, gone_at: None });
     assert_eq!((step.after.threshold, step.after.state_since), (None, at(61)));
 }
@@ -531,6 +533,35 @@ fn a_machine_missing_from_the_list_is_asked_for_by_name_once_it_is_older_than_th
         scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
         assert_eq!(scene.of_machine("i-1").actions, [], "it is there after all");
     }
+}
+
+#[test]
+fn a_machine_that_lists_miss_again_and_again_is_asked_for_every_half_minute() {
+    let mut scene = yard(machine("i-1").running(&ask("1")).with(|i| i.facts.created_at = at(-600)));
+    scene.policy.stale = secs(8000);
+    let asked = |scene: &mut Scene| {
+        scene.see(Observation::Inventory(Vec::new()));
+        scene.of_machine("i-1").actions.contains(&Action::Describe(arn("i-1")))
+    };
+    assert!(asked(&mut scene));
+    scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
+    assert!(!asked(&mut scene), "it was asked for this moment");
+    scene.wait(29);
+    assert!(!asked(&mut scene));
+    scene.wait(1);
+    assert!(asked(&mut scene));
+    scene.policy.inventory = false;
+    assert!(!asked(&mut scene), "a maker without an inventory");
+}
+
+#[test]
+fn a_machine_that_changed_at_ec2_is_asked_for_by_name_where_there_is_an_inventory() {
+    let mut scene = yard(machine("i-1").running(&ask("1")));
+    let news = crate::model::Notice { instance: id("i-1"), news: crate::model::News::Changed };
+    scene.see(Observation::Notice(news));
+    assert_eq!(scene.of_machine("i-1").actions, [Action::Describe(arn("i-1"))]);
+    scene.policy.inventory = false;
+    assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
 /// Ten machines older than the grace of which the list shows all but the first so many.

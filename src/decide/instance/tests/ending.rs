@@ -47,6 +47,36 @@ fn a_maker_that_does_not_end_a_machine_is_asked_again_by_turns_and_less_and_less
 }
 
 #[test]
+fn its_end_and_where_it_stands_are_asked_for_by_turns_after_pauses_that_double_up_to_half_a_minute() {
+    let mut scene = tombstoned();
+    let mut pauses = Vec::new();
+    for turn in 0..10 {
+        if turn % 2 == 0 {
+            assert_eq!(scene.of_machine("i-1").actions, [Action::Terminate(arn("i-1"))], "turn {turn}");
+            scene.see(Observation::Ended(arn("i-1")));
+        } else {
+            assert_eq!(scene.of_machine("i-1").actions, [Action::Describe(arn("i-1"))], "turn {turn}");
+            scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
+        }
+        let plan = scene.of_machine("i-1");
+        let told = "its end is asked for, EC2 has not confirmed it";
+        assert_eq!((plan.actions.len(), plan.waits[0].message.as_str()), (0, told));
+        pauses.push((plan.wake.unwrap() - scene.now.mono).as_millis());
+        scene.now.mono = plan.wake.unwrap();
+    }
+    assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000]);
+}
+
+#[test]
+fn an_answer_of_the_moment_in_which_its_end_was_asked_for_says_nothing_of_it() {
+    let mut scene = tombstoned();
+    scene.see(Observation::Ended(arn("i-1")));
+    scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
+    scene.now.mono = scene.of_machine("i-1").wake.unwrap();
+    assert_eq!(scene.of_machine("i-1").actions, [Action::Describe(arn("i-1"))]);
+}
+
+#[test]
 fn a_machine_that_takes_its_time_to_shut_down_is_asked_for_without_a_loop_and_not_ended_twice() {
     let (ends, looks) = pressed(&mut tombstoned(), MachineState::ShuttingDown, 300);
     assert_eq!(ends, 1);
@@ -133,9 +163,13 @@ fn orphan() -> Scene {
 fn a_machine_of_ours_without_a_record_is_given_its_grace_then_looked_for_then_recorded_as_ended() {
     let mut scene = orphan();
     scene.wait(599);
-    assert_eq!(scene.of_machine("i-1").actions, []);
+    let plan = scene.of_machine("i-1");
+    assert_eq!((plan.actions.len(), plan.wake), (0, Some(scene.now.mono + secs(1))));
     scene.wait(1);
     let key = Instance::key_of(&arn("i-1"));
+    let mut busy = scene.clone();
+    busy.yard.busy.insert(key.clone());
+    assert_eq!(busy.of_machine("i-1").actions, [], "its record is being written");
     assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
     scene.see(Observation::Looked(key, None));
     let plan = scene.of_machine("i-1");
@@ -165,7 +199,7 @@ fn an_orphan_whose_launch_is_open_or_whose_records_cannot_be_read_is_left_alone(
     scene.put(&launch("l-1", 1, None));
     scene.wait(600);
     let plan = scene.of_machine("i-1");
-    assert_eq!(plan.actions, []);
+    assert_eq!((plan.actions.len(), plan.wake), (0, Some(scene.now.mono + secs(600))));
     assert_eq!(plan.waits[0].reason, WaitReason::Starting);
     let mut bound = launch("l-1", 1, None);
     (bound.phase, bound.version) = (LaunchPhase::Bound, 2);

@@ -111,6 +111,37 @@ fn a_free_machine_is_announced_at_once_and_again_after_the_period() {
 }
 
 #[test]
+fn a_kept_machine_is_renewed_a_tenth_of_its_time_before_and_early_enough_to_be_claimed() {
+    for (idle, before) in [(1800, 60), (600, 60), (590, 59), (450, 45), (100, 45), (80, 40), (60, 30)] {
+        let renews = |left: i64| {
+            let mut scene = Scene::with(serde_json::json!({"desired": 1, "idleSeconds": idle}));
+            let threshold = Some(Threshold { at: at(left), set_at: at(left - idle) });
+            scene.add(machine("i-0").pooled().with(|i| i.threshold = threshold));
+            scene.see(Observation::Announced(arn("i-0")));
+            !scene.of_machine("i-0").actions.is_empty()
+        };
+        assert_eq!((renews(before), renews(before + 1)), (true, false), "of {idle} s");
+    }
+}
+
+#[test]
+fn a_free_machine_is_looked_at_when_it_is_to_be_announced_or_renewed() {
+    let mut scene = Scene::with(serde_json::json!({}));
+    scene.policy.stale = secs(8000);
+    scene.add(machine("i-0").pooled());
+    let wake = |scene: &Scene| scene.of_machine("i-0").wake.unwrap() - scene.now.mono;
+    assert_eq!(wake(&scene), secs(300), "it is announced now");
+    scene.see(Observation::Announced(arn("i-0")));
+    scene.wait(100);
+    assert_eq!(wake(&scene), secs(200));
+    scene.wait(250);
+    assert_eq!(wake(&scene), secs(0), "overdue");
+    scene.see(Observation::Announced(arn("i-0")));
+    scene.add(machine("i-0").pooled().until(550).with(|i| i.version = 6));
+    assert_eq!(wake(&scene), secs(140), "a minute before its deadline");
+}
+
+#[test]
 fn over_max_the_first_to_expire_end_and_no_more_than_are_over() {
     let mut scene = pool(serde_json::json!({"max": 3}), &[900, 800, 700]);
     scene.put(&holding("1", 1, &["i-9"], serde_json::json!({})));
