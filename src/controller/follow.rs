@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{Item, Key};
@@ -15,8 +15,8 @@ use crate::ports::{Change, Clock, Store, StoreError, Watch};
 pub(super) enum Seen {
     /// A list of the table begins, at this moment of the monotonic clock.
     ListBegins(Duration),
-    /// Some records of the list.
-    Page(Vec<Item>),
+    /// Some records of the list, and the place they took among the pages that wait to be taken in.
+    Page(Vec<Item>, OwnedSemaphorePermit),
     /// The list is complete: these are its keys.
     ListEnds(BTreeSet<Key>),
     /// The list broke off; another one follows.
@@ -27,6 +27,9 @@ pub(super) enum Seen {
     Blind(StoreError),
 }
 
+/// Most pages of a list that are read before the loop takes them in: each is a megabyte on the wire, and several once it
+/// is read. A list of any table needs as much memory as they, and no more.
+const PAGES: usize = 2;
 /// Longest pause between attempts while the table cannot be read.
 const PAUSE_MOST: Duration = Duration::from_secs(5);
 
@@ -119,11 +122,13 @@ impl Follower {
         self.tell.send(Seen::ListBegins(self.clock.elapsed())).await.ok()?;
         let mut keys = BTreeSet::new();
         let mut after: Option<Key> = None;
+        let places = Arc::new(Semaphore::new(PAGES));
         loop {
+            let place = places.clone().acquire_owned().await.ok()?;
             match self.store.list(after.as_ref()).await {
                 Ok(page) => {
                     keys.extend(page.items.iter().filter_map(Key::of));
-                    self.tell.send(Seen::Page(page.items)).await.ok()?;
+                    self.tell.send(Seen::Page(page.items, place)).await.ok()?;
                     after = page.next;
                     if after.is_none() {
                         self.tell.send(Seen::ListEnds(keys)).await.ok()?;
@@ -136,5 +141,42 @@ impl Follower {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fakes::{MemoryStore, TokioClock};
+    use crate::model::AttributeValue;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_pages_are_read_than_the_loop_takes_in() {
+        let clock = Arc::new(TokioClock::starting(jiff::Timestamp::UNIX_EPOCH));
+        let store = MemoryStore::new().paged(1);
+        let text = |text: String| AttributeValue::S(text);
+        let event = |number| {
+            let attributes = [("pk", text(format!("event#{number}"))), ("sk", text("event#1".into()))];
+            attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        };
+        let events: Vec<Item> = (0..10).map(event).collect();
+        assert_eq!(store.append(&events).await.expect("nobody else writes"), 0, "all are kept");
+        let (tell, mut told) = mpsc::channel(256);
+        let (_kick, kicks) = mpsc::channel(1);
+        let shutdown = CancellationToken::new();
+        let (resync, silence) = (Duration::from_secs(300), Duration::from_secs(300));
+        let store = Arc::new(store);
+        let follower = Follower { store, clock, resync, silence, tell, kicks, shutdown: shutdown.clone() };
+        let following = tokio::spawn(follower.run());
+        assert!(matches!(told.recv().await, Some(Seen::ListBegins(_))));
+        for page in 0..10 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if page < 10 - PAGES {
+                assert_eq!(told.len(), PAGES, "page {page}");
+            }
+            assert!(matches!(told.recv().await, Some(Seen::Page(items, _)) if items.len() == 1));
+        }
+        shutdown.cancel();
+        following.await.expect("it stops");
     }
 }

@@ -253,6 +253,54 @@ mod tests {
         }
     }
 
+    /// Which of these are taken.
+    fn taken<T>(parse: fn(&str) -> Result<T, FieldError>, values: &[&str]) -> Vec<bool> {
+        values.iter().map(|value| parse(value).is_ok()).collect()
+    }
+
+    #[test]
+    fn every_name_is_taken_to_its_last_character_and_not_beyond() {
+        let long = |n: usize| "x".repeat(n);
+        let arn = |n: usize| format!("arn:aws:ec2:local:0:instance/{}", "x".repeat(n - 29));
+        assert_eq!(taken(RunId::parse, &[&long(64), &long(65), ""]), [true, false, false]);
+        assert_eq!(taken(InstanceId::parse, &[&long(64), &long(65), "", "i_1"]), [true, false, false, false]);
+        assert_eq!(taken(LaunchId::parse, &[&long(56), &long(57), "", "l.1"]), [true, false, false, false]);
+        assert_eq!(taken(ClaimId::parse, &[&long(128), &long(129), "", "a b"]), [true, false, false, false]);
+        let spoilt = [arn(40).replace('x', " "), arn(40).replace('x', "#"), arn(40).replace("arn:", "urn:")];
+        let [spaced, hashed, other] = spoilt.each_ref().map(String::as_str);
+        let values = [&*arn(200), &*arn(201), spaced, hashed, other, "arn:aws:ec2:x"];
+        assert_eq!(taken(InstanceArn::parse, &values), [true, false, false, false, false, false]);
+        let values = ["abc", "ab", &*long(255), &*long(256), "a b", "a.b_c-d"];
+        assert_eq!(taken(TableName::parse, &values), [true, false, true, false, false, true]);
+        let (owner, name) = (format!("{}/a", long(100)), format!("a/{}", long(100)));
+        let (owners, names) = (format!("{}/a", long(101)), format!("a/{}", long(101)));
+        let values = [&*owner, &*name, &*owners, &*names, "a_b/c", "a/.", "a/..", "a/...", "a/b c"];
+        let expected = [true, true, false, false, true, false, false, true, false];
+        assert_eq!(taken(Repository::parse, &values), expected);
+    }
+
+    #[test]
+    fn names_tell_what_they_are_made_of() {
+        let arn = InstanceArn::local(&"i-1".parse().unwrap());
+        assert_eq!(arn.as_str(), "arn:aws:ec2:local:000000000000:instance/i-1");
+        assert_eq!(arn.instance_id(), "i-1");
+        assert_eq!(RequestName::default_name().as_str(), "default");
+        let key = RequestKey {
+            repository: "acme/web".parse().unwrap(),
+            run_id: "7".parse().unwrap(),
+            name: "gpu".parse().unwrap(),
+            attempt: 2,
+        };
+        assert_eq!(key.to_string(), "acme/web run 7/gpu/2");
+    }
+
+    #[test]
+    fn the_version_of_a_claim_is_known_if_it_was_named_here() {
+        for (claim, version) in [("i-1.7", 7), ("i-1.0", 0), ("theirs", 0), ("theirs.x", 0), ("a.b.12", 12)] {
+            assert_eq!(claim.parse::<ClaimId>().unwrap().version(), version, "{claim}");
+        }
+    }
+
     #[test]
     fn a_refused_value_is_shown_cut() {
         let error = RunId::parse(&"x".repeat(300)).unwrap_err();

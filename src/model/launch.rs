@@ -105,3 +105,17 @@ impl Versioned for Launch {
         self.updated_at = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempts_token_is_its_own_and_short_enough_for_ec2() {
+        let id = LaunchId::parse("l-1").unwrap();
+        assert_eq!(Launch::token_of(&id, 1), "l-1-1");
+        assert_ne!(Launch::token_of(&id, 1), Launch::token_of(&id, 2));
+        let longest = LaunchId::parse(&"x".repeat(56)).unwrap();
+        assert_eq!(Launch::token_of(&longest, 9_999_999).len(), 64);
+    }
+}

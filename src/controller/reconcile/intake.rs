@@ -115,7 +115,7 @@ impl Loop {
     pub(super) fn take_in(&mut self, news: Seen) {
         match news {
             Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
-            Seen::Page(items) => {
+            Seen::Page(items, _place) => {
                 self.looked();
                 let now = self.ports.clock.now().as_second();
                 for item in items {
