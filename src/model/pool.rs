@@ -332,3 +332,71 @@ impl Versioned for Pool {
         self.updated_at = Some(now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(more: serde_json::Value) -> PoolSpec {
+        let mut fields = serde_json::json!({"resourceClass": "linux"});
+        for (name, value) in more.as_object().unwrap() {
+            fields[name] = value.clone();
+        }
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn what_a_pool_does_not_say_has_the_contracts_value() {
+        let plain = spec(serde_json::json!({}));
+        assert_eq!((plain.cpu, plain.mmem, plain.desired, plain.min, plain.max), (0, 0, 0, 0, 100));
+        assert_eq!((plain.idle_seconds, plain.max_age_seconds), (1800, 86_400));
+        assert_eq!((plain.max_runtime_minutes, plain.max_uses, plain.paused), (None, None, false));
+        assert_eq!(plain.usage_class, UsageClass::OnDemand);
+        assert_eq!(plain.registration_mode, RegistrationMode::Run);
+        assert_eq!((plain.repositories, plain.reuse_within), (vec!["*".to_owned()], ReuseWithin::Owner));
+        let schedule: Schedule =
+            serde_json::from_value(serde_json::json!({"cron": "@daily", "desired": 1})).unwrap();
+        assert_eq!(schedule.time_zone, "UTC");
+    }
+
+    #[test]
+    fn types_are_stored_only_where_some_are_named() {
+        let stored = |more| serde_json::to_value(spec(more)).unwrap().get("allowedInstanceTypes").cloned();
+        assert_eq!(stored(serde_json::json!({})), None);
+        let types = serde_json::json!(["m7i.*"]);
+        assert_eq!(stored(serde_json::json!({"allowedInstanceTypes": types})), Some(types));
+    }
+
+    #[test]
+    fn who_may_use_a_class_and_within_what_its_machines_are_used_again() {
+        let web: Repository = "acme/web".parse().unwrap();
+        let admits = |globs: &[&str]| spec(serde_json::json!({"repositories": globs})).admits(&web);
+        assert!(admits(&["*"]) && admits(&["other/*", "acme/*"]) && admits(&["acme/web"]));
+        assert!(!admits(&[]) && !admits(&["acme/api", "other/*"]));
+        for (within, domain, uses) in [
+            ("repository", "repository:acme/web", Some(7)),
+            ("owner", "owner:acme", Some(7)),
+            ("any", "any", Some(7)),
+            ("none", "none", Some(1)),
+        ] {
+            let spec = spec(serde_json::json!({"reuseWithin": within, "maxUses": 7}));
+            assert_eq!((spec.trust_domain(&web).as_str(), spec.most_uses()), (domain, uses));
+        }
+    }
+
+    #[test]
+    fn what_nobody_counted_yet_is_not_stored() {
+        let mut pool = Pool {
+            spec: spec(serde_json::json!({})),
+            scale: None,
+            status: PoolStatus { message: "said".into(), ..PoolStatus::default() },
+            version: 1,
+            updated_at: None,
+        };
+        assert!(!pool.to_item().contains_key("counts") && !pool.to_item().contains_key("message"));
+        pool.status.counts.insert(State::Idle, 2);
+        assert!(pool.to_item().contains_key("counts") && pool.to_item().contains_key("message"));
+        pool.advance(Timestamp::UNIX_EPOCH);
+        assert_eq!((pool.version(), pool.updated_at), (2, Some(Timestamp::UNIX_EPOCH)));
+    }
+}

@@ -295,6 +295,26 @@ mod yielding {
     }
 
     #[test]
+    fn one_that_is_written_in_this_plan_gives_nothing() {
+        let mut scene = stuck(json!({"usageClass": "on-demand"}));
+        scene.pool(2, json!({"max": 4}));
+        // The youngest takes a spot machine now, and lacks another.
+        scene.put(&holding("3", 3, &["i-3"], json!({"acceptedAt": at(-70)})));
+        scene.add(machine("i-3").running(&ask("3")).until(5000));
+        scene.put(&holding(
+            "2",
+            2,
+            &["i-2"],
+            json!({
+                "acceptedAt": at(-80), "usageClass": "on-demand", "version": 4,
+            }),
+        ));
+        scene.add(machine("i-9").pooled().with(|i| i.facts.usage_class = UsageClass::Spot));
+        assert_eq!(runs(&scene.claims()), ["3"]);
+        assert_eq!(gifts(&mut scene), [("2".to_owned(), 0)]);
+    }
+
+    #[test]
     fn one_that_gets_all_it_lacks_is_not_the_oldest_that_lacks() {
         let mut scene = stuck(json!({}));
         scene.pool(2, json!({"max": 3}));

@@ -312,6 +312,8 @@ fn an_empty_launch_block_an_unknown_birth_a_pause_and_a_brake_replace_nothing() 
         scene.see(Observation::Ordered(format!("l-{n}").parse().unwrap(), failed));
     }
     assert_eq!(drifted(&scene, 1), [false], "what replaces it cannot be had");
+    scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until;
+    assert_eq!(drifted(&scene, 1), [true], "it is tried again from this moment");
 }
 
 #[test]
