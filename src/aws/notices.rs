@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_config::SdkConfig;
+use aws_config::timeout::TimeoutConfig;
 use aws_sdk_sqs::types::DeleteMessageBatchRequestEntry;
 use aws_sdk_sqs::{Client, config};
 use tokio::sync::OnceCell;
@@ -17,8 +18,8 @@ use crate::store::{retries, timeouts};
 
 /// Longest wait for messages in one receive, in seconds (SQS).
 const WAIT: i32 = 20;
-/// A receive that waits must not be taken for one that hangs.
-const PATIENCE: Duration = Duration::from_secs(WAIT as u64 + 10);
+/// A receive that waits must not be taken for one that hangs: so much longer than it waits does a call take at most.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Most messages of one call (SQS).
 const BATCH: usize = 10;
 
@@ -34,18 +35,20 @@ pub struct SqsNotices {
 impl SqsNotices {
     /// The queue of this name, reached as `config` says. Nothing is sent yet.
     pub fn connect(name: &str, config: &SdkConfig) -> Self {
-        let patient = timeouts().to_builder();
-        let patient = patient.read_timeout(PATIENCE).operation_attempt_timeout(PATIENCE);
-        let patient = patient.operation_timeout(PATIENCE * 3).build();
-        let config = config::Builder::from(config).retry_config(retries()).timeout_config(patient);
-        let client = Client::from_conf(config.build());
-        Self { name: name.to_owned(), client, wait: WAIT, url: OnceCell::new() }
+        let attempt = Duration::from_secs(WAIT.unsigned_abs().into()) + PATIENCE;
+        let patient = timeouts().to_builder().read_timeout(attempt).operation_attempt_timeout(attempt);
+        Self::with(name, config, WAIT, patient.operation_timeout(attempt * 3).build())
     }
 
     /// The same, which does not wait for messages.
-    #[must_use]
-    pub fn impatient(self) -> Self {
-        Self { wait: 0, ..self }
+    pub fn impatient(name: &str, config: &SdkConfig) -> Self {
+        Self::with(name, config, 0, timeouts())
+    }
+
+    fn with(name: &str, config: &SdkConfig, wait: i32, timeouts: TimeoutConfig) -> Self {
+        let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts);
+        let client = Client::from_conf(config.build());
+        Self { name: name.to_owned(), client, wait, url: OnceCell::new() }
     }
 
     async fn url(&self) -> Result<&str, QueueError> {

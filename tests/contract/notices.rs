@@ -53,7 +53,7 @@ async fn in_memory() {
 async fn on(endpoint: &str) {
     let config = sdk_config(endpoint).await;
     let name = format!("notices-{}-{}", std::process::id(), QUEUES.fetch_add(1, Ordering::SeqCst));
-    let notices = SqsNotices::connect(&name, &config).impatient();
+    let notices = SqsNotices::impatient(&name, &config);
     assert_eq!(notices.receive().await, Err(QueueError::Missing), "before it is there");
     let client = Client::new(&config);
     let url = client.create_queue().queue_name(&name).send().await.unwrap().queue_url.unwrap();

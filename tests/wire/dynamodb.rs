@@ -6,7 +6,7 @@ use runyard::model::{AttributeValue, Guard, Item, Key, TableName, Write};
 use runyard::ports::{Store as _, StoreError};
 use runyard::store::DynamoStore;
 
-use crate::judge::{Came, Cell, config, judge};
+use crate::judge::{Came, Cell, Lasting, config, judge};
 use crate::matrix::DYNAMODB;
 use crate::proxy::{Words, before};
 use crate::support::engine::Engine;
@@ -53,6 +53,31 @@ fn letter<T>(outcome: &Result<T, StoreError>) -> char {
     }
 }
 
+/// What comes of a watch, opened and read; whether it told of a change that was written once it was open. A look that
+/// fails is followed by another, as the operator does it.
+async fn watched(
+    store: &DynamoStore,
+    change: impl Future<Output = ()>,
+    key: &Key,
+    looks: usize,
+) -> (char, bool) {
+    let mut watch = match store.watch().await {
+        Ok(watch) => watch,
+        failed => return (letter(&failed), true),
+    };
+    change.await;
+    let mut came = '.';
+    for _ in 0..looks {
+        match watch.next().await {
+            Ok(changes) if changes.iter().any(|change| change.key == *key) => return (came, true),
+            Ok(_) => {}
+            failed if came == '.' => came = letter(&failed),
+            Err(_) => {}
+        }
+    }
+    (came, false)
+}
+
 async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let number = numbers.fetch_add(1, Ordering::SeqCst);
     let key = Key::new(format!("test#{number}"), "test");
@@ -66,17 +91,32 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         "write" => "UpdateItem",
         "transact" => "TransactWriteItems",
         "append" => "BatchWriteItem",
+        "describe_table" => "DescribeTable",
+        "describe_stream" => "DescribeStream",
+        "shard_iterator" => "GetShardIterator",
+        "records" => "GetRecords",
         other => panic!("no call {other}"),
     };
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
     let store = DynamoStore::connect(table, &config(&peer).await);
     let fresh = Key::new(key.pk.clone(), "event#1");
+    let (mut untold, streamed) =
+        (false, matches!(name, "DescribeTable" | "DescribeStream" | "GetShardIterator" | "GetRecords"));
     let letter = match cell.call {
         "get" => letter(&store.get(&key).await),
         "list" => letter(&store.list(None).await),
         "query" => letter(&store.query(&key.pk, "t", None).await),
         "write" => letter(&store.write(&second(&key)).await),
         "transact" => letter(&store.transact(&[second(&key)]).await),
+        _ if streamed => {
+            let change = async {
+                direct.write(&second(&key)).await.unwrap();
+            };
+            let looks = if cell.lasting == Lasting::Once { 100 } else { 1 };
+            let (came, told) = watched(&store, change, &key, looks).await;
+            untold = !told && cell.lasting == Lasting::Once;
+            came
+        }
         // Events may be dropped, which is counted.
         _ => match store.append(&[record(&fresh)]).await {
             Ok(0) => '.',
@@ -92,7 +132,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let lost = changes && succeeded && times == 0;
     let undone = changes && !succeeded && times == 1 && !cell.fault.done();
     let missing = cell.call == "append" && succeeded && direct.get(&fresh).await.unwrap().is_none();
-    let wrong = doubled || lost || undone || missing;
+    let wrong = doubled || lost || undone || missing || untold;
     Came { letter, wrong: wrong.then(|| format!("{cell:?}: {letter}, {after:?}")) }
 }
 

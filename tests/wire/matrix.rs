@@ -10,21 +10,31 @@
 /// One row: the call, what comes of a fault that happens once, and of one that lasts.
 pub(crate) type Row = (&'static str, &'static str, &'static str);
 
-pub(crate) const DYNAMODB: [Row; 6] = [
+pub(crate) const DYNAMODB: [Row; 10] = [
     ("get", "-.......uu", "uuuuuutuuu"),
     ("list", "-.......uu", "uuuuuutuuu"),
     ("query", "-.......uu", "uuuuuutuuu"),
     ("write", "-.......uu", "uuuuuutuuu"),
     ("transact", "-.......uu", "uuuuuutuuu"),
     ("append", "-.......uu", "uuuuuu0uuu"),
+    // The stream: opening a watch, and reading it.
+    ("describe_table", "-.......uu", "uuuuuutuuu"),
+    ("describe_stream", "-.......uu", "uuuuuutuuu"),
+    ("shard_iterator", "-.......uu", "uuuuuutuuu"),
+    ("records", "-.......uu", "uuuuuutuuu"),
 ];
 
-pub(crate) const SQS: [Row; 5] = [
+pub(crate) const SQS: [Row; 9] = [
     ("announce", "-.......uu", "uuuuuutuuu"),
     ("receive", "-.......uu", "uuuuuutuuu"),
     ("delete", "-.......uu", "uuuuuutuuu"),
     ("give_back", "-.......uu", "uuuuuutuuu"),
     ("bury", "-.......uu", "uuuuuutuuu"),
+    ("address", "-.......uu", "uuuuuutuuu"),
+    ("ensure", "-.......uu", "uuuuuutuuu"),
+    // EC2's notices.
+    ("notices", "-.......uu", "uuuuuutuuu"),
+    ("acknowledge", "-.......uu", "uuuuuutuuu"),
 ];
 
 /// 503 is how EC2 says that calls are too many.

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runyard::aws::SqsQueue;
+use runyard::aws::{SqsNotices, SqsQueue};
 use runyard::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
-use runyard::ports::{PoolQueue as _, QueueError};
+use runyard::ports::{Notices as _, PoolQueue as _, QueueError};
 
 use crate::judge::{Came, Cell, config, judge};
 use crate::matrix::SQS;
@@ -47,37 +47,54 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let table = TableName::parse("wire").unwrap();
     let here = config(engine.endpoint()).await;
     let direct = SqsQueue::connect(table.clone(), &here);
-    direct.ensure(&class).await.unwrap();
+    if cell.call != "ensure" {
+        direct.ensure(&class).await.unwrap();
+    }
     let name = match cell.call {
         "announce" | "bury" => "SendMessage",
         "receive" => "ReceiveMessage",
         "delete" => "DeleteMessageBatch",
         "give_back" => "ChangeMessageVisibilityBatch",
+        "address" => "GetQueueUrl",
+        "ensure" => "CreateQueue",
+        "notices" => "ReceiveMessage",
+        "acknowledge" => "DeleteMessageBatch",
         other => panic!("no call {other}"),
     };
     let mut receipts = Vec::new();
-    if cell.call != "announce" {
+    if !matches!(cell.call, "announce" | "address" | "ensure") {
         direct.announce(&message(&class)).await.unwrap();
     }
-    if !matches!(cell.call, "announce" | "receive") {
+    if matches!(cell.call, "delete" | "give_back" | "bury" | "acknowledge") {
         receipts = direct.receive(&class, 10).await.unwrap().into_iter().map(|got| got.receipt).collect();
     }
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
-    let queue = SqsQueue::connect(table, &here.to_builder().endpoint_url(peer).build());
+    let spoilt = here.to_builder().endpoint_url(peer).build();
+    // Any queue will do for EC2's: what is in it that is no notice is told and left there.
+    let notices = SqsNotices::impatient(&format!("wire-{class}"), &spoilt);
+    let queue = SqsQueue::connect(table, &spoilt);
     let letter = match cell.call {
-        "announce" => letter(&queue.announce(&message(&class)).await),
+        "ensure" => letter(&queue.ensure(&class).await),
+        "notices" => letter(&notices.receive().await),
+        "acknowledge" => letter(&notices.acknowledge(&receipts).await),
+        "announce" | "address" => letter(&queue.announce(&message(&class)).await),
         "receive" => letter(&queue.receive(&class, 10).await),
         "delete" => letter(&queue.delete(&class, &receipts).await),
         "give_back" => letter(&queue.give_back(&class, &receipts).await),
         _ => letter(&queue.bury(&class, &receipts[0], "raw").await),
     };
+    if cell.call == "ensure" && letter != '.' {
+        // What was begun is brought to its end by the next.
+        direct.ensure(&class).await.unwrap();
+    }
     let depth = direct.depth(&class).await.unwrap().unwrap();
     // A hint may be doubled, and what was buried is buried twice at worst; neither is lost where success was told.
     let most = if cell.fault.done() && cell.lasting.times() > 1 { 6 } else { 2 };
     let wrong = match cell.call {
-        "announce" => letter == '.' && depth.waiting == 0 || depth.waiting > most,
-        "delete" => letter == '.' && depth.waiting != 0,
-        "receive" | "give_back" => depth.waiting != 1,
+        "announce" | "address" => letter == '.' && depth.waiting == 0 || depth.waiting > most,
+        "ensure" => depth.waiting + depth.dead != 0,
+        "delete" | "acknowledge" => letter == '.' && depth.waiting != 0,
+        "receive" | "give_back" | "notices" => depth.waiting != 1,
         _ => letter == '.' && (depth.waiting != 0 || depth.dead == 0) || depth.waiting + depth.dead == 0,
     };
     let wrong = wrong && cell.fault != Fault::Refused;
