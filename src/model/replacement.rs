@@ -200,6 +200,10 @@ mod tests {
         assert_eq!(night.hours_at(at("2026-01-05T21:00:00Z")), Hours::Open);
         assert_eq!(night.hours_at(at("2026-01-05T04:59:00Z")), Hours::Open);
         assert_eq!(
+            night.hours_at(at("2026-01-05T05:00:00Z")),
+            Hours::ClosedUntil(at("2026-01-05T21:00:00Z"))
+        );
+        assert_eq!(
             night.hours_at(at("2026-07-05T12:00:00Z")),
             Hours::ClosedUntil(at("2026-07-05T20:00:00Z"))
         );

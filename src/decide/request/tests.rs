@@ -260,7 +260,8 @@ fn released_only_when_no_machine_is_out() {
     assert_eq!(list(&scene), names.map(id));
     // One is cleaned, one ends, one is still at it: the list empties as they come back.
     scene.add(machine("i-1").cleaning(&ask("1")).with(|i| i.version = 6));
-    assert_eq!(scene.of_request("1").actions, []);
+    let plan = scene.of_request("1");
+    assert_eq!((plan.actions.len(), plan.wake), (0, None), "nothing is back");
     let pooled = machine("i-2").pooled().with(|i| (i.version, i.claim) = (7, running("i-2").instance.claim));
     scene.add(pooled);
     scene.add(running("i-3").ended(Reason::Threshold).with(|i| i.version = 6));

@@ -16,7 +16,8 @@ fn message(plan: &Plan) -> String {
 }
 
 fn ready(count: u32, machines: &[&str]) -> Request {
-    holding("1", count, machines, json!({"phase": "Ready", "readyAt": at(-10)}))
+    let was = json!({"type": "Ready", "status": true, "reason": "Ready", "message": "", "at": at(-10)});
+    holding("1", count, machines, json!({"phase": "Ready", "readyAt": at(-10), "conditions": [was]}))
 }
 
 #[test]
