@@ -381,3 +381,6 @@ impl Versioned for Request {
         self.updated_at = Some(now);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,6 +140,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_told_in_both_its_parts() {
+        let key = Key::new("pool#linux", "pool");
+        assert_eq!(
+            (format!("{key}"), format!("{key:?}")),
+            ("pool#linux / pool".into(), "pool#linux / pool".into())
+        );
+        assert_eq!(Key::of(&item(&[("pk", "pool#linux"), ("sk", "pool")])), Some(key));
+        assert_eq!(Key::of(&item(&[("pk", "pool#linux")])), None);
+    }
+
+    #[test]
     fn a_difference_touches_only_what_changed() {
         let before = item(&[("a", "1"), ("b", "1"), ("c", "1")]);
         let after = item(&[("a", "1"), ("b", "2"), ("d", "1")]);

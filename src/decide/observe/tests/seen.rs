@@ -39,6 +39,20 @@ fn what_changed_since_a_list_began_is_there_though_the_list_lacks_it() {
 }
 
 #[test]
+fn an_agent_that_was_seen_before_its_machine_is_there_since_then() {
+    let mut scene = Scene::with(json!({}));
+    let built = machine("i-1").pooled();
+    let begun = scene.now.mono;
+    scene.put(built.agent.as_ref().unwrap());
+    scene.wait(5);
+    scene.put(&built.instance);
+    scene.see(Observation::Listed(begun, BTreeSet::new()));
+    assert!(scene.yard.instance(&arn("i-1")).unwrap().agent.is_some());
+    scene.see(Observation::Listed(begun + secs(1), BTreeSet::new()));
+    assert!(scene.yard.instance(&arn("i-1")).unwrap().agent.is_none());
+}
+
+#[test]
 fn what_is_written_here_is_known_without_being_read_and_can_be_read_again() {
     let mut scene = Scene::empty();
     let built = machine("i-1").pooled();
