@@ -154,6 +154,7 @@ fn what_is_known_is_judged_and_what_nobody_can_read_is_left_alone() {
         Unit::Launch("l-1".parse().unwrap()),
     ];
     assert_eq!(scene.yard.units(), units.into());
+    assert_eq!(scene.yard.classes().map(|(name, _)| name).collect::<Vec<_>>(), [&linux()]);
     for schema in [None, Some(2)] {
         assert!(!scene.yard.hands_off(&ask("2")));
         scene.spoil(&ask("2"), schema);
