@@ -28,7 +28,7 @@ pub(super) enum Seen {
 }
 
 /// Most pages of a list that are read before the loop takes them in: each is a megabyte on the wire, and several once it
-/// is read. A list of any table needs as much memory as they, and no more.
+/// is read. Beside them a list keeps its keys.
 const PAGES: usize = 2;
 /// Longest pause between attempts while the table cannot be read.
 const PAUSE_MOST: Duration = Duration::from_secs(5);

@@ -307,6 +307,15 @@ impl Scene {
         scene
     }
 
+    /// A yard with class `linux`, a pooled machine `i-1`, request 1 and an open launch `l-1`.
+    pub(super) fn peopled() -> Self {
+        let mut scene = Self::with(serde_json::json!({}));
+        scene.add(machine("i-1").pooled());
+        scene.put(&request("1", 1, serde_json::json!({})));
+        scene.put(&launch("l-1", 1, None));
+        scene
+    }
+
     pub(super) fn pool(&mut self, version: u64, spec: serde_json::Value) -> BTreeSet<Unit> {
         let mut fields = serde_json::json!({
             "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": version, "resourceClass": "linux",

@@ -100,15 +100,14 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
     let store = DynamoStore::connect(table, &config(&peer).await);
     let fresh = Key::new(key.pk.clone(), "event#1");
-    let (mut untold, streamed) =
-        (false, matches!(name, "DescribeTable" | "DescribeStream" | "GetShardIterator" | "GetRecords"));
+    let mut untold = false;
     let letter = match cell.call {
         "get" => letter(&store.get(&key).await),
         "list" => letter(&store.list(None).await),
         "query" => letter(&store.query(&key.pk, "t", None).await),
         "write" => letter(&store.write(&second(&key)).await),
         "transact" => letter(&store.transact(&[second(&key)]).await),
-        _ if streamed => {
+        "describe_table" | "describe_stream" | "shard_iterator" | "records" => {
             let change = async {
                 direct.write(&second(&key)).await.unwrap();
             };

@@ -137,10 +137,7 @@ fn machines_as_large_as_the_class_wants_now_have_not_drifted() {
 
 #[test]
 fn what_is_known_is_judged_and_what_nobody_can_read_is_left_alone() {
-    let mut scene = Scene::with(json!({}));
-    scene.add(machine("i-1").pooled());
-    scene.put(&request("1", 1, json!({})));
-    scene.put(&launch("l-1", 1, None));
+    let mut scene = Scene::peopled();
     assert_eq!(scene.yard.orphans(), 0);
     let ours = machine("i-2").listed(crate::ports::MachineState::Running);
     let there = machine("i-1").listed(crate::ports::MachineState::Running);

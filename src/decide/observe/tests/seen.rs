@@ -19,10 +19,7 @@ fn there(scene: &Scene) -> [bool; 5] {
 
 #[test]
 fn what_changed_since_a_list_began_is_there_though_the_list_lacks_it() {
-    let mut scene = Scene::with(json!({}));
-    scene.add(machine("i-1").pooled());
-    scene.put(&request("1", 1, json!({})));
-    scene.put(&launch("l-1", 1, None));
+    let mut scene = Scene::peopled();
     scene.wait(10);
     let begun = scene.now.mono;
     // Each is written again at the very moment the list begins.
