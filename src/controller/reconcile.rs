@@ -27,9 +27,11 @@ mod company;
 mod figures;
 mod hints;
 mod intake;
+mod places;
 
 use clocks::Clocks;
 use company::{Company, Inbox};
+use places::Places;
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -63,6 +65,7 @@ struct Loop {
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
+    places: Places,
     /// Monotonic time during which the table could be read.
     seen: Duration,
     last_look: Duration,
@@ -133,6 +136,7 @@ pub(super) async fn run(
         resting: BTreeMap::new(),
         due: BTreeMap::new(),
         tasks: JoinSet::new(),
+        places: Places::default(),
         seen: Duration::ZERO,
         listing: None,
         role: Role { lease: None },
@@ -253,7 +257,7 @@ impl Loop {
         if self.yard.listed.is_none() {
             return;
         }
-        while let Some(unit) = self.dirty.pop_first() {
+        while let Some(unit) = self.dirty.pop_first().or_else(|| self.places.next()) {
             let now = self.now();
             let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
             let plan = decide(&cx, &unit);
@@ -288,10 +292,11 @@ impl Loop {
         }
     }
 
-    /// Starts an action unless a record it writes is being written already; then its unit is judged again after that.
+    /// Starts an action unless a record it writes is being written already, or too many of its kind are under way; then
+    /// its unit is judged again after that.
     fn start(&mut self, unit: &Unit, action: Action) {
         let keys = action.writes();
-        if keys.iter().any(|key| self.yard.busy.contains(key)) {
+        if keys.iter().any(|key| self.yard.busy.contains(key)) || !self.places.take(unit, &action) {
             return;
         }
         self.yard.busy.extend(keys.iter().cloned());
@@ -308,6 +313,7 @@ impl Loop {
 
     /// Takes in what came of an action.
     fn finish(&mut self, done: Done) {
+        self.places.give(&done.action);
         for key in &done.keys {
             self.yard.busy.remove(key);
             self.dirty.extend(unit_of(key));

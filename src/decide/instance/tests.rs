@@ -627,6 +627,31 @@ fn while_github_is_away_deadlines_of_what_waits_for_it_are_moved_on_in_the_recor
 }
 
 #[test]
+fn while_github_is_away_a_deadline_moves_on_when_no_more_than_a_quarter_of_it_is_left() {
+    for (left, moves) in [(76, false), (75, true), (74, true)] {
+        let threshold = Threshold { at: at(left), set_at: at(left - 300) };
+        let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
+        scene.policy.github = true;
+        scene.see(Observation::GitHub(false));
+        let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+        assert_eq!(moved, moves, "{left} of 300 s left");
+    }
+}
+
+#[test]
+fn while_github_is_away_a_deadline_that_is_later_than_it_would_be_set_now_stays() {
+    // Of an hour, by a setting of before.
+    let threshold = Threshold { at: at(310), set_at: at(310 - 3600) };
+    let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
+    scene.policy.github = true;
+    scene.see(Observation::GitHub(false));
+    let moved = |scene: &Scene| write(&scene.of_machine("i-1")).0.after.threshold;
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..))));
+    scene.wait(11);
+    assert_eq!(moved(&scene), Some(Threshold { at: at(311), set_at: at(11) }));
+}
+
+#[test]
 fn while_github_is_away_a_deadline_that_passed_does_not_end_what_waits_for_it() {
     let mut scene = yard(machine("i-1").claimed(&ask("1")).until(-10));
     scene.policy.github = true;

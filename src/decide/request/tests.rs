@@ -223,6 +223,20 @@ fn a_machine_without_a_record_is_lost_only_after_a_complete_list_that_began_late
 }
 
 #[test]
+fn a_machine_is_lost_whatever_else_cannot_be_read() {
+    for spoilt in [Instance::key_of(&arn("i-2")), crate::model::Agent::key_of(&arn("i-1"))] {
+        for schema in [None, Some(2)] {
+            let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);
+            scene.spoil(&spoilt, schema);
+            scene.wait(1);
+            let keys = [ask("1"), Pool::key_of(&linux()), spoilt.clone()];
+            scene.see(Observation::Listed(scene.now.mono, keys.into()));
+            assert_eq!(lacks(&scene), 1, "{spoilt} {schema:?}");
+        }
+    }
+}
+
+#[test]
 fn a_machine_whose_record_cannot_be_read_is_not_replaced_and_holds_up_a_release_only_if_it_is_newer() {
     for (schema, waits) in [(None, false), (Some(2), true)] {
         let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);

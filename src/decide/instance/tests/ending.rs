@@ -145,6 +145,7 @@ fn the_record_of_a_gone_machine_goes_when_its_time_is_over_and_its_runner_is_swe
     let expire = Action::Expire(Instance::key_of(&arn("i-1")), expires_at);
     assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire));
     scene.policy.github = true;
+    assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire), "it never registered");
     let mut instance = scene.yard.instance(&arn("i-1")).unwrap().instance.clone();
     (instance.registration_seq, instance.version) = (1, instance.version + 1);
     scene.put(&instance);

@@ -139,6 +139,8 @@ fn a_free_machine_is_looked_at_when_it_is_to_be_announced_or_renewed() {
     scene.see(Observation::Announced(arn("i-0")));
     scene.add(machine("i-0").pooled().until(550).with(|i| i.version = 6));
     assert_eq!(wake(&scene), secs(140), "a minute before its deadline");
+    scene.add(machine("i-0").pooled().until(400).with(|i| i.version = 7));
+    assert_eq!(wake(&scene), secs(1), "not kept: its deadline is let come, and looked at now and then");
 }
 
 #[test]

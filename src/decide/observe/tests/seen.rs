@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::decide::Written;
-use crate::model::{Agent, Interruption, InterruptionAction, News, Notice, Request};
-use crate::ports::{ComputeError, MachineState};
+use crate::model::{Agent, Interruption, InterruptionAction, News, Notice, Request, Threshold};
+use crate::ports::{ComputeError, Launched, MachineState};
 
 /// What there is of `i-1`, its agent, request 1, launch `l-1` and the pool.
 fn there(scene: &Scene) -> [bool; 5] {
@@ -235,4 +235,61 @@ fn who_lacks_machines_stands_in_its_classs_line_and_nobody_else() {
     // One that nobody took on yet stands in line whatever it says it holds.
     scene.put(&with(6, json!({"phase": null, "count": 0})));
     assert_eq!(line(&scene), [ask("1")]);
+}
+
+#[test]
+fn a_deadline_set_at_this_very_moment_was_set_by_no_clock_ahead() {
+    for (set_at, ahead) in [(0, false), (1, true)] {
+        let mut scene = Scene::with(json!({}));
+        scene.add(machine("i-1").pooled());
+        let threshold = Threshold { at: at(1800), set_at: at(set_at) };
+        scene.add(machine("i-1").pooled().with(|i| (i.version, i.threshold) = (6, Some(threshold))));
+        let set = scene.yard.instance(&arn("i-1")).unwrap().set_ahead;
+        assert_eq!(set, ahead.then_some(scene.now.mono), "{set_at} s from now");
+    }
+}
+
+#[test]
+fn what_an_agent_says_counts_also_without_a_beat_of_its_own() {
+    let mut scene = Scene::with(json!({}));
+    scene.add(machine("i-1").running(&ask("1")));
+    let agent = scene.yard.instance(&arn("i-1")).unwrap().agent.clone().unwrap();
+    scene.put(&Agent { public_key: Some("key".into()), ..agent });
+    let key = scene.yard.instance(&arn("i-1")).unwrap().agent.as_ref().unwrap().public_key.clone();
+    assert_eq!(key.as_deref(), Some("key"));
+}
+
+#[test]
+fn a_beat_concerns_the_request_only_when_it_tells_of_an_interruption() {
+    let mut scene = Scene::with(json!({}));
+    scene.add(machine("i-1").running(&ask("1")));
+    let machine = Unit::Instance(arn("i-1"));
+    assert_eq!(scene.speaks("i-1", |_| ()), [machine.clone()].into());
+    let notice = Interruption { action: InterruptionAction::Terminate, at: at(60) };
+    let dirty = scene.speaks("i-1", |agent| agent.interruption = Some(notice));
+    assert_eq!(dirty, [machine.clone(), Unit::Request(ask("1"))].into());
+    assert_eq!(scene.speaks("i-1", |_| ()), [machine].into());
+}
+
+#[test]
+fn a_changed_class_has_its_own_machines_and_requests_judged_again() {
+    let mut scene = Scene::with(json!({}));
+    for (name, run, class) in [("i-1", "1", "linux"), ("i-2", "2", "mac")] {
+        scene.add(machine(name).pooled().with(|i| i.facts.resource_class = class.parse().unwrap()));
+        scene.put(&request(run, 1, json!({"resourceClass": class})));
+    }
+    let own = [Unit::Class(linux()), Unit::Instance(arn("i-1")), Unit::Request(ask("1"))];
+    assert_eq!(scene.pool(2, json!({"max": 11})), own.clone().into());
+    assert_eq!(scene.pool(3, json!({"max": 11})), own[..1].iter().cloned().collect(), "only its version");
+}
+
+#[test]
+fn a_launch_that_brings_nothing_found_none_to_have() {
+    for (brought, rests) in [(vec![], 1), (vec![machine("i-9").listed(MachineState::Pending)], 0)] {
+        let mut scene = Scene::with(json!({}));
+        scene.put(&launch("l-1", 1, None));
+        let answer = Launched { machines: brought, shortfalls: vec![] };
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(answer)));
+        assert_eq!(scene.yard.class(&linux()).unwrap().offerings.len(), rests);
+    }
 }
