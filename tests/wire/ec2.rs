@@ -1,5 +1,7 @@
 //! EC2: the adapter of machines, before the peer that has EC2's manners.
 
+use std::time::Duration;
+
 use runyard::aws::Ec2Compute;
 use runyard::model::{InstanceId, UsageClass};
 use runyard::ports::{Compute as _, ComputeError};
@@ -50,7 +52,9 @@ async fn play(cell: Cell) -> Came {
         other => panic!("no call {other}"),
     };
     let wire = before(peer.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
-    let through = Ec2Compute::connect(options(table), &config(&wire).await);
+    // A fifth of the usual limits, so that silence is not waited for three quarters of a minute.
+    let (attempt, call) = (Duration::from_secs(4), Duration::from_secs(9));
+    let through = Ec2Compute::within(options(table), &config(&wire).await, attempt, call);
     let letter = match cell.call {
         "launch" => {
             letter(&through.launch(&order(&spec(&[SUBNETS[0].0]), "l-1", 1, UsageClass::OnDemand)).await)

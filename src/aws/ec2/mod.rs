@@ -70,10 +70,15 @@ pub struct Ec2Compute {
 impl Ec2Compute {
     /// The machines of a table, reached as `config` says. Nothing is sent yet.
     pub fn connect(options: Ec2Options, config: &SdkConfig) -> Self {
+        Self::within(options, config, ATTEMPT_TIME, CALL)
+    }
+
+    /// The same, with other limits: for an attempt (usually 20 s), and for a call with all its attempts (45 s).
+    pub fn within(options: Ec2Options, config: &SdkConfig, attempt: Duration, call: Duration) -> Self {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT)
-            .operation_attempt_timeout(ATTEMPT_TIME)
-            .operation_timeout(CALL)
+            .operation_attempt_timeout(attempt)
+            .operation_timeout(call)
             .build();
         let region = config.region().map(ToString::to_string).unwrap_or_default();
         let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts);
