@@ -29,6 +29,7 @@ mod release;
 mod run;
 mod scale;
 mod screen;
+mod step;
 mod subject;
 mod table;
 mod usage;
@@ -44,6 +45,8 @@ use self::failure::{Failure, Outcome};
 use self::run::in_field;
 use self::screen::{Format, Screen};
 use crate::model::TableName;
+
+pub use self::step::{StepFailed, StepPorts, step};
 
 /// Runs what the process was asked for; answers its exit code.
 pub fn main() -> ExitCode {

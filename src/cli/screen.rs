@@ -34,7 +34,7 @@ impl Format {
 
 /// Standard output.
 pub(crate) struct Screen {
-    out: Box<dyn Write + Send>,
+    out: Box<dyn Write + Send + Sync>,
     /// In which form.
     pub(crate) format: Format,
     /// Whether a person looks at it live.
@@ -47,6 +47,11 @@ impl Screen {
     pub(crate) fn stdout(format: Format) -> Self {
         let out = std::io::stdout();
         Self { live: out.is_terminal(), out: Box::new(out), format, closed: false }
+    }
+
+    /// Nobody looks.
+    pub(crate) fn nowhere() -> Self {
+        Self { live: false, out: Box::new(std::io::sink()), format: Format::Json, closed: false }
     }
 
     /// Whether nobody reads any more.

@@ -19,6 +19,7 @@ use crate::world::World;
 pub(crate) enum Role {
     Operator,
     Agent,
+    Workflow,
     Person,
 }
 
@@ -84,13 +85,19 @@ impl Actor {
         let fault = match self.role {
             Role::Operator => Fault::OperatorCrashes,
             Role::Agent => Fault::AgentCrashes,
+            Role::Workflow => Fault::CommandDies,
             Role::Person => return,
         };
         if self.world.strikes(fault) {
-            self.world.trace.tell(&format!("{} dies", self.name));
-            self.death.notify_one();
-            std::future::pending::<()>().await;
+            self.die().await;
         }
+    }
+
+    /// Dies here.
+    pub(crate) async fn die(&self) {
+        self.world.trace.tell(&format!("{} dies", self.name));
+        self.death.notify_one();
+        std::future::pending::<()>().await;
     }
 
     async fn wait_while_stopped(&self) {
@@ -132,7 +139,7 @@ impl Actor {
 fn any_error(world: &World, role: Role) -> SignedDuration {
     let most = match role {
         Role::Operator => world.operators_off,
-        Role::Agent | Role::Person => Duration::from_secs(3600),
+        Role::Agent | Role::Workflow | Role::Person => Duration::from_secs(3600),
     };
     let most = most.as_secs();
     SignedDuration::from_secs(world.chance.number(0..2 * most) as i64 - most as i64)

@@ -36,7 +36,7 @@ fn actors(world: &World) {
         let (stops, cut_off) = match actor.role {
             Role::Operator => (Fault::OperatorPauses, None),
             Role::Agent => (Fault::AgentPauses, Some(Fault::AgentPartition)),
-            Role::Person => continue,
+            Role::Workflow | Role::Person => continue,
         };
         if world.strikes(stops) {
             let longest = *chance.one(&[5, 60, 600]);

@@ -12,7 +12,9 @@ use runyard_agent::work::{Executor, Failure, Leader, Outcome, Work};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::actor::Actor;
 use crate::bugs::Bug;
+use crate::plans::Wrong;
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -89,6 +91,7 @@ impl Ground {
 /// The hands of a machine's agent.
 pub(crate) struct Hands {
     pub(crate) world: Arc<World>,
+    pub(crate) actor: Arc<Actor>,
     pub(crate) ground: Arc<Ground>,
 }
 
@@ -127,6 +130,7 @@ impl Hands {
         }
         let scope = scope(&sealed.url);
         self.world.github.register(&scope, &sealed.runner_name, sealed.labels.clone());
+        self.world.effects.registered.lock().unwrap().push(sealed.runner_name.clone());
         self.world.github.set_runner(&scope, &sealed.runner_name, false, false);
         *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         self.say(&format!("registers for {claim}"));
@@ -243,6 +247,45 @@ impl Hands {
 #[async_trait]
 impl Executor for Hands {
     async fn execute(&self, work: Work) -> Outcome {
+        let planned = self.planned(&work);
+        if planned == Some(Wrong::Before) {
+            self.actor.die().await;
+        }
+        let outcome = self.act(work).await;
+        match planned {
+            Some(Wrong::After) => {
+                self.actor.die().await;
+                outcome
+            }
+            Some(Wrong::Lost) if matches!(outcome, Outcome::Configured | Outcome::Deregistered) => {
+                Outcome::Failed(Failure::Unreachable("simulated: the answer was lost".into()))
+            }
+            Some(Wrong::Before | Wrong::Lost) | None => outcome,
+        }
+    }
+
+    async fn kill_everything(&self) {
+        *self.ground.process.lock().unwrap() = None;
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+impl Hands {
+    /// How the work goes wrong by plan. Rest and looking on have no effect.
+    fn planned(&self, work: &Work) -> Option<Wrong> {
+        let what = match work {
+            Work::Rest | Work::Listen { .. } | Work::Serve { .. } => return None,
+            Work::Boot => "boots",
+            Work::Configure { .. } => "configures",
+            Work::Start { .. } => "starts",
+            Work::Stop { .. } => "stops",
+            Work::Deregister { .. } => "deregisters",
+            Work::Wipe { .. } => "wipes",
+        };
+        self.world.effects.next(format!("{} {what}", self.actor.name))
+    }
+
+    async fn act(&self, work: Work) -> Outcome {
         match work {
             Work::Rest => std::future::pending().await,
             Work::Boot => {
@@ -258,10 +301,5 @@ impl Executor for Hands {
             Work::Deregister { .. } => self.deregister().await,
             Work::Wipe { .. } => self.wipe().await,
         }
-    }
-
-    async fn kill_everything(&self) {
-        *self.ground.process.lock().unwrap() = None;
-        sleep(Duration::from_millis(100)).await;
     }
 }

@@ -3,12 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use runyard::model::{Instance, InstanceId, LaunchPhase, Phase, Place};
+use runyard::model::{Instance, InstanceId, LaunchPhase, Life, Phase, Place, RegistrationMode};
+use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use crate::bugs::Bug;
+use crate::plans::{End, Plan};
 use crate::weather::Fault;
 use crate::world::World;
 use crate::{blows, machines, operators, people};
@@ -34,10 +37,8 @@ pub(crate) fn live(seed: u64, told: bool, bug: Option<Bug>) -> Report {
 
 /// The same under these faults alone.
 pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Report {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let world = World::new(seed, told, bug, only);
+    LocalSet::new().block_on(&runtime(seed), async {
+        let world = Arc::new(World::new(seed, told, bug, only));
         let begun = Instant::now();
         let failure = run(&world).await.err();
         let failure = failure.map(|why| {
@@ -62,6 +63,66 @@ pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&
     })
 }
 
+/// One thread in simulated time. The commands listen for signals while they wait, and spread their attempts by chance.
+fn runtime(seed: u64) -> tokio::runtime::Runtime {
+    fastrand::seed(seed);
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+/// A story with one effect of an agent or a command that goes wrong, or none.
+pub(crate) struct Story {
+    pub(crate) end: End,
+    /// Registrations under a name that was registered before.
+    pub(crate) repeated: usize,
+    pub(crate) effects: Vec<String>,
+    pub(crate) failure: Option<String>,
+}
+
+/// Two runs one after the other ask for the same two machines, wait, work and give back.
+pub(crate) fn live_story(mode: RegistrationMode, plan: Option<Plan>) -> Story {
+    LocalSet::new().block_on(&runtime(1), async {
+        let world = Arc::new(World::planned(mode, plan));
+        let failure = tell(&world).await.err();
+        let failure = failure.map(|why| format!("{why}\n{}{}", show(&world), world.trace.last()));
+        let laws = world.laws.lock().unwrap();
+        let requests = laws
+            .requests()
+            .map(|request| (request.id.to_string(), (request.phase(), request.status.ready_at.is_some())));
+        let mut machines = BTreeMap::new();
+        for instance in laws.instances() {
+            let reason = match instance.life {
+                Life::Terminated { reason, .. } => reason.as_str(),
+                Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => "",
+            };
+            *machines.entry(format!("{:?} {reason}", instance.place())).or_default() += 1;
+        }
+        let registered = world.effects.registered.lock().unwrap().clone();
+        let end = End {
+            requests: requests.collect(),
+            made: world.compute.orders().iter().map(|order| order.launch.count).sum(),
+            machines,
+            registered: registered.iter().cloned().collect(),
+        };
+        let repeated = registered.len() - end.registered.len();
+        Story { end, repeated, effects: world.effects.made(), failure }
+    })
+}
+
+async fn tell(world: &Arc<World>) -> Result<(), String> {
+    people::open_one(world).await;
+    tokio::spawn(machines::keep(world.clone()));
+    tokio::spawn(operators::operate(world.clone(), "op-1".into()));
+    for number in 1..=2 {
+        let story = spawn_local(people::asks_works_gives_back(world.clone(), number));
+        within(world, "the run is over", Duration::from_secs(3600), |_| {
+            if story.is_finished() { Vec::new() } else { vec![format!("run {number}")] }
+        })
+        .await?;
+    }
+    world.weather.clear_up();
+    within(world, "L1", Duration::from_secs(1800), astray).await
+}
+
 async fn run(world: &Arc<World>) -> Result<(), String> {
     let chance = &world.chance;
     people::open(world).await;
@@ -73,7 +134,7 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     tokio::spawn(blows::deal(world.clone()));
     let length = chance.number(200..800);
     let workflows: Vec<_> = (1..=chance.number(4..13))
-        .map(|n| tokio::spawn(people::workflow(world.clone(), n, chance.millis(0..length * 1000))))
+        .map(|n| spawn_local(people::workflow(world.clone(), n, chance.millis(0..length * 1000))))
         .collect();
     within(world, "", Duration::from_secs(length), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
     world.weather.clear_up();
@@ -88,7 +149,7 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     // L2: whatever is asked for is decided by its deadline and two resyncs.
     let decided = Duration::from_secs(600 + 60) + 2 * set.resync + ahead;
     within(world, "L2", decided, undecided).await?;
-    world.decided.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.decided.store(true, Ordering::SeqCst);
     // L1, L3, L4, L7, L8: everything that was held is given back, what is gone is known to be gone, the pools are full.
     let longest = set.created + set.claimed + set.cleanup + set.grace + 2 * set.orphan + 3 * set.sweep;
     let github = set.github.sweep.unwrap_or_default() + Duration::from_secs(60);

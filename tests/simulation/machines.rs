@@ -111,7 +111,7 @@ fn parts(actor: &Arc<Actor>, ground: &Arc<Ground>) -> Parts {
     let settings = &world.settings;
     Parts {
         records: Arc::new(TableRecords::new(Arc::new(Table(actor.clone())), arn.clone())),
-        executor: Arc::new(Hands { world: world.clone(), ground: ground.clone() }),
+        executor: Arc::new(Hands { world: world.clone(), actor: actor.clone(), ground: ground.clone() }),
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(life)),
         power: Arc::new(Exit),

@@ -14,6 +14,7 @@ mod machines;
 mod operators;
 mod outside;
 mod people;
+mod plans;
 mod table;
 mod trace;
 mod weather;

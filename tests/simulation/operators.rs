@@ -26,9 +26,8 @@ pub(crate) async fn operate(world: Arc<World>, name: String) {
         sleep(world.chance.millis(0..3000)).await;
         let identity = if fresh { format!("{name}-{life}") } else { name.clone() };
         let stop = CancellationToken::new();
-        let running =
-            run(ports(&actor), Settings { identity, ..world.settings.clone() }, health(&actor), stop.clone());
-        tokio::pin!(running);
+        let settings = Settings { identity, ..world.settings.clone() };
+        let mut running = Box::pin(run(ports(&actor), settings, health(&actor), stop.clone()));
         let ended = tokio::select! {
             biased;
             () = actor.death.notified() => None,
@@ -45,6 +44,8 @@ pub(crate) async fn operate(world: Arc<World>, name: String) {
             Some(Err(error)) => world.trace.tell(&format!("{name} gave up: {error}")),
             Some(Ok(())) => world.broke(format!("{name} ended without being told to")),
         }
+        // Dead with all its tasks, not when the next one is there.
+        drop(running);
         if !world.weather.calm() {
             let long = world.chance.percent(15) && world.weather.has(Fault::OperatorCrashes);
             sleep(world.chance.seconds(if long { 30..400 } else { 1..10 })).await;

@@ -1,18 +1,18 @@
-//! Workflows and the people who keep the pools: they write intents as the contract has it, wait, work and give back, or
-//! forget to; they ask twice, change their minds, and are told nothing when an answer is lost.
+//! Workflows and the people who keep the pools. Workflows run the production commands: they ask, wait, work and give
+//! back, or forget to; they ask twice, are killed at any call, and come again when they are told of no success.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{Guard, Item, Key, Operation, Phase, Pool, PoolStatus, Request, Versioned, Write};
+use runyard::cli::{StepFailed, StepPorts, step};
+use runyard::fakes::SeededEntropy;
+use runyard::model::{Desired, Item, Key, Phase, Pool, PoolStatus, Request, Versioned, Write};
 use runyard::ports::github::RunState;
 use runyard::ports::{Store, StoreError};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::actor::{Actor, Role};
-use crate::bugs::Bug;
 use crate::table::Table;
 use crate::weather::Fault;
 use crate::world::World;
@@ -38,6 +38,39 @@ pub(crate) async fn open(world: &Arc<World>) {
         let spec = serde_json::from_value(spec).unwrap();
         let pool = Pool { spec, scale: None, status: PoolStatus::default(), version: 1, updated_at: None };
         surely(&person, &pool.creating()).await;
+    }
+}
+
+/// Makes one class that launches what is asked for and keeps what comes back.
+pub(crate) async fn open_one(world: &Arc<World>) {
+    let person = Table(Actor::new(world, "admin", Role::Person));
+    for (class, mode) in &world.classes {
+        let spec = json!({
+            "resourceClass": class, "cpu": 2, "mmem": 4096, "max": 4, "desired": 0, "idleSeconds": 7200,
+            "usageClass": "on-demand", "registrationMode": mode.as_str(), "reuseWithin": "any",
+        });
+        let spec = serde_json::from_value(spec).unwrap();
+        let pool = Pool { spec, scale: None, status: PoolStatus::default(), version: 1, updated_at: None };
+        surely(&person, &pool.creating()).await;
+    }
+}
+
+/// One run that does as it should.
+pub(crate) async fn asks_works_gives_back(world: Arc<World>, number: u64) {
+    let actor = Actor::new(&world, &format!("run-{number}"), Role::Workflow);
+    let key = Key::new(format!("request#acme/web#{number}"), "request#default#1");
+    let run = number.to_string();
+    let of_run = ["--run-id", &run, "--repository", "acme/web", "--attempt", "1"];
+    world.github.set_run("acme", "web", number, RunState::Active { attempt: 1 });
+    let mut asked = vec!["provision", "--class", "small", "--count", "2", "--timeout", "30m", "--wait"];
+    asked.extend(of_run);
+    provision(&actor, &key, &asked).await;
+    until_decided(&world, &key).await;
+    sleep(Duration::from_secs(30)).await;
+    release(&actor, &key, &of_run).await;
+    world.github.set_run("acme", "web", number, RunState::Completed { attempt: 1 });
+    while !world.laws.lock().unwrap().request_of(&key).is_some_and(|request| request.phase().is_final()) {
+        sleep(Duration::from_secs(2)).await;
     }
 }
 
@@ -75,25 +108,18 @@ pub(crate) async fn change_pools(world: Arc<World>) {
 pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
     sleep(at).await;
     let chance = &world.chance;
-    let actor = Actor::new(&world, &format!("run-{number}"), Role::Person);
-    let table = Table(actor);
+    let actor = Actor::new(&world, &format!("run-{number}"), Role::Workflow);
     let repository = *chance.one(&["acme/web", "acme/api", "other/site"]);
     let (owner, name) = repository.split_once('/').expect("owner and name");
     let key = Key::new(format!("request#{repository}#{number}"), "request#default#1");
-    let classes: Vec<&String> = world.classes.keys().collect();
-    let create =
-        Write::create(key.clone(), intent(&world, &key, number, repository, chance.one(&classes).as_str()));
+    let run = number.to_string();
+    let of_run = ["--run-id", &run, "--repository", repository, "--attempt", "1"];
     world.github.set_run(owner, name, number, RunState::Active { attempt: 1 });
-    surely(&table, &create).await;
+    let asked = ask(&world, &of_run);
+    let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+    provision(&actor, &key, &asked).await;
     if world.strikes(Fault::SubmittedTwice) {
-        match world.bug {
-            Some(Bug::SubmitOverwrites) => {
-                let Operation::Create(item) = create.operation else { return };
-                let again = Write::update(key.clone(), Guard::StillProvisioned, item, BTreeMap::new());
-                surely(&table, &again).await;
-            }
-            Some(_) | None => drop(surely(&table, &create).await),
-        }
+        provision(&actor, &key, &asked).await;
     }
     if world.strikes(Fault::ReleasedEarly) {
         sleep(chance.seconds(0..60)).await;
@@ -106,27 +132,101 @@ pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
     }
     world.github.set_run(owner, name, number, RunState::Completed { attempt: 1 });
     if !world.strikes(Fault::RunEndsUnreleased) {
-        let set = item(&json!({"desired": "released"}));
-        let add = BTreeMap::from([("version".to_owned(), 1), ("generation".to_owned(), 1)]);
-        surely(&table, &Write::update(key.clone(), Guard::StillProvisioned, set, add)).await;
+        release(&actor, &key, &of_run).await;
     }
 }
 
-fn intent(world: &World, key: &Key, number: u64, repository: &str, class: &str) -> Item {
+/// What a workflow asks for.
+fn ask(world: &World, of_run: &[&str]) -> Vec<String> {
     let chance = &world.chance;
-    let count = chance.number(1..6);
-    let mut intent = json!({
-        "pk": key.pk, "sk": key.sk, "kind": "request", "version": 1, "runId": number.to_string(), "attempt": 1,
-        "repository": repository, "name": "default", "resourceClass": class, "count": count,
-        "desired": "provisioned", "generation": 1, "timeoutSeconds": *chance.one(&[120, 300, 600]),
-    });
+    let classes: Vec<&String> = world.classes.keys().collect();
+    let (class, count) = (chance.one(&classes).as_str(), chance.number(1..6).to_string());
+    let mut asked: Vec<&str> = vec!["provision", "--class", class, "--count", &count];
+    asked.extend(of_run);
+    asked.extend(["--timeout", *chance.one(&["2m", "300s", "10m"])]);
     if chance.percent(30) {
-        intent["minCount"] = json!(1);
+        asked.extend(["--min-count", "1"]);
     }
     if chance.percent(15) {
-        intent["usageClass"] = json!(*chance.one(&["spot", "on-demand"]));
+        asked.extend(["--usage-class", *chance.one(&["spot", "on-demand"])]);
     }
-    item(&intent)
+    if chance.percent(25) {
+        asked.push("--wait");
+    }
+    asked.into_iter().map(str::to_owned).collect()
+}
+
+/// The production command, which may be killed at any of its calls.
+async fn command(actor: &Arc<Actor>, arguments: &[&str]) -> Option<Result<(), StepFailed>> {
+    let entropy = Arc::new(SeededEntropy::new(actor.world.chance.number(0..u64::MAX)));
+    let ports = StepPorts { store: Arc::new(Table(actor.clone())), clock: actor.clone(), entropy };
+    let ended = tokio::select! {
+        biased;
+        () = actor.death.notified() => None,
+        ended = step(ports, arguments) => Some(ended),
+    };
+    let said =
+        ended.as_ref().map(|ended| ended.as_ref().map_or_else(ToString::to_string, |()| "done".into()));
+    actor.world.trace.tell(&format!(
+        "{} {}: {}",
+        actor.name,
+        arguments[0],
+        said.as_deref().unwrap_or("killed")
+    ));
+    ended
+}
+
+/// Asks until the request is there, whatever becomes of it.
+async fn provision(actor: &Arc<Actor>, key: &Key, asked: &[&str]) {
+    let world = &actor.world;
+    loop {
+        let ended = command(actor, asked).await;
+        let there =
+            |wanted: fn(&Request) -> bool| world.laws.lock().unwrap().request_of(key).is_some_and(wanted);
+        match ended {
+            Some(Ok(())) => {
+                if !there(|_| true) {
+                    world.broke(format!("S13 {key}: it was acknowledged and is not there"));
+                }
+                let waited = asked.contains(&"--wait");
+                if waited && !there(|request| request.status.ready_at.is_some()) {
+                    world.broke(format!("{key}: the command said it is ready, and it never was"));
+                }
+                return;
+            }
+            // It failed, or the wait is over: then it was taken back.
+            Some(Err(StepFailed { code: 3 | 4, .. })) => return,
+            Some(Err(StepFailed { code: 2, message })) => return world.broke(format!("{key}: {message}")),
+            // Whoever comes again to what is over is told so.
+            Some(Err(_)) | None if there(is_over) => return,
+            Some(Err(_)) | None => sleep(Duration::from_secs(2)).await,
+        }
+    }
+}
+
+/// Whether nobody wants it any more.
+fn is_over(request: &Request) -> bool {
+    request.intent.desired == Desired::Released || request.phase().is_final()
+}
+
+/// Gives back until the command says that it is given back.
+async fn release(actor: &Arc<Actor>, key: &Key, of_run: &[&str]) {
+    let world = &actor.world;
+    let mut asked = vec!["release"];
+    asked.extend(of_run);
+    if world.chance.percent(30) {
+        asked.push("--wait");
+    }
+    loop {
+        match command(actor, &asked).await {
+            Some(Ok(()) | Err(StepFailed { code: 4, .. })) => break,
+            Some(Err(StepFailed { code: 2, message })) => return world.broke(format!("{key}: {message}")),
+            Some(Err(_)) | None => sleep(Duration::from_secs(2)).await,
+        }
+    }
+    if !world.laws.lock().unwrap().request_of(key).is_none_or(is_over) {
+        world.broke(format!("S13 {key}: the command said it is given back, and it is not"));
+    }
 }
 
 /// Until the request is ready or over.

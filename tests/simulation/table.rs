@@ -1,17 +1,18 @@
 //! The table as an actor meets it: slow, failing, deaf, with answers that are lost and writes that take effect after
 //! the caller was told that nobody knows; behind it the laws see each write that is applied.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{AttributeValue, InstanceId, Item, Key, Operation, Write};
+use runyard::model::{AttributeValue, Guard, InstanceId, Item, Key, Operation, Write};
 use runyard::ports::{Change, Page, Store, StoreError, Watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::actor::{Actor, Role};
 use crate::bugs::{Bug, spoiled, tombstones};
+use crate::plans::{Wrong, news};
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -110,6 +111,14 @@ impl Table {
                 world.written(&self.0.name, write, None, new.as_ref());
             }
         }
+        if self.0.role == Role::Workflow
+            && world.bug == Some(Bug::SubmitOverwrites)
+            && let [Write { key, operation: Operation::Create(item) }] = writes
+            && world.store.get(key).await?.is_some()
+        {
+            let again = Write::update(key.clone(), Guard::StillProvisioned, item.clone(), BTreeMap::new());
+            return Self::apply(world, &self.0.name, &[again]).await;
+        }
         if self.0.role != Role::Operator {
             return Self::apply(world, &self.0.name, writes).await;
         }
@@ -130,10 +139,22 @@ impl Table {
         Ok(())
     }
 
+    /// How what an agent or a command is about to write goes wrong by plan.
+    async fn planned(&self, writes: &[Write]) -> Result<Option<Wrong>, StoreError> {
+        let ([write], Role::Agent | Role::Workflow) = (writes, self.0.role) else { return Ok(None) };
+        let before = self.world().store.get(&write.key).await?;
+        let what = || format!("{} writes {}", self.0.name, short(&write.key));
+        Ok(news(write, before.as_ref()).then(|| self.world().effects.next(what())).flatten())
+    }
+
     async fn writing(&self, name: &'static str, writes: &[Write]) -> Result<(), StoreError> {
         let about = || writes.iter().map(|write| short(&write.key)).collect::<Vec<_>>().join(", ");
         self.0.enter().await;
         let (world, chance) = (self.world(), &self.world().chance);
+        let planned = self.planned(writes).await?;
+        if planned == Some(Wrong::Before) {
+            self.0.die().await;
+        }
         let outcome = if let Some(error) = self.fails(true).await {
             Err(error)
         } else if world.strikes(Fault::StoreAppliesLate) {
@@ -149,9 +170,12 @@ impl Table {
         } else {
             self.spoil_or_apply(writes).await
         };
+        if planned == Some(Wrong::After) {
+            self.0.die().await;
+        }
         self.0.leave().await;
         let outcome = match outcome {
-            Ok(()) if world.strikes(Fault::StoreLosesAnswer) => {
+            Ok(()) if planned == Some(Wrong::Lost) || world.strikes(Fault::StoreLosesAnswer) => {
                 Err(StoreError::Unknown("simulated: the answer was lost".into()))
             }
             Err(StoreError::Throttled | StoreError::Contended)

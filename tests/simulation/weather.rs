@@ -34,6 +34,7 @@ faults! {
     OperatorCrashes = "F1 F2" 1_500,
     OperatorPauses = "F3 F4" 600,
     AgentCrashes = "F1" 800,
+    CommandDies = "F1" 8_000,
     AgentPauses = "F3" 150,
     AgentPartition = "F18" 200,
     StoreFails = "F9 F30" 8_000,

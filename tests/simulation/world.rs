@@ -20,6 +20,7 @@ use crate::bugs::Bug;
 use crate::chance::Chance;
 use crate::ground::Ground;
 use crate::laws::{Laws, record};
+use crate::plans::{Effects, Plan};
 use crate::trace::Trace;
 use crate::weather::{Fault, Weather};
 
@@ -47,12 +48,14 @@ pub(crate) struct World {
     pub(crate) laws: Mutex<Laws>,
     pub(crate) broken: Mutex<Vec<String>>,
     pub(crate) decided: AtomicBool,
+    /// What agents and commands did, where one of their effects goes wrong by plan.
+    pub(crate) effects: Effects,
     stirred: AtomicBool,
 }
 
 impl World {
     /// A yard in which nothing acts yet.
-    pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Self {
         let chance = Chance::of(seed);
         let weather = only.map_or_else(|| Weather::draw(&chance), Weather::only);
         let clock = TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap());
@@ -65,7 +68,7 @@ impl World {
         });
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        Arc::new(Self {
+        Self {
             bug,
             settings: settings(&chance),
             operators_off: Duration::from_secs(*chance.one(&[2, 20, 120, 3600])),
@@ -85,8 +88,15 @@ impl World {
             laws: Mutex::default(),
             broken: Mutex::default(),
             decided: false.into(),
+            effects: Effects::default(),
             stirred: false.into(),
-        })
+        }
+    }
+
+    /// A yard in fair weather with one class, in which one effect goes wrong.
+    pub(crate) fn planned(mode: RegistrationMode, plan: Option<Plan>) -> Self {
+        let classes = [("small".to_owned(), mode)].into();
+        Self { classes, effects: Effects::planned(plan), ..Self::new(1, false, None, Some(&[])) }
     }
 
     pub(crate) fn strikes(&self, fault: Fault) -> bool {
