@@ -41,7 +41,12 @@ pub struct StepFailed {
 /// The command does not succeed, or it is neither `provision` nor `release`.
 pub async fn step(ports: StepPorts, arguments: &[&str]) -> Result<(), StepFailed> {
     let parsed = Cli::try_parse_from(iter::once(&"runyard").chain(arguments));
-    let cli = parsed.map_err(|error| StepFailed { code: Exit::Usage as u8, message: error.to_string() })?;
+    let cli = match parsed {
+        Ok(cli) => cli,
+        // Help and versions.
+        Err(error) if !error.use_stderr() => return Ok(()),
+        Err(error) => return Err(StepFailed { code: Exit::Usage as u8, message: error.to_string() }),
+    };
     run(ports, cli).await.map_err(|failure| {
         let said: Vec<String> = failure.problems.iter().map(ToString::to_string).collect();
         StepFailed { code: failure.exit as u8, message: said.join("; ") }

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+#[cfg(feature = "cli")]
+mod commands;
 #[cfg(feature = "operator")]
 mod config;
 mod mutate;

@@ -112,7 +112,8 @@ fn in_fair_weather_nothing_goes_round_in_circles() {
 /// and the agents, who count how long a deadline was set for, ended machine after machine.
 #[test]
 fn idle_machines_outlive_an_operator_whose_clock_was_ahead() {
-    let report = live(1373, false, None);
+    // The first of three hundred seeds under which this defect ends machines when only clocks are wrong.
+    let report = live_under(315, false, None, Some(&[Fault::ClocksDiffer, Fault::ClockSteps]));
     assert!(report.failure.is_none(), "{}", report.failure.unwrap_or_default());
 }
 
