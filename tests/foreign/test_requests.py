@@ -1,5 +1,7 @@
 """What a workflow may count on: how many it gets, by when, and what it is told when it does not."""
 
+from datetime import datetime
+
 from records import Refused
 from yard import Scenario
 
@@ -71,7 +73,9 @@ class Requests(Scenario):
         self.pool(max=3)
         key = self.ask("6008", count=3, minCount=2, timeoutSeconds=4)
         ready = self.phase(key, "Ready")
-        self.assertGreaterEqual(ready["readyAt"], ready["deadline"])
+        # As times: as texts 51.564Z would come before 51.56Z.
+        at, deadline = (datetime.fromisoformat(ready[name]) for name in ("readyAt", "deadline"))
+        self.assertGreaterEqual(at, deadline)
         self.assertEqual(len([one for one in self.holders(key) if one["state"] == "running"]), 2)
 
     def test_the_oldest_request_of_a_class_is_served_first(self):

@@ -7,7 +7,9 @@ description="$(realpath "$1")"
 cd "$(dirname "$0")/../.."
 exchanges="$(mktemp)"
 trap 'rm -f "$exchanges"' EXIT
-RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --workspace --locked --quiet --lib -- \
+# As tests/run compiles it, so that nothing is compiled again.
+optimised=profile.dev.package.runyard.opt-level=1
+RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --workspace --locked --quiet --config "$optimised" --lib -- \
     --exact --ignored local::standin::http_tests::exchanges_for_the_published_description
 python3 tests/github_openapi/check.py "$description" "$exchanges"
 
@@ -16,6 +18,6 @@ target="$(cargo metadata --locked --no-deps --format-version 1 |
     python3 -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')"
 for mode in run job; do
     kept="$target/tmp/github-exchanges-$mode.jsonl"
-    [ -f "$kept" ] || cargo test --workspace --locked --quiet --test e2e -- ten_runs
+    [ -f "$kept" ] || cargo test --workspace --locked --quiet --config "$optimised" --test e2e -- ten_runs
     python3 tests/github_openapi/check.py "$description" "$kept"
 done
