@@ -50,8 +50,8 @@ impl Screen {
     }
 
     /// Nobody looks.
-    pub(crate) fn nowhere() -> Self {
-        Self { live: false, out: Box::new(std::io::sink()), format: Format::Json, closed: false }
+    pub(crate) fn nowhere(format: Format) -> Self {
+        Self { live: false, out: Box::new(std::io::sink()), format, closed: false }
     }
 
     /// Whether nobody reads any more.

@@ -56,7 +56,7 @@ pub async fn step(ports: StepPorts, arguments: &[&str]) -> Result<(), StepFailed
 async fn run(ports: StepPorts, cli: Cli) -> Outcome {
     let environment = Environment::default();
     let StepPorts { store, clock, entropy } = ports;
-    let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere());
+    let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere(cli.common.output));
     let mut context = Context { store, queue: None, clock, entropy, table, environment, screen };
     if let Verb::Once(Once::Provision(args)) = &cli.verb {
         let id = provision::check(args, &context.environment, &context.table)?;
@@ -68,4 +68,33 @@ async fn run(ports: StepPorts, cli: Cli) -> Outcome {
     }
     let problem = FieldError::new("verb", "", "is no step of a workflow", "use provision or release");
     Err(Failure::usage(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fakes::{MemoryStore, SeededEntropy, TokioClock};
+
+    async fn on(store: &MemoryStore, line: &str) -> Result<(), u8> {
+        let clock = Arc::new(TokioClock::starting(jiff::Timestamp::UNIX_EPOCH));
+        let entropy = Arc::new(SeededEntropy::new(1));
+        let ports = StepPorts { store: Arc::new(store.clone()), clock, entropy };
+        let arguments: Vec<&str> = line.split(' ').collect();
+        step(ports, &arguments).await.map_err(|failed| failed.code)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_asks_and_gives_back_and_ends_with_the_codes_of_the_contract() {
+        let store = MemoryStore::new();
+        let run = "--run-id 1 --repository acme/web";
+        assert_eq!(on(&store, "--help").await, Ok(()));
+        assert_eq!(on(&store, "get instances").await, Err(2), "no step of a workflow");
+        assert_eq!(on(&store, &format!("provision {run} --class linux --count 0")).await, Err(2));
+        assert_eq!(store.records().len(), 0, "nothing was reached");
+        assert_eq!(on(&store, &format!("provision {run} --class linux --count 1")).await, Ok(()));
+        assert_eq!(on(&store, &format!("provision {run} --class linux --count 2")).await, Err(1), "another");
+        assert_eq!(on(&store, &format!("release {run}")).await, Ok(()));
+        let waited = format!("provision {run} --name late --class linux --count 1 --timeout 1s --wait");
+        assert_eq!(on(&store, &waited).await, Err(4), "nobody serves it");
+    }
 }

@@ -8,7 +8,7 @@ use crate::decide::{Action, Unit};
 
 /// Actions of one kind under way at the same time: some thousands a second of calls that take 20 to 100 ms. Kinds do not
 /// wait for each other.
-pub(super) const PLACES: usize = 256;
+const PLACES: usize = 256;
 
 /// The places of one kind of action.
 #[derive(Default)]
