@@ -282,7 +282,7 @@ impl Hands {
             Work::Deregister { .. } => "deregisters",
             Work::Wipe { .. } => "wipes",
         };
-        self.world.effects.next(format!("{} {what}", self.actor.name))
+        self.world.effects.next(|| format!("{} {what}", self.actor.name))
     }
 
     async fn act(&self, work: Work) -> Outcome {

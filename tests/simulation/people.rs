@@ -35,10 +35,14 @@ pub(crate) async fn open(world: &Arc<World>) {
             "reuseWithin": *chance.one(&["repository", "owner", "any", "none"]),
             "maxRuntimeMinutes": *chance.one(&[5, 10, 30]),
         });
-        let spec = serde_json::from_value(spec).unwrap();
-        let pool = Pool { spec, scale: None, status: PoolStatus::default(), version: 1, updated_at: None };
-        surely(&person, &pool.creating()).await;
+        create(&person, spec).await;
     }
+}
+
+async fn create(person: &Table, spec: Value) {
+    let spec = serde_json::from_value(spec).unwrap();
+    let pool = Pool { spec, scale: None, status: PoolStatus::default(), version: 1, updated_at: None };
+    surely(person, &pool.creating()).await;
 }
 
 /// Makes one class that launches what is asked for and keeps what comes back.
@@ -49,9 +53,7 @@ pub(crate) async fn open_one(world: &Arc<World>) {
             "resourceClass": class, "cpu": 2, "mmem": 4096, "max": 4, "desired": 0, "idleSeconds": 7200,
             "usageClass": "on-demand", "registrationMode": mode.as_str(), "reuseWithin": "any",
         });
-        let spec = serde_json::from_value(spec).unwrap();
-        let pool = Pool { spec, scale: None, status: PoolStatus::default(), version: 1, updated_at: None };
-        surely(&person, &pool.creating()).await;
+        create(&person, spec).await;
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Plan {
 /// The effects that were made, in words, and what is planned for one of them.
 #[derive(Default)]
 pub(crate) struct Effects {
+    /// Whether they are counted at all.
+    counted: bool,
     plan: Option<Plan>,
     made: Mutex<Vec<String>>,
     /// The names under which machines registered runners.
@@ -38,13 +40,16 @@ pub(crate) struct Effects {
 
 impl Effects {
     pub(crate) fn planned(plan: Option<Plan>) -> Self {
-        Self { plan, ..Self::default() }
+        Self { counted: true, plan, ..Self::default() }
     }
 
     /// An effect is about to be made: how it goes wrong, if it does.
-    pub(crate) fn next(&self, what: String) -> Option<Wrong> {
+    pub(crate) fn next(&self, what: impl FnOnce() -> String) -> Option<Wrong> {
+        if !self.counted {
+            return None;
+        }
         let mut made = self.made.lock().unwrap();
-        made.push(what);
+        made.push(what());
         self.plan.filter(|plan| plan.at + 1 == made.len()).map(|plan| plan.wrong)
     }
 

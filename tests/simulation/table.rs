@@ -144,7 +144,7 @@ impl Table {
         let ([write], Role::Agent | Role::Workflow) = (writes, self.0.role) else { return Ok(None) };
         let before = self.world().store.get(&write.key).await?;
         let what = || format!("{} writes {}", self.0.name, short(&write.key));
-        Ok(news(write, before.as_ref()).then(|| self.world().effects.next(what())).flatten())
+        Ok(news(write, before.as_ref()).then(|| self.world().effects.next(what)).flatten())
     }
 
     async fn writing(&self, name: &'static str, writes: &[Write]) -> Result<(), StoreError> {
