@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 use super::scripted::*;
 use super::*;
@@ -81,9 +81,10 @@ async fn a_server_that_never_answers_costs_one_deadline() {
 
 #[tokio::test]
 async fn a_closed_port_is_unreachable() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    // Bound and not listened on: refused, and nobody else's port meanwhile.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
     let error = adapter(&url, Credential::None).runners(&scope()).await.unwrap_err();
     assert!(matches!(error, GitHubError::Unreachable(_)), "{error}");
 }

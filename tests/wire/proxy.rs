@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,13 +82,19 @@ pub(crate) async fn before(
     times: usize,
     words: &Words,
 ) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let endpoint = format!("http://{}", socket.local_addr().unwrap());
     let met = Arc::new(AtomicUsize::new(0));
     if fault == Fault::Refused {
-        drop(listener);
+        // Bound and not listened on: refused as long as the test runs, and nobody else's port meanwhile.
+        tokio::spawn(async move {
+            let _held = socket;
+            std::future::pending::<()>().await;
+        });
         return endpoint;
     }
+    let listener = socket.listen(1024).unwrap();
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let peer = Peer {
         service: service.to_owned(),
