@@ -181,38 +181,27 @@ fn recorded(
     let spec = cx.yard.pool(&launch.resource_class).map(|pool| &pool.spec);
     let or_spec =
         |own: u32, of: fn(&crate::model::PoolSpec) -> u32| if own > 0 { own } else { spec.map_or(0, of) };
+    let facts = InstanceFacts {
+        instance_id: machine.id.clone(),
+        instance_arn: machine.arn.clone(),
+        resource_class: launch.resource_class.clone(),
+        instance_type: machine.instance_type.clone(),
+        usage_class: machine.usage_class,
+        cpu: or_spec(machine.cpu, |spec| spec.cpu),
+        mmem: or_spec(machine.mmem, |spec| spec.mmem),
+        availability_zone: machine.zone.clone(),
+        launch_id: Some(launch.launch_id.clone()),
+        launch_digest: launch.launch_digest.clone(),
+        created_at: now,
+    };
     Instance {
-        facts: InstanceFacts {
-            instance_id: machine.id.clone(),
-            instance_arn: machine.arn.clone(),
-            resource_class: launch.resource_class.clone(),
-            instance_type: machine.instance_type.clone(),
-            usage_class: machine.usage_class,
-            cpu: or_spec(machine.cpu, |spec| spec.cpu),
-            mmem: or_spec(machine.mmem, |spec| spec.mmem),
-            availability_zone: machine.zone.clone(),
-            launch_id: Some(launch.launch_id.clone()),
-            launch_digest: launch.launch_digest.clone(),
-            created_at: now,
-        },
-        life: Life::Created { run: holder.map(|(_, request)| request.id.run_id.clone()) },
         claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.clone() }),
         threshold: Some(Threshold { at: after(now, cx.policy.created), set_at: now }),
-        state_since: now,
-        uses: 0,
         trust_domain: holder
             .zip(spec)
             .map(|((_, request), spec)| spec.trust_domain(&request.id.repository))
             .unwrap_or_default(),
-        public_key: None,
-        registration: None,
-        registration_seq: 0,
-        removal: None,
-        registration_failures: 0,
-        expired_by: None,
-        expires_at: None,
-        version: 1,
-        updated_at: now,
+        ..Instance::born(facts, Life::Created { run: holder.map(|(_, request)| request.id.run_id.clone()) })
     }
 }
 

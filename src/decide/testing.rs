@@ -133,22 +133,11 @@ pub(super) fn machine(name: &str) -> Built {
         created_at: at(-200),
     };
     let instance = Instance {
-        facts,
-        life: Life::Created { run: None },
-        claim: None,
         threshold: Some(Threshold { at: at(300), set_at: at(-100) }),
         state_since: at(-100),
-        uses: 0,
-        trust_domain: String::new(),
-        public_key: None,
-        registration: None,
-        registration_seq: 0,
-        removal: None,
-        registration_failures: 0,
-        expired_by: None,
-        expires_at: None,
         version: 5,
         updated_at: at(-100),
+        ..Instance::born(facts, Life::Created { run: None })
     };
     let agent = Agent { heartbeat_seq: 7, ..Agent::born(&instance.facts.instance_arn, at(-200)) };
     Built { instance, agent: Some(agent) }

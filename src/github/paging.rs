@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use reqwest::header::{HeaderMap, LINK};
 
+use super::client::json;
 use super::errors::{Answer, unusable};
 use super::wire::RunnersPage;
 use crate::ports::github::{GitHubError, Runner};
@@ -35,12 +36,7 @@ pub(super) enum Next {
 impl Listing {
     /// Takes in one page.
     pub(super) fn take(mut self, answer: &Answer) -> Result<(Self, Next), GitHubError> {
-        let broken =
-            |problem: String| unusable(&answer.what, format_args!("page {}: {problem}", self.pages + 1));
-        if !answer.is_json() {
-            return Err(broken("the answer is not JSON".to_owned()));
-        }
-        let page: RunnersPage = serde_json::from_slice(&answer.body).map_err(|e| broken(e.to_string()))?;
+        let page: RunnersPage = json(answer)?;
         self.pages += 1;
         if *self.total.get_or_insert(page.total_count) != page.total_count {
             return Ok((self, Next::Changed));

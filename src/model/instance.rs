@@ -137,6 +137,29 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// The record as it is born: without a deadline, and serving nobody.
+    pub fn born(facts: InstanceFacts, life: Life) -> Self {
+        let now = facts.created_at;
+        Self {
+            facts,
+            life,
+            claim: None,
+            threshold: None,
+            state_since: now,
+            uses: 0,
+            trust_domain: String::new(),
+            public_key: None,
+            registration: None,
+            registration_seq: 0,
+            removal: None,
+            registration_failures: 0,
+            expired_by: None,
+            expires_at: None,
+            version: 1,
+            updated_at: now,
+        }
+    }
+
     /// The key of a machine's record.
     pub fn key_of(arn: &InstanceArn) -> Key {
         Key::new(format!("instance#{arn}"), "instance")

@@ -337,3 +337,19 @@ async fn where_nobody_listens_nothing_is_certain() {
     let outcome = compute.launch(&wanted(1)).await;
     assert!(matches!(outcome, Err(ComputeError::Unknown(_))), "{outcome:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_given_20_s_an_attempt_and_45_s_in_all() {
+    // Its kernel accepts, and nobody ever answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let compute = compute(&endpoint, table()).await;
+    let started = tokio::time::Instant::now();
+    let outcome = compute.list().await;
+    assert!(matches!(&outcome, Err(ComputeError::Unknown(_))), "{outcome:?}");
+    let waited = started.elapsed();
+    assert!((45.0..45.1).contains(&waited.as_secs_f64()), "{waited:?}");
+    silent.set_nonblocking(true).unwrap();
+    let attempts = std::iter::from_fn(|| silent.accept().ok()).count();
+    assert_eq!(attempts, 3, "at 0 s, soon after 20 s and soon after 40 s");
+}

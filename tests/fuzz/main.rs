@@ -9,6 +9,8 @@
 mod commands;
 #[cfg(feature = "operator")]
 mod config;
+#[cfg(feature = "operator")]
+mod github;
 mod mutate;
 mod records;
 mod words;

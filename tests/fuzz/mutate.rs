@@ -168,7 +168,10 @@ fn leaf(old: &Value, words: &[&str], chance: &mut Chance) -> Value {
         (2, _) => json!(-1),
         (3, _) => json!([old]),
         (4, _) => json!({ word(words, chance): old }),
-        (5, Value::String(text)) => json!(text.repeat(1 + chance.below(300))),
+        // Three such in a row would be gigabytes.
+        (5, Value::String(text)) => {
+            json!(text.repeat((1 + chance.below(300)).min(1 + LONGEST / text.len().max(1))))
+        }
         (6, Value::String(text)) => {
             let mut bytes = text.clone().into_bytes();
             let at = chance.below(bytes.len() + 1);

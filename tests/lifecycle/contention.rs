@@ -57,35 +57,22 @@ fn settings(identity: &str) -> Settings {
 fn idle(number: usize, now: Timestamp) -> [Item; 2] {
     let id = InstanceId::parse(&format!("i-{number:017x}")).unwrap();
     let arn = InstanceArn::local(&id);
+    let facts = InstanceFacts {
+        instance_id: id,
+        instance_arn: arn.clone(),
+        resource_class: "small".parse().unwrap(),
+        instance_type: "m7i.large".into(),
+        usage_class: UsageClass::OnDemand,
+        cpu: 2,
+        mmem: 4096,
+        availability_zone: "local".into(),
+        launch_id: None,
+        launch_digest: None,
+        created_at: now,
+    };
     let instance = Instance {
-        facts: InstanceFacts {
-            instance_id: id,
-            instance_arn: arn.clone(),
-            resource_class: "small".parse().unwrap(),
-            instance_type: "m7i.large".into(),
-            usage_class: UsageClass::OnDemand,
-            cpu: 2,
-            mmem: 4096,
-            availability_zone: "local".into(),
-            launch_id: None,
-            launch_digest: None,
-            created_at: now,
-        },
-        life: Life::Idle { pooled_at: Some(now) },
-        claim: None,
         threshold: Some(Threshold { at: now + SignedDuration::from_mins(30), set_at: now }),
-        state_since: now,
-        uses: 0,
-        trust_domain: String::new(),
-        public_key: None,
-        registration: None,
-        registration_seq: 0,
-        removal: None,
-        registration_failures: 0,
-        expired_by: None,
-        expires_at: None,
-        version: 1,
-        updated_at: now,
+        ..Instance::born(facts, Life::Idle { pooled_at: Some(now) })
     };
     [instance.to_item(), Agent { heartbeat_seq: 1, ..Agent::born(&arn, now) }.to_item()]
 }

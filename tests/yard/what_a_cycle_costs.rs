@@ -81,35 +81,25 @@ async fn warmed(store: MemoryStore, machines: u32) -> World {
 fn terminated(number: usize) -> Instance {
     let id = InstanceId::parse(&format!("i-{number:017x}")).unwrap();
     let at = "2026-01-05T11:00:00Z".parse().unwrap();
+    let facts = InstanceFacts {
+        instance_arn: InstanceArn::local(&id),
+        instance_id: id,
+        resource_class: ClassName::parse("linux").unwrap(),
+        instance_type: "m7i.large".into(),
+        usage_class: UsageClass::OnDemand,
+        cpu: 2,
+        mmem: 4096,
+        availability_zone: "local".into(),
+        launch_id: None,
+        launch_digest: None,
+        created_at: at,
+    };
     Instance {
-        facts: InstanceFacts {
-            instance_arn: InstanceArn::local(&id),
-            instance_id: id,
-            resource_class: ClassName::parse("linux").unwrap(),
-            instance_type: "m7i.large".into(),
-            usage_class: UsageClass::OnDemand,
-            cpu: 2,
-            mmem: 4096,
-            availability_zone: "local".into(),
-            launch_id: None,
-            launch_digest: None,
-            created_at: at,
-        },
-        life: Life::Terminated { reason: Reason::Threshold, gone_at: Some(at) },
-        claim: None,
-        threshold: None,
-        state_since: at,
         uses: 1,
         trust_domain: "owner:acme".into(),
-        public_key: None,
-        registration: None,
-        registration_seq: 0,
-        removal: None,
-        registration_failures: 0,
-        expired_by: None,
         expires_at: Some(at.as_second() + 24 * 3600),
         version: 9,
-        updated_at: at,
+        ..Instance::born(facts, Life::Terminated { reason: Reason::Threshold, gone_at: Some(at) })
     }
 }
 

@@ -145,36 +145,20 @@ pub(super) fn unrecorded(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         return plan;
     };
     let now = cx.now.wall;
-    let instance = Instance {
-        facts: InstanceFacts {
-            instance_id: machine.id.clone(),
-            instance_arn: machine.arn.clone(),
-            resource_class: class,
-            instance_type: machine.instance_type.clone(),
-            usage_class: machine.usage_class,
-            cpu: machine.cpu,
-            mmem: machine.mmem,
-            availability_zone: machine.zone.clone(),
-            launch_id: machine.launch.clone(),
-            launch_digest: None,
-            created_at: now,
-        },
-        life: Life::Terminated { reason: Reason::Orphan, gone_at: None },
-        claim: None,
-        threshold: None,
-        state_since: now,
-        uses: 0,
-        trust_domain: String::new(),
-        public_key: None,
-        registration: None,
-        registration_seq: 0,
-        removal: None,
-        registration_failures: 0,
-        expired_by: None,
-        expires_at: None,
-        version: 1,
-        updated_at: now,
+    let facts = InstanceFacts {
+        instance_id: machine.id.clone(),
+        instance_arn: machine.arn.clone(),
+        resource_class: class,
+        instance_type: machine.instance_type.clone(),
+        usage_class: machine.usage_class,
+        cpu: machine.cpu,
+        mmem: machine.mmem,
+        availability_zone: machine.zone.clone(),
+        launch_id: machine.launch.clone(),
+        launch_digest: None,
+        created_at: now,
     };
+    let instance = Instance::born(facts, Life::Terminated { reason: Reason::Orphan, gone_at: None });
     let note = Note::warning("Orphan", "EC2 has it as ours, no record knows it: ended");
     Plan::act(Action::Orphan(Box::new(instance), note))
 }

@@ -70,35 +70,29 @@ fn instance(number: usize, digest: &str) -> Instance {
         Stands::Gone => Life::Terminated { reason: Reason::Threshold, gone_at: Some(at(-60)) },
     };
     let live = stands(number) != Stands::Gone;
+    let facts = InstanceFacts {
+        instance_arn: InstanceArn::local(&id),
+        instance_id: id.clone(),
+        resource_class: class(number / 10),
+        instance_type: "m7i.large".into(),
+        usage_class: UsageClass::OnDemand,
+        cpu: 2,
+        mmem: 4096,
+        availability_zone: "eu-west-1a".into(),
+        launch_id: None,
+        launch_digest: Some(digest.to_owned()),
+        created_at: at(-300),
+    };
     Instance {
-        facts: InstanceFacts {
-            instance_arn: InstanceArn::local(&id),
-            instance_id: id.clone(),
-            resource_class: class(number / 10),
-            instance_type: "m7i.large".into(),
-            usage_class: UsageClass::OnDemand,
-            cpu: 2,
-            mmem: 4096,
-            availability_zone: "eu-west-1a".into(),
-            launch_id: None,
-            launch_digest: Some(digest.to_owned()),
-            created_at: at(-300),
-        },
-        life,
         claim: Some(Claim { id: ClaimId::of(&id, 5), request: request_key(number) }),
         threshold: live.then(|| Threshold { at: at(1740), set_at: at(-60) }),
         state_since: at(-60),
         uses: 1,
         trust_domain: "owner:acme".into(),
-        public_key: None,
-        registration: None,
-        registration_seq: 0,
-        removal: None,
-        registration_failures: 0,
-        expired_by: None,
         expires_at: (!live).then(|| at(86_400).as_second()),
         version: 6,
         updated_at: at(-60),
+        ..Instance::born(facts, life)
     }
 }
 
