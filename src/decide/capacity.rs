@@ -29,8 +29,7 @@ pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> b
 
 /// Whether a machine's time is over, so that its class wants another in its place.
 pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
-    let used_up = spec.most_uses().is_some_and(|most| instance.uses >= most);
-    used_up || too_old(instance, spec, now) || instance.expired_by.is_some()
+    spec.used_up(instance) || too_old(instance, spec, now) || instance.expired_by.is_some()
 }
 
 /// The idle machines of a class that are to be replaced now because they were launched in another way: the oldest

@@ -376,8 +376,9 @@ impl<'a> MachineView<'a> {
     /// Whether the machine has served its time: it is not put into the pool again.
     fn retired(&self) -> Option<(Reason, Note)> {
         let spec = self.spec?;
-        if spec.most_uses().is_some_and(|most| self.instance.uses >= most) {
-            let message = format!("it served {} claims, as many as its class allows", self.instance.uses);
+        if spec.used_up(self.instance) {
+            let message =
+                format!("it was claimed as often as its class allows ({} served)", self.instance.uses);
             return Some((Reason::MaxUses, Note::normal("MaxUses", message)));
         }
         if capacity::too_old(self.instance, spec, self.cx.now.wall) {

@@ -66,6 +66,8 @@ pub struct Tracked {
     pub notice: Option<Interruption>,
     /// Whether EC2 said that it stops or ends, and was not asked about it since.
     pub changed: bool,
+    /// Whether somebody else brought its deadline in the pool nearer.
+    pub(super) shortened: bool,
     /// When its deadline was seen to be set by a clock ahead of ours, on the monotonic clock; none when it was set by one
     /// that is not, or stood there before.
     pub(super) set_ahead: Option<Duration>,
@@ -88,6 +90,7 @@ impl Tracked {
             swept: false,
             notice: None,
             changed: false,
+            shortened: false,
             set_ahead: None,
             there: (Duration::ZERO, Duration::ZERO),
         }
@@ -233,8 +236,7 @@ impl Class {
 
     /// Whether a machine's time is over whatever its age.
     pub(super) fn worn_out(&self, instance: &Instance) -> bool {
-        let most = self.pool.as_ref().and_then(|pool| pool.spec.most_uses());
-        instance.expired_by.is_some() || most.is_some_and(|most| instance.uses >= most)
+        instance.expired_by.is_some() || self.pool.as_ref().is_some_and(|pool| pool.spec.used_up(instance))
     }
 
     /// Why a machine is not what its class wants now, if it was launched in another way.

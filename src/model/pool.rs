@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 use super::ids::{ClassName, Repository};
+use super::instance::Instance;
 use super::record::{Kind, Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::request::Condition;
@@ -196,11 +197,14 @@ impl PoolSpec {
         }
     }
 
-    /// How many claims a machine of the class serves at most.
-    pub fn most_uses(&self) -> Option<u32> {
+    /// Whether a machine that serves nobody now has served all the claims its class allows. Where nobody shares, one is
+    /// all, even one whose runner was never seen to listen: its job may have run all the same.
+    pub fn used_up(&self, machine: &Instance) -> bool {
         match self.reuse_within {
-            ReuseWithin::Never => Some(1),
-            ReuseWithin::Repository | ReuseWithin::Owner | ReuseWithin::Any => self.max_uses,
+            ReuseWithin::Never => machine.claim.is_some(),
+            ReuseWithin::Repository | ReuseWithin::Owner | ReuseWithin::Any => {
+                self.max_uses.is_some_and(|most| machine.uses >= most)
+            }
         }
     }
 }
@@ -373,15 +377,31 @@ mod tests {
         let admits = |globs: &[&str]| spec(serde_json::json!({"repositories": globs})).admits(&web);
         assert!(admits(&["*"]) && admits(&["other/*", "acme/*"]) && admits(&["acme/web"]));
         assert!(!admits(&[]) && !admits(&["acme/api", "other/*"]));
-        for (within, domain, uses) in [
-            ("repository", "repository:acme/web", Some(7)),
-            ("owner", "owner:acme", Some(7)),
-            ("any", "any", Some(7)),
-            ("none", "none", Some(1)),
-        ] {
-            let spec = spec(serde_json::json!({"reuseWithin": within, "maxUses": 7}));
-            assert_eq!((spec.trust_domain(&web).as_str(), spec.most_uses()), (domain, uses));
+        for (within, domain) in
+            [("repository", "repository:acme/web"), ("owner", "owner:acme"), ("any", "any"), ("none", "none")]
+        {
+            let spec = spec(serde_json::json!({"reuseWithin": within}));
+            assert_eq!(spec.trust_domain(&web), domain);
         }
+    }
+
+    #[test]
+    fn a_machine_is_used_up_by_its_uses_or_where_nobody_shares_by_its_first_claim() {
+        let golden = include_str!("../../tests/golden/instance-idle-pooled.json");
+        let mut machine: Instance = match crate::model::read(&serde_json::from_str::<Item>(golden).unwrap()) {
+            crate::model::Reading::Record(machine) => machine,
+            other => panic!("it is golden: {other:?}"),
+        };
+        assert!(machine.claim.is_some());
+        let used_up = |more, machine: &Instance| spec(more).used_up(machine);
+        for uses in [0, 7] {
+            machine.uses = uses;
+            assert!(!used_up(serde_json::json!({}), &machine));
+            assert_eq!(used_up(serde_json::json!({"maxUses": 7}), &machine), uses == 7);
+            assert!(used_up(serde_json::json!({"reuseWithin": "none", "maxUses": 9}), &machine), "{uses}");
+        }
+        machine.claim = None;
+        assert!(!used_up(serde_json::json!({"reuseWithin": "none"}), &machine), "it has served nobody");
     }
 
     #[test]

@@ -35,8 +35,10 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let name = &machine.instance.facts.resource_class;
     let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
     let Some(pool) = &class.pool else { return false };
-    // A deadline nearer than the operator ever sets is a person's: it is let pass.
-    let shortened = machine.instance.threshold.is_some_and(|t| t.at < after(t.set_at, term(spec)));
+    // A deadline that a person brought nearer is let pass. One that has passed and was never as far as the class wants
+    // may be such a one; one that has not was set when the class wanted less, and moves on with the others.
+    let passed = |t: &Threshold| t.at <= machine.cx.now.wall && t.at < after(t.set_at, term(spec));
+    let shortened = machine.tracked.shortened || machine.instance.threshold.as_ref().is_some_and(passed);
     if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
         return false;
     }

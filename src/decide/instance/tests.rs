@@ -731,6 +731,7 @@ fn a_machine_that_served_as_often_as_its_class_allows_ends_instead_of_entering_t
         (serde_json::json!({"maxUses": 2}), 1, None),
         (serde_json::json!({"maxUses": 2}), 2, Some(Reason::MaxUses)),
         (serde_json::json!({"reuseWithin": "none", "maxUses": 9}), 1, Some(Reason::MaxUses)),
+        (serde_json::json!({"reuseWithin": "none"}), 0, Some(Reason::MaxUses)),
         (serde_json::json!({"maxAgeSeconds": 201}), 1, None),
         (serde_json::json!({"maxAgeSeconds": 200}), 1, Some(Reason::MaxAge)),
     ] {

@@ -12,6 +12,17 @@ use crate::model::{
     launch_digest,
 };
 
+/// Whether a pooled machine's deadline was brought nearer: an operator sets it for the idle time of the class, which may
+/// be less far from now where the former one's clock was ahead, but is no shorter for that.
+fn shortened(old: &Instance, new: &Instance) -> bool {
+    let (Some(_), Some(_), Some(was), Some(is)) =
+        (old.pooled_at(), new.pooled_at(), old.threshold, new.threshold)
+    else {
+        return false;
+    };
+    is.at < was.at && is.at.duration_since(is.set_at) < was.at.duration_since(was.set_at)
+}
+
 impl Yard {
     pub(super) fn instance_is(
         &mut self,
@@ -40,6 +51,7 @@ impl Yard {
                         if tracked.instance.threshold != old.threshold {
                             let ahead = tracked.instance.threshold.is_some_and(|set| set.set_at > now.wall);
                             tracked.set_ahead = ahead.then_some(now.mono);
+                            tracked.shortened = shortened(&old, &tracked.instance);
                         }
                         if tracked.instance.pooled_at().is_none() {
                             tracked.announced = None;

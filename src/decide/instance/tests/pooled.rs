@@ -97,6 +97,27 @@ fn a_deadline_that_somebody_shortened_is_let_pass() {
 }
 
 #[test]
+fn a_deadline_that_was_brought_nearer_while_we_looked_is_let_pass_when_its_time_comes() {
+    let mut scene = pool(serde_json::json!({"desired": 1}), &[1700]);
+    let threshold = Some(Threshold { at: at(30), set_at: at(0) });
+    scene.add(machine("i-0").pooled().with(|i| (i.threshold, i.version) = (threshold, 6)));
+    scene.see(Observation::Announced(arn("i-0")));
+    assert_eq!(scene.of_machine("i-0").actions, [], "it is not renewed");
+    scene.wait(30);
+    scene.speaks("i-0", |_| ());
+    assert_eq!(ends(&scene.of_machine("i-0")), Some(Reason::Threshold));
+}
+
+#[test]
+fn a_deadline_set_before_the_class_wanted_them_idle_for_longer_moves_on() {
+    let mut scene = Scene::with(serde_json::json!({"desired": 1, "idleSeconds": 1800}));
+    let threshold = Some(Threshold { at: at(40), set_at: at(-260) });
+    scene.add(machine("i-0").pooled().with(|i| i.threshold = threshold));
+    scene.see(Observation::Announced(arn("i-0")));
+    assert_eq!(write(&scene.of_machine("i-0")).0.after.threshold, renewed(1800));
+}
+
+#[test]
 fn a_free_machine_is_announced_at_once_and_again_after_the_period() {
     let mut scene = Scene::with(serde_json::json!({}));
     scene.add(machine("i-0").pooled());
