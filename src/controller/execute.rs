@@ -20,7 +20,7 @@ use super::{Ports, lease};
 const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Messages received and not dealt with, by class and machine.
-pub(super) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(InstanceId, String)>>>>;
+pub(super) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(PoolMessage, String)>>>>;
 
 /// Names of intents of which nobody knows whether they were written, by class.
 pub(super) type Unsettled = Arc<Mutex<BTreeMap<ClassName, LaunchId>>>;
@@ -276,7 +276,7 @@ impl Executor {
 
     /// Removes the messages of claimed machines; a message that stays is known as stale when it comes again.
     async fn claimed(&self, class: &ClassName, ids: &[InstanceId]) {
-        let spent = self.take_receipts(class, |id| ids.contains(id));
+        let spent = self.take_receipts(class, |message| ids.contains(&message.instance_id));
         spent.iter().for_each(|_| self.ports.metrics.queue_message(QueueOutcome::Claimed));
         if !spent.is_empty()
             && let Err(error) = self.ports.queue.delete(class, &spent).await
@@ -285,17 +285,17 @@ impl Executor {
         }
     }
 
-    /// Takes the receipts of some machines of a class out of those not dealt with.
+    /// Takes the receipts of some messages of a class out of those not dealt with.
     pub(super) fn take_receipts(
         &self,
         class: &ClassName,
-        which: impl Fn(&InstanceId) -> bool,
+        which: impl Fn(&PoolMessage) -> bool,
     ) -> Vec<String> {
         let mut receipts = self.receipts.lock().expect("nobody panics while holding the receipts");
         let Some(held) = receipts.get_mut(class) else { return Vec::new() };
-        let (taken, kept) = std::mem::take(held).into_iter().partition(|(id, _)| which(id));
+        let (taken, kept) = std::mem::take(held).into_iter().partition(|(message, _)| which(message));
         *held = kept;
-        let taken: Vec<(InstanceId, String)> = taken;
+        let taken: Vec<(PoolMessage, String)> = taken;
         taken.into_iter().map(|(_, receipt)| receipt).collect()
     }
 
@@ -396,7 +396,7 @@ impl Executor {
                     hints.push(body.instance_id.clone());
                     let mut receipts =
                         self.receipts.lock().expect("nobody panics while holding the receipts");
-                    receipts.entry(class.clone()).or_default().push((body.instance_id, message.receipt));
+                    receipts.entry(class.clone()).or_default().push((body, message.receipt));
                 }
                 Err(raw) => {
                     self.ports.metrics.queue_message(QueueOutcome::Unreadable);

@@ -67,6 +67,9 @@ fn recordable(cx: &Context<'_>, machine: &Machine) -> bool {
 }
 
 fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
+    if cx.yard.pool(&tracked.launch.resource_class).is_none() {
+        return without_class(cx, tracked);
+    }
     // Its token brings all its machines again; a list of machines may show some of them only.
     if cx.role.lease.is_some() {
         return Plan::act(Action::Order(tracked.launch.launch_id.clone()));
@@ -92,16 +95,36 @@ fn answered(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Pla
     }
 }
 
-/// No certain answer: the same token is asked again, machines found by its tag are taken, and after the grace with
-/// nothing found the attempt is over.
-fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
+/// What can be done about a launch without asking: machines found by its tag are taken, and after the grace with nothing
+/// found the attempt is over.
+fn unasked(cx: &Context<'_>, tracked: &TrackedLaunch, why: &str) -> Option<Plan> {
     let launch = &tracked.launch;
     let found: Vec<Machine> = tagged(cx, launch).cloned().collect();
     if !found.is_empty() {
-        return bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() });
+        return Some(bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() }));
     }
-    if cx.now.mono >= tracked.since.saturating_add(cx.policy.orphan) {
-        return fail(cx, launch, "no answer, and no machine of this launch was found");
+    let over = cx.now.mono >= tracked.since.saturating_add(cx.policy.orphan);
+    over.then(|| fail(cx, launch, &format!("{why}, and no machine of this launch was found")))
+}
+
+/// How to launch stands in the record of the class, which is gone or cannot be read: an open launch would keep what it
+/// brought earlier from being collected, for ever.
+fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
+    if let Some(plan) = unasked(cx, tracked, "the record of its class is not there") {
+        return plan;
+    }
+    let mut plan = Plan::default();
+    plan.wake_at(tracked.since.saturating_add(cx.policy.orphan));
+    let why = format!("there is no record of class {} to launch by", tracked.launch.resource_class);
+    plan.wait(&tracked.launch.key(), WaitReason::Mismatch, why);
+    plan
+}
+
+/// No certain answer: the same token is asked again.
+fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
+    let launch = &tracked.launch;
+    if let Some(plan) = unasked(cx, tracked, "no answer") {
+        return plan;
     }
     let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
     if cx.now.mono >= ordered.at + pause && cx.role.lease.is_some() {
@@ -129,7 +152,9 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let now = cx.now.wall;
     let new: Vec<&Machine> = launched.machines.iter().filter(|machine| recordable(cx, machine)).collect();
     let request = launch.request.as_ref().and_then(|key| cx.yard.request(key).map(|request| (key, request)));
-    let wanting = request.filter(|(_, request)| !gives_back(request));
+    // Within what a machine may be used again stands in the record of the class: without it, it serves nobody yet.
+    let known = cx.yard.pool(&launch.resource_class).is_some();
+    let wanting = request.filter(|(_, request)| known && !gives_back(request));
     if let Some((key, _)) = wanting
         && cx.yard.is_busy(key)
     {

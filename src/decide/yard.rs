@@ -375,6 +375,20 @@ impl Yard {
         self.classes.get(name).and_then(|class| class.pool.as_ref())
     }
 
+    /// How many machines of a class stand in no record, nor the launch that brought them, when they are too many to
+    /// believe it: a table that is empty or was set back to an earlier day is no reason to end what runs.
+    pub(super) fn unbelieved_strangers(&self, class: &ClassName) -> Option<usize> {
+        let live = self.classes.get(class).map_or(0, Class::live);
+        let most = (live.saturating_mul(3) / 10).max(3) as usize;
+        let strange = |machine: &Machine| {
+            let known = machine.launch.as_ref().is_some_and(|id| self.launches.contains_key(id));
+            machine.class.as_ref() == Some(class) && !known
+        };
+        let strangers =
+            self.unrecorded.values().filter(|(machine, _)| strange(machine)).take(most + 1).count();
+        (strangers > most).then_some(strangers)
+    }
+
     /// A launch.
     pub fn launch(&self, id: &LaunchId) -> Option<&TrackedLaunch> {
         visited();

@@ -33,7 +33,7 @@ async fn whatever_lies_in_the_queue_is_put_away_counted_and_costs_no_machine() {
     // Of a machine nobody knows; of another class; of a claim of two weeks ago; and the truth, twice.
     let unknown = PoolMessage { instance_id: "i-00000000000000bad".parse().unwrap(), ..told.clone() };
     let foreign = PoolMessage { resource_class: "windows".parse().unwrap(), ..unknown.clone() };
-    let old = PoolMessage { claim_id: format!("{}.1", free.facts.instance_id), ..unknown.clone() };
+    let old = PoolMessage { claim_id: format!("{}.1", free.facts.instance_id), ..told.clone() };
     for message in [&unknown, &foreign, &old, &told, &told] {
         world.queue.post(&class(), &body(message));
     }

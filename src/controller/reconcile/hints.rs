@@ -1,7 +1,7 @@
 //! What becomes of a queue's messages after its class was served with what they said.
 
 use crate::metrics::QueueOutcome;
-use crate::model::{ClassName, InstanceId, Record};
+use crate::model::{ClassName, PoolMessage, Record};
 
 use super::Loop;
 
@@ -11,16 +11,15 @@ impl Loop {
         // The class is judged now, so that what it claims is known before the rest is given back.
         self.settle();
         let busy = &self.yard.busy;
-        let state = |id: &InstanceId| {
-            let tracked = self.yard.by_id(id)?;
-            if busy.contains(&tracked.instance.key()) {
-                return None;
-            }
-            Some(tracked.instance.pooled_at().is_some() && tracked.instance.facts.resource_class == *class)
+        // None while what is said is about to change.
+        let true_still = |message: &PoolMessage| {
+            let Some(tracked) = self.yard.by_id(&message.instance_id) else { return Some(false) };
+            let instance = &tracked.instance;
+            let here = || message.resource_class == *class && message.describes(instance);
+            (!busy.contains(&instance.key())).then(here)
         };
-        let back = self.executor.take_receipts(class, |id| state(id) == Some(true));
-        let unknown = |id: &InstanceId| self.yard.by_id(id).is_none() || state(id) == Some(false);
-        let stale = self.executor.take_receipts(class, unknown);
+        let back = self.executor.take_receipts(class, |message| true_still(message) == Some(true));
+        let stale = self.executor.take_receipts(class, |message| true_still(message) == Some(false));
         if back.is_empty() && stale.is_empty() {
             return;
         }

@@ -137,13 +137,21 @@ pub(super) fn unrecorded(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         plan.wait(&key, WaitReason::Starting, "its launch is still open and will adopt it");
         return plan;
     }
-    if !cx.yard.absent.contains_key(&key) {
-        return Plan::act(Action::Look(key));
-    }
     let Some(class) = machine.class.clone() else {
         plan.wait(&key, WaitReason::Mismatch, "ours by its tag, but without a class: end it by hand");
         return plan;
     };
+    if let Some(strangers) = cx.yard.unbelieved_strangers(&class) {
+        let why = format!(
+            "{strangers} machines of its class or more have neither a record nor a launch: too many to believe the table, none is ended for that"
+        );
+        plan.wake_at(cx.now.mono.saturating_add(cx.policy.orphan));
+        plan.wait(&key, WaitReason::Doubt, why);
+        return plan;
+    }
+    if !cx.yard.absent.contains_key(&key) {
+        return Plan::act(Action::Look(key));
+    }
     let now = cx.now.wall;
     let facts = InstanceFacts {
         instance_id: machine.id.clone(),

@@ -68,6 +68,30 @@ fn a_new_machine_is_bound_with_its_request_its_agent_and_the_launch_in_one_trans
 }
 
 #[test]
+fn a_launch_whose_class_is_gone_takes_what_it_brought_and_is_over_after_the_grace() {
+    let gone = |count| {
+        let mut scene = yard(count, Some(count));
+        scene.see(Observation::Record(crate::model::Pool::key_of(&linux()), None));
+        scene
+    };
+    let mut scene = gone(1);
+    let plan = of_launch(&scene);
+    assert_eq!((plan.actions.len(), plan.waits[0].reason), (0, WaitReason::Mismatch));
+    assert_eq!(plan.wake, Some(scene.now.mono + secs(600)));
+    scene.wait(600);
+    let plan = of_launch(&scene);
+    let [Action::Launch(step, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(step.after.phase, LaunchPhase::Failed);
+    let mut scene = gone(1);
+    scene.see(Observation::Inventory(vec![machine("i-1").listed(MachineState::Running)]));
+    assert_eq!(
+        places(&of_launch(&scene)),
+        [Place::CreatedWarm],
+        "for nobody: within what it may be used is not known"
+    );
+}
+
+#[test]
 fn the_record_of_a_launch_names_its_machines() {
     let plan = brings(&mut yard(3, None), &["i-1", "i-2"]);
     let [Action::Bind { launch, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::decide::{Unit, WaitReason};
+use crate::decide::{Plan, Unit, WaitReason};
 use crate::model::{Instance, LaunchPhase};
 
 fn tombstoned() -> Scene {
@@ -212,6 +212,39 @@ fn an_orphan_whose_launch_is_open_or_whose_records_cannot_be_read_is_left_alone(
         scene.spoil(&key, Some(2));
         assert_eq!(scene.judge(&Unit::Instance(arn("i-1"))).actions, [], "{key}");
     }
+}
+
+/// So many machines of launch `l-1` that nobody recorded, their grace over, beside so many that are recorded.
+fn strangers(count: usize, recorded: usize, launch_is_known: bool) -> Plan {
+    let mut scene = Scene::with(serde_json::json!({}));
+    let names: Vec<String> = (0..count + recorded).map(|n| format!("i-{n}")).collect();
+    for name in &names[count..] {
+        scene.add(machine(name));
+    }
+    if launch_is_known {
+        let mut bound = launch("l-1", 1, None);
+        (bound.phase, bound.version) = (LaunchPhase::Bound, 2);
+        scene.put(&bound);
+    }
+    let listed = names.iter().map(|name| machine(name).listed(MachineState::Running)).collect();
+    scene.see(Observation::Inventory(listed));
+    scene.wait(600);
+    scene.of_machine("i-0")
+}
+
+#[test]
+fn an_empty_table_or_one_of_an_earlier_day_ends_nothing() {
+    let look = [Action::Look(Instance::key_of(&arn("i-0")))];
+    assert_eq!(strangers(3, 0, false).actions, look);
+    let plan = strangers(4, 0, false);
+    assert_eq!(
+        (plan.actions.as_slice(), plan.waits[0].reason),
+        ([].as_slice(), WaitReason::Doubt),
+        "{plan:?}"
+    );
+    assert_eq!(strangers(4, 14, false).actions, look, "not a third of what there is");
+    assert_eq!(strangers(4, 13, false).actions, []);
+    assert_eq!(strangers(40, 0, true).actions, look, "one launch too many is collected");
 }
 
 #[test]
