@@ -11,7 +11,7 @@ use super::ids::{ClassName, Repository};
 use super::instance::Instance;
 use super::record::{Kind, Record, Versioned, parse};
 use super::replacement::Replacement;
-use super::request::Condition;
+use super::request::{Condition, known_conditions};
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
 use super::stored::{Item, Key};
@@ -43,7 +43,7 @@ words! {
 
 /// From when on how many idle machines are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Schedule {
     /// Five fields (minute, hour, day of month, month, day of week).
     pub cron: String,
@@ -60,7 +60,7 @@ fn utc() -> String {
 
 /// What EC2 is asked to launch with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LaunchTemplate {
     /// The image.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -278,7 +278,7 @@ struct PoolRest {
     counts: Option<Counts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -402,6 +402,28 @@ mod tests {
         }
         machine.claim = None;
         assert!(!used_up(serde_json::json!({"reuseWithin": "none"}), &machine), "it has served nobody");
+    }
+
+    #[test]
+    fn what_a_newer_program_says_within_a_record_makes_nothing_unreadable() {
+        let told = |golden: &serde_json::Value| {
+            let item: Item = serde_json::from_value(golden.clone()).unwrap();
+            match crate::model::read::<Pool>(&item) {
+                crate::model::Reading::Record(pool) => pool,
+                other => panic!("it is golden, and then some: {other:?}"),
+            }
+        };
+        let mut golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/golden/pool-full.json")).unwrap();
+        let before = told(&golden);
+        assert!(before.spec.launch != LaunchTemplate::default() && !before.spec.schedules.is_empty());
+        let newer = serde_json::json!({"S": "newer"});
+        let condition = serde_json::json!({"M": {"type": {"S": "Newer"}, "status": {"BOOL": true}}});
+        golden["conditions"]["L"].as_array_mut().unwrap().push(condition);
+        golden["launch"]["M"]["newer"] = newer.clone();
+        golden["schedules"]["L"][0]["M"]["newer"] = newer.clone();
+        golden["replacement"] = serde_json::json!({"M": {"newer": newer}});
+        assert_eq!(told(&golden), before);
     }
 
     #[test]

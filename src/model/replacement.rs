@@ -13,7 +13,7 @@ use super::pool::{LaunchTemplate, PoolSpec};
 
 /// How drifted machines are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Replacement {
     /// Machines of the class that are being replaced at a time, until their replacements are idle; 0: none ever.
     pub at_once: u32,

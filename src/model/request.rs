@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::field::FieldError;
 use super::ids::{ClaimId, InstanceId, Repository, RequestKey, RequestName, RunId};
@@ -89,6 +90,21 @@ pub struct Condition {
     pub message: String,
     /// Since when.
     pub at: Timestamp,
+}
+
+/// The conditions of a status that are known here: one of a newer program makes nothing unreadable.
+pub(super) fn known_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Condition>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Told {
+        Known(Condition),
+        Other(IgnoredAny),
+    }
+    let known = |told| match told {
+        Told::Known(condition) => Some(condition),
+        Told::Other(IgnoredAny) => None,
+    };
+    Ok(Vec::<Told>::deserialize(from)?.into_iter().filter_map(known).collect())
 }
 
 /// What the workflow wrote. Numbers are as given; whether they make sense the operator judges when it accepts.
@@ -263,7 +279,7 @@ pub struct RequestRow {
     served: Vec<InstanceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     accepted_at: Option<Timestamp>,
