@@ -170,7 +170,8 @@ impl<'a> MachineView<'a> {
             Some(MachineState::Pending | MachineState::Running) | None => {}
         }
         let agent_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
-        if let (Some(first), Some(key)) = (&self.instance.public_key, agent_key)
+        let first = self.instance.public_key.as_ref().or(tracked.first_key.as_ref());
+        if let (Some(first), Some(key)) = (first, agent_key)
             && first != key
         {
             return Some((
@@ -421,7 +422,7 @@ impl<'a> MachineView<'a> {
             plan.wake_at(now.when(at));
         }
         let boxed = self.instance.registration.iter().chain(&self.instance.removal);
-        for at in boxed.filter_map(|boxed| boxed.expires_at).filter(|at| *at > now.wall) {
+        for at in boxed.filter_map(|boxed| self.renews_at(boxed)).filter(|at| *at > now.wall) {
             plan.wake_at(now.when(at));
         }
         if let Some(claim) = self.instance.claim.as_ref().filter(|_| self.instance.run().is_some())

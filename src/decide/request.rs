@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, MAX_RUNTIME_MINUTES, Phase, Pool,
-    PoolSpec, Reason, Record, Request, Status, after,
+    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, MAX_RUNTIME_MINUTES,
+    Phase, Pool, PoolSpec, Reason, Record, Request, Status, after,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
@@ -175,12 +175,29 @@ fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
         if !cx.yard.hands_off(&Pool::key_of(&class)) {
             return Plan::act(Action::Look(Pool::key_of(&class)));
         }
-        let mut plan = Plan::default();
-        plan.wait(key, WaitReason::Mismatch, format!("the record of class {class} cannot be read"));
-        return plan;
+        return without_class(cx, key, request, &class);
     }
     let mut plan = Plan::default();
     plan.wait(key, WaitReason::Behind, "its class takes it on in a moment");
+    plan
+}
+
+/// The record of its class cannot be read, so it is neither refused nor served: it has its place in the line and its
+/// deadline from now on, but no phase, so that it is judged by the class as soon as that can be read.
+fn without_class(cx: &Context<'_>, key: &Key, request: &Request, class: &ClassName) -> Plan {
+    let why = format!("the record of class {class} cannot be read");
+    let Some(deadline) = request.status.deadline else {
+        return write(cx, request, Note::warning("ClassUnreadable", why.clone()), |next| {
+            take_on(cx, next);
+            next.status.message = why;
+        });
+    };
+    if deadline <= cx.now.wall {
+        return fail(cx, request, "DeadlinePassed", why);
+    }
+    let mut plan = Plan::default();
+    plan.wake_at(cx.now.when(deadline));
+    plan.wait(key, WaitReason::Mismatch, why);
     plan
 }
 

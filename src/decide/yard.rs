@@ -46,6 +46,8 @@ pub struct Tracked {
     pub instance: Instance,
     /// The agent record.
     pub agent: Option<Agent>,
+    /// The key its agent showed at first, while the instance record has none.
+    pub(super) first_key: Option<String>,
     /// When the agent was last seen to speak.
     pub beat: Option<Beat>,
     /// The `heartbeatSeq` that a strong read confirmed after the agent fell silent.
@@ -80,6 +82,7 @@ impl Tracked {
         Self {
             instance,
             agent: None,
+            first_key: None,
             beat: None,
             silent: None,
             ended: None,

@@ -144,7 +144,9 @@ impl Budget {
         let reset = number("x-ratelimit-reset").and_then(|at| i64::try_from(at).ok());
         let primary = (|| {
             let (limit, remaining) = (number("x-ratelimit-limit")?, number("x-ratelimit-remaining")?);
-            Some(Primary { limit, remaining, reset: Timestamp::from_second(reset?).ok()? })
+            // A time beyond the next hour is no renewal, whoever wrote it on the way.
+            let latest = now.saturating_add(LONGEST).unwrap_or(Timestamp::MAX);
+            Some(Primary { limit, remaining, reset: Timestamp::from_second(reset?).ok()?.min(latest) })
         })();
         if let Some(pause) = throttled {
             // A spent hourly budget concerns its own calls; everything else asks us to be silent altogether.
@@ -171,8 +173,10 @@ fn spent(budget: Primary, priority: Priority, now: Timestamp) -> Option<Duration
     if enough { None } else { between(now, budget.reset) }
 }
 
+/// How long until then; none when it is over, or so far away that our clock must have been set back since.
 fn between(now: Timestamp, then: Timestamp) -> Option<Duration> {
-    Duration::try_from(then.duration_since(now)).ok().filter(|wait| !wait.is_zero())
+    let wait = Duration::try_from(then.duration_since(now)).ok()?;
+    (!wait.is_zero() && wait <= LONGEST).then_some(wait)
 }
 
 /// The budgets our calls are counted on, by GitHub's names; bounded, since it is a label.
@@ -277,6 +281,10 @@ mod tests {
             budget.observe(Call::Read, &headers, None, now());
             let asked = budget.admit(Call::Read, Priority::Audit, now());
             proptest::prop_assert!(asked.is_ok() || asked.is_err_and(|wait| wait <= LONGEST));
+            for at in [later(3600), later(-3600)] {
+                let asked = budget.clone().admit(Call::Read, Priority::Audit, at);
+                proptest::prop_assert_eq!(asked, Ok(()), "an hour later, and by a clock that was set back");
+            }
         }
     }
 }

@@ -1,9 +1,16 @@
 //! What a machine needs of GitHub: what registers its runner and what removes it, and time while GitHub does not answer.
 
-use crate::model::{Life, Registration, RegistrationMode};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::{Life, Registration, RegistrationMode, after};
 
 use super::super::action::{Action, Credential, Note, Plan, Step};
 use super::MachineView;
+
+/// How long before a credential runs out it is minted again. What is sealed has twice that left at least.
+const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 
 impl MachineView<'_> {
     pub(super) fn waits_for_github(&self) -> bool {
@@ -44,7 +51,7 @@ impl MachineView<'_> {
         let now = self.cx.now.wall;
         let stale = |boxed: &Option<Registration>| match boxed {
             None => true,
-            Some(boxed) => boxed.expires_at.is_some_and(|at| at <= now),
+            Some(boxed) => self.renews_at(boxed).is_some_and(|at| at <= now),
         };
         match self.instance.life {
             Life::Created { run: Some(_) } | Life::Claimed { .. } => stale(&self.instance.registration)
@@ -57,6 +64,14 @@ impl MachineView<'_> {
             .then(|| Plan::act(Action::Credential(arn(), Credential::Removal))),
             Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } | Life::Terminated { .. } => None,
         }
+    }
+
+    /// When the credential in a box is minted again: some time before it runs out, but not at once again where they are
+    /// given for a shorter time than that.
+    pub(super) fn renews_at(&self, boxed: &Registration) -> Option<Timestamp> {
+        let before = |at: Timestamp| at.saturating_sub(RENEWED_BEFORE).unwrap_or(Timestamp::MIN);
+        let written = after(self.instance.updated_at, RENEWED_BEFORE);
+        boxed.expires_at.map(|at| before(at).max(written.min(at)))
     }
 
     /// Mode `job`: the runner served its job and the run still holds the machine.

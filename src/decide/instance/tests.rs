@@ -436,6 +436,11 @@ fn an_agent_that_shows_another_key_than_at_first_is_unhealthy() {
         let same = built.agent(|a| a.public_key = Some("one".into()));
         assert_eq!(ends(&yard(same).of_machine("i-1")), None);
     }
+    // Before any write put the first one into the record.
+    let mut scene = yard(machine("i-1").agent(|a| a.public_key = Some("one".into())));
+    assert_eq!(ends(&scene.of_machine("i-1")), None);
+    scene.speaks("i-1", |agent| agent.public_key = Some("two".into()));
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Unhealthy));
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl Yard {
                         let there = (now.mono, heard.unwrap_or_default());
                         let beat =
                             agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
-                        let tracked = Tracked { agent, beat, there, ..Tracked::new(new) };
+                        let first_key = agent.as_ref().and_then(|agent| agent.public_key.clone());
+                        let tracked = Tracked { agent, first_key, beat, there, ..Tracked::new(new) };
                         self.instances.insert(arn, Box::new(tracked));
                     }
                 }
@@ -124,6 +125,9 @@ impl Yard {
                 }
                 if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
                     dirty.extend(tracked.instance.held_by().cloned().map(Unit::Request));
+                }
+                if tracked.instance.public_key.is_none() && tracked.first_key.is_none() {
+                    tracked.first_key.clone_from(&new.public_key);
                 }
                 tracked.agent = Some(Agent { arn: Some(tracked.instance.facts.instance_arn.clone()), ..new });
             }

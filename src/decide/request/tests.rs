@@ -73,15 +73,36 @@ fn a_class_is_unknown_only_after_a_strong_read() {
 }
 
 #[test]
-fn a_class_whose_record_cannot_be_read_is_waited_for_and_not_read_in_a_loop() {
+fn a_class_whose_record_cannot_be_read_is_waited_for_until_the_deadline_and_not_read_in_a_loop() {
     for schema in [None, Some(2)] {
         let mut scene = Scene::empty();
         scene.put(&new(json!({})));
         scene.spoil(&Pool::key_of(&linux()), schema);
+        let (step, _) = answer(&scene.of_request("1"));
+        let deadline = Some(at(600));
+        assert_eq!((step.after.status.phase, step.after.status.deadline), (None, deadline));
+        scene.put(&step.after);
         let plan = scene.of_request("1");
-        assert_eq!(plan.actions, []);
-        assert_eq!(plan.waits[0].reason, WaitReason::Mismatch);
+        assert_eq!((plan.actions.as_slice(), plan.waits[0].reason), ([].as_slice(), WaitReason::Mismatch));
+        assert_eq!(plan.wake, Some(scene.now.mono + secs(600)));
+        scene.wait(600);
+        let (step, _) = answer(&scene.of_request("1"));
+        assert_eq!(step.after.phase(), Phase::Failed);
+        assert!(step.after.status.message.contains("cannot be read"), "{}", step.after.status.message);
     }
+}
+
+#[test]
+fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
+    let mut scene = Scene::empty();
+    scene.put(&new(json!({})));
+    scene.spoil(&Pool::key_of(&linux()), None);
+    let (step, _) = answer(&scene.of_request("1"));
+    scene.put(&step.after);
+    scene.pool(1, json!({"repositories": ["other/*"]}));
+    let (step, _) = answer(&scene.of_request("1"));
+    assert_eq!(step.after.phase(), Phase::Failed);
+    assert!(step.after.status.message.starts_with("NotAllowed"), "{}", step.after.status.message);
 }
 
 #[test]

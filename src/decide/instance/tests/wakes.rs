@@ -52,6 +52,8 @@ fn when_what_registers_or_removes_its_runner_runs_out() {
     let registers = |n| calm(machine("i-1").claimed(&ask("1")).with(|i| i.registration = boxed(n)));
     let removes = |n| calm(machine("i-1").cleaning(&ask("1")).with(|i| i.removal = boxed(n)));
     assert_eq!((looks_in(&registers(20)), looks_in(&removes(30))), (20.0, 30.0));
+    let (registers_early, written_lately) = (looks_in(&registers(600)), looks_in(&removes(450)));
+    assert_eq!((registers_early, written_lately), (300.0, 200.0), "five minutes before, and after the last");
     for over in [0, -10] {
         assert_eq!((looks_in(&registers(over)), looks_in(&removes(over))), (8000.001, 8000.001));
     }
