@@ -44,7 +44,7 @@ const OVERDUE: i64 = 3 * 24 * 3600;
 
 /// An event that should long be gone, by its key and its `expiresAt`: this table does not delete by itself.
 pub(super) fn left_over(item: &Item, now: i64) -> Option<(Key, i64)> {
-    let key = Key::of(item).filter(|key| key.sk.starts_with("event#"))?;
+    let key = Key::of(item).filter(Event::is_key)?;
     let AttributeValue::N(expires_at) = item.get("expiresAt")? else { return None };
     let expires_at = expires_at.parse().ok().filter(|at| now.saturating_sub(*at) > OVERDUE)?;
     Some((key, expires_at))

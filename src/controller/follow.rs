@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Item, Key};
+use crate::model::{Event, Item, Key};
 use crate::ports::{Change, Clock, Store, StoreError, Watch};
 
 /// What the follower tells the loop.
@@ -127,7 +127,8 @@ impl Follower {
             let place = places.clone().acquire_owned().await.ok()?;
             match self.store.list(after.as_ref()).await {
                 Ok(page) => {
-                    keys.extend(page.items.iter().filter_map(Key::of));
+                    // Events are many times all others, and nobody asks whether they are still there.
+                    keys.extend(page.items.iter().filter_map(Key::of).filter(|key| !Event::is_key(key)));
                     self.tell.send(Seen::Page(page.items, place)).await.ok()?;
                     after = page.next;
                     if after.is_none() {

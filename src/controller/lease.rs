@@ -19,6 +19,8 @@ pub(super) struct Candidate {
     pub(super) term: Duration,
     seen: Option<Seen>,
     held: Option<Lease>,
+    /// Whether it was said that the lease cannot be read.
+    illegible: bool,
 }
 
 /// The lease as it was last seen to move.
@@ -35,7 +37,7 @@ impl Candidate {
         identity: String,
         term: Duration,
     ) -> Self {
-        Self { store, clock, identity, term, seen: None, held: None }
+        Self { store, clock, identity, term, seen: None, held: None, illegible: false }
     }
 
     fn key() -> Key {
@@ -55,9 +57,18 @@ impl Candidate {
         let lease = match self.store.get(&Self::key()).await? {
             None => return self.create().await,
             Some(item) => match read::<Lease>(&item) {
-                Reading::Record(lease) => lease,
+                Reading::Record(lease) => {
+                    self.illegible = false;
+                    lease
+                }
                 // A lease that cannot be read is not ours to take.
-                Reading::Newer { .. } | Reading::Unreadable(_) => return Ok(None),
+                Reading::Newer { .. } | Reading::Unreadable(_) => {
+                    if !std::mem::replace(&mut self.illegible, true) {
+                        let key = Self::key();
+                        tracing::error!(%key, "the lease cannot be read or is of a newer program: nobody of this version leads, nothing is launched");
+                    }
+                    return Ok(None);
+                }
             },
         };
         if !self.free(&lease) {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -90,6 +91,10 @@ struct Loop {
     open: BTreeSet<(ClassName, Breaker)>,
     /// A resync that somebody asked for.
     asked: Option<Duration>,
+    /// When that was, by the clock of who asked.
+    asked_at: Option<Timestamp>,
+    /// Records that were said to be unreadable, or of a newer program.
+    illegible: BTreeSet<Key>,
     /// The requests whose runs are watched at GitHub.
     live: watch::Sender<runs::Live>,
     kick_list: mpsc::Sender<()>,
@@ -151,6 +156,8 @@ pub(super) async fn run(
         deep: None,
         open: BTreeSet::new(),
         asked: None,
+        asked_at: None,
+        illegible: BTreeSet::new(),
         live,
         kick_list,
         kick_sweep,

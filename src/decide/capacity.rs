@@ -145,6 +145,12 @@ fn usage_of(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec)
     }
 }
 
+/// Whether EC2 had none lately of what a request wants, so that nothing is launched for it for a while.
+pub(super) fn barred(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec) -> bool {
+    let usage = usage_of(cx, class, request, spec);
+    class.rests(&Offering { usage, types: own_types(Some(request)) }, cx.now.mono).is_some()
+}
+
 /// The types a request allows in place of its class's.
 fn own_types(request: Option<&Request>) -> Vec<String> {
     request.and_then(|request| request.intent.allowed_instance_types.clone()).unwrap_or_default().0

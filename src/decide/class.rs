@@ -213,7 +213,7 @@ fn claim(cx: &Context<'_>, key: &Key, request: &Request, spec: &PoolSpec, arns: 
     Action::Claim { request: Box::new(step), machines }
 }
 
-/// A class that cannot grow: the youngest request that waits with a part the oldest can use gives it to the oldest that
+/// A class that cannot grow, or has none of what the oldest wants: the youngest request that waits with a part the oldest can use gives it to the oldest that
 /// lacks, so that two requests that each hold a part do not wait for each other for ever. What others gave already and
 /// is on its way is counted first.
 fn yield_parts(
@@ -230,7 +230,8 @@ fn yield_parts(
         rest.iter().filter_map(|(key, _)| Some(cx.yard.leaving(key, cx.yard.request(key)?))).sum();
     let on_the_way =
         class.cleaning.saturating_add(class.warm_created).saturating_add(class.under_way.of(Some(oldest)));
-    if class.taken() < spec.max || on_the_way.max(given) >= lack {
+    let grows = class.taken() < spec.max && !capacity::barred(cx, class, wanting, spec);
+    if grows || on_the_way.max(given) >= lack {
         return;
     }
     let fits = |id: &InstanceId| {

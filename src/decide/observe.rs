@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{
-    Agent, ClassName, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, Notice, Pool,
-    Reading, Record, Request, Unreadable, read,
+    Agent, ClassName, Event, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, Lease,
+    Notice, Pool, Reading, Record, Request, Unreadable, read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -80,6 +80,8 @@ impl Written {
     }
 }
 
+/// How long it is remembered that a record was not there: it is looked for again when that matters later.
+const ABSENCE_KEPT: Duration = Duration::from_secs(3600);
 /// How long a queue that did not answer is done without.
 const QUEUE_DOWN: Duration = Duration::from_secs(15);
 
@@ -143,7 +145,9 @@ impl Yard {
             Kind::Launch => {
                 self.take(key, item, dirty, |yard, record, dirty| yard.launch_is(key, record, now, dirty))
             }
-            Kind::Lease | Kind::Event => return,
+            // Who leads and who asks reads them; here is only told which cannot be read.
+            Kind::Lease => self.take::<Lease>(key, item, dirty, |_, _, _| ()),
+            Kind::Event => return,
         }
         if item.is_some() {
             self.is_there(key, kind, now);
@@ -270,7 +274,9 @@ impl Yard {
         self.listed = Some(begun);
         for class in self.classes.values_mut() {
             class.under_way.listed(begun);
+            class.forget_rests(now.mono);
         }
+        self.absent.retain(|_, at| at.saturating_add(ABSENCE_KEPT) > now.mono);
         // A machine without a record is proved lost only now: its request stands in line again.
         for request in self.requests.keys().cloned().collect::<Vec<_>>() {
             self.line_up(&request, now, dirty);
@@ -285,7 +291,7 @@ fn arn_of(key: &Key, prefix: &str) -> Option<InstanceArn> {
 
 /// The kind that a key says its record is of; none for keys that are not ours.
 fn kind_of(key: &Key) -> Option<Kind> {
-    if key.sk.starts_with("event#") {
+    if Event::is_key(key) {
         return Some(Kind::Event);
     }
     let (prefix, _) = key.pk.split_once('#')?;

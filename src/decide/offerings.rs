@@ -15,6 +15,8 @@ const REST: Duration = Duration::from_secs(180);
 const REST_SPOT_MOST: Duration = Duration::from_secs(1800);
 /// Longest such rest of on-demand machines: nothing stands in for them, and a call that brings none costs nothing.
 const REST_MOST: Duration = Duration::from_secs(240);
+/// How long after its rest a lack still counts as the one before.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
 /// Losses so old do not count.
 const LOSSES_WITHIN: Duration = Duration::from_secs(900);
 /// Fewer losses say nothing.
@@ -105,6 +107,11 @@ impl Class {
     /// The offerings that are left alone now.
     pub fn resting(&self, now: Duration) -> impl Iterator<Item = (&Offering, &Rest)> {
         self.offerings.iter().filter(move |(_, rest)| now < rest.until)
+    }
+
+    /// What rested long ago is as good as new; requests name whatever types they like.
+    pub(super) fn forget_rests(&mut self, now: Duration) {
+        self.offerings.retain(|_, rest| rest.until.saturating_add(FORGOTTEN) > now);
     }
 
     pub(super) fn had(&mut self, offering: &Offering) {

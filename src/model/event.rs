@@ -25,9 +25,10 @@ const KEPT: i64 = 7 * 24 * 3600;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Unique among events of one moment.
+    /// Where it stands among the events of its subject: `<time>#<what is unique among those of one moment>`. Of one length,
+    /// so that they stand in the order in which they happened.
     #[serde(skip)]
-    pub id: String,
+    pub place: String,
     /// Whether a person should mind.
     #[serde(rename = "type")]
     pub event_type: EventType,
@@ -54,10 +55,15 @@ pub struct Event {
 }
 
 impl Event {
+    /// Whether a key is an event's.
+    pub fn is_key(key: &Key) -> bool {
+        key.sk.starts_with("event#")
+    }
+
     /// An event about the record under `subject` (a pk).
     pub fn new(subject: &str, id: String, at: Timestamp, actor: &str) -> Self {
         Self {
-            id,
+            place: format!("{at:.3}#{id}"),
             event_type: EventType::Normal,
             reason: String::new(),
             message: String::new(),
@@ -77,7 +83,7 @@ impl Record for Event {
     type Row = Self;
 
     fn key(&self) -> Key {
-        Key::new(&self.subject, format!("event#{}#{}", self.at, self.id))
+        Key::new(&self.subject, format!("event#{}", self.place))
     }
 
     fn to_row(&self) -> Self {
@@ -85,8 +91,7 @@ impl Record for Event {
     }
 
     fn from_row(key: &Key, row: Self) -> Result<Self, FieldError> {
-        let id = key.sk.rsplit_once('#').map(|(_, id)| id.to_owned()).unwrap_or_default();
-        Ok(Self { id, ..row })
+        Ok(Self { place: key.sk.strip_prefix("event#").unwrap_or_default().to_owned(), ..row })
     }
 }
 
@@ -99,5 +104,28 @@ mod tests {
         let at: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
         let event = Event::new("pool#linux", "7".into(), at, "operator");
         assert_eq!(event.expires_at - at.as_second(), 604_800);
+    }
+
+    #[test]
+    fn events_of_a_subject_stand_in_the_order_in_which_they_happened() {
+        let sk = |at: &str| Event::new("pool#linux", "7".into(), at.parse().unwrap(), "operator").key().sk;
+        let times = ["2026-01-05T12:00:05Z", "2026-01-05T12:00:05.12Z", "2026-01-05T12:00:05.121Z"];
+        let keys = times.map(sk);
+        assert!(keys.is_sorted(), "{keys:?}");
+        assert_eq!(keys[0], "event#2026-01-05T12:00:05.000Z#7");
+    }
+
+    #[test]
+    fn an_event_of_somebody_elses_key_keeps_it() {
+        let at = "2026-01-05T12:00:05.120Z".parse().unwrap();
+        let event = Event::new("pool#linux", "7".into(), at, "ada");
+        for sk in ["event#2026-01-05T12:00:05Z#a-b", "event#2026-01-05T12:00:05.120Z#7", "event#now#x#y"] {
+            let mut item = event.to_item();
+            item.insert("sk".into(), crate::model::AttributeValue::S(sk.into()));
+            match crate::model::read::<Event>(&item) {
+                crate::model::Reading::Record(event) => assert_eq!(event.key().sk, sk),
+                other => panic!("{sk}: {other:?}"),
+            }
+        }
     }
 }

@@ -392,7 +392,7 @@ fn event() -> impl Strategy<Value = Event> {
     let what = ("[0-9a-f]{16}", word(EventType::ALL), text(), text(), text(), some_text());
     (what, of(text()), of(text()), time(), any::<i64>(), time()).prop_map(
         |(what, from, to, at, expires_at, updated_at)| Event {
-            id: what.0,
+            place: what.0,
             event_type: what.1,
             reason: what.2,
             message: what.3,

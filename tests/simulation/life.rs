@@ -41,6 +41,8 @@ pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&
         let world = Arc::new(World::new(seed, told, bug, only));
         let begun = Instant::now();
         let failure = run(&world).await.err();
+        // They know their world: a world that knew them for ever would stay for ever.
+        world.actors.lock().unwrap().clear();
         let failure = failure.map(|why| {
             format!(
                 "SEED={seed}: {why}\n-- what there is\n{}-- the last events\n{}",

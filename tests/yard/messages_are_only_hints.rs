@@ -19,22 +19,24 @@ async fn whatever_lies_in_the_queue_is_put_away_counted_and_costs_no_machine() {
     let world = World::new();
     world.pool(linux(0, 3)).await;
     world.start();
-    let key = world.provision("1", "linux", 1, json!({})).await;
+    let key = world.provision("1", "linux", 2, json!({})).await;
     world.until_phase(&key, "Ready", 60).await;
     world.release(&key).await;
     world.until_phase(&key, "Released", 60).await;
     world.sleep(1).await;
     world.queue.lose_all();
-    let free = world.pooled().remove(0);
+    let mut pooled = world.pooled();
+    let (free, other) = (pooled.remove(0), pooled.remove(0));
     let told = PoolMessage::announcing(&free);
     let body = |message: &PoolMessage| serde_json::to_string(message).unwrap();
     let unreadable = ["", "not json", "[1, 2]", "{}", &"x".repeat(256 * 1024)];
     unreadable.iter().for_each(|text| world.queue.post(&class(), text));
-    // Of a machine nobody knows; of another class; of a claim of two weeks ago; and the truth, twice.
+    // The truth, twice; of a machine nobody knows; of another class; of a free machine's claim of two weeks ago.
     let unknown = PoolMessage { instance_id: "i-00000000000000bad".parse().unwrap(), ..told.clone() };
     let foreign = PoolMessage { resource_class: "windows".parse().unwrap(), ..unknown.clone() };
-    let old = PoolMessage { claim_id: format!("{}.1", free.facts.instance_id), ..told.clone() };
-    for message in [&unknown, &foreign, &old, &told, &told] {
+    let old =
+        PoolMessage { claim_id: format!("{}.1", other.facts.instance_id), ..PoolMessage::announcing(&other) };
+    for message in [&told, &told, &unknown, &foreign, &old] {
         world.queue.post(&class(), &body(message));
     }
     let launches = world.compute.orders().len();

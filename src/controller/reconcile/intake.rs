@@ -8,7 +8,8 @@ use crate::controller::follow::Seen;
 use crate::controller::{events, lease};
 use crate::decide::{Context, Observation, Unit};
 use crate::model::{
-    ClassName, Instance, InstanceArn, InterruptionAction, Item, Key, Lease, PoolSpec, Reading, State, read,
+    ClassName, Event, Instance, InstanceArn, InterruptionAction, Item, Key, Lease, PoolSpec, Reading, State,
+    read,
 };
 use crate::ports::{Compute, ComputeError, Told};
 use crate::status::{self, Status};
@@ -17,6 +18,9 @@ use super::{Loop, unit_of};
 
 /// Longest stretch of successful reads that one look vouches for.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
+
+/// How long after its rest a failure still counts as the one before.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 
 impl Loop {
     pub(super) fn observe(&mut self, seen: Observation) {
@@ -122,6 +126,7 @@ impl Loop {
                     self.late.extend(events::left_over(&item, now));
                     self.record(item);
                 }
+                self.tell_illegible();
             }
             Seen::ListEnds(keys) => self.listed(keys),
             Seen::ListFails(error) => {
@@ -140,13 +145,14 @@ impl Loop {
                         None => self.observe(Observation::Record(change.key, None)),
                     }
                 }
+                self.tell_illegible();
             }
             Seen::Blind(error) => tracing::warn!(%error, "the table cannot be watched"),
         }
     }
 
     fn record(&mut self, item: Item) {
-        let Some(key) = Key::of(&item) else { return };
+        let Some(key) = Key::of(&item).filter(|key| !Event::is_key(key)) else { return };
         if key == Lease::key_of(Lease::OPERATOR)
             && let Reading::Record(lease) = read::<Lease>(&item)
         {
@@ -158,17 +164,40 @@ impl Loop {
             }
         }
         if let Some(asked) = lease::resync(&item) {
+            // Another moment than before is another question, also by a clock that is behind the answer's.
+            let another =
+                self.asked_at.is_some() && asked.requested_at.is_some_and(|at| self.asked_at != Some(at));
             let open = asked.requested_at > asked.completed_at;
-            if open && self.asked.is_none() {
+            if another || open && self.asked.is_none() {
                 self.asked = Some(self.ports.clock.elapsed());
                 let _ = self.kick_list.try_send(());
                 let _ = self.kick_sweep.try_send(());
             }
+            self.asked_at = asked.requested_at;
         }
         if self.role.lease.is_none() {
             self.leader_claims(&key, &item);
         }
         self.observe(Observation::Record(key, Some(item)));
+    }
+
+    /// Says once of each record that it cannot be read, and why.
+    fn tell_illegible(&mut self) {
+        let (unreadable, newer) = (&self.yard.unreadable, &self.yard.newer);
+        if unreadable.len() + newer.len() == self.illegible.len() {
+            return;
+        }
+        self.illegible.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
+        for (key, problem) in unreadable {
+            if self.illegible.insert(key.clone()) {
+                tracing::warn!(%key, problem, "a record cannot be read, it is left alone");
+            }
+        }
+        for (key, schema) in newer {
+            if self.illegible.insert(key.clone()) {
+                tracing::warn!(%key, schema, "a record is of a newer program, it is left alone");
+            }
+        }
     }
 
     /// A claim that is news to a stand-by is the leader's: its class is in hand, however long its line is. Without this
@@ -189,6 +218,8 @@ impl Loop {
             tracing::info!("the table is listed, working");
         }
         self.observe(Observation::Listed(begun, keys));
+        let now = self.ports.clock.elapsed();
+        self.resting.retain(|_, (_, until)| until.saturating_add(FORGOTTEN) > now);
         self.health.listed();
         self.ports.metrics.resynced();
         if let Some((token, since)) = self.taken

@@ -347,6 +347,22 @@ mod yielding {
     }
 
     #[test]
+    fn a_class_that_could_grow_but_has_none_of_what_the_older_wants_takes_from_the_younger() {
+        let mut scene = stuck(json!({}));
+        scene.pool(2, json!({"max": 9}));
+        assert_eq!(gifts(&mut scene), []);
+        scene.put(&launch("l-1", 1, Some(&ask("1"))));
+        let none = Err(crate::ports::ComputeError::NoCapacity("InsufficientInstanceCapacity".into()));
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), none));
+        let mut over = launch("l-1", 1, Some(&ask("1")));
+        (over.phase, over.version) = (crate::model::LaunchPhase::Failed, 2);
+        scene.put(&over);
+        assert_eq!(gifts(&mut scene), [("2".to_owned(), 0)]);
+        scene.wait(180);
+        assert_eq!(gifts(&mut scene), [], "it is asked for again");
+    }
+
+    #[test]
     fn what_is_ready_gives_nothing() {
         let mut scene = stuck(json!({}));
         let ready = json!({"acceptedAt": at(-80), "phase": "Ready", "readyAt": at(-5), "version": 4});
