@@ -46,7 +46,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "runyard.listen" . | splitList ":" | last }}
 {{- end }}
 
-{{/* The operator's file: the values of `config`, with the credential's place where the chart mounts it. */}}
+{{/* The operator's file: the values of `config`, with the credential's place where the chart mounts it. YAML's numbers
+are floats here: whole ones are written as such, or 1000000 would be 1e+06. */}}
 {{- define "runyard.toml" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $github := $config.github | default dict -}}
@@ -68,7 +69,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 [{{ $section }}]
 {{- range $key, $value := $keys }}
-{{ $key }} = {{ if kindIs "float64" $value }}{{ $value | int64 }}{{ else }}{{ $value | toJson }}{{ end }}
+{{ $key }} = {{ if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ $value | int64 }}{{ else }}{{ $value | toJson }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
