@@ -38,6 +38,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.setup.serviceAccount.name | default (printf "%s-setup" (include "runyard.fullname" .)) }}
 {{- end }}
 
+{{/* The name of the scrape's job: with the namespace, which yard a series is of. */}}
+{{- define "runyard.job" -}}
+{{ .Values.metrics.job | default (include "runyard.fullname" .) }}
+{{- end }}
+
 {{- define "runyard.listen" -}}
 {{ (.Values.config.admin | default dict).listen | default "0.0.0.0:8080" }}
 {{- end }}
