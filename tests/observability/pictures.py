@@ -76,7 +76,7 @@ def panel(prometheus: str, one: dict, start: float, end: float) -> str:
     unit = one["fieldConfig"]["defaults"].get("unit", "short")
     lines = []
     for target in one["targets"]:
-        for answer in series(prometheus, target["expr"].replace("$resource_class", ".*"), start, end):
+        for answer in series(prometheus, re.sub(r"\$\w+", ".*", target["expr"]), start, end):
             points = [(float(at), float(value)) for at, value in answer["values"]]
             points = [(at, value) for at, value in points if math.isfinite(value)]
             if points:

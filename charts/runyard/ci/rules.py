@@ -1,5 +1,6 @@
 """Is every alert whole? A summary, a description, a runbook section that exists, a test that it fires and one that it
-does not; and every metric that rules and dashboards name is one of the operator's."""
+does not; every metric that rules and dashboards name is one of the operator's; a rule is about one yard, a namespace and
+a job; and nothing that the operator exports is shown nowhere."""
 
 import json
 import re
@@ -11,7 +12,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 NAME = re.compile(r"\brunyard_[a-z0-9_]+\b")
 SUFFIX = re.compile(r"_(bucket|count|sum)$")
-ELSEWHERE = {"runyard_breaker_open", "runyard_interruptions_total", "runyard_github_rate_remaining"}
+JOB = '{job="runyard"'
 
 
 def main() -> int:
@@ -43,12 +44,19 @@ def main() -> int:
     wrong += [f"docs/runbook.md: {extra} is no alert" for extra in sections - {rule["alert"] for rule in alerts}]
 
     sources = [(ROOT / "src/metrics" / name).read_text() for name in ("families.rs", "machines.rs")]
-    registered = set(NAME.findall("\n".join(sources))) | ELSEWHERE
+    registered = set(NAME.findall("\n".join(sources)))
     texts = {rule.get("alert") or rule["record"]: rule["expr"] for rule in rules}
     for path in sorted((ROOT / "config/grafana").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
-                texts[f"{path.name}, {panel['title']}"] = target["expr"]
+                texts[f"{path.name}, {panel['title']}, {target['refId']}"] = target["expr"]
+    for rule in rules:
+        name, text = rule.get("alert") or rule["record"], rule["expr"]
+        wrong += [f"{name}: {m[0]} is of any job" for m in NAME.finditer(text) if not text.startswith(JOB, m.end())]
+        summed = re.findall(r"\b(?:sum|max|min|count|avg|on|by) ?\((?!namespace, job\b|job\))[^)]*", text)
+        wrong += [f"{name}: {found}) mixes yards" for found in summed]
+    shown = {SUFFIX.sub("", metric) for text in texts.values() for metric in NAME.findall(text)}
+    wrong += [f"{m} is in no rule and no dashboard" for m in sorted(registered - shown)]
     for where, text in texts.items():
         for metric in NAME.findall(text):
             if metric not in registered and SUFFIX.sub("", metric) not in registered:

@@ -38,6 +38,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.setup.serviceAccount.name | default (printf "%s-setup" (include "runyard.fullname" .)) }}
 {{- end }}
 
+{{/* The name of the scrape's job: with the namespace, which yard a series is of. */}}
+{{- define "runyard.job" -}}
+{{ .Values.metrics.job | default (include "runyard.fullname" .) }}
+{{- end }}
+
 {{- define "runyard.listen" -}}
 {{ (.Values.config.admin | default dict).listen | default "0.0.0.0:8080" }}
 {{- end }}
@@ -46,7 +51,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "runyard.listen" . | splitList ":" | last }}
 {{- end }}
 
-{{/* The operator's file: the values of `config`, with the credential's place where the chart mounts it. */}}
+{{/* The operator's file: the values of `config`, with the credential's place where the chart mounts it. YAML's numbers
+are floats here: whole ones are written as such, or 1000000 would be 1e+06. */}}
 {{- define "runyard.toml" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $github := $config.github | default dict -}}
@@ -68,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 [{{ $section }}]
 {{- range $key, $value := $keys }}
-{{ $key }} = {{ if kindIs "float64" $value }}{{ $value | int64 }}{{ else }}{{ $value | toJson }}{{ end }}
+{{ $key }} = {{ if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ $value | int64 }}{{ else }}{{ $value | toJson }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -101,54 +107,82 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* What every pod of the chart that ends has: a verb of the command line on the table. */}}
+{{/* Where the operator and the setup Jobs find the operator's file. */}}
+{{- define "runyard.file" -}}
+/etc/runyard/config/runyard.toml
+{{- end }}
+
+{{/* What every pod of the chart that ends has: a verb of the command line on the table, with the operator's way to the
+outside (a proxy, its certificates) and, for the setup Jobs, its file. */}}
 {{- define "runyard.verb" -}}
+{{- $values := .root.Values -}}
+{{- $given := dict -}}
+{{- range $values.extraEnv }}{{ $_ := set $given .name true }}{{ end -}}
 restartPolicy: Never
-automountServiceAccountToken: {{ .root.Values.serviceAccount.automountToken }}
+automountServiceAccountToken: {{ $values.serviceAccount.automountToken }}
+enableServiceLinks: false
 securityContext:
   {{- include "runyard.podSecurity" .root | nindent 2 }}
-{{- with .root.Values.image.pullSecrets }}
+{{- with $values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
 {{- end }}
-{{- with .root.Values.nodeSelector }}
+{{- with $values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.tolerations }}
+{{- with $values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 containers:
   - name: runyard
     image: {{ include "runyard.image" .root | quote }}
-    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    imagePullPolicy: {{ $values.image.pullPolicy }}
     args: {{ .args | toJson }}
     env:
       - name: RUNYARD_TABLE
-        value: {{ .root.Values.config.table | default "runyard" | quote }}
+        value: {{ $values.config.table | default "runyard" | quote }}
+      {{- if not $given.RUNYARD_QUEUE__KIND }}
       - name: RUNYARD_QUEUE__KIND
-        value: {{ (.root.Values.config.queue | default dict).kind | default "sqs" | quote }}
+        value: {{ ($values.config.queue | default dict).kind | default "sqs" | quote }}
+      {{- end }}
+      {{- if not $given.USER }}
       - name: USER
         value: helm
+      {{- end }}
       {{- include "runyard.aws" .root | nindent 6 }}
+      {{- with $values.extraEnv }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
     securityContext:
       {{- include "runyard.containerSecurity" .root | nindent 6 }}
+    {{- /* A verb that compares everything holds the whole table for a moment. */}}
     resources:
-      requests: {cpu: 50m, memory: 64Mi}
-      limits: {memory: 64Mi}
-    {{- if .mount }}
+      requests: {cpu: 50m, memory: 256Mi}
+      limits: {memory: 256Mi}
+    {{- if or .config $values.extraVolumeMounts }}
     volumeMounts:
-      - name: pools
-        mountPath: /etc/runyard/pools
+      {{- if .config }}
+      - name: config
+        mountPath: {{ include "runyard.file" .root | dir }}
         readOnly: true
+      {{- end }}
+      {{- with $values.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
     {{- end }}
-{{- if .mount }}
+{{- if or .config $values.extraVolumes }}
 volumes:
-  - name: pools
+  {{- with .config }}
+  - name: config
     configMap:
-      name: {{ include "runyard.fullname" .root }}-pools
+      name: {{ . }}
+  {{- end }}
+  {{- with $values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 {{- end }}
