@@ -40,12 +40,14 @@ impl Host {
             return Outcome::Unproved(why);
         }
         let turn = self.directories.clone().lock_owned().await;
-        let (claims, registration) = (self.layout.claims(), self.layout.registration());
+        let (claims, registration, logs) =
+            (self.layout.claims(), self.layout.registration(), self.layout.logs());
         let (account, places) = (self.settings.account.clone(), self.settings.places.clone());
         let wiping = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             remove(&registration)?;
             empty(&claims)?;
+            empty(&logs)?;
             account.map_or(Ok(()), |account| sweep(&account, &places))
         });
         if let Err(error) = wiping.await.map_err(io::Error::other).flatten() {

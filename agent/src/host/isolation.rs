@@ -44,6 +44,7 @@ impl Host {
                 state.join("threshold"),
                 self.layout.registration(),
                 self.layout.package(),
+                self.layout.logs(),
             ],
             fixed: vec![isolation.program.clone(), self.settings.work_dir.clone(), self.layout.claims()],
         };

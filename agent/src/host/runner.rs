@@ -60,7 +60,7 @@ impl Host {
         if !registration.runner_group.is_empty() {
             command.args(["--runnergroup", &registration.runner_group]);
         }
-        let (log, group) = (dirs.config_log(), self.settings.group.as_ref());
+        let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
         if let Err(failure) = configured(run(command, &log, CONFIG, group).await, &log, "config.sh", token) {
             return Outcome::Failed(failure);
         }
@@ -90,7 +90,7 @@ impl Host {
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
             command.env(SINGLE_USE, config);
         }
-        match spawn(command, &dirs.run_log(), self.settings.group.as_ref())
+        match spawn(command, &self.layout.run_log(), self.settings.group.as_ref())
             .and_then(|child| self.adopt(child))
         {
             Ok(leader) => Outcome::Started(leader),
@@ -147,7 +147,7 @@ impl Host {
         let dirs = self.layout.claim(claim);
         loop {
             let alive = self.is_alive(leader);
-            let said = output::end_of(&dirs.run_log());
+            let said = output::end_of(&self.layout.run_log());
             match (said.contains(LISTENING), alive) {
                 (true, true) => {
                     // A single-use runner has its registration only now; what is missing will be missed at removal.
@@ -177,7 +177,7 @@ impl Host {
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
         command.arg("remove").env(TOKEN, &removal.token);
-        let (log, group) = (dirs.config_log(), self.settings.group.as_ref());
+        let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
         match configured(run(command, &log, CONFIG, group).await, &log, "config.sh remove", &removal.token) {
             Ok(()) => Outcome::Deregistered,
             Err(failure) => Outcome::Failed(failure),

@@ -81,6 +81,9 @@ impl Yard {
         let claims: Vec<_> =
             std::fs::read_dir(self.settings.work_dir.join("claims")).unwrap().flatten().collect();
         assert!(claims.is_empty(), "{claims:?}");
+        let logs: Vec<_> =
+            std::fs::read_dir(self.settings.work_dir.join("logs")).unwrap().flatten().collect();
+        assert!(logs.is_empty(), "{logs:?}");
         assert!(!self.settings.state_dir.join("registration").exists());
     }
 
