@@ -380,6 +380,14 @@ fn a_log_that_a_job_made_a_link_to_a_secret_is_not_told_of() {
     apart("within_namespaces_a_log_is_a_secret");
 }
 
+#[test]
+fn no_job_gets_into_the_directories_of_its_claim_while_they_are_filled() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_directories_are_filled");
+}
+
 /// A runner package of two scripts.
 fn package() -> (Vec<u8>, String) {
     let config =
@@ -543,6 +551,36 @@ fn within_namespaces_a_log_is_a_secret() {
         let outcome = format!("{:?}", machine.goes_on().await);
         assert!(outcome.contains("ended before it listened") && !outcome.contains("a-secret"), "{outcome}");
     });
+}
+
+#[test]
+#[ignore = "called by no_job_gets_into_the_directories_of_its_claim_while_they_are_filled"]
+fn within_namespaces_directories_are_filled() {
+    fresh();
+    let (archive, sha256) = package();
+    let root = "/home/yard/work/claims/i-leak.3";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut settings = settings();
+    settings.package.url =
+        format!("http://{}/runner.tar.gz", listener.local_addr().unwrap()).parse().unwrap();
+    settings.package.sha256 = sha256;
+    // The package is asked for when the directories are there and the runner is not.
+    let looking = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let _ = std::io::Read::read(&mut stream, &mut [0; 4096]).unwrap();
+        let metadata = fs::metadata(root).unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", archive.len());
+        std::io::Write::write_all(&mut stream, &[head.as_bytes(), &archive].concat()).unwrap();
+        (metadata.uid(), metadata.mode() & 0o777)
+    });
+    let claim = ClaimId::parse("i-leak.3").unwrap();
+    let host = Host::new(settings).unwrap();
+    let configure = Work::Configure { claim, registration: Box::new(registration()) };
+    assert_eq!(runtime().block_on(host.execute(configure)), Outcome::Configured);
+    assert_eq!(looking.join().unwrap(), (0, 0o700));
+    for path in ["", "home", "tmp", "runner", "runner/run.sh"] {
+        assert_eq!(fs::metadata(Path::new(root).join(path)).unwrap().uid(), UID, "{path}");
+    }
 }
 
 fn registration() -> runyard::model::RegistrationBox {

@@ -386,6 +386,30 @@ async fn a_job_that_tampers_with_the_runner_cannot_touch_its_removal() {
 }
 
 #[tokio::test]
+async fn a_registration_that_a_job_changed_is_not_the_one_its_runner_is_removed_by() {
+    let config = |calls: &Path| {
+        format!(
+            "#!/bin/sh\nif [ \"$1\" = remove ]; then cat .runner >> {}; exit 0; fi\necho registered > .runner\n",
+            calls.display()
+        )
+    };
+    let run = |_: &Path| {
+        "#!/bin/sh\ntrap 'exit 0' INT\necho elsewhere > .runner\necho 'Listening for Jobs'\n\
+         while :; do sleep 0.05; done\n"
+            .to_owned()
+    };
+    let yard = Yard::new(config, run);
+    let claim = unique("changed");
+    let records = FakeRecords::new(held(&claim));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &claim).await;
+    records.set(Some(released(&claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    agent.abort();
+    assert_eq!(yard.calls(), ["registered"]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_removed_is_unproved() {
     let yard = Yard::usual();
     let host = yard.host();
