@@ -310,6 +310,11 @@ fn within_namespaces_isolation_is_tried() {
     let bad = tried(&settings);
     assert!(bad.contains("jobs are not isolated") && bad.contains("agent.toml can be read"), "{bad}");
     fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
+    // A directory of the job's above the machine's own.
+    std::os::unix::fs::chown("/home/yard", Some(UID), Some(UID)).unwrap();
+    let bad = tried(&settings);
+    assert!(bad.contains("/home/yard can be changed"), "{bad}");
+    std::os::unix::fs::chown("/home/yard", Some(0), Some(0)).unwrap();
     // A metadata service that answers everybody, and then nobody but root.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
