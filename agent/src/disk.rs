@@ -1,11 +1,14 @@
 //! How does the agent keep a file that it must be able to trust after any crash? Whole or not at all, and readable
-//! for its owner only.
+//! for its owner only. And how does it open one that it must not trust?
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -66,6 +69,45 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
+/// Makes an empty file that only its owner may open. What bore its name before is let go of, not written to: it may be a
+/// link, and whoever holds it open does not hold the new one.
+///
+/// # Errors
+/// What the system says, with the path.
+pub fn create_anew(path: &Path) -> io::Result<File> {
+    let make = || {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    };
+    make().map_err(|e| at(path, &e))
+}
+
+/// Opens a directory that others may have put there: itself, not what a link leads to.
+///
+/// # Errors
+/// What the system says, with the path.
+pub fn open_dir(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).map_err(|e| at(path, &e))
+}
+
+/// Opens a file in a directory for reading that others may have put there. A link, a pipe or a device is refused, and
+/// nobody is waited for who holds the other end or a lease of it.
+///
+/// # Errors
+/// What the system says, with the path, or that it is no plain file.
+pub fn open_plain(dir: impl AsFd, path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = File::from(openat(dir, path, flags, Mode::empty()).map_err(|e| at(path, &e.into()))?);
+    if file.metadata().map_err(|e| at(path, &e))?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other(format!("{}: not a plain file", path.display())))
+}
+
 /// The same error, with the path it is about.
 pub fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -94,6 +136,38 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         private_dir(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_file_made_anew_is_private_and_what_its_name_led_to_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, outside) = (dir.path().join("log"), dir.path().join("outside"));
+        fs::write(&outside, "kept").unwrap();
+        std::os::unix::fs::symlink(&outside, &path).unwrap();
+        for round in ["a link", "a file", "a pipe"] {
+            create_anew(&path).unwrap().write_all(b"new").unwrap();
+            assert_eq!(fs::read_to_string(&outside).unwrap(), "kept", "{round}");
+            let metadata = path.symlink_metadata().unwrap();
+            assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{round}");
+            if round == "a file" {
+                fs::remove_file(&path).unwrap();
+                nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_plain_file_opens_plainly_and_nothing_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["file", "link", "pipe", "dir"].map(|name| dir.path().join(name));
+        fs::write(&names[0], "x").unwrap();
+        std::os::unix::fs::symlink(&names[0], &names[1]).unwrap();
+        nix::unistd::mkfifo(&names[2], Mode::S_IRWXU).unwrap();
+        fs::create_dir(&names[3]).unwrap();
+        let opens = names.each_ref().map(|path| open_plain(nix::fcntl::AT_FDCWD, path).is_ok());
+        assert_eq!(opens, [true, false, false, false]);
+        std::os::unix::fs::symlink(&names[3], dir.path().join("to-dir")).unwrap();
+        assert!(open_dir(&names[3]).is_ok() && open_dir(&dir.path().join("to-dir")).is_err());
     }
 
     #[test]

@@ -12,9 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use runyard::model::ClaimId;
-use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
-use runyard_agent::work::{Executor, Outcome, Work};
+use runyard::model::{AgentKey, ClaimId, State};
+use runyard_agent::host::{Account, Host, Isolation, OwnScript, PackageSource, Places, Settings};
+use runyard_agent::local::{Boot, Local, Mode, Served, Stage};
+use runyard_agent::orders::{Orders, Sight};
+use runyard_agent::step::{Stored, View, step};
+use runyard_agent::work::{Executor, Leader, Outcome, Work};
+use sha2::{Digest, Sha256};
 
 /// A user that no machine has.
 const UID: u32 = 64_007;
@@ -306,6 +310,11 @@ fn within_namespaces_isolation_is_tried() {
     let bad = tried(&settings);
     assert!(bad.contains("jobs are not isolated") && bad.contains("agent.toml can be read"), "{bad}");
     fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
+    // A directory of the job's above the machine's own.
+    std::os::unix::fs::chown("/home/yard", Some(UID), Some(UID)).unwrap();
+    let bad = tried(&settings);
+    assert!(bad.contains("/home/yard can be changed"), "{bad}");
+    std::os::unix::fs::chown("/home/yard", Some(0), Some(0)).unwrap();
     // A metadata service that answers everybody, and then nobody but root.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -345,6 +354,237 @@ fn within_namespaces_isolation_is_tried() {
         assert!(std::net::TcpStream::connect("169.254.169.254:80").is_ok(), "root still reaches it");
     } else {
         aloud("without nft, the shipped rules of the firewall were not tried");
+    }
+}
+
+/// What no job may write, and what none may read.
+const ROOTS: &str = "/run/crontab";
+const SECRET: &str = "/run/shadow";
+
+#[test]
+fn a_log_that_a_job_made_a_link_leads_the_agent_nowhere() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_a_log_is_a_link");
+}
+
+#[test]
+fn a_log_that_a_job_made_a_pipe_does_not_stop_the_agent() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_a_log_is_a_pipe");
+}
+
+#[test]
+fn a_log_that_a_job_made_a_link_to_a_secret_is_not_told_of() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_a_log_is_a_secret");
+}
+
+#[test]
+fn no_job_gets_into_the_directories_of_its_claim_while_they_are_filled() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_directories_are_filled");
+}
+
+/// A runner package of two scripts.
+fn package() -> (Vec<u8>, String) {
+    let config =
+        "#!/bin/sh\necho configured; test \"$1\" = remove && exec test -f .runner; echo 1 >.runner\n";
+    let run = "#!/bin/sh\necho 'Listening for Jobs'\nexec sleep 600\n";
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for (name, script) in [("config.sh", config), ("run.sh", run)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o755);
+        header.set_size(script.len() as u64);
+        tar.append_data(&mut header, name, script.as_bytes()).unwrap();
+    }
+    let archive = tar.into_inner().unwrap().finish().unwrap();
+    let sha256 = Sha256::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
+    (archive, sha256)
+}
+
+/// An agent's judgement and hands, on a machine whose runner is registered.
+struct Machine {
+    host: Host,
+    local: Local,
+    claim: ClaimId,
+    now: Duration,
+}
+
+impl Machine {
+    async fn configured() -> Self {
+        let mut settings = settings();
+        let (archive, sha256) = package();
+        fs::write(format!("/home/yard/work/package/{sha256}.tar.gz"), archive).unwrap();
+        settings.package.sha256 = sha256;
+        let script = PathBuf::from("/home/yard/post-run");
+        fs::write(&script, "echo collected\n").unwrap();
+        settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional: false });
+        let (host, claim) = (Host::new(settings).unwrap(), ClaimId::parse("i-leak.4").unwrap());
+        let mut served = Served::new(claim.clone(), "42".to_owned(), Stage::Configuring);
+        served.mode = Some(Mode::Run);
+        let local = Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served) };
+        let mut machine = Self { host, local, claim: claim.clone(), now: Duration::ZERO };
+        let outcome = machine.works(Work::Configure { claim, registration: Box::new(registration()) }).await;
+        assert_eq!(outcome, Outcome::Configured);
+        machine
+    }
+
+    async fn works(&mut self, work: Work) -> Outcome {
+        let outcome = self.host.execute(work).await;
+        self.local = std::mem::take(&mut self.local).after(outcome.clone(), self.now, 0.5);
+        // Any wait before another try is over.
+        self.now += Duration::from_secs(3600);
+        outcome
+    }
+
+    /// What it does next by itself, with a claim that goes on.
+    async fn goes_on(&mut self) -> Outcome {
+        let sight = Sight::Orders(Orders {
+            state: State::Running,
+            run: "42".to_owned(),
+            claim: Some(self.claim.clone()),
+            deadline: None,
+            registration: None,
+            removal: None,
+        });
+        let (stored, key) = (Stored::Unknown, AgentKey::from_bytes([7; 32]));
+        let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };
+        let effects = step(&view);
+        self.local = effects.local;
+        self.works(effects.work).await
+    }
+
+    async fn started(&mut self) -> Leader {
+        match self.goes_on().await {
+            Outcome::Started(leader) => leader,
+            other => panic!("run.sh was not started: {other:?}"),
+        }
+    }
+
+    /// A job puts another script in the place of `run.sh`, does this in the directory of its claim, and ends the
+    /// listener, which is started again.
+    async fn is_attacked(&mut self, run: &str, does: &str) {
+        let leader = self.started().await;
+        assert_eq!(self.goes_on().await, Outcome::Listening);
+        let script =
+            format!("cat >run.sh <<'END'\n#!/bin/sh\n{run}\nEND\ncd ..\n{does}\nkill -9 {}\n", leader.pid);
+        job(&self.claim, &script);
+        assert_eq!(self.goes_on().await, Outcome::Ended);
+    }
+}
+
+/// A test that ends even when what it tests blocks its thread for ever.
+fn in_time<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+    let (done, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        runtime().block_on(test());
+        done.send(()).unwrap();
+    });
+    told.recv_timeout(Duration::from_secs(45)).expect("it failed, or something waits for ever");
+}
+
+#[test]
+#[ignore = "called by a_log_that_a_job_made_a_link_leads_the_agent_nowhere"]
+fn within_namespaces_a_log_is_a_link() {
+    fresh();
+    fs::write(ROOTS, "root's").unwrap();
+    in_time(|| async {
+        let mut machine = Machine::configured().await;
+        let links = "for log in run config post-run; do rm -f $log.log; ln -s /run/crontab $log.log; done";
+        let evil = "echo '* * * * * root evil'; echo 'Listening for Jobs'; exec sleep 600";
+        machine.is_attacked(evil, links).await;
+        let leader = machine.started().await;
+        assert_eq!(machine.goes_on().await, Outcome::Listening);
+        assert_eq!(fs::read_to_string(ROOTS).unwrap(), "root's", "a job writes as root");
+        let claim = machine.claim.clone();
+        let said = fs::read_to_string("/home/yard/work/logs/run.log").unwrap();
+        assert!(said.contains("evil"), "the runner writes what it did: {said}");
+        let removal = runyard::model::RemovalBox {
+            claim_id: claim.to_string(),
+            url: "https://github.invalid/a/b".to_owned(),
+            token: "none".to_owned(),
+            expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
+        };
+        let since = Some(leader.started);
+        let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since };
+        assert_eq!(machine.works(stop).await, Outcome::Stopped { registered: true });
+        let deregister = Work::Deregister { claim: claim.clone(), removal: Box::new(removal) };
+        assert_eq!(machine.works(deregister).await, Outcome::Deregistered);
+        assert_eq!(machine.works(Work::Wipe { claim, since }).await, Outcome::Wiped);
+    });
+    assert_eq!(fs::read_to_string(ROOTS).unwrap(), "root's");
+    assert_eq!(fs::metadata(ROOTS).unwrap().uid(), 0);
+    assert_eq!(fs::read_dir("/home/yard/work/logs").unwrap().count(), 0, "a log outlives its claim");
+}
+
+#[test]
+#[ignore = "called by a_log_that_a_job_made_a_pipe_does_not_stop_the_agent"]
+fn within_namespaces_a_log_is_a_pipe() {
+    fresh();
+    in_time(|| async {
+        let mut machine = Machine::configured().await;
+        let pipes = "for log in run config post-run; do rm -f $log.log; mkfifo $log.log; done";
+        machine.is_attacked("echo 'Listening for Jobs'; exec sleep 600", pipes).await;
+        let leader = machine.started().await;
+        assert_eq!(machine.goes_on().await, Outcome::Listening);
+        let stop = Work::Stop { claim: machine.claim.clone(), leader: Some(leader), since: None };
+        assert_eq!(machine.works(stop).await, Outcome::Stopped { registered: true });
+    });
+}
+
+#[test]
+#[ignore = "called by a_log_that_a_job_made_a_link_to_a_secret_is_not_told_of"]
+fn within_namespaces_a_log_is_a_secret() {
+    fresh();
+    fs::write(SECRET, "root:a-secret").unwrap();
+    fs::set_permissions(SECRET, fs::Permissions::from_mode(0o600)).unwrap();
+    in_time(|| async {
+        let mut machine = Machine::configured().await;
+        // The agent reads what it takes for the log of a runner that ended before it listened.
+        let shows =
+            "rm -f ../run.log; ln -s /run/shadow ../run.log; rm -f /home/yard/work/logs/run.log; exit 1";
+        machine.is_attacked(shows, "").await;
+        machine.started().await;
+        let outcome = format!("{:?}", machine.goes_on().await);
+        assert!(outcome.contains("ended before it listened") && !outcome.contains("a-secret"), "{outcome}");
+    });
+}
+
+#[test]
+#[ignore = "called by no_job_gets_into_the_directories_of_its_claim_while_they_are_filled"]
+fn within_namespaces_directories_are_filled() {
+    fresh();
+    let (archive, sha256) = package();
+    let root = "/home/yard/work/claims/i-leak.3";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut settings = settings();
+    settings.package.url =
+        format!("http://{}/runner.tar.gz", listener.local_addr().unwrap()).parse().unwrap();
+    settings.package.sha256 = sha256;
+    // The package is asked for when the directories are there and the runner is not.
+    let looking = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let _ = std::io::Read::read(&mut stream, &mut [0; 4096]).unwrap();
+        let metadata = fs::metadata(root).unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", archive.len());
+        std::io::Write::write_all(&mut stream, &[head.as_bytes(), &archive].concat()).unwrap();
+        (metadata.uid(), metadata.mode() & 0o777)
+    });
+    let claim = ClaimId::parse("i-leak.3").unwrap();
+    let host = Host::new(settings).unwrap();
+    let configure = Work::Configure { claim, registration: Box::new(registration()) };
+    assert_eq!(runtime().block_on(host.execute(configure)), Outcome::Configured);
+    assert_eq!(looking.join().unwrap(), (0, 0o700));
+    for path in ["", "home", "tmp", "runner", "runner/run.sh"] {
+        assert_eq!(fs::metadata(Path::new(root).join(path)).unwrap().uid(), UID, "{path}");
     }
 }
 

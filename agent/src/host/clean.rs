@@ -4,10 +4,11 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, lchown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use runyard::model::ClaimId;
 
+use super::layout::ClaimDirs;
 use super::output::detail;
 use super::sweep::sweep;
 use super::{Account, Host, disk, processes};
@@ -39,16 +40,16 @@ impl Host {
         if let Err(why) = self.after(claim, since).await {
             return Outcome::Unproved(why);
         }
-        let turn = self.directories.clone().lock_owned().await;
-        let (claims, registration) = (self.layout.claims(), self.layout.registration());
+        let (claims, registration, logs) =
+            (self.layout.claims(), self.layout.registration(), self.layout.logs());
         let (account, places) = (self.settings.account.clone(), self.settings.places.clone());
-        let wiping = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+        let wiping = self.in_turn(move || {
             remove(&registration)?;
             empty(&claims)?;
+            empty(&logs)?;
             account.map_or(Ok(()), |account| sweep(&account, &places))
         });
-        if let Err(error) = wiping.await.map_err(io::Error::other).flatten() {
+        if let Err(error) = wiping.await {
             return Outcome::Unproved(detail("what it left", &error.to_string(), &[]));
         }
         // A clean-up that was watched may have been answered: nothing may have come back to life.
@@ -57,29 +58,35 @@ impl Host {
             Err(left) => Outcome::Unproved(detail("its processes", &left, &[])),
         }
     }
+
+    /// Makes the directories of a claim anew. No job gets into them before they are handed over, so that what is done
+    /// in them meanwhile needs to mind no links.
+    pub(super) async fn make_fresh(&self, dirs: &ClaimDirs) -> io::Result<()> {
+        let dirs = dirs.clone();
+        self.in_turn(move || {
+            remove(&dirs.root)?;
+            [&dirs.root, &dirs.home(), &dirs.tmp()].into_iter().try_for_each(|dir| disk::private_dir(dir))
+        })
+        .await
+    }
+
+    /// Gives the directories of a claim, as they are now, to the user jobs run as.
+    pub(super) async fn hand_over(&self, dirs: &ClaimDirs) -> io::Result<()> {
+        let Some(account) = self.settings.account.clone() else { return Ok(()) };
+        let root = dirs.root.clone();
+        self.in_turn(move || give(&root, &account)).await
+    }
 }
 
-/// Makes the directories of a claim anew. Takes the turn of whoever calls.
-pub(super) async fn make_fresh(root: PathBuf, account: Option<Account>) -> io::Result<()> {
-    let making = tokio::task::spawn_blocking(move || {
-        remove(&root)?;
-        for dir in [root.clone(), root.join("home"), root.join("tmp")] {
-            disk::private_dir(&dir)?;
-        }
-        account.map_or(Ok(()), |account| give(&root, &account))
-    });
-    making.await.map_err(io::Error::other)?
-}
-
-/// Gives a tree to the user jobs run as.
-pub(super) fn give(tree: &Path, account: &Account) -> io::Result<()> {
-    lchown(tree, Some(account.uid), Some(account.gid)).map_err(|e| disk::at(tree, &e))?;
-    if tree.symlink_metadata()?.is_dir() {
+/// Gives a tree to the user jobs run as. Its root comes last: until then it keeps everybody out who could put a link in
+/// the place of what was given already.
+fn give(tree: &Path, account: &Account) -> io::Result<()> {
+    if tree.symlink_metadata().map_err(|e| disk::at(tree, &e))?.is_dir() {
         for entry in fs::read_dir(tree)? {
             give(&entry?.path(), account)?;
         }
     }
-    Ok(())
+    lchown(tree, Some(account.uid), Some(account.gid)).map_err(|e| disk::at(tree, &e))
 }
 
 /// Empties a directory and makes sure that it is one and is empty.
@@ -96,7 +103,8 @@ fn empty(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a file or a tree. Directories that their owner locked are opened first.
+/// Removes a file or a tree. Directories that their owner locked are opened first, but not by root, who is not locked out
+/// and would follow links in doing so.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     let metadata = match path.symlink_metadata() {
         Ok(metadata) => metadata,
@@ -109,7 +117,9 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
     }
-    unlock(path);
+    if !nix::unistd::geteuid().is_root() {
+        unlock(path);
+    }
     fs::remove_dir_all(path).map_err(|e| disk::at(path, &e))
 }
 

@@ -1,12 +1,14 @@
 //! Is the machine itself out of a job's reach? A probe is run as the user jobs run as before each registration; a machine
 //! that is not isolated registers nothing.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::Host;
 use super::output::detail;
+use super::{Account, Host};
 use crate::probe::{Targets, arguments};
 
 /// Longest run of the probe.
@@ -32,7 +34,9 @@ impl Host {
         let (Some(isolation), Some(account)) = (&self.settings.isolation, &self.settings.account) else {
             return Ok(());
         };
-        let state = &self.settings.state_dir;
+        let (state, work) = (&self.settings.state_dir, &self.settings.work_dir);
+        let mut fixed = vec![isolation.program.clone(), work.clone(), self.layout.claims()];
+        fixed.extend(above([&isolation.program, &isolation.config, state, work], account));
         let targets = Targets {
             metadata: isolation.metadata.clone(),
             agent: std::process::id(),
@@ -44,8 +48,9 @@ impl Host {
                 state.join("threshold"),
                 self.layout.registration(),
                 self.layout.package(),
+                self.layout.logs(),
             ],
-            fixed: vec![isolation.program.clone(), self.settings.work_dir.clone(), self.layout.claims()],
+            fixed,
         };
         let mut command = tokio::process::Command::new(&isolation.program);
         command
@@ -70,5 +75,39 @@ impl Host {
             Some(1) => Err(detail("jobs are not isolated from this machine", &said, &[])),
             Some(_) | None => Err(cannot(output.status.to_string())),
         }
+    }
+}
+
+/// The directories above these: whoever may change one puts something else in the place of what is in it, unless it is
+/// one in which everybody may rename what is theirs and nothing else.
+fn above<const N: usize>(paths: [&PathBuf; N], account: &Account) -> BTreeSet<PathBuf> {
+    let sticks = |dir: &Path| {
+        dir.metadata().is_ok_and(|metadata| metadata.mode() & 0o1000 != 0 && metadata.uid() != account.uid)
+    };
+    let whole = paths.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    let above = whole.iter().flat_map(|path| path.ancestors().skip(1));
+    above.filter(|dir| !sticks(dir)).map(Path::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn every_directory_above_is_tried_but_one_in_which_nothing_of_anothers_can_be_renamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().canonicalize().unwrap().join("shared");
+        let work = shared.join("yard/work");
+        fs::create_dir_all(&work).unwrap();
+        fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+        let owner = nix::unistd::geteuid().as_raw();
+        let tried = |uid| above([&work], &Account { name: "j".to_owned(), uid, gid: uid });
+        let found = tried(owner + 1);
+        assert!(found.contains(&shared.join("yard")) && found.contains(Path::new("/")), "{found:?}");
+        assert!(!found.contains(&shared) && !found.contains(&work), "{found:?}");
+        assert!(tried(owner).contains(&shared), "it is the job's own");
     }
 }

@@ -1,4 +1,5 @@
-//! Where is everything? Whatever a claim may write lies below one directory, which goes with it.
+//! Where is everything? Whatever a claim may write lies below one directory, which goes with it. Whatever the agent
+//! itself opens for writing lies elsewhere: there, a name may be a job's link to anything.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -37,6 +38,7 @@ impl Layout {
             fs::set_permissions(&passage, Permissions::from_mode(0o711))
                 .map_err(|e| disk::at(&passage, &e))?;
         }
+        disk::private_dir(&self.logs())?;
         disk::private_dir(&self.package())
     }
 
@@ -57,8 +59,24 @@ impl Layout {
         self.state.join("pre-runner.log")
     }
 
+    /// What a claim's scripts write, out of the reach of jobs. Not beside the state, which is in memory on a machine of
+    /// its own: a job has its log's descriptor, and must not be able to leave no room for the state.
+    pub(super) fn logs(&self) -> PathBuf {
+        self.work.join("logs")
+    }
+
+    /// What `run.sh` writes.
+    pub(super) fn run_log(&self) -> PathBuf {
+        self.logs().join("run.log")
+    }
+
+    /// What `config.sh` writes.
+    pub(super) fn config_log(&self) -> PathBuf {
+        self.logs().join("config.log")
+    }
+
     pub(super) fn post_run_log(&self) -> PathBuf {
-        self.state.join("post-run.log")
+        self.logs().join("post-run.log")
     }
 
     pub(super) fn claim(&self, claim: &ClaimId) -> ClaimDirs {
@@ -94,21 +112,18 @@ impl ClaimDirs {
     pub(super) fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
     }
-
-    /// What `run.sh` writes.
-    pub(super) fn run_log(&self) -> PathBuf {
-        self.root.join("run.log")
-    }
-
-    /// What `config.sh` writes.
-    pub(super) fn config_log(&self) -> PathBuf {
-        self.root.join("config.log")
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_log_stands_where_a_job_may_write() {
+        let layout = Layout::new(Path::new("/s"), Path::new("/w"));
+        let logs = [layout.run_log(), layout.config_log(), layout.post_run_log(), layout.pre_runner_log()];
+        assert!(logs.iter().all(|log| !log.starts_with(layout.claims())), "{logs:?}");
+    }
 
     #[test]
     fn no_claim_id_leads_out_of_the_directory_of_claims() {

@@ -5,6 +5,7 @@ mod boot;
 mod clean;
 mod group;
 mod isolation;
+mod kept;
 mod layout;
 mod output;
 mod package;
@@ -119,6 +120,20 @@ impl Host {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
         Ok(Self { settings, layout, children: Mutex::default(), directories: Arc::default() })
+    }
+
+    /// Does something to the directories of claims: after whatever is being done to them, and to its end, even if nobody
+    /// waits for it any more.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        what: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    ) -> std::io::Result<T> {
+        let turn = self.directories.clone().lock_owned().await;
+        let doing = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            what()
+        });
+        doing.await.map_err(std::io::Error::other)?
     }
 }
 

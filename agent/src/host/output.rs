@@ -4,6 +4,9 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use nix::fcntl::AT_FDCWD;
+
+use crate::disk;
 use crate::work::Failure;
 
 /// Longest detail of a signal, in characters.
@@ -78,10 +81,10 @@ const UNREACHABLE: [&str; 20] = [
 /// The same as status codes, where they are written as such.
 const UNWELL: [&str; 6] = ["429", "500", "502", "503", "504", "408"];
 
-/// The end of a log, whatever is in it; empty when there is none.
+/// The end of a log, whatever is in it; empty when there is none, or when it became something else.
 pub(super) fn end_of(log: &Path) -> String {
     let read = || -> io::Result<String> {
-        let mut file = std::fs::File::open(log)?;
+        let mut file = disk::open_plain(AT_FDCWD, log)?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(LOOKED_AT)))?;
         let mut bytes = Vec::new();
@@ -192,5 +195,19 @@ mod tests {
     fn a_log_that_is_not_there_is_empty() {
         assert_eq!(end_of(Path::new("/nonexistent/log")), "");
         assert_eq!(detail("it failed", "", &[]), "it failed");
+    }
+
+    #[test]
+    fn a_log_that_leads_elsewhere_or_has_no_end_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let (secret, link, pipe) =
+            (dir.path().join("secret"), dir.path().join("link"), dir.path().join("pipe"));
+        std::fs::write(&secret, "a secret").unwrap();
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(
+            (end_of(&secret).as_str(), end_of(&link), end_of(&pipe)),
+            ("a secret", "".into(), "".into())
+        );
     }
 }

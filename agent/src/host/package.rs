@@ -117,17 +117,13 @@ impl Host {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"))
     }
 
-    /// Unpacks the package into a directory that must not exist.
+    /// Unpacks the package into a directory that must not exist, where no job can reach yet.
     ///
     /// # Errors
     /// The package is not right any more, or the disk does not take it.
     pub(super) async fn unpack(&self, into: PathBuf) -> io::Result<()> {
         let (archive, sha256) = (self.archive(), self.settings.package.sha256.clone());
-        let turn = self.directories.clone().lock_owned().await;
-        let account = self.settings.account.clone();
-        let unpacking = tokio::task::spawn_blocking(move || {
-            // Held until the last file is written, even if nobody waits for it any more.
-            let _turn = turn;
+        self.in_turn(move || {
             let mut file = File::open(&archive).map_err(|e| disk::at(&archive, &e))?;
             if digest(&mut file)? != sha256 {
                 let _ = fs::remove_file(&archive);
@@ -138,10 +134,9 @@ impl Host {
             }
             file.rewind()?;
             fs::create_dir(&into).map_err(|e| disk::at(&into, &e))?;
-            tar::Archive::new(GzDecoder::new(file)).unpack(&into)?;
-            account.map_or(Ok(()), |account| super::clean::give(&into, &account))
-        });
-        unpacking.await.map_err(io::Error::other)?
+            tar::Archive::new(GzDecoder::new(file)).unpack(&into)
+        })
+        .await
     }
 }
 

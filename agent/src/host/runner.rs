@@ -3,7 +3,6 @@
 //! argument, which everybody can.
 
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,13 +11,12 @@ use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::clean::{give, make_fresh};
 use super::layout::ClaimDirs;
 use super::output::{self, LISTENING, ListenerEnd, detail, judge};
 use super::processes::{self, Process};
 use super::shell::{ScriptEnd, run, spawn};
 use super::version::too_old;
-use super::{Host, disk};
+use super::{Host, disk, kept};
 use crate::work::{Failure, Leader, Outcome};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
@@ -36,10 +34,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often a runner at work is looked at if nothing tells of its end: a child, and one of an earlier agent's.
 const CHILD: Duration = Duration::from_secs(60);
 const OTHER: Duration = Duration::from_millis(500);
-/// How the files in which a runner keeps its registration are called.
-const KEPT: [&str; 2] = [".runner", ".credentials"];
-/// A registration file is small; anything else of that name is none.
-const KEPT_BYTES: u64 = 1024 * 1024;
 
 impl Host {
     /// Registers a runner from a fresh directory.
@@ -60,11 +54,11 @@ impl Host {
         if !registration.runner_group.is_empty() {
             command.args(["--runnergroup", &registration.runner_group]);
         }
-        let (log, group) = (dirs.config_log(), self.settings.group.as_ref());
+        let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
         if let Err(failure) = configured(run(command, &log, CONFIG, group).await, &log, "config.sh", token) {
             return Outcome::Failed(failure);
         }
-        match self.keep_registration(&dirs) {
+        match self.keep_registration(&dirs).and_then(|()| kept::settle(&self.layout.registration())) {
             Ok(()) => Outcome::Configured,
             Err(why) => Outcome::Failed(Failure::Refused(detail(
                 "cannot keep the registration",
@@ -90,7 +84,7 @@ impl Host {
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
             command.env(SINGLE_USE, config);
         }
-        match spawn(command, &dirs.run_log(), self.settings.group.as_ref())
+        match spawn(command, &self.layout.run_log(), self.settings.group.as_ref())
             .and_then(|child| self.adopt(child))
         {
             Ok(leader) => Outcome::Started(leader),
@@ -147,11 +141,13 @@ impl Host {
         let dirs = self.layout.claim(claim);
         loop {
             let alive = self.is_alive(leader);
-            let said = output::end_of(&dirs.run_log());
+            let said = output::end_of(&self.layout.run_log());
             match (said.contains(LISTENING), alive) {
                 (true, true) => {
                     // A single-use runner has its registration only now; what is missing will be missed at removal.
-                    if let Err(error) = self.keep_registration(&dirs) {
+                    if !kept::is_settled(&self.layout.registration())
+                        && let Err(error) = self.keep_registration(&dirs)
+                    {
                         tracing::warn!(%error, "cannot keep the registration");
                     }
                     return Outcome::Listening;
@@ -169,60 +165,47 @@ impl Host {
     pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalBox) -> Outcome {
         let dirs = self.layout.claim(claim);
         if let Err(why) = self.second_package(&dirs).await {
-            return Outcome::Failed(Failure::Refused(detail(
-                "no fresh directory to deregister from",
-                &why,
-                &[],
-            )));
+            let why = detail("no fresh directory to deregister from", &why.to_string(), &[]);
+            return Outcome::Failed(Failure::Refused(why));
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
         command.arg("remove").env(TOKEN, &removal.token);
-        let (log, group) = (dirs.config_log(), self.settings.group.as_ref());
+        let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
         match configured(run(command, &log, CONFIG, group).await, &log, "config.sh remove", &removal.token) {
             Ok(()) => Outcome::Deregistered,
             Err(failure) => Outcome::Failed(failure),
         }
     }
 
-    async fn second_package(&self, dirs: &ClaimDirs) -> Result<(), String> {
-        let (root, account, turn) =
-            (dirs.root.clone(), self.settings.account.clone(), self.directories.clone());
-        {
-            let _turn = turn.lock().await;
-            // Whatever the job left there; the registration is elsewhere.
-            make_fresh(root, account).await.map_err(|e| e.to_string())?;
-        }
-        self.unpack(dirs.removal()).await.map_err(|e| e.to_string())?;
-        let kept = copy_registration(&self.layout.registration(), &dirs.removal());
-        kept.map_err(|e| e.to_string())?;
-        self.settings
-            .account
-            .as_ref()
-            .map_or(Ok(()), |account| give(&dirs.removal(), account))
-            .map_err(|e| e.to_string())
+    async fn second_package(&self, dirs: &ClaimDirs) -> io::Result<()> {
+        // Whatever the job left there goes; the registration is elsewhere.
+        self.make_fresh(dirs).await?;
+        self.unpack(dirs.removal()).await?;
+        kept::copy(&self.layout.registration(), nix::unistd::geteuid().as_raw(), &dirs.removal())?;
+        self.hand_over(dirs).await
     }
 
     /// An empty place for a runner, with the package in it and no process of the claim.
     async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<(), String> {
         self.end(self.claim_scope(claim, None, None)).await?;
         self.isolated().await?;
-        {
-            let _turn = self.directories.lock().await;
-            make_fresh(dirs.root.clone(), self.settings.account.clone()).await.map_err(|e| e.to_string())?;
-        }
+        self.make_fresh(dirs).await.map_err(|e| e.to_string())?;
         self.fetch().await?;
-        self.unpack(dirs.runner()).await.map_err(|e| e.to_string())
+        self.unpack(dirs.runner()).await.map_err(|e| e.to_string())?;
+        self.hand_over(dirs).await.map_err(|e| e.to_string())
     }
 
     fn keep_registration(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let kept = self.layout.registration();
         disk::private_dir(&kept)?;
-        copy_registration(&dirs.runner(), &kept)
+        let own = || nix::unistd::geteuid().as_raw();
+        let owner = self.settings.account.as_ref().map_or_else(own, |account| account.uid);
+        kept::copy(&dirs.runner(), owner, &kept)
     }
 
     /// Whether a runner's directory says that it is registered.
     pub(super) fn looks_registered(&self, claim: &ClaimId) -> bool {
-        self.layout.claim(claim).runner().join(KEPT[0]).symlink_metadata().is_ok()
+        self.layout.claim(claim).runner().join(kept::REGISTERED).symlink_metadata().is_ok()
     }
 }
 
@@ -254,22 +237,4 @@ fn configured(end: ScriptEnd, log: &Path, script: &str, token: &str) -> Result<(
         ))),
         ScriptEnd::Failed(how) => Err(judge(&said, detail(&format!("{script} {how}"), &said, &[token]))),
     }
-}
-
-/// Copies plain files that hold a registration; links and the like are a job's doing.
-fn copy_registration(from: &Path, to: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(from).map_err(|e| disk::at(from, &e))? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let wanted = name.to_str().is_some_and(|name| KEPT.iter().any(|kept| name.starts_with(kept)));
-        let metadata = entry.metadata()?;
-        if wanted && metadata.is_file() && metadata.len() <= KEPT_BYTES {
-            let content = std::fs::read(entry.path())?;
-            let mut options = std::fs::OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(to.join(&name))?;
-            io::Write::write_all(&mut file, &content)?;
-        }
-    }
-    Ok(())
 }

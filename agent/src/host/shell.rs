@@ -1,7 +1,6 @@
 //! How is a script started? With nothing of the agent's own environment but what every program needs, in a process group
 //! of its own, and with marks by which it and all its descendants are known.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -76,9 +75,9 @@ impl Host {
     }
 }
 
-/// Starts a script that writes into a log, which is empty before, in a control group if one is given.
+/// Starts a script that writes into a log, a new one, in a control group if one is given.
 pub(super) fn spawn(mut command: Command, log: &Path, group: Option<&JobGroup>) -> io::Result<Child> {
-    let out = File::create(log).map_err(|e| crate::disk::at(log, &e))?;
+    let out = crate::disk::create_anew(log)?;
     command.stdout(out.try_clone()?).stderr(out);
     match group {
         Some(group) => group.start(|| command.spawn()),

@@ -81,6 +81,9 @@ impl Yard {
         let claims: Vec<_> =
             std::fs::read_dir(self.settings.work_dir.join("claims")).unwrap().flatten().collect();
         assert!(claims.is_empty(), "{claims:?}");
+        let logs: Vec<_> =
+            std::fs::read_dir(self.settings.work_dir.join("logs")).unwrap().flatten().collect();
+        assert!(logs.is_empty(), "{logs:?}");
         assert!(!self.settings.state_dir.join("registration").exists());
     }
 
@@ -380,6 +383,30 @@ async fn a_job_that_tampers_with_the_runner_cannot_touch_its_removal() {
     agent.abort();
     assert!(yard.calls().iter().all(|call| !call.starts_with("stolen")), "{:?}", yard.calls());
     assert_eq!(yard.calls().last().unwrap(), "config remove with REMOVAL-SECRET");
+}
+
+#[tokio::test]
+async fn a_registration_that_a_job_changed_is_not_the_one_its_runner_is_removed_by() {
+    let config = |calls: &Path| {
+        format!(
+            "#!/bin/sh\nif [ \"$1\" = remove ]; then cat .runner >> {}; exit 0; fi\necho registered > .runner\n",
+            calls.display()
+        )
+    };
+    let run = |_: &Path| {
+        "#!/bin/sh\ntrap 'exit 0' INT\necho elsewhere > .runner\necho 'Listening for Jobs'\n\
+         while :; do sleep 0.05; done\n"
+            .to_owned()
+    };
+    let yard = Yard::new(config, run);
+    let claim = unique("changed");
+    let records = FakeRecords::new(held(&claim));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &claim).await;
+    records.set(Some(released(&claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    agent.abort();
+    assert_eq!(yard.calls(), ["registered"]);
 }
 
 #[tokio::test]
