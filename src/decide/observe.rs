@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{
-    Agent, ClassName, Event, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch, LaunchId, Lease,
-    Notice, Pool, Reading, Record, Request, Unreadable, read,
+    Agent, AttributeValue, ClassName, Event, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch,
+    LaunchId, Lease, Notice, Pool, Reading, Record, Request, State, Unreadable, read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -133,7 +133,8 @@ impl Yard {
         }
         match kind {
             Kind::Instance => {
-                self.take(key, item, dirty, |yard, record, dirty| yard.instance_is(key, record, now, dirty))
+                self.take(key, item, dirty, |yard, record, dirty| yard.instance_is(key, record, now, dirty));
+                self.veil(key, item, dirty);
             }
             Kind::Agent => {
                 self.take(key, item, dirty, |yard, record, dirty| yard.agent_is(key, record, now, dirty))
@@ -226,6 +227,28 @@ impl Yard {
                 self.unreadable.insert(key.clone(), problem);
                 apply(self, None, dirty);
             }
+        }
+    }
+
+    /// A machine whose record cannot be read may well run: it counts towards its class's `max` for as long as the record
+    /// names the class and does not say that it ended.
+    fn veil(&mut self, key: &Key, item: Option<&Item>, dirty: &mut BTreeSet<Unit>) {
+        if let Some(class) = self.veiled.remove(key) {
+            let entry = self.classes.entry(class.clone()).or_default();
+            entry.veiled = entry.veiled.saturating_sub(1);
+            dirty.insert(Unit::Class(class));
+        }
+        let Some(item) = item.filter(|_| self.hands_off(key)) else { return };
+        let word = |name: &str| match item.get(name) {
+            Some(AttributeValue::S(word)) => Some(word.as_str()),
+            Some(_) | None => None,
+        };
+        let class = word("resourceClass").and_then(|class| ClassName::parse(class).ok());
+        let ended = word("state") == Some(State::Terminated.as_str());
+        if let Some(class) = class.filter(|_| !ended) {
+            self.classes.entry(class.clone()).or_default().veiled += 1;
+            self.veiled.insert(key.clone(), class.clone());
+            dirty.insert(Unit::Class(class));
         }
     }
 

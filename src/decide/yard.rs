@@ -182,6 +182,8 @@ pub struct Class {
     pub warm_created: u32,
     /// Machines being cleaned.
     pub cleaning: u32,
+    /// Machines whose records cannot be read, and do not say that they ended.
+    pub(super) veiled: u32,
     /// Pooled machines, the first to expire first.
     pub pooled: BTreeSet<(Timestamp, InstanceArn)>,
     /// Pooled machines, the oldest first.
@@ -253,7 +255,7 @@ impl Class {
 
     /// Machines it has or may soon have: what `max` bounds.
     pub(crate) fn taken(&self) -> u32 {
-        self.live().saturating_add(self.under_way.total())
+        self.live().saturating_add(self.under_way.total()).saturating_add(self.veiled)
     }
 
     /// The pooled machines that are older than the class allows, or whose time is over otherwise.
@@ -289,6 +291,8 @@ pub struct Yard {
     pub(super) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
     /// Records that cannot be read, and why.
     pub unreadable: BTreeMap<Key, String>,
+    /// Machines whose records cannot be read, with the class that they name.
+    pub(super) veiled: BTreeMap<Key, ClassName>,
     /// Records of a newer program.
     pub newer: BTreeMap<Key, u64>,
     /// Records somebody here is writing.

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::super::testing::*;
 use crate::decide::{Action, Observation, WaitReason};
-use crate::model::{Launch, LaunchPhase, Reason, UsageClass};
+use crate::model::{AttributeValue, Launch, LaunchPhase, Reason, Record, UsageClass};
 use crate::ports::ComputeError;
 
 fn lacking(scene: &mut Scene, run: &str, count: u32, since: i64) {
@@ -43,6 +43,31 @@ fn a_class_that_wants_nothing_waits_for_nothing() {
     scene.pool(3, json!({}));
     assert_eq!(scene.intents(), [(1, Some(ask("1")))]);
     assert!(!waits(&scene, WaitReason::Starting), "nothing is on its way yet");
+}
+
+#[test]
+fn machines_whose_records_cannot_be_read_count_towards_max_until_they_say_that_they_ended() {
+    let mut scene = Scene::with(json!({"desired": 3, "max": 3}));
+    let built = machine("i-1");
+    let newer = |state: &str| {
+        let mut item = built.instance.to_item();
+        item.insert("schema".into(), AttributeValue::N("2".into()));
+        item.insert("state".into(), AttributeValue::S(state.into()));
+        Observation::Record(built.instance.key(), Some(item))
+    };
+    for (seen, room) in [
+        (newer("created"), 2),
+        (newer("hibernated"), 2),
+        (newer("terminated"), 3),
+        (newer("idle"), 2),
+        (Observation::Record(built.instance.key(), None), 3),
+    ] {
+        scene.see(seen);
+        assert_eq!(scene.intents(), [(room, None)]);
+    }
+    scene.see(newer("idle"));
+    scene.add(built.clone());
+    assert_eq!(scene.intents(), [(2, None)], "read again, it counts once");
 }
 
 #[test]
