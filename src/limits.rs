@@ -1,6 +1,7 @@
 //! How fast may machines be asked for? EC2 grants calls and instances out of token buckets of the account; this
 //! decorator of the compute port keeps the same buckets and lets a call wait for its turn instead of having it refused.
-//! Classes take turns by what they were given, so that a storm of one does not starve another.
+//! Classes take turns by what they were given, so that a storm of one does not starve another. Nothing is repeated here:
+//! the adapter's calls are, underneath, and whoever is told of a throttle tries again later.
 
 mod endings;
 mod line;
@@ -58,8 +59,6 @@ impl Default for Limits {
     }
 }
 
-/// How often a call that EC2 throttled all the same is put into the line again.
-const AGAIN: u32 = 4;
 /// Under whose name calls wait that are no class's.
 const NOBODY: &str = "";
 
@@ -82,36 +81,25 @@ impl Limited {
         }
     }
 
-    async fn look<T, F: Future<Output = Result<T, ComputeError>>>(
-        &self,
-        call: impl Fn() -> F,
-    ) -> Result<T, ComputeError> {
+    async fn look<T>(&self, call: impl Future<Output = Result<T, ComputeError>>) -> Result<T, ComputeError> {
         in_line(&self.looks, NOBODY, &[1.0], call).await
     }
 }
 
 /// Makes a call when its turn comes. Where EC2 throttles it all the same, others use the same buckets: the line slows
-/// down, and the call waits once more.
-async fn in_line<T, F: Future<Output = Result<T, ComputeError>>>(
+/// down.
+async fn in_line<T>(
     line: &Line,
     whose: &str,
     needs: &[f64],
-    call: impl Fn() -> F,
+    call: impl Future<Output = Result<T, ComputeError>>,
 ) -> Result<T, ComputeError> {
-    let mut times = 0;
-    loop {
-        line.take(whose, needs).await.map_err(|Closed| ComputeError::Throttled)?;
-        match call().await {
-            Err(ComputeError::Throttled) => {
-                line.slow_down();
-                times += 1;
-                if times > AGAIN {
-                    return Err(ComputeError::Throttled);
-                }
-            }
-            answer => return answer,
-        }
+    line.take(whose, needs).await.map_err(|Closed| ComputeError::Throttled)?;
+    let answer = call.await;
+    if let Err(ComputeError::Throttled) = answer {
+        line.slow_down();
     }
+    answer
 }
 
 #[async_trait]
@@ -128,11 +116,11 @@ impl Compute for Limited {
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
         let needs = [1.0, f64::from(order.launch.count)];
         let class = order.launch.resource_class.as_str();
-        in_line(&self.launches, class, &needs, || self.inner.launch(order)).await
+        in_line(&self.launches, class, &needs, self.inner.launch(order)).await
     }
 
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
-        self.look(|| self.inner.check(spec)).await
+        self.look(self.inner.check(spec)).await
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
@@ -140,11 +128,11 @@ impl Compute for Limited {
     }
 
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
-        self.look(|| self.inner.describe(ids)).await
+        self.look(self.inner.describe(ids)).await
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
-        self.look(|| self.inner.list()).await
+        self.look(self.inner.list()).await
     }
 }
 

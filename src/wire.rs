@@ -266,7 +266,7 @@ fn github(
                 let fix = "name the file with the App's private key (PEM), readable by this user";
                 FieldError::new("github.app_key_file", key_file.display().to_string(), message, fix)
             })?;
-            crate::github::Credential::App(AppKey::from_pem(id.as_str(), &pem)?)
+            crate::github::Credential::App(AppKey::from_pem(id.as_str(), &pem)?.kept_in(key_file))
         }
     };
     let url = ApiUrl::parse(&config.api_url)?;

@@ -129,7 +129,8 @@ pub struct GitHub {
     pub watch: GitHubWatch,
 }
 
-/// Where a credential is found. The files are read when they are needed, so they can be rotated.
+/// Where a credential is found. The files can be replaced at any time: a token is read for each call, an App's key at
+/// the start and whenever GitHub refuses the one in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// A file that holds a token.

@@ -299,8 +299,9 @@ impl Executor {
         taken.into_iter().map(|(_, receipt)| receipt).collect()
     }
 
-    /// An intent whose answer is lost may stand in the table. Its name is used until that is known, so that the next
-    /// intent of the class meets it there instead of being written beside it, over `max`.
+    /// An intent that was not answered with success may stand in the table all the same: an error may be the answer to
+    /// a repetition underneath, whose first attempt went through. Its name is used until what became of it is known, so
+    /// that the next intent of the class meets it there instead of being written beside it, over `max`.
     async fn intend(&self, mut launch: Launch, token: u64) -> Result<Vec<Observation>, Failure> {
         let class = launch.resource_class.clone();
         let names = || self.unsettled.lock().expect("nobody panics while holding the names");
@@ -312,25 +313,31 @@ impl Executor {
         launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
         let writes = [launch.creating(), Write::check(lease::fence(), Guard::Lease(token))];
         let written = self.transact(&writes, vec![seen(Written::Launch(launch.clone()))]).await;
-        match &written {
-            Ok(_) => drop(names().remove(&class)),
+        let known = match &written {
+            Ok(_) => true,
             Err(Failure::Store(StoreError::Refused { refusals })) => {
-                if refusals.iter().any(|refusal| refusal.key == launch.key()) {
-                    names().remove(&class);
-                }
-            }
-            Err(Failure::Store(StoreError::Unknown(_))) => {
-                names().insert(class.clone(), launch.launch_id.clone());
-                if let Ok(Some(item)) = self.ports.store.get(&launch.key()).await {
-                    names().remove(&class);
-                    return Ok(vec![Observation::Looked(launch.key(), Some(item))]);
+                match refusals.iter().find(|refusal| refusal.key == launch.key()) {
+                    Some(refusal) => refusal.current.is_some(),
+                    // The lease alone was in the way: no intent of this name stands.
+                    None => return written,
                 }
             }
             Err(
                 Failure::Lost | Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone,
-            ) => {}
+            ) => false,
+        };
+        if known {
+            names().remove(&class);
+            return written;
         }
-        written
+        names().insert(class.clone(), launch.launch_id.clone());
+        match self.ports.store.get(&launch.key()).await {
+            Ok(Some(item)) => {
+                names().remove(&class);
+                Ok(vec![Observation::Looked(launch.key(), Some(item))])
+            }
+            Ok(None) | Err(_) => written,
+        }
     }
 
     async fn order(&self, id: &LaunchId, around: &Surroundings) -> Result<Vec<Observation>, Failure> {

@@ -1,5 +1,6 @@
 //! A GitHub App as seen on the wire: what it signs, what it asks for, what it keeps and when it asks again.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,12 +36,23 @@ impl TestApp {
         Credential::App(AppKey::from_pem("4711", self.pem.as_bytes()).unwrap())
     }
 
+    fn credential_in(&self, file: &Path) -> Credential {
+        std::fs::write(file, &self.pem).unwrap();
+        Credential::App(AppKey::from_pem("4711", self.pem.as_bytes()).unwrap().kept_in(file))
+    }
+
     fn claims(&self, request: &str) -> serde_json::Value {
+        self.signed(request).expect("an assertion of this App")
+    }
+
+    /// What this App's key has signed; none when it was another.
+    fn signed(&self, request: &str) -> Option<serde_json::Value> {
         let token = request.lines().find_map(|l| l.strip_prefix("authorization: Bearer ")).unwrap();
         let mut validation = Validation::new(Algorithm::RS256);
         validation.validate_exp = false;
         validation.set_issuer(&["4711"]);
-        jsonwebtoken::decode(token, &DecodingKey::from_rsa_der(&self.public), &validation).unwrap().claims
+        let key = DecodingKey::from_rsa_der(&self.public);
+        jsonwebtoken::decode(token, &key, &validation).ok().map(|told| told.claims)
     }
 }
 
@@ -157,6 +169,76 @@ async fn an_app_that_is_not_installed_is_not_found_and_one_suspended_is_denied()
     let server = Scripted::serve(vec![installation(), suspended]).await;
     let denied = server.github_as(app.credential()).runners(&repository("octo")).await.unwrap_err();
     assert!(matches!(&denied, GitHubError::Denied(text) if text.contains("suspended")), "{denied}");
+}
+
+fn refused() -> Reply {
+    say(401, &[JSON], r#"{"message":"A JSON web token could not be decoded"}"#)
+}
+
+#[tokio::test]
+async fn a_key_that_github_refuses_is_read_from_its_file_again() {
+    let (old, new, there) = (TestApp::new(), TestApp::new(), tempfile::tempdir().unwrap());
+    let file = there.path().join("key.pem");
+    let token = || installation_token("t", IN_AN_HOUR);
+    for (replies, refused_at) in [
+        (vec![refused(), installation(), token(), empty_list()], 0),
+        (vec![installation(), refused(), installation(), token(), empty_list()], 1),
+    ] {
+        let server = Scripted::serve(replies).await;
+        let github = server.github_as(old.credential_in(&file));
+        std::fs::write(&file, &new.pem).unwrap();
+        github.runners(&repository("octo")).await.unwrap();
+        let asked = server.requests();
+        for request in &asked[..=refused_at] {
+            assert!(old.signed(request).is_some(), "the old key is good until it is refused: {request}");
+        }
+        for request in &asked[refused_at + 1..asked.len() - 1] {
+            assert!(new.signed(request).is_some(), "{request}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_key_is_kept_for_the_accounts_that_ask_later() {
+    let (old, new, there) = (TestApp::new(), TestApp::new(), tempfile::tempdir().unwrap());
+    let file = there.path().join("key.pem");
+    let token = || installation_token("t", IN_AN_HOUR);
+    let replies =
+        vec![refused(), installation(), token(), empty_list(), installation(), token(), empty_list()];
+    let server = Scripted::serve(replies).await;
+    let github = server.github_as(old.credential_in(&file));
+    std::fs::write(&file, &new.pem).unwrap();
+    github.runners(&repository("octo")).await.unwrap();
+    github.runners(&repository("other")).await.unwrap();
+    assert!(new.signed(&server.requests()[4]).is_some());
+}
+
+#[tokio::test]
+async fn a_refused_key_that_was_not_replaced_is_not_tried_twice() {
+    let (app, there) = (TestApp::new(), tempfile::tempdir().unwrap());
+    let server = Scripted::serve(vec![refused(), installation()]).await;
+    let github = server.github_as(app.credential_in(&there.path().join("key.pem")));
+    let denied = github.runners(&repository("octo")).await.unwrap_err();
+    assert!(matches!(denied, GitHubError::Denied(_)), "{denied}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_file_that_holds_no_key_any_more_leaves_the_old_one_in_use() {
+    let (app, there) = (TestApp::new(), tempfile::tempdir().unwrap());
+    let file = there.path().join("key.pem");
+    let breaks: [fn(&Path); 2] =
+        [|file| std::fs::remove_file(file).unwrap(), |file| std::fs::write(file, "hunter2").unwrap()];
+    for broken in breaks {
+        let replies = vec![refused(), installation(), installation_token("t", IN_AN_HOUR), empty_list()];
+        let server = Scripted::serve(replies).await;
+        let github = server.github_as(app.credential_in(&file));
+        broken(&file);
+        let denied = github.runners(&repository("octo")).await.unwrap_err();
+        assert!(matches!(denied, GitHubError::Denied(_)), "{denied}");
+        github.runners(&repository("octo")).await.unwrap();
+        assert!(app.signed(&server.requests()[2]).is_some());
+    }
 }
 
 #[test]

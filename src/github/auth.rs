@@ -1,10 +1,11 @@
 //! Who are we to GitHub? A token from a file, read anew for each call so that it can be rotated, or a GitHub App, whose
-//! installation tokens are minted on demand, kept in memory only and renewed before they end.
+//! installation tokens are minted on demand, kept in memory only and renewed before they end, and whose key is read
+//! anew when GitHub refuses it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -43,7 +44,23 @@ pub enum Credential {
 /// An App and its private key. The key is never printed.
 pub struct AppKey {
     app_id: String,
+    /// Where a new key is found once GitHub refuses the one in use.
+    file: Option<PathBuf>,
+    /// The one in use.
+    signing: RwLock<Arc<SigningKey>>,
+}
+
+/// A private key, and the text it was read from.
+struct SigningKey {
+    pem: Vec<u8>,
     key: EncodingKey,
+}
+
+impl SigningKey {
+    fn of(pem: Vec<u8>) -> Result<Self, SetupError> {
+        let key = EncodingKey::from_rsa_pem(&pem).map_err(|_| SetupError::AppKey)?;
+        Ok(Self { pem, key })
+    }
 }
 
 impl AppKey {
@@ -52,18 +69,50 @@ impl AppKey {
     /// # Errors
     /// When the text is no such key; the error never repeats it.
     pub fn from_pem(app_id: impl Into<String>, pem: &[u8]) -> Result<Self, SetupError> {
-        let key = EncodingKey::from_rsa_pem(pem).map_err(|_| SetupError::AppKey)?;
-        Ok(Self { app_id: app_id.into(), key })
+        let signing = RwLock::new(Arc::new(SigningKey::of(pem.to_vec())?));
+        Ok(Self { app_id: app_id.into(), file: None, signing })
+    }
+
+    /// The same, read from this file again when GitHub refuses it: a key is rotated by replacing the file, and the old
+    /// one works until it is deleted at GitHub.
+    #[must_use]
+    pub fn kept_in(self, file: impl Into<PathBuf>) -> Self {
+        Self { file: Some(file.into()), ..self }
+    }
+
+    fn current(&self) -> Arc<SigningKey> {
+        Arc::clone(&self.signing.read().expect("nobody panics while holding the App's key"))
+    }
+
+    /// The key of the file, where it is another than the one that was refused. It is the one in use from now on; a file
+    /// without a key, perhaps half written, changes nothing.
+    async fn instead_of(&self, refused: &SigningKey) -> Option<Arc<SigningKey>> {
+        let file = self.file.as_ref()?;
+        let read = tokio::fs::read(file).await.map_err(|error| error.to_string());
+        let found = read.and_then(|pem| SigningKey::of(pem).map_err(|error| error.to_string()));
+        match found {
+            Ok(found) if found.pem == refused.pem => None,
+            Ok(found) => {
+                let found = Arc::new(found);
+                *self.signing.write().expect("nobody panics while holding the App's key") = found.clone();
+                tracing::info!(file = %file.display(), "GitHub refused the App's key; its file holds another, which is used from now on");
+                Some(found)
+            }
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "GitHub refused the App's key, and none can be read from its file; the old one is kept");
+                None
+            }
+        }
     }
 
     /// The assertion of being this App, good for some minutes.
-    fn assertion(&self, now: Timestamp) -> Result<String, GitHubError> {
+    fn assertion(&self, signing: &SigningKey, now: Timestamp) -> Result<String, GitHubError> {
         let claims = Claims {
             iat: (now - ISSUED_BEFORE).as_second(),
             exp: (now + VALID_FOR).as_second(),
             iss: &self.app_id,
         };
-        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key).map_err(|_| {
+        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &signing.key).map_err(|_| {
             GitHubError::Denied("the App's private key (github.app_key_file) cannot sign".to_owned())
         })
     }
@@ -148,7 +197,14 @@ impl Authenticator {
             return Ok(token.token.clone());
         }
         *cached = None;
-        let minted = mint(client, &key.assertion(now)?, scope).await?;
+        let signing = key.current();
+        let mut minted = mint(client, &key.assertion(&signing, now)?, scope).await;
+        if let Err(GitHubError::Denied(_)) = &minted
+            && let Some(other) = key.instead_of(&signing).await
+        {
+            minted = mint(client, &key.assertion(&other, now)?, scope).await;
+        }
+        let minted = minted?;
         let secret = minted.token.clone();
         *cached = Some(minted);
         Ok(secret)

@@ -67,7 +67,7 @@ impl Inner {
         let mut todo = vec![batch];
         while let Some(mut batch) = todo.pop() {
             let ids: Vec<InstanceId> = batch.iter().map(|(id, _)| id.clone()).collect();
-            let answer = in_line(&self.line, NOBODY, &[1.0], || self.compute.terminate(&ids)).await;
+            let answer = in_line(&self.line, NOBODY, &[1.0], self.compute.terminate(&ids)).await;
             if let Err(ComputeError::Refused(_)) = answer
                 && batch.len() > 1
             {

@@ -108,20 +108,18 @@ async fn who_gives_up_leaves_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_call_is_made_again_and_slows_the_line_down_for_a_while() {
+async fn a_throttled_call_is_told_and_slows_the_line_down_for_a_while() {
     let maker = Arc::new(Maker { throttles: Mutex::new(2), ..Maker::default() });
     let limited = Limited::new(maker.clone(), &Limits::default());
-    assert_eq!(limited.describe(&[id(1)]).await, Ok(BTreeMap::new()));
+    assert_eq!(limited.describe(&[id(1)]).await, Err(ComputeError::Throttled));
+    assert_eq!(*maker.throttles.lock().unwrap(), 1, "the adapter has repeated it enough");
     assert!(limited.looks.pace() <= 0.5);
+    let asked = Instant::now();
+    assert_eq!(limited.describe(&[id(1)]).await, Err(ComputeError::Throttled));
+    assert!(asked.elapsed() >= Duration::from_millis(50), "nothing is left of a bucket that was not there");
+    assert_eq!(limited.describe(&[id(1)]).await, Ok(BTreeMap::new()));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(limited.looks.pace() > 0.99);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_throttled_for_good_is_told() {
-    let maker = Arc::new(Maker { throttles: Mutex::new(u32::MAX), ..Maker::default() });
-    let limited = Limited::new(maker, &Limits::default());
-    assert_eq!(limited.describe(&[id(1)]).await, Err(ComputeError::Throttled));
 }
 
 #[tokio::test(start_paused = true)]

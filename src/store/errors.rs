@@ -25,9 +25,7 @@ where
 fn by_code(code: &str, status: u16, message: String) -> StoreError {
     match code {
         "ConditionalCheckFailedException" => StoreError::Refused { refusals: Vec::new() },
-        "TransactionConflictException"
-        | "TransactionInProgressException"
-        | "ReplicatedWriteConflictException" => StoreError::Contended,
+        "TransactionConflictException" | "ReplicatedWriteConflictException" => StoreError::Contended,
         "ProvisionedThroughputExceededException"
         | "ThrottlingException"
         | "Throttling"
@@ -54,9 +52,11 @@ fn by_code(code: &str, status: u16, message: String) -> StoreError {
         "ExpiredIteratorException" | "TrimmedDataAccessException" => {
             StoreError::Invalid(format!("changes may have been missed: {message}"))
         }
-        "InternalServerError" | "InternalFailure" | "ServiceUnavailable" => {
-            StoreError::Unknown(format!("{code}: {message}"))
-        }
+        // In progress is an earlier attempt of this very transaction: what becomes of it nobody knows yet.
+        "InternalServerError"
+        | "InternalFailure"
+        | "ServiceUnavailable"
+        | "TransactionInProgressException" => StoreError::Unknown(format!("{code}: {message}")),
         _ => by_status(code, status, message),
     }
 }
@@ -131,7 +131,7 @@ mod tests {
         for (code, status, wanted) in [
             ("ConditionalCheckFailedException", 400, "refused"),
             ("TransactionConflictException", 400, "contended"),
-            ("TransactionInProgressException", 400, "contended"),
+            ("TransactionInProgressException", 400, "unknown"),
             ("ProvisionedThroughputExceededException", 400, "throttled"),
             ("ThrottlingException", 400, "throttled"),
             ("RequestLimitExceeded", 400, "throttled"),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runyard::aws::Ec2Compute;
+use runyard::limits::{Limited, Limits};
 use runyard::model::{InstanceId, UsageClass};
 use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 
@@ -269,6 +270,31 @@ async fn a_bucket_that_fills_again_is_waited_for_and_one_that_does_not_is_told()
     next.launch.client_token = "l-2-1".into();
     assert_eq!(compute.launch(&next).await, Err(ComputeError::Throttled));
     assert_eq!(peer.world().instances.len(), 1);
+}
+
+/// The line before EC2 repeated what the SDK had repeated: thirty calls of one.
+#[tokio::test]
+async fn a_call_that_is_throttled_for_good_is_repeated_by_one_layer_alone() {
+    let (peer, compute) = yard().await;
+    let machines = compute.launch(&wanted(1)).await.unwrap().machines;
+    let mut next = wanted(1);
+    next.launch.client_token = "l-2-1".into();
+    let before = peer.world().calls.len();
+    peer.rules(|rules| rules.bucket = Some(Bucket::empty(5.0, 0.0)));
+    let limited = Limited::new(Arc::new(compute), &Limits::default());
+    let ids = ids(&machines);
+    let (listed, ended, launched) =
+        tokio::join!(limited.list(), limited.terminate(&ids), limited.launch(&next));
+    assert_eq!(listed, Err(ComputeError::Throttled));
+    assert_eq!(ended, Err(ComputeError::Throttled));
+    assert_eq!(launched, Err(ComputeError::Throttled));
+    let calls: Vec<String> =
+        peer.world().calls.iter().skip(before).map(|(action, _)| action.clone()).collect();
+    for action in ["DescribeInstances", "TerminateInstances", "CreateFleet"] {
+        let attempts = calls.iter().filter(|call| *call == action).count();
+        assert_eq!(attempts, 6, "{action} of {calls:?}");
+    }
+    assert_eq!(calls.len(), 18, "{calls:?}");
 }
 
 #[tokio::test]

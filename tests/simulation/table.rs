@@ -149,6 +149,7 @@ impl Table {
 
     async fn writing(&self, name: &'static str, writes: &[Write]) -> Result<(), StoreError> {
         let about = || writes.iter().map(|write| short(&write.key)).collect::<Vec<_>>().join(", ");
+        let lost = || StoreError::Unknown("simulated: the answer was lost".into());
         self.0.enter().await;
         let (world, chance) = (self.world(), &self.world().chance);
         let planned = self.planned(writes).await?;
@@ -175,8 +176,10 @@ impl Table {
         }
         self.0.leave().await;
         let outcome = match outcome {
-            Ok(()) if planned == Some(Wrong::Lost) || world.strikes(Fault::StoreLosesAnswer) => {
-                Err(StoreError::Unknown("simulated: the answer was lost".into()))
+            Ok(()) if planned == Some(Wrong::Lost) => Err(lost()),
+            // Repeated underneath, and it is the repetition that was answered.
+            Ok(()) if world.strikes(Fault::StoreLosesAnswer) => {
+                Err(if chance.percent(25) { StoreError::Throttled } else { lost() })
             }
             Err(StoreError::Throttled | StoreError::Contended)
                 if world.bug == Some(Bug::ErrorTakenForSuccess) =>

@@ -2,6 +2,7 @@ use super::*;
 use crate::fakes::{FakeCompute, Fault, MemoryQueue, MemoryStore, SeededEntropy, TokioClock};
 use crate::metrics::Metrics;
 use crate::model::{LaunchPhase, Lease, UsageClass};
+use crate::ports::Refusal;
 
 fn executor(store: &MemoryStore) -> Executor {
     let clock = Arc::new(TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap()));
@@ -109,4 +110,64 @@ async fn an_intent_of_which_nothing_is_known_is_not_written_twice_under_two_name
     let third = executor.execute(intent(), Surroundings::default()).await;
     assert!(third.failure.is_none(), "a name that is known to be used is not kept: {third:?}");
     assert_eq!(launches(&store), 2);
+}
+
+/// The first attempt went through and its answer was lost; what is told is the answer to a repetition underneath.
+#[tokio::test(start_paused = true)]
+async fn no_error_is_taken_for_proof_that_an_intent_was_not_written() {
+    for error in [
+        StoreError::Throttled,
+        StoreError::Contended,
+        StoreError::Unknown("reset".into()),
+        StoreError::Denied("the session ended".into()),
+        StoreError::NoTable("it is being changed".into()),
+        StoreError::Invalid("another request of this token".into()),
+    ] {
+        let store = table();
+        let executor = executor(&store);
+        store.next_write(Fault::LoseAnswer(error.clone()));
+        let seen = executor.execute(intent(), Surroundings::default()).await;
+        assert!(shows_a_launch(&seen), "it is looked for after {error}: {seen:?}");
+
+        store.next_write(Fault::LoseAnswer(error.clone()));
+        store.next_read(Fault::Fail(StoreError::Throttled));
+        store.next_read(Fault::Fail(StoreError::Throttled));
+        let unseen = executor.execute(intent(), Surroundings::default()).await;
+        assert!(unseen.failure.is_some() && !shows_a_launch(&unseen), "{unseen:?}");
+        store.heal();
+        let next = executor.execute(intent(), Surroundings::default()).await;
+        assert!(shows_a_launch(&next), "the next intent meets the one before it after {error}: {next:?}");
+        assert_eq!(launches(&store), 2, "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_stands_in_the_way_and_is_not_shown_keeps_its_name() {
+    let store = table();
+    let executor = executor(&store);
+    store.next_write(Fault::LoseAnswer(StoreError::Throttled));
+    store.next_read(Fault::Fail(StoreError::Throttled));
+    executor.execute(intent(), Surroundings::default()).await;
+    let name = executor.unsettled.lock().unwrap().values().next().cloned().expect("a name that is kept");
+    let refusals = vec![Refusal { key: Launch::key_of(&name), current: None }];
+    store.next_write(Fault::Fail(StoreError::Refused { refusals }));
+    store.next_read(Fault::Fail(StoreError::Throttled));
+    store.next_read(Fault::Fail(StoreError::Throttled));
+    let unseen = executor.execute(intent(), Surroundings::default()).await;
+    assert!(!shows_a_launch(&unseen), "{unseen:?}");
+    store.heal();
+    let next = executor.execute(intent(), Surroundings::default()).await;
+    assert!(shows_a_launch(&next), "{next:?}");
+    assert_eq!(launches(&store), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_the_lease_alone_refused_keeps_no_name() {
+    let store = table();
+    let executor = executor(&store);
+    let Action::Intend(launch, _) = intent() else { unreachable!("an intent") };
+    let late = executor.execute(Action::Intend(launch, 2), Surroundings::default()).await;
+    assert!(late.failure.is_some());
+    assert_eq!(launches(&store), 0);
+    assert!(executor.unsettled.lock().unwrap().is_empty());
 }
