@@ -75,8 +75,7 @@ pub(crate) async fn of(context: &Context, pk: &str) -> Outcome<Vec<Item>> {
 }
 
 async fn all(context: &Context) -> Outcome<Vec<Item>> {
-    let mut items = context.everything().await?;
-    items.retain(|item| kind_of(item) == Some(Kind::Event));
+    let mut items = context.all_that(|item| kind_of(item) == Some(Kind::Event)).await?;
     items.sort_by_key(|item| Key::of(item).map(|key| (key.sk, key.pk)));
     Ok(items)
 }

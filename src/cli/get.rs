@@ -14,7 +14,7 @@ use super::run::repository_hint;
 use super::subject::{Noun, Subject, kind_of};
 use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, Surroundings};
 use crate::model::{
-    FieldError, Instance, Item, Key, Launch, Pool, Reading, Record, Repository, Request, read,
+    FieldError, Instance, Item, Key, Kind, Launch, Pool, Reading, Record, Repository, Request, read,
 };
 
 /// Lists records.
@@ -104,9 +104,12 @@ async fn look(context: &Context, looked: &Looked) -> Outcome<Seen> {
     Ok(Seen { items, everything, document, mark })
 }
 
+/// The items of the kind, and those of their agents that a table of machines shows.
 async fn list(context: &Context, looked: &Looked) -> Outcome<(Vec<Item>, Vec<Item>)> {
-    let (mut items, others): (Vec<Item>, Vec<Item>) =
-        context.everything().await?.into_iter().partition(|item| kind_of(item) == Some(looked.noun.kind()));
+    let listed = |item: &Item| kind_of(item) == Some(looked.noun.kind());
+    let beside = |item: &Item| looked.noun == Noun::Instances && kind_of(item) == Some(Kind::Agent);
+    let found = context.all_that(|item| listed(item) || beside(item)).await?;
+    let (mut items, others): (Vec<Item>, Vec<Item>) = found.into_iter().partition(listed);
     if let Some(repository) = &looked.repository {
         let prefix = format!("request#{repository}#");
         items.retain(|item| Key::of(item).is_some_and(|key| key.pk.starts_with(&prefix)));

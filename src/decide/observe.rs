@@ -284,7 +284,7 @@ fn arn_of(key: &Key, prefix: &str) -> Option<InstanceArn> {
 }
 
 /// The kind that a key says its record is of; none for keys that are not ours.
-fn kind_of(key: &Key) -> Option<Kind> {
+pub fn kind_of(key: &Key) -> Option<Kind> {
     if key.sk.starts_with("event#") {
         return Some(Kind::Event);
     }

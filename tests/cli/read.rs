@@ -58,6 +58,28 @@ fn what_cannot_be_read_is_listed_as_such() {
 }
 
 #[test]
+fn what_others_keep_in_the_table_is_neither_listed_nor_reported() {
+    let yard = Yard::new();
+    yard.put(&Key::new("note#1", "note"), &[("kind", text("note"))]);
+    yard.put(&Key::new("note#2", "pool"), &[("kind", text("pool"))]);
+    yard.put(&Key::new("pool#small", "note"), &[("kind", text("pool"))]);
+    assert_eq!(yard.runs(&["get", "pools", "-o", "json"], 0).json(), json!({"items": []}));
+    let reasons = || {
+        let doctor = yard.runs(&["doctor", "-o", "json"], 1).json();
+        let items = doctor["items"].as_array().expect("a list").clone();
+        items.into_iter().map(|one| one["reason"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(), ["NoOperator"]);
+    // Under a key of ours it is ours, whatever it says it is.
+    yard.put(&Key::new("pool#small", "pool"), &[("kind", text("note"))]);
+    assert_eq!(reasons(), ["UnreadableRecord", "NoOperator"]);
+    let listed = yard.runs(&["get", "pools", "-o", "json"], 0).json();
+    assert_eq!(listed["unreadable"].as_array().map(Vec::len), Some(1), "{listed}");
+    yard.put(&Key::new("pool#small", "event#2026-01-01T00:00:00Z#1"), &[("kind", text("event"))]);
+    assert_eq!(reasons(), ["UnreadableRecord", "UnreadableRecord", "NoOperator"], "an odd event is told of");
+}
+
+#[test]
 fn tables_for_people_have_one_line_a_record_and_more_columns_when_wide() {
     let yard = Yard::new();
     yard.provision(&[], 0);
