@@ -19,7 +19,8 @@ use crate::model::{Item, Key, Repository, Request, TableName};
 /// Tells what the operator would do now.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked.
+Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked, and
+what the operator remembers of their answers is known as far as its pools' status tells it.
 
 Examples:
   runyard plan
@@ -163,7 +164,7 @@ fn told_action(action: &Action) -> Value {
 }
 
 fn told_wait(wait: &Wait) -> Value {
-    json!({"subject": wait.subject.to_string(), "reason": format!("{:?}", wait.reason), "message": wait.message})
+    json!({"subject": wait.subject.to_string(), "reason": wait.reason.as_str(), "message": wait.message})
 }
 
 /// `runyard explain`.

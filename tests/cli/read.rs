@@ -1,6 +1,6 @@
 //! Reading: lists and single records for programs, tables for people, events, and what cannot be read.
 
-use runyard::model::Key;
+use runyard::model::{AttributeValue, Key};
 use serde_json::json;
 
 use crate::yard::{REPOSITORY, Yard, number, request, text};
@@ -130,4 +130,42 @@ fn a_person_is_told_what_would_be_done_and_what_a_request_waits_for() {
     let told = yard.runs(&["explain", "pool", "small"], 0).stdout;
     assert!(told.contains("0 live of at most 1, 1 wanted idle"), "{told}");
     yard.runs(&["explain", "request", "43"], 1);
+}
+
+#[test]
+fn launches_that_are_held_back_are_not_promised() {
+    let yard = Yard::new();
+    let file = yard.file("pools.json", r#"[{"resourceClass":"small","max":1,"desired":1}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
+    yard.put(
+        &Key::new("lease#operator", "lease"),
+        &[
+            ("kind", text("lease")),
+            ("version", number(1)),
+            ("holder", text("one")),
+            ("token", number(1)),
+            ("renewals", number(1)),
+            ("termSeconds", number(15)),
+            ("updatedAt", text("2026-01-01T00:00:00Z")),
+        ],
+    );
+    assert!(yard.runs(&["plan"], 0).stdout.contains("would do: launch 1 of class small"));
+    let blocked = [
+        ("type", text("Blocked")),
+        ("status", AttributeValue::Bool(true)),
+        ("reason", text("Launches")),
+        ("message", text("4 failures in a row")),
+        ("at", text("2026-01-01T00:00:00Z")),
+    ];
+    let blocked =
+        AttributeValue::M(blocked.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+    yard.change(&Key::new("pool#small", "pool"), &[("conditions", AttributeValue::L(vec![blocked]))]);
+    let told = yard.runs(&["plan"], 0).stdout;
+    assert!(!told.contains("would do: launch"), "{told}");
+    assert!(told.contains("waits: pool small: launches are held back"), "{told}");
+    let told = yard.runs(&["explain", "pool", "small"], 0).stdout;
+    assert!(told.contains("held back") && told.contains("4 failures in a row"), "{told}");
+    assert!(!told.contains("next: launch"), "{told}");
+    let plan = yard.runs(&["plan", "-o", "json"], 0).json();
+    assert_eq!(plan["waits"][0]["reason"], "BackOff", "{plan}");
 }
