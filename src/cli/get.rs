@@ -157,9 +157,7 @@ fn show(context: &mut Context, args: &GetArgs, looked: &Looked, seen: &Seen, aga
         return;
     }
     if again {
-        // On a terminal the newer table takes the older one's place; in a pipe it follows.
-        let separator = if context.screen.live { "\u{1b}[2J\u{1b}[H" } else { "\n" };
-        context.screen.text(separator);
+        context.screen.separate();
     }
     if seen.items.is_empty() {
         context.screen.say(format!("there are no {}", plural(looked.noun)));

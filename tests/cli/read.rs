@@ -1,5 +1,8 @@
 //! Reading: lists and single records for programs, tables for people, events, and what cannot be read.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use runyard::model::{AttributeValue, Key};
 use serde_json::json;
 
@@ -130,6 +133,28 @@ fn a_person_is_told_what_would_be_done_and_what_a_request_waits_for() {
     let told = yard.runs(&["explain", "pool", "small"], 0).stdout;
     assert!(told.contains("0 live of at most 1, 1 wanted idle"), "{told}");
     yard.runs(&["explain", "request", "43"], 1);
+}
+
+#[test]
+fn an_explanation_is_given_again_when_it_changes() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let mut watch = yard.command(&["explain", "request", "42", "--watch", "-o", "json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(watch.stdout.take().expect("it is piped")).lines();
+    let mut next = || {
+        let line = lines.next().expect("it goes on").expect("the program speaks UTF-8");
+        serde_json::from_str::<serde_json::Value>(&line).expect("one document a line")
+    };
+    let first = next();
+    assert_eq!(first["record"], "request#acme/web#42 / request#default#1");
+    assert!(first["lines"][0].as_str().expect("text").contains("no operator has seen it yet"), "{first}");
+    yard.change(&request("default", 1), &[("phase", text("Failed")), ("message", text("no capacity"))]);
+    let second = next();
+    assert!(second["lines"][0].as_str().expect("text").contains("Failed"), "{second}");
+    assert_eq!(second["lines"][1], "no capacity");
+    watch.kill().expect("it runs");
+    watch.wait().expect("it ends");
 }
 
 #[test]

@@ -97,6 +97,7 @@ fn other_verbs_refuse_their_own_wrong_usage() {
         (&["scale", "small", "--reset", "--for", "2h"], "--reset"),
         (&["scale", "Small", "--reset"], "CLASS"),
         (&["get", "machines"], "KIND"),
+        (&["explain", "request", "42/a/b", "--watch"], "NAME"),
         (&["get", "instances", "i-1/../x"], "NAME"),
         (&["describe", "request", "42/a/b"], "NAME"),
         (&["describe", "request", "42/a/1/2"], "NAME"),
