@@ -83,6 +83,60 @@ fn what_others_keep_in_the_table_is_neither_listed_nor_reported() {
 }
 
 #[test]
+fn a_list_can_be_of_one_class_state_or_phase() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    yard.provision(&["--name", "other"], 0);
+    yard.change(&request("other", 1), &[("phase", text("Ready")), ("resourceClass", text("large"))]);
+    for (name, state) in [("i-1", "idle"), ("i-2", "running")] {
+        let arn = format!("arn:aws:ec2:local:000000000000:instance/{name}");
+        let words =
+            [("kind", text("instance")), ("instanceId", text(name)), ("resourceClass", text("small"))];
+        yard.put(
+            &Key::new(format!("instance#{arn}"), "instance"),
+            &[&words[..], &[("state", text(state))]].concat(),
+        );
+    }
+    let listed = |arguments: &[&str], attribute: &str| {
+        let listed = yard.runs(&[&["get"], arguments, &["-o", "json"]].concat(), 0).json();
+        let items = listed["items"].as_array().expect("a list").clone();
+        items
+            .into_iter()
+            .map(|one| one[attribute].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&["requests", "--phase", "Ready"], "name"), ["other"]);
+    assert_eq!(listed(&["requests", "--phase", "Pending"], "name"), ["default"], "nobody has seen it yet");
+    assert_eq!(listed(&["requests", "--class", "large"], "name"), ["other"]);
+    assert_eq!(listed(&["requests", "--class", "large", "--phase", "Pending"], "name"), [""; 0]);
+    assert_eq!(listed(&["instances", "--state", "idle"], "instanceId"), ["i-1"]);
+    assert_eq!(listed(&["instances", "--class", "small", "--state", "running"], "instanceId"), ["i-2"]);
+    assert_eq!(
+        yard.runs(&["get", "instances", "--class", "large"], 0).stdout,
+        "there are no such instances\n"
+    );
+}
+
+#[test]
+fn events_can_be_told_from_a_moment_on() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    for (at, more) in [("2026-01-01T00:00:00Z", &[("at", text("2026-01-01T00:00:00Z"))][..]), ("odd", &[])] {
+        yard.put(
+            &Key::new("request#acme/web#42", format!("event#{at}#1")),
+            &[&[("kind", text("event"))], more].concat(),
+        );
+    }
+    let told = |arguments: &[&str]| {
+        let told = yard.runs(&[&["events"], arguments, &["-o", "json"]].concat(), 0).json();
+        told["items"].as_array().map(Vec::len)
+    };
+    assert_eq!((told(&[]), told(&["request", "42"])), (Some(3), Some(3)));
+    assert_eq!(told(&["--since", "30m"]), Some(2), "what happened, and what does not say when");
+    assert_eq!(told(&["request", "42", "--since", "30m"]), Some(2));
+}
+
+#[test]
 fn tables_for_people_have_one_line_a_record_and_more_columns_when_wide() {
     let yard = Yard::new();
     yard.provision(&[], 0);
