@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::environment::Environment;
 use super::failure::{Failure, Outcome};
 use super::screen::Screen;
+use super::subject::kind_of;
 use crate::model::{
-    AttributeValue, Event, EventType, Item, Key, Reading, Record, TableName, Unreadable, millis, read,
+    AttributeValue, Event, EventType, Item, Key, Kind, Reading, Record, TableName, Unreadable, millis, read,
 };
 use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
 
@@ -52,12 +53,24 @@ impl Context {
         self.store.get(key).await.map_err(|error| self.failed(&error))
     }
 
-    /// Every item of the table.
+    /// Every item of ours but events, of which a week's are many times as many as all else.
     pub(crate) async fn everything(&self) -> Outcome<Vec<Item>> {
+        self.all_that(|item| match kind_of(item) {
+            Some(Kind::Instance | Kind::Agent | Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease) => {
+                true
+            }
+            Some(Kind::Event) | None => false,
+        })
+        .await
+    }
+
+    /// The items of the table that are wanted; the others are let go with the page they come on.
+    pub(crate) async fn all_that(&self, wanted: impl Fn(&Item) -> bool) -> Outcome<Vec<Item>> {
         let mut items = Vec::new();
         let mut after: Option<Key> = None;
         loop {
-            let page = self.store.list(after.as_ref()).await.map_err(|error| self.failed(&error))?;
+            let mut page = self.store.list(after.as_ref()).await.map_err(|error| self.failed(&error))?;
+            page.items.retain(&wanted);
             if !gather(&mut items, page, &mut after) {
                 return Ok(items);
             }
@@ -130,4 +143,45 @@ pub(crate) fn attributes<const N: usize>(pairs: [(&str, AttributeValue); N]) -> 
 /// One more on each of these numbers.
 pub(crate) fn one_more<const N: usize>(names: [&str; N]) -> BTreeMap<String, i64> {
     names.into_iter().map(|name| (name.to_owned(), 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::screen::Format;
+    use crate::fakes::{MemoryStore, SeededEntropy, TokioClock};
+
+    #[tokio::test]
+    async fn everything_is_all_of_ours_but_events() {
+        let store = MemoryStore::new().paged(2);
+        let keys = [
+            ("instance#arn:aws:ec2:local:000000000000:instance/i-1", "instance"),
+            ("note#1", "note"),
+            ("pool#a", "event#2026-01-01T00:00:00Z#1"),
+            ("pool#a", "note"),
+            ("pool#a", "pool"),
+            ("request#a/b#1", "event#2026-01-01T00:00:00Z#2"),
+            ("request#a/b#1", "request#default#1"),
+        ];
+        for (pk, sk) in keys {
+            store.put(attributes([("pk", text(pk)), ("sk", text(sk)), ("kind", text("pool"))]));
+        }
+        let context = Context {
+            store: Arc::new(store),
+            queue: None,
+            clock: Arc::new(TokioClock::starting(jiff::Timestamp::UNIX_EPOCH)),
+            entropy: Arc::new(SeededEntropy::new(1)),
+            table: TableName::parse("runyard").unwrap(),
+            environment: Environment::default(),
+            screen: Screen::nowhere(Format::Text),
+        };
+        let sorted = |items: Vec<Item>| {
+            let mut keys: Vec<Key> = items.iter().filter_map(Key::of).collect();
+            keys.sort();
+            keys
+        };
+        let expected = [0, 4, 6].map(|at: usize| Key::new(keys[at].0, keys[at].1));
+        assert_eq!(sorted(context.everything().await.unwrap()), expected);
+        assert_eq!(sorted(context.all_that(|_| true).await.unwrap()).len(), keys.len());
+    }
 }

@@ -82,7 +82,7 @@ fn show(context: &mut Context, args: &DescribeArgs, seen: &Value, again: bool) {
         return;
     }
     if again {
-        context.screen.text(if context.screen.live { "\u{1b}[2J\u{1b}[H" } else { "\n" });
+        context.screen.separate();
     }
     let now = context.clock.now();
     let mut text = String::new();

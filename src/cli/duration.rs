@@ -14,7 +14,7 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 /// The longest run: GitHub ends a workflow run after 35 days.
 pub(crate) const LONGEST_RUN: Duration = Duration::from_hours(35 * 24);
 
-/// The longest a person's `scale` holds.
+/// The longest a person's `scale` holds, and the farthest anybody looks back.
 pub(crate) const LONGEST_SCALE: Duration = Duration::from_hours(366 * 24);
 
 /// Reads a positive duration of at most `longest`.
@@ -59,6 +59,11 @@ pub(crate) fn patience(text: &str) -> Result<Duration, FieldError> {
 
 /// Reads how long a person's `scale` holds.
 pub(crate) fn hold(text: &str) -> Result<Duration, FieldError> {
+    parse(text, LONGEST_SCALE)
+}
+
+/// Reads how far back somebody looks.
+pub(crate) fn past(text: &str) -> Result<Duration, FieldError> {
     parse(text, LONGEST_SCALE)
 }
 

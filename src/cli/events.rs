@@ -1,10 +1,13 @@
 //! What happened? The events of one record, or of all, oldest first.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
 
 use super::context::Context;
+use super::duration;
 use super::environment::Environment;
 use super::failure::{Failure, Outcome};
 use super::get::{LookArgs, WATCH};
@@ -19,7 +22,7 @@ use crate::model::{AttributeValue, Item, Key, Kind, Repository};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  runyard events
+  runyard events --since 30m
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]
 pub(crate) struct EventsArgs {
@@ -29,6 +32,9 @@ pub(crate) struct EventsArgs {
     /// Which record
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// Only what happened this long ago or later [default: all, which is seven days]
+    #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
+    since: Option<Duration>,
     #[command(flatten)]
     look: LookArgs,
 }
@@ -51,13 +57,17 @@ pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> Outcome<Loo
 /// Runs the verb.
 pub(crate) async fn run(context: &mut Context, args: &EventsArgs, looked: &Looked) -> Outcome {
     let mut seen: BTreeSet<Key> = BTreeSet::new();
+    let now = context.clock.now();
+    let since = args.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
     loop {
         let mut items = match &looked.0 {
             Some(subject) => {
                 let item = subject.find(context, looked.1.as_ref()).await?;
-                of(context, &Key::of(&item).map(|key| key.pk).unwrap_or_default()).await?
+                let mut items = of(context, &Key::of(&item).map(|key| key.pk).unwrap_or_default()).await?;
+                items.retain(|item| happened(item, since));
+                items
             }
-            None => all(context).await?,
+            None => all(context, since).await?,
         };
         let first = seen.is_empty();
         items.retain(|item| Key::of(item).is_some_and(|key| seen.insert(key)));
@@ -74,11 +84,20 @@ pub(crate) async fn of(context: &Context, pk: &str) -> Outcome<Vec<Item>> {
     context.under(pk, "event#").await
 }
 
-async fn all(context: &Context) -> Outcome<Vec<Item>> {
-    let mut items = context.everything().await?;
-    items.retain(|item| kind_of(item) == Some(Kind::Event));
+async fn all(context: &Context, since: Option<Timestamp>) -> Outcome<Vec<Item>> {
+    let wanted = |item: &Item| kind_of(item) == Some(Kind::Event) && happened(item, since);
+    let mut items = context.all_that(wanted).await?;
     items.sort_by_key(|item| Key::of(item).map(|key| (key.sk, key.pk)));
     Ok(items)
+}
+
+/// Whether it happened since then, or when is not to be read: what is odd is rather shown than hidden.
+fn happened(item: &Item, since: Option<Timestamp>) -> bool {
+    let at = match item.get("at") {
+        Some(AttributeValue::S(at)) => at.parse::<Timestamp>().ok(),
+        Some(_) | None => None,
+    };
+    since.is_none_or(|since| at.is_none_or(|at| at >= since))
 }
 
 fn show(context: &mut Context, watch: bool, first: bool, items: &[Item]) {

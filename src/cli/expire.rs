@@ -73,8 +73,7 @@ pub(crate) async fn run(context: &mut Context, args: &ExpireArgs, target: &Targe
 }
 
 async fn idle(context: &Context, class: &ClassName, cleaning_too: bool) -> Outcome<Vec<Item>> {
-    let mut items = context.everything().await?;
-    items.retain(|item| match read::<Instance>(item) {
+    let wanted = |item: &Item| match read::<Instance>(item) {
         Reading::Record(instance) if kind_of(item) == Some(Kind::Instance) => {
             instance.facts.resource_class == *class
                 && match instance.place() {
@@ -89,8 +88,8 @@ async fn idle(context: &Context, class: &ClassName, cleaning_too: bool) -> Outco
                 }
         }
         Reading::Record(_) | Reading::Newer { .. } | Reading::Unreadable(_) => false,
-    });
-    Ok(items)
+    };
+    context.all_that(wanted).await
 }
 
 async fn expire(context: &mut Context, item: &Item, args: &ExpireArgs) -> Outcome<Item> {

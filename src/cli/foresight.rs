@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::environment::Environment;
 use super::failure::{Failure, Outcome};
+use super::get::{LookArgs, WATCH};
 use super::run::repository_hint;
 use super::screen::plain;
 use super::subject::{Noun, Subject};
@@ -19,7 +20,8 @@ use crate::model::{Item, Key, Repository, Request, TableName};
 /// Tells what the operator would do now.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked.
+Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked, and
+what the operator remembers of their answers is known as far as its pools' status tells it.
 
 Examples:
   runyard plan
@@ -35,6 +37,7 @@ pub(crate) struct PlanArgs {
 #[command(after_help = "\
 Examples:
   runyard explain request 1234567890
+  runyard explain request 1234567890 --watch
   runyard explain instance i-0123456789abcdef0
   runyard explain pool linux-x64 -o json")]
 pub(crate) struct ExplainArgs {
@@ -44,9 +47,8 @@ pub(crate) struct ExplainArgs {
     /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
     #[arg(value_name = "NAME")]
     name: String,
-    /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
-    repository: Option<Repository>,
+    #[command(flatten)]
+    look: LookArgs,
     /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -96,7 +98,7 @@ pub(crate) fn check_explain(
     table: &TableName,
 ) -> Outcome<Looked> {
     let subject = Subject::parse(args.noun, &args.name).map_err(|p| Failure::usage(p.named("NAME")))?;
-    let repository = repository_hint(args.repository.as_ref(), environment).map_err(Failure::usage)?;
+    let repository = repository_hint(args.look.repository.as_ref(), environment).map_err(Failure::usage)?;
     Ok(Looked(subject, repository, policy(args.config.as_ref(), table)?))
 }
 
@@ -163,11 +165,33 @@ fn told_action(action: &Action) -> Value {
 }
 
 fn told_wait(wait: &Wait) -> Value {
-    json!({"subject": wait.subject.to_string(), "reason": format!("{:?}", wait.reason), "message": wait.message})
+    json!({"subject": wait.subject.to_string(), "reason": wait.reason.as_str(), "message": wait.message})
 }
 
 /// `runyard explain`.
-pub(crate) async fn explain(context: &mut Context, looked: &Looked) -> Outcome {
+pub(crate) async fn explain(context: &mut Context, args: &ExplainArgs, looked: &Looked) -> Outcome {
+    let mut last: Option<Explained> = None;
+    loop {
+        let seen = explained(context, looked).await?;
+        if last.as_ref() != Some(&seen) {
+            show(context, args.look.watch, &seen, last.is_some());
+            last = Some(seen);
+        }
+        if !args.look.watch || context.screen.closed() {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// What one look found out.
+#[derive(PartialEq, Eq)]
+struct Explained {
+    record: Key,
+    lines: Vec<String>,
+}
+
+async fn explained(context: &Context, looked: &Looked) -> Outcome<Explained> {
     let Looked(subject, repository, policy) = looked;
     let item = subject.find(context, repository.as_ref()).await?;
     let key = Key::of(&item).expect("what was found by its key has one");
@@ -180,11 +204,25 @@ pub(crate) async fn explain(context: &mut Context, looked: &Looked) -> Outcome {
         }
         Subject::Instance(_) | Subject::Pool(_) | Subject::Launch(_) => about(&items, policy, now, &key),
     };
-    context.screen.document(&json!({"record": key.to_string(), "lines": lines}));
-    for line in &lines {
+    Ok(Explained { record: key, lines })
+}
+
+fn show(context: &mut Context, watch: bool, seen: &Explained, again: bool) {
+    let document = json!({"record": seen.record.to_string(), "lines": seen.lines});
+    if context.screen.format.for_programs() {
+        if watch {
+            context.screen.next_document(&document);
+        } else {
+            context.screen.document(&document);
+        }
+        return;
+    }
+    if again {
+        context.screen.separate();
+    }
+    for line in &seen.lines {
         context.screen.say(plain(line));
     }
-    Ok(())
 }
 
 /// A record's name as people write it.

@@ -8,13 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::context::Context;
 use super::environment::Environment;
-use super::failure::{Failure, Outcome};
+use super::failure::{Failure, Outcome, Problems};
 use super::json;
 use super::run::repository_hint;
 use super::subject::{Noun, Subject, kind_of};
 use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, Surroundings};
 use crate::model::{
-    FieldError, Instance, Item, Key, Launch, Pool, Reading, Record, Repository, Request, read,
+    AttributeValue, ClassName, FieldError, Instance, Item, Key, Kind, Launch, Phase, Pool, Reading, Record,
+    Repository, Request, State, read,
 };
 
 /// Lists records.
@@ -22,6 +23,7 @@ use crate::model::{
 #[command(after_help = "\
 Examples:
   runyard get instances
+  runyard get instances --class linux-x64 --state idle
   runyard get requests -o wide --watch
   runyard get request 1234567890/default/2 -o json
   runyard get pools -o json | jq '.items[].resourceClass'")]
@@ -33,7 +35,78 @@ pub(crate) struct GetArgs {
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
+    only: Only,
+    #[command(flatten)]
     look: LookArgs,
+}
+
+/// Which of a list.
+#[derive(Debug, Args)]
+struct Only {
+    /// Only instances, requests or launches of this class
+    #[arg(long, value_name = "CLASS", conflicts_with = "name")]
+    class: Option<ClassName>,
+    /// Only instances in this state: created, claimed, running, idle or terminated
+    #[arg(long, value_name = "STATE", conflicts_with = "name")]
+    state: Option<State>,
+    /// Only requests in this phase: Pending, Fulfilling, Ready, Releasing, Released or Failed
+    #[arg(long, value_name = "PHASE", conflicts_with = "name")]
+    phase: Option<Phase>,
+}
+
+impl Only {
+    /// Refuses what no record of this kind has.
+    fn check(&self, noun: Noun) -> Outcome {
+        let mut problems = Problems::default();
+        let kind = plural(noun);
+        if let (Some(class), Noun::Pools) = (&self.class, noun) {
+            let fix = format!("write `runyard get pool {class}`");
+            problems.add(FieldError::new("--class", class.as_str(), "a class has one pool", fix));
+        }
+        if let Some(state) = self.state.filter(|_| noun != Noun::Instances) {
+            let message = format!("{kind} have no state");
+            problems.add(FieldError::new(
+                "--state",
+                state.as_str(),
+                message,
+                "leave it out, or get instances",
+            ));
+        }
+        if let Some(phase) = self.phase.filter(|_| noun != Noun::Requests) {
+            let message = format!("{kind} have no phase to look for");
+            problems.add(FieldError::new(
+                "--phase",
+                phase.as_str(),
+                message,
+                "leave it out, or get requests",
+            ));
+        }
+        problems.check()
+    }
+
+    /// Whether an item is one of them, by what it says itself: also one that cannot be read as a whole.
+    fn accepts(&self, item: &Item) -> bool {
+        let says = |name: &str, word: Option<&str>, absent: Option<&str>| {
+            let Some(word) = word else { return true };
+            match item.get(name) {
+                Some(AttributeValue::S(said)) => said == word,
+                Some(_) => false,
+                None => absent == Some(word),
+            }
+        };
+        says("resourceClass", self.class.as_ref().map(ClassName::as_str), None)
+            && says("state", self.state.map(State::as_str), None)
+            // One that no operator has seen yet has none.
+            && says("phase", self.phase.map(Phase::as_str), Some(Phase::Pending.as_str()))
+    }
+
+    /// What an empty list is not to say of all there are.
+    const fn such(&self) -> &'static str {
+        match (&self.class, self.state, self.phase) {
+            (None, None, None) => "",
+            (_, _, _) => "such ",
+        }
+    }
 }
 
 /// How to look.
@@ -59,6 +132,7 @@ pub(crate) const WATCH: Duration = Duration::from_secs(1);
 
 /// What the options say, refused where it makes no sense.
 pub(crate) fn check(args: &GetArgs, environment: &Environment) -> Outcome<Looked> {
+    args.only.check(args.noun)?;
     let subject = args.name.as_deref().map(|name| Subject::parse(args.noun, name)).transpose();
     let subject = subject.map_err(|problem: FieldError| Failure::usage(problem.named("NAME")))?;
     let given = args.look.repository.as_ref();
@@ -71,7 +145,7 @@ pub(crate) fn check(args: &GetArgs, environment: &Environment) -> Outcome<Looked
 pub(crate) async fn run(context: &mut Context, args: &GetArgs, looked: &Looked) -> Outcome {
     let mut last: Option<String> = None;
     loop {
-        let seen = look(context, looked).await?;
+        let seen = look(context, &args.only, looked).await?;
         if last.as_deref() != Some(&seen.mark) {
             show(context, args, looked, &seen, last.is_some());
             last = Some(seen.mark);
@@ -91,10 +165,10 @@ struct Seen {
     mark: String,
 }
 
-async fn look(context: &Context, looked: &Looked) -> Outcome<Seen> {
+async fn look(context: &Context, only: &Only, looked: &Looked) -> Outcome<Seen> {
     let (items, everything) = match &looked.subject {
         Some(subject) => (vec![subject.find(context, looked.repository.as_ref()).await?], Vec::new()),
-        None => list(context, looked).await?,
+        None => list(context, only, looked).await?,
     };
     let document = match (&looked.subject, items.first()) {
         (Some(_), Some(item)) => json::record(item),
@@ -104,9 +178,12 @@ async fn look(context: &Context, looked: &Looked) -> Outcome<Seen> {
     Ok(Seen { items, everything, document, mark })
 }
 
-async fn list(context: &Context, looked: &Looked) -> Outcome<(Vec<Item>, Vec<Item>)> {
-    let (mut items, others): (Vec<Item>, Vec<Item>) =
-        context.everything().await?.into_iter().partition(|item| kind_of(item) == Some(looked.noun.kind()));
+/// The items of the kind, and those of their agents that a table of machines shows.
+async fn list(context: &Context, only: &Only, looked: &Looked) -> Outcome<(Vec<Item>, Vec<Item>)> {
+    let listed = |item: &Item| kind_of(item) == Some(looked.noun.kind());
+    let beside = |item: &Item| looked.noun == Noun::Instances && kind_of(item) == Some(Kind::Agent);
+    let found = context.all_that(|item| listed(item) && only.accepts(item) || beside(item)).await?;
+    let (mut items, others): (Vec<Item>, Vec<Item>) = found.into_iter().partition(listed);
     if let Some(repository) = &looked.repository {
         let prefix = format!("request#{repository}#");
         items.retain(|item| Key::of(item).is_some_and(|key| key.pk.starts_with(&prefix)));
@@ -154,12 +231,10 @@ fn show(context: &mut Context, args: &GetArgs, looked: &Looked, seen: &Seen, aga
         return;
     }
     if again {
-        // On a terminal the newer table takes the older one's place; in a pipe it follows.
-        let separator = if context.screen.live { "\u{1b}[2J\u{1b}[H" } else { "\n" };
-        context.screen.text(separator);
+        context.screen.separate();
     }
     if seen.items.is_empty() {
-        context.screen.say(format!("there are no {}", plural(looked.noun)));
+        context.screen.say(format!("there are no {}{}", args.only.such(), plural(looked.noun)));
         return;
     }
     let items: Vec<&Item> = seen.items.iter().collect();

@@ -187,7 +187,8 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
         }
         Once::Explain(args) => {
             let looked = foresight::check_explain(&args, env, &table)?;
-            foresight::explain(&mut connect::connect(table, environment, screen).await.0, &looked).await
+            foresight::explain(&mut connect::connect(table, environment, screen).await.0, &args, &looked)
+                .await
         }
     }
 }

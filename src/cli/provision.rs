@@ -12,8 +12,8 @@ use super::follow;
 use super::run::{RunArgs, in_field};
 use super::{actions, context, duration, json, subject};
 use crate::model::{
-    AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, Phase, Request, RequestKey,
-    TableName, UsageClass, Write, label, millis,
+    AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, MAX_RUNTIME_MINUTES, Phase,
+    Request, RequestKey, TableName, UsageClass, Write, label, millis,
 };
 use crate::ports::StoreError;
 
@@ -262,7 +262,8 @@ fn described(request: &Request) -> Vec<(&'static str, String)> {
         ("usageClass", intent.usage_class.map_or("any", UsageClass::as_str).to_owned()),
         ("onDemandFallback", intent.on_demand_fallback.to_string()),
         ("allowedInstanceTypes", types.unwrap_or_else(|| "the pool's".into())),
-        ("maxRuntimeMinutes", intent.max_runtime_minutes.map_or_else(|| "default".into(), |m| m.to_string())),
+        // The contract's default: the class's own, which may be less, stands in a record that workflows may not read.
+        ("maxRuntimeMinutes", intent.max_runtime_minutes.unwrap_or(MAX_RUNTIME_MINUTES).to_string()),
         ("timeoutSeconds", intent.timeout_seconds.to_string()),
     ]
 }

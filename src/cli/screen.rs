@@ -79,6 +79,12 @@ impl Screen {
         }
     }
 
+    /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a pipe
+    /// it follows.
+    pub(crate) fn separate(&mut self) {
+        self.text(if self.live { "\u{1b}[2J\u{1b}[H" } else { "\n" });
+    }
+
     /// A document for programs; people do not get it.
     pub(crate) fn document(&mut self, value: &Value) {
         match self.format {

@@ -3,9 +3,10 @@
 
 use super::context::{Context, readable};
 use super::failure::{Failure, Outcome};
+use crate::decide;
 use crate::model::{
-    AttributeValue, ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId, Repository,
-    Request, RequestKey, RequestName, RunId,
+    ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId, Repository, Request,
+    RequestKey, RequestName, RunId,
 };
 
 /// The kinds that can be read by name.
@@ -120,16 +121,10 @@ impl Subject {
     }
 }
 
-/// The kind of an item: what it says it is, or what its key says it must be.
+/// The kind that an item's key says it is of, as the operator sees it, whatever else it says of itself; none for what
+/// others keep in the table, which is none of our business.
 pub(crate) fn kind_of(item: &Item) -> Option<Kind> {
-    if let Some(AttributeValue::S(kind)) = item.get("kind")
-        && let Ok(kind) = kind.parse()
-    {
-        return Some(kind);
-    }
-    let key = Key::of(item)?;
-    let word = key.sk.split('#').next().unwrap_or_default();
-    word.parse().ok()
+    decide::kind_of(&Key::of(item)?)
 }
 
 async fn by_key(context: &Context, key: &Key, name: impl ToString) -> Outcome<Item> {
@@ -144,11 +139,11 @@ async fn instance(context: &Context, name: &str) -> Outcome<Item> {
     if let Ok(arn) = InstanceArn::parse(name) {
         return by_key(context, &Key::new(format!("instance#{arn}"), "instance"), name).await;
     }
-    let mut found: Vec<Item> = context.everything().await?;
-    found.retain(|item| {
-        let tail = format!("/{name}");
+    let tail = format!("/{name}");
+    let named = |item: &Item| {
         kind_of(item) == Some(Kind::Instance) && Key::of(item).is_some_and(|key| key.pk.ends_with(&tail))
-    });
+    };
+    let mut found = context.all_that(named).await?;
     match (found.pop(), found.is_empty()) {
         (Some(item), true) => Ok(item),
         (None, _) => Err(Failure::error(
@@ -161,6 +156,10 @@ async fn instance(context: &Context, name: &str) -> Outcome<Item> {
             Err(Failure::error("instance", name, "more than one record has this id", "give the whole ARN"))
         }
     }
+}
+
+fn is_request(item: &Item) -> bool {
+    kind_of(item) == Some(Kind::Request)
 }
 
 async fn request(
@@ -176,11 +175,11 @@ async fn request(
         Some(repository) => {
             context.under(&format!("request#{repository}#{}", selector.run_id), "request#").await?
         }
-        None => context.everything().await?,
+        None => context.all_that(is_request).await?,
     };
     let mut found: Vec<(RequestKey, Item)> = items
         .into_iter()
-        .filter(|item| kind_of(item) == Some(Kind::Request))
+        .filter(is_request)
         .filter_map(|item| Some((Request::id_of(&Key::of(&item)?).ok()?, item)))
         .filter(|(id, _)| selector.covers(id))
         .collect();
@@ -221,6 +220,7 @@ pub(crate) async fn request_record(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::context::{attributes, text};
 
     #[test]
     fn a_request_is_named_by_up_to_three_parts() {
@@ -234,15 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn an_item_without_a_kind_is_judged_by_its_key() {
-        let item = |sk: &str| {
-            Item::from([
-                ("pk".into(), AttributeValue::S("request#a/b#1".into())),
-                ("sk".into(), AttributeValue::S(sk.into())),
-            ])
-        };
-        assert_eq!(kind_of(&item("request#default#1")), Some(Kind::Request));
-        assert_eq!(kind_of(&item("event#2026-01-01T00:00:00Z#1")), Some(Kind::Event));
-        assert_eq!(kind_of(&item("something")), None);
+    fn an_items_kind_is_what_its_key_says_whatever_it_says_itself() {
+        let item =
+            |pk: &str, sk: &str| attributes([("pk", text(pk)), ("sk", text(sk)), ("kind", text("pool"))]);
+        assert_eq!(kind_of(&item("request#a/b#1", "request#default#1")), Some(Kind::Request));
+        assert_eq!(kind_of(&item("request#a/b#1", "event#2026-01-01T00:00:00Z#1")), Some(Kind::Event));
+        assert_eq!(kind_of(&item("request#a/b#1", "something")), None);
+        assert_eq!(kind_of(&item("pool#a", "note")), None);
+        assert_eq!(kind_of(&item("note#1", "pool")), None);
     }
 }

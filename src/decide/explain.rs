@@ -1,17 +1,44 @@
 //! What would be done now, and why the rest is not: every unit judged once, nothing carried out. The same decisions
 //! the operator makes, told to a person.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{ClassName, InstanceArn, Item, Key, Lease, Phase, Reading, Request, State, read};
+use crate::model::{
+    ClassName, ConditionType, InstanceArn, Item, Key, Lease, Phase, Reading, Request, State, read,
+};
 
+use super::action::WaitReason;
 use super::context::{Context, Now, Policy, Role};
 use super::forecast::{Pace, forecast};
 use super::observe::Observation;
 use super::yard::{Unit, Yard};
 use super::{Plan, decide, effective};
+
+impl WaitReason {
+    /// As programs read it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "Busy",
+            Self::Starting => "Starting",
+            Self::Cleaning => "Cleaning",
+            Self::Behind => "Behind",
+            Self::AtMax => "AtMax",
+            Self::BackOff => "BackOff",
+            Self::NoCapacity => "NoCapacity",
+            Self::Paused => "Paused",
+            Self::NotLeader => "NotLeader",
+            Self::Agent => "Agent",
+            Self::Deadline => "Deadline",
+            Self::Mismatch => "Mismatch",
+            Self::GitHub => "GitHub",
+            Self::Doubt => "Doubt",
+        }
+    }
+}
 
 /// A yard as the table shows it at one moment. Every agent counts as just heard: how long one has been silent is
 /// known only to who has watched it.
@@ -33,10 +60,40 @@ pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
     (yard, now, role)
 }
 
-/// Judges every unit.
+/// Judges every unit. A class whose operator says that it holds launches back is judged so: the failures behind that are
+/// in no record, and until when is not either.
 pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, Plan)> {
-    let cx = Context { yard, policy, now, role };
-    yard.units().into_iter().map(|unit| (unit.clone(), decide(&cx, &unit))).collect()
+    let said = held_back(yard, now);
+    let mut yard = Cow::Borrowed(yard);
+    if !said.is_empty() {
+        let classes = yard.to_mut().classes.iter_mut().filter(|(name, _)| said.contains_key(*name));
+        classes.for_each(|(_, class)| class.brake.until = Duration::MAX);
+    }
+    let cx = Context { yard: &yard, policy, now, role };
+    let judged = |unit: Unit| {
+        let mut plan = decide(&cx, &unit);
+        if let Unit::Class(name) = &unit
+            && let Some(said) = said.get(name)
+        {
+            let held = plan.waits.iter_mut().filter(|wait| wait.reason == WaitReason::BackOff);
+            held.for_each(|wait| wait.message.clone_from(said));
+        }
+        (unit, plan)
+    };
+    yard.units().into_iter().map(judged).collect()
+}
+
+/// The classes whose launches are held back by their pools' word alone, and that word.
+fn held_back(yard: &Yard, now: Now) -> BTreeMap<ClassName, String> {
+    let unknown = yard.classes.iter().filter(|(_, class)| class.brake.until <= now.mono);
+    let said = unknown.filter_map(|(name, class)| {
+        let conditions = class.pool.as_ref()?.status.conditions.iter();
+        let mut blocked = conditions.filter(|one| one.condition_type == ConditionType::Blocked && one.status);
+        let one = blocked.next()?;
+        let said = format!("launches are held back, its operator has said since {}: {}", one.at, one.message);
+        Some((name.clone(), said))
+    });
+    said.collect()
 }
 
 /// Why a request is where it is, what would bring it on, and when it ends, as sentences.
@@ -181,8 +238,8 @@ fn ahead(yard: &Yard, request: &Request) -> Option<String> {
 mod tests {
     use super::super::testing::{Scene, a_minute_each, arn, ask, at, holding, machine, request};
     use super::*;
-    use crate::model::Pool;
-    use crate::model::Signal;
+    use crate::decide::Action;
+    use crate::model::{Pool, Record as _, Signal};
 
     fn item(value: serde_json::Value) -> Item {
         let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
@@ -217,6 +274,48 @@ mod tests {
             explain(&yard, &a_minute_each(), now, Role { lease: None }, &nobody),
             ["there is no such request"]
         );
+    }
+
+    #[test]
+    fn launches_that_the_operator_says_it_holds_back_are_not_promised() {
+        let pool = |status: bool| {
+            item(serde_json::json!({
+                "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": 2, "resourceClass": "linux",
+                "max": 5, "desired": 1, "conditions": [{
+                    "type": "Blocked", "status": status, "reason": "Launches", "at": at(-9),
+                    "message": "3 failures in a row; the last was refused: launch.ami: missing",
+                }],
+            }))
+        };
+        let waiting = request("1", 1, serde_json::json!({})).to_item();
+        let judged = |status| {
+            let (yard, now, _) = picture(&[pool(status), waiting.clone()], at(0));
+            let plans = judge(&yard, &a_minute_each(), now, Role { lease: Some(1) });
+            let about = explain(&yard, &a_minute_each(), now, Role { lease: Some(1) }, &ask("1"));
+            let (actions, waits): (Vec<_>, Vec<_>) =
+                plans.into_iter().map(|(_, plan)| (plan.actions, plan.waits)).unzip();
+            let launches = actions.concat().iter().any(|action| matches!(action, Action::Intend(..)));
+            let waits = waits.concat().into_iter().filter(|wait| wait.reason == WaitReason::BackOff);
+            (launches, waits.collect::<Vec<_>>(), about.join("\n"))
+        };
+        let (launches, waits, _) = judged(false);
+        assert!(launches && waits.is_empty(), "{waits:?}");
+        let (launches, waits, about) = judged(true);
+        assert!(!launches, "{waits:?}");
+        let said = "launches are held back, its operator has said since 2026-01-05T11:59:51Z: 3 failures in a row; \
+                    the last was refused: launch.ami: missing";
+        let subjects: Vec<_> =
+            waits.iter().map(|wait| (wait.subject.pk.as_str(), wait.message.as_str())).collect();
+        assert_eq!(subjects, [("request#acme/web#1", said), ("pool#linux", said)]);
+        assert!(about.contains(&format!("waits: {said}")), "{about}");
+        assert!(about.contains("not before launches, held back after failures, are tried again"), "{about}");
+    }
+
+    #[test]
+    fn what_waits_is_named_to_programs_by_one_word() {
+        let words =
+            [(WaitReason::AtMax, "AtMax"), (WaitReason::BackOff, "BackOff"), (WaitReason::GitHub, "GitHub")];
+        assert!(words.iter().all(|(reason, word)| reason.as_str() == *word));
     }
 
     #[test]

@@ -313,7 +313,7 @@ fn arn_of(key: &Key, prefix: &str) -> Option<InstanceArn> {
 }
 
 /// The kind that a key says its record is of; none for keys that are not ours.
-fn kind_of(key: &Key) -> Option<Kind> {
+pub fn kind_of(key: &Key) -> Option<Kind> {
     if Event::is_key(key) {
         return Some(Kind::Event);
     }

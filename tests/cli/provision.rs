@@ -91,6 +91,41 @@ fn the_same_intent_again_is_the_same_request_and_a_different_one_is_refused_with
 }
 
 #[test]
+fn a_default_that_a_foreign_workflow_wrote_out_is_the_same_intent_as_one_left_out() {
+    let yard = Yard::new();
+    let born = |name: &str, more: &[(&str, AttributeValue)]| {
+        let mut record = vec![
+            ("kind", text("request")),
+            ("version", number(1)),
+            ("runId", text("42")),
+            ("attempt", number(1)),
+            ("repository", text(REPOSITORY)),
+            ("name", text(name)),
+            ("resourceClass", text("small")),
+            ("count", number(2)),
+            ("desired", text("provisioned")),
+            ("generation", number(1)),
+        ];
+        record.extend(more.iter().cloned());
+        yard.put(&request(name, 1), &record);
+    };
+    let written_out = [
+        ("minCount", number(2)),
+        ("onDemandFallback", AttributeValue::Bool(false)),
+        ("maxRuntimeMinutes", number(30)),
+        ("timeoutSeconds", number(600)),
+    ];
+    born("default", &written_out);
+    yard.provision(&[], 0);
+    yard.provision(&["--max-runtime", "30m", "--timeout", "10m"], 0);
+    assert!(yard.provision(&["--max-runtime", "31m"], 1).stderr.contains("maxRuntimeMinutes is 30"));
+    born("bare", &[]);
+    yard.provision(&["--name", "bare", "--max-runtime", "30m", "--min-count", "2"], 0);
+    let refused = yard.provision(&["--name", "bare", "--usage-class", "on-demand"], 1).stderr;
+    assert!(refused.contains("usageClass is any, asked for on-demand"), "{refused}");
+}
+
+#[test]
 fn what_is_released_or_over_cannot_be_asked_for_again() {
     let yard = Yard::new();
     yard.provision(&[], 0);

@@ -1,6 +1,9 @@
 //! Reading: lists and single records for programs, tables for people, events, and what cannot be read.
 
-use runyard::model::Key;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use runyard::model::{AttributeValue, Key};
 use serde_json::json;
 
 use crate::yard::{REPOSITORY, Yard, number, request, text};
@@ -58,6 +61,82 @@ fn what_cannot_be_read_is_listed_as_such() {
 }
 
 #[test]
+fn what_others_keep_in_the_table_is_neither_listed_nor_reported() {
+    let yard = Yard::new();
+    yard.put(&Key::new("note#1", "note"), &[("kind", text("note"))]);
+    yard.put(&Key::new("note#2", "pool"), &[("kind", text("pool"))]);
+    yard.put(&Key::new("pool#small", "note"), &[("kind", text("pool"))]);
+    assert_eq!(yard.runs(&["get", "pools", "-o", "json"], 0).json(), json!({"items": []}));
+    let reasons = || {
+        let doctor = yard.runs(&["doctor", "-o", "json"], 1).json();
+        let items = doctor["items"].as_array().expect("a list").clone();
+        items.into_iter().map(|one| one["reason"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(), ["NoOperator"]);
+    // Under a key of ours it is ours, whatever it says it is.
+    yard.put(&Key::new("pool#small", "pool"), &[("kind", text("note"))]);
+    assert_eq!(reasons(), ["UnreadableRecord", "NoOperator"]);
+    let listed = yard.runs(&["get", "pools", "-o", "json"], 0).json();
+    assert_eq!(listed["unreadable"].as_array().map(Vec::len), Some(1), "{listed}");
+    yard.put(&Key::new("pool#small", "event#2026-01-01T00:00:00Z#1"), &[("kind", text("event"))]);
+    assert_eq!(reasons(), ["UnreadableRecord", "UnreadableRecord", "NoOperator"], "an odd event is told of");
+}
+
+#[test]
+fn a_list_can_be_of_one_class_state_or_phase() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    yard.provision(&["--name", "other"], 0);
+    yard.change(&request("other", 1), &[("phase", text("Ready")), ("resourceClass", text("large"))]);
+    for (name, state) in [("i-1", "idle"), ("i-2", "running")] {
+        let arn = format!("arn:aws:ec2:local:000000000000:instance/{name}");
+        let words =
+            [("kind", text("instance")), ("instanceId", text(name)), ("resourceClass", text("small"))];
+        yard.put(
+            &Key::new(format!("instance#{arn}"), "instance"),
+            &[&words[..], &[("state", text(state))]].concat(),
+        );
+    }
+    let listed = |arguments: &[&str], attribute: &str| {
+        let listed = yard.runs(&[&["get"], arguments, &["-o", "json"]].concat(), 0).json();
+        let items = listed["items"].as_array().expect("a list").clone();
+        items
+            .into_iter()
+            .map(|one| one[attribute].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&["requests", "--phase", "Ready"], "name"), ["other"]);
+    assert_eq!(listed(&["requests", "--phase", "Pending"], "name"), ["default"], "nobody has seen it yet");
+    assert_eq!(listed(&["requests", "--class", "large"], "name"), ["other"]);
+    assert_eq!(listed(&["requests", "--class", "large", "--phase", "Pending"], "name"), [""; 0]);
+    assert_eq!(listed(&["instances", "--state", "idle"], "instanceId"), ["i-1"]);
+    assert_eq!(listed(&["instances", "--class", "small", "--state", "running"], "instanceId"), ["i-2"]);
+    assert_eq!(
+        yard.runs(&["get", "instances", "--class", "large"], 0).stdout,
+        "there are no such instances\n"
+    );
+}
+
+#[test]
+fn events_can_be_told_from_a_moment_on() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    for (at, more) in [("2026-01-01T00:00:00Z", &[("at", text("2026-01-01T00:00:00Z"))][..]), ("odd", &[])] {
+        yard.put(
+            &Key::new("request#acme/web#42", format!("event#{at}#1")),
+            &[&[("kind", text("event"))], more].concat(),
+        );
+    }
+    let told = |arguments: &[&str]| {
+        let told = yard.runs(&[&["events"], arguments, &["-o", "json"]].concat(), 0).json();
+        told["items"].as_array().map(Vec::len)
+    };
+    assert_eq!((told(&[]), told(&["request", "42"])), (Some(3), Some(3)));
+    assert_eq!(told(&["--since", "30m"]), Some(2), "what happened, and what does not say when");
+    assert_eq!(told(&["request", "42", "--since", "30m"]), Some(2));
+}
+
+#[test]
 fn tables_for_people_have_one_line_a_record_and_more_columns_when_wide() {
     let yard = Yard::new();
     yard.provision(&[], 0);
@@ -108,4 +187,64 @@ fn a_person_is_told_what_would_be_done_and_what_a_request_waits_for() {
     let told = yard.runs(&["explain", "pool", "small"], 0).stdout;
     assert!(told.contains("0 live of at most 1, 1 wanted idle"), "{told}");
     yard.runs(&["explain", "request", "43"], 1);
+}
+
+#[test]
+fn an_explanation_is_given_again_when_it_changes() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let mut watch = yard.command(&["explain", "request", "42", "--watch", "-o", "json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(watch.stdout.take().expect("it is piped")).lines();
+    let mut next = || {
+        let line = lines.next().expect("it goes on").expect("the program speaks UTF-8");
+        serde_json::from_str::<serde_json::Value>(&line).expect("one document a line")
+    };
+    let first = next();
+    assert_eq!(first["record"], "request#acme/web#42 / request#default#1");
+    assert!(first["lines"][0].as_str().expect("text").contains("no operator has seen it yet"), "{first}");
+    yard.change(&request("default", 1), &[("phase", text("Failed")), ("message", text("no capacity"))]);
+    let second = next();
+    assert!(second["lines"][0].as_str().expect("text").contains("Failed"), "{second}");
+    assert_eq!(second["lines"][1], "no capacity");
+    watch.kill().expect("it runs");
+    watch.wait().expect("it ends");
+}
+
+#[test]
+fn launches_that_are_held_back_are_not_promised() {
+    let yard = Yard::new();
+    let file = yard.file("pools.json", r#"[{"resourceClass":"small","max":1,"desired":1}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
+    yard.put(
+        &Key::new("lease#operator", "lease"),
+        &[
+            ("kind", text("lease")),
+            ("version", number(1)),
+            ("holder", text("one")),
+            ("token", number(1)),
+            ("renewals", number(1)),
+            ("termSeconds", number(15)),
+            ("updatedAt", text("2026-01-01T00:00:00Z")),
+        ],
+    );
+    assert!(yard.runs(&["plan"], 0).stdout.contains("would do: launch 1 of class small"));
+    let blocked = [
+        ("type", text("Blocked")),
+        ("status", AttributeValue::Bool(true)),
+        ("reason", text("Launches")),
+        ("message", text("4 failures in a row")),
+        ("at", text("2026-01-01T00:00:00Z")),
+    ];
+    let blocked =
+        AttributeValue::M(blocked.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+    yard.change(&Key::new("pool#small", "pool"), &[("conditions", AttributeValue::L(vec![blocked]))]);
+    let told = yard.runs(&["plan"], 0).stdout;
+    assert!(!told.contains("would do: launch"), "{told}");
+    assert!(told.contains("waits: pool small: launches are held back"), "{told}");
+    let told = yard.runs(&["explain", "pool", "small"], 0).stdout;
+    assert!(told.contains("held back") && told.contains("4 failures in a row"), "{told}");
+    assert!(!told.contains("next: launch"), "{told}");
+    let plan = yard.runs(&["plan", "-o", "json"], 0).json();
+    assert_eq!(plan["waits"][0]["reason"], "BackOff", "{plan}");
 }

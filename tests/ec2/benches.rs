@@ -10,6 +10,7 @@ use aws_sdk_ec2::config::Credentials;
 use jiff::Timestamp;
 use runyard::aws::Ec2Compute;
 use runyard::aws::ec2::Ec2Options;
+use runyard::config::RunnerPackage;
 use runyard::fakes::{FakeCompute, ManualClock, SeededEntropy};
 use runyard::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, LaunchOrder};
@@ -175,7 +176,11 @@ pub(crate) fn options(table: TableName) -> Ec2Options {
         poll: Duration::from_secs(1),
         grace: Duration::from_secs(300),
         created: Duration::from_secs(900),
-        runner: None,
+        runner: Some(RunnerPackage {
+            url: "https://example.com/actions-runner-linux-x64.tar.gz".into(),
+            sha256: "0".repeat(64),
+            version: "2.330.0".into(),
+        }),
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
         patience: Duration::from_secs(3),

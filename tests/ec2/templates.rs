@@ -10,11 +10,11 @@ use aws_sdk_ec2::types::{
 };
 use base64::Engine as _;
 use runyard::aws::Ec2Compute;
-use runyard::aws::ec2::TemplateChange;
+use runyard::aws::ec2::{Ec2Options, TemplateChange};
 use runyard::model::{PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, ComputeError};
 
-use crate::benches::{compute, order, sdk_config, spec, table};
+use crate::benches::{compute, options, order, sdk_config, spec, table};
 use crate::peer::{Peer, SUBNETS};
 use crate::support::engine::Engine;
 
@@ -128,6 +128,25 @@ async fn a_class_without_image_is_refused_by_the_fields_name() {
     let outcome = yard.compute.launch(&order(&spec, "l-1", 1, UsageClass::OnDemand)).await;
     assert!(matches!(&outcome, Err(ComputeError::Refused(why)) if why.contains("launch.ami")), "{outcome:?}");
     assert!(yard.peer.world().calls.is_empty());
+}
+
+#[tokio::test]
+async fn without_a_runner_a_class_is_refused_by_the_keys_name_unless_its_template_is_its_own() {
+    let mut yard = yard().await;
+    let bare = Ec2Options { runner: None, ..options(yard.table.clone()) };
+    yard.compute = Ec2Compute::connect(bare, &sdk_config(yard.peer.endpoint()).await);
+    let ordered = order(&linux(), "l-1", 1, UsageClass::OnDemand);
+    for outcome in [yard.compute.launch(&ordered).await.map(|_| ()), yard.compute.check(&linux()).await] {
+        let Err(ComputeError::Refused(why)) = &outcome else { panic!("{outcome:?}") };
+        for said in ["agent.runner_url", "class linux", "launchTemplateId"] {
+            assert!(why.contains(said), "{said}: {why}");
+        }
+    }
+    assert!(yard.peer.world().calls.is_empty());
+    let spec = given(&yard, good().build()).await;
+    assert_eq!(yard.compute.check(&spec).await, Ok(()));
+    let machines = yard.compute.launch(&order(&spec, "l-2", 1, UsageClass::OnDemand)).await.unwrap().machines;
+    assert_eq!(machines.len(), 1);
 }
 
 /// A template that somebody else made; none is what they said it should be.

@@ -64,6 +64,19 @@ async fn doctor_names_the_class_whose_template_is_refused_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_class_that_would_find_no_runner_is_told_of_and_doctor_says_that_its_launches_are_refused() {
+    let site = Site::with_peer();
+    let bare = site.file("bare.toml", "[compute]\nkind = \"ec2\"\n[github]\nkind = \"none\"\n");
+    let pools = site.path("pools.json");
+    let told = site.runs(&["init", "--config", &bare, "--file", &pools], 0).stderr;
+    assert!(told.contains("agent.runner_url") && told.contains("large, small"), "{told}");
+    site.runs(&["apply", "-f", &pools], 0);
+    let found = site.runs(&["doctor", "--config", &bare, "-o", "json"], 1).stdout;
+    assert_eq!(found.matches("LaunchRefused").count(), 2, "{found}");
+    assert!(found.contains("agent.runner_url") && found.contains("class large"), "{found}");
+}
+
+#[tokio::test]
 async fn a_table_of_another_key_is_refused_before_anything_else_is_made() {
     let site = Site::with_peer();
     let kind = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S);

@@ -24,6 +24,10 @@ kind = "ec2"
 queue = "TABLE-interruptions"
 [github]
 kind = "none"
+[agent]
+runner_url = "https://example.com/actions-runner-linux-x64.tar.gz"
+runner_sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+runner_version = "2.330.0"
 "#;
 
 /// A cloud and whoever works on it.

@@ -34,8 +34,7 @@ async fn whatever_lies_in_the_queue_is_put_away_counted_and_costs_no_machine() {
     // The truth, twice; of a machine nobody knows; of another class; of a free machine's claim of two weeks ago.
     let unknown = PoolMessage { instance_id: "i-00000000000000bad".parse().unwrap(), ..told.clone() };
     let foreign = PoolMessage { resource_class: "windows".parse().unwrap(), ..unknown.clone() };
-    let old =
-        PoolMessage { claim_id: format!("{}.1", other.facts.instance_id), ..PoolMessage::announcing(&other) };
+    let old = PoolMessage { claim_id: "of-two-weeks-ago".into(), ..PoolMessage::announcing(&other) };
     for message in [&told, &told, &unknown, &foreign, &old] {
         world.queue.post(&class(), &body(message));
     }

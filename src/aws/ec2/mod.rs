@@ -163,6 +163,7 @@ impl Compute for Ec2Compute {
             let why = format!("{count} machines in one launch, 1 to {LAUNCH_LIMIT} are possible");
             return Err(ComputeError::Refused(why));
         }
+        self.templates().equipped(&order.spec)?;
         let template = self.template(&order.spec).await?;
         let call = fleet::request(&self.options.table, order, &template);
         let error = match call.send_with(&self.client).await {
@@ -192,6 +193,7 @@ impl Compute for Ec2Compute {
     }
 
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        self.templates().equipped(spec)?;
         self.templates().examine(spec).await.map(|_| ())
     }
 

@@ -65,6 +65,18 @@ pub(super) struct Templates<'a> {
 }
 
 impl Templates<'_> {
+    /// Refuses a class whose machines would find no runner: from a template of ours they learn of it by the operator's
+    /// own settings alone, and an agent that knows of none ends its machine at first boot.
+    pub(super) fn equipped(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        if self.options.runner.is_some() || spec.launch.launch_template_id.is_some() {
+            return Ok(());
+        }
+        let message = format!("missing, and machines of class {} would find no runner", spec.resource_class);
+        let fix = "set agent.runner_url, agent.runner_sha256 and agent.runner_version of the operator, or give the \
+                   class a launchTemplateId whose user data tells the agent of a runner";
+        Err(refused(&FieldError::new("agent.runner_url", "", message, fix)))
+    }
+
     /// What there is to do about a class's template, field by field; nothing is done.
     pub(super) async fn examine(
         &self,

@@ -33,7 +33,7 @@ pub(crate) struct Finding {
 /// The records of one moment, by kind.
 #[derive(Default)]
 struct Records {
-    /// Of everything, readable or not: what is there is not missing.
+    /// Of everything of ours, readable or not: what is there is not missing.
     keys: BTreeSet<Key>,
     instances: BTreeMap<Key, Instance>,
     agents: BTreeMap<Key, Agent>,
@@ -65,14 +65,11 @@ pub(crate) fn examine(items: &[Item], now: Timestamp, patience: Duration) -> Vec
 }
 
 fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
-    let keys = items.iter().filter_map(Key::of).collect();
-    let mut records = Records { keys, ..Records::default() };
+    let mut records = Records::default();
     for item in items {
-        let Some(kind) = kind_of(item) else {
-            let key = Key::of(item).map(|key| key.to_string()).unwrap_or_default();
-            findings.push(unreadable(key, "kind: not one of the contract's".into()));
-            continue;
-        };
+        // What is not ours by its key is nobody's business here.
+        let (Some(key), Some(kind)) = (Key::of(item), kind_of(item)) else { continue };
+        records.keys.insert(key);
         match kind {
             Kind::Instance => keep(item, findings, |key, r| drop(records.instances.insert(key, r))),
             Kind::Agent => keep(item, findings, |key, r| drop(records.agents.insert(key, r))),

@@ -130,6 +130,18 @@ fn every_mend_is_on_all_that_was_seen() {
 }
 
 #[test]
+fn what_others_keep_in_the_table_is_no_finding_and_what_stands_under_our_key_is_judged_as_ours() {
+    let note = |pk: &str, sk: &str| attributes([("pk", text(pk)), ("sk", text(sk)), ("kind", text("note"))]);
+    assert_eq!(reasons(&[note("note#1", "note"), note("pool#small", "note")]), [""; 0]);
+    let mut posing = pool();
+    posing.extend(attributes([("pk", text("note#1")), ("sk", text("pool"))]));
+    assert_eq!(reasons(&[posing]), [""; 0], "its kind says nothing");
+    let odd = found(&[note("pool#small", "pool")]);
+    assert_eq!((odd.len(), odd[0].reason), (1, "UnreadableRecord"));
+    assert!(odd[0].problem.contains("kind: note under the key of a pool"), "{odd:?}");
+}
+
+#[test]
 fn what_is_young_or_there_but_unreadable_is_not_missing() {
     assert_eq!(reasons(&[agent(JUST_NOW, 0)]), [""; 0], "its instance may have been read before it was made");
     assert_eq!(reasons(&[pool(), instance("created", "", JUST_NOW)]), [""; 0]);

@@ -16,9 +16,10 @@ use super::configured;
 use super::context::{Context, Deed};
 use super::failure::{Exit, Failure, Outcome};
 use super::screen::plain;
+use super::subject::kind_of;
 use super::table::columns;
 use crate::config::{self, ComputeKind, ScopeKind};
-use crate::model::{EventType, FieldError};
+use crate::model::{Event, EventType, FieldError, Item, Kind, Reading, read};
 use crate::ports::Compute;
 use crate::wire;
 
@@ -70,9 +71,21 @@ async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
     Ok(Outside { compute: Some(compute), github: ports.github.map(|github| (github, organization)) })
 }
 
+/// Whether a record is kept to be examined: of the events, which nothing is compared with, those that cannot be read.
+fn looked_at(item: &Item) -> bool {
+    match kind_of(item) {
+        Some(Kind::Instance | Kind::Agent | Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease) => true,
+        Some(Kind::Event) => match read::<Event>(item) {
+            Reading::Record(_) => false,
+            Reading::Newer { .. } | Reading::Unreadable(_) => true,
+        },
+        None => false,
+    }
+}
+
 /// Runs the verb.
 pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
-    let items = context.everything().await?;
+    let items = context.all_that(looked_at).await?;
     let outside = outside(context, args).await?;
     let mut findings = examine(&items, context.clock.now(), args.patience);
     findings.extend(outside::look(context, &outside, &items, args.patience).await);

@@ -18,7 +18,7 @@ use super::subject::kind_of;
 use super::{apply, configured, connect};
 use crate::aws::queues::{Queues, WantedQueue};
 use crate::config::{ComputeKind, Config};
-use crate::model::{ClassName, Kind, Pool, PoolSpec, Reading, ReuseWithin, TableName, read};
+use crate::model::{ClassName, Item, Kind, Pool, PoolSpec, Reading, ReuseWithin, TableName, read};
 use crate::store::{Difference, DynamoStore, TableState};
 use steps::{State, Step};
 
@@ -129,9 +129,9 @@ fn another_shape(context: &Context, differences: &[Difference]) -> Failure {
 
 /// The classes there are, and those the file names: by name, each once.
 async fn classes(context: &Context, asked: &Asked, there: bool) -> Outcome<Vec<PoolSpec>> {
-    let items = if there { context.everything().await? } else { Vec::new() };
-    let pools = items.iter().filter(|item| kind_of(item) == Some(Kind::Pool));
-    let recorded = pools.filter_map(|item| match read::<Pool>(item) {
+    let pool = |item: &Item| kind_of(item) == Some(Kind::Pool);
+    let items = if there { context.all_that(pool).await? } else { Vec::new() };
+    let recorded = items.iter().filter_map(|item| match read::<Pool>(item) {
         Reading::Record(pool) => Some(pool.spec),
         Reading::Newer { .. } | Reading::Unreadable(_) => None,
     });

@@ -11,6 +11,9 @@ use crate::ports::ComputeError;
 /// is changed: what is refused is told of all of them.
 pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> Outcome<Vec<Step>> {
     let options = Ec2Options::of(config).map_err(Failure::usage)?;
+    if options.runner.is_none() {
+        advise(pools);
+    }
     let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
     let compute = Ec2Compute::connect(options, &sdk);
     let (mut steps, mut problems) = (Vec::new(), Vec::new());
@@ -33,6 +36,19 @@ pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> O
         }
     }
     Ok(steps.into_iter().map(|(_, step)| step).collect())
+}
+
+/// The operator may have its runner by its environment, which is not ours: what its launches would be refused for is
+/// said here and stops nothing.
+fn advise(pools: &[PoolSpec]) {
+    let bare = pools.iter().filter(|spec| spec.launch.launch_template_id.is_none());
+    let bare: Vec<&str> = bare.map(|spec| spec.resource_class.as_str()).collect();
+    if !bare.is_empty() {
+        tracing::warn!(
+            "no agent.runner_url: an operator without one launches nothing of {}, whose machines would find no runner",
+            bare.join(", ")
+        );
+    }
 }
 
 fn step(
