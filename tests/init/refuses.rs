@@ -64,7 +64,7 @@ async fn doctor_names_the_class_whose_template_is_refused_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_class_that_would_find_no_runner_is_told_of_and_doctor_says_that_its_launches_are_refused() {
+async fn a_class_that_would_find_no_runner_is_told_of_by_init_and_by_doctor() {
     let site = Site::with_peer();
     let bare = site.file("bare.toml", "[compute]\nkind = \"ec2\"\n[github]\nkind = \"none\"\n");
     let pools = site.path("pools.json");

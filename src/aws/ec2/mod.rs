@@ -163,7 +163,6 @@ impl Compute for Ec2Compute {
             let why = format!("{count} machines in one launch, 1 to {LAUNCH_LIMIT} are possible");
             return Err(ComputeError::Refused(why));
         }
-        self.templates().equipped(&order.spec)?;
         let template = self.template(&order.spec).await?;
         let call = fleet::request(&self.options.table, order, &template);
         let error = match call.send_with(&self.client).await {

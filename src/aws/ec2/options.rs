@@ -21,7 +21,7 @@ pub struct Ec2Options {
     pub grace: Duration,
     /// How long a machine waits for its record.
     pub created: Duration,
-    /// The runner package; without one only classes with a launch template of their own are launched.
+    /// The runner package; without one only machines of launch templates of somebody's own can be of use.
     pub runner: Option<RunnerPackage>,
     /// The script of classes that name none of their own.
     pub pre_runner_script: Option<String>,

@@ -65,8 +65,9 @@ pub(super) struct Templates<'a> {
 }
 
 impl Templates<'_> {
-    /// Refuses a class whose machines would find no runner: from a template of ours they learn of it by the operator's
-    /// own settings alone, and an agent that knows of none ends its machine at first boot.
+    /// Whether a class's machines would find a runner: from a template of ours they learn of it by the operator's own
+    /// settings alone, and our agent ends its machine at first boot when it knows of none. Launches go on all the same:
+    /// somebody else's agent may need none, and a class whose machines come to nothing is held back.
     pub(super) fn equipped(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
         if self.options.runner.is_some() || spec.launch.launch_template_id.is_some() {
             return Ok(());

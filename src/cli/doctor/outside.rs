@@ -97,7 +97,7 @@ fn unlaunchable(pool: &Pool, error: &ComputeError) -> Finding {
     let record = pool.key().to_string();
     match error {
         ComputeError::Refused(why) => {
-            let problem = format!("no machine of the class can be launched: {why}");
+            let problem = format!("no machine of the class can be launched, or be of use: {why}");
             warning("LaunchRefused", &record, problem, "mend what is said; the other classes go on meanwhile")
         }
         ComputeError::Throttled

@@ -38,14 +38,14 @@ pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> O
     Ok(steps.into_iter().map(|(_, step)| step).collect())
 }
 
-/// The operator may have its runner by its environment, which is not ours: what its launches would be refused for is
-/// said here and stops nothing.
+/// The operator may have its runner by its environment, which is not ours: what its machines would lack is said here and
+/// stops nothing.
 fn advise(pools: &[PoolSpec]) {
     let bare = pools.iter().filter(|spec| spec.launch.launch_template_id.is_none());
     let bare: Vec<&str> = bare.map(|spec| spec.resource_class.as_str()).collect();
     if !bare.is_empty() {
         tracing::warn!(
-            "no agent.runner_url: an operator without one launches nothing of {}, whose machines would find no runner",
+            "no agent.runner_url: by an operator without one, machines of {} find no runner and end at their first boot",
             bare.join(", ")
         );
     }

@@ -256,7 +256,7 @@ async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
         match compute.check(&spec).await {
             Ok(()) => return,
             Err(ComputeError::Refused(why)) => {
-                tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched");
+                tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched, or be of use");
                 return;
             }
             Err(error) => {
