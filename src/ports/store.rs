@@ -42,10 +42,11 @@ pub enum StoreError {
         /// The records whose guards failed.
         refusals: Vec<Refusal>,
     },
-    /// Another transaction was on the same record at this moment; nothing was written. Try again.
+    /// Another transaction was on the same record at this moment. Try again; like any error but a refusal it may be the
+    /// answer to a repetition underneath, whose first attempt was applied.
     #[error("another transaction holds the record")]
     Contended,
-    /// Too many calls; nothing was written. Try again later.
+    /// Too many calls. Try again later; here too, an attempt before the one that was throttled may have been applied.
     #[error("the table limits the rate of calls")]
     Throttled,
     /// No answer: for a write, it may or may not have happened.
