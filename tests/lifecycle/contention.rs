@@ -28,6 +28,8 @@ use crate::waiting::{turn, until};
 
 /// Requests, and idle machines.
 const MANY: usize = 100;
+/// How long a stand-by leaves to the leader what is to be done.
+const STANDS_BY: Duration = Duration::from_secs(2);
 /// Longest it may take on a machine that is busy with other things.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -169,6 +171,7 @@ async fn contend(records: &Engine, hints: &Engine) {
 
     let asked = (0..MANY).map(|run| intent(run, clock.now()));
     let asked: Vec<Write> = asked.collect();
+    let begun = tokio::time::Instant::now();
     join_all(asked.iter().map(|write| async { store.write(write).await.unwrap() })).await;
     until("every request to hold a machine", LIMIT, async || {
         let seen = history::snapshot(&store).await?;
@@ -176,6 +179,7 @@ async fn contend(records: &Engine, hints: &Engine) {
         (requests.iter().filter(|request| request.status.instances.len() == 1).count() == MANY).then_some(())
     })
     .await;
+    let at_once = begun.elapsed() < STANDS_BY;
     stop.cancel();
     let mut calls = Vec::new();
     for (made, task) in operators {
@@ -184,10 +188,10 @@ async fn contend(records: &Engine, hints: &Engine) {
         println!("{} claims by one operator", made.iter().filter(|call| call.name == "transact").count());
         calls.extend(made);
     }
-    judged(&calls, records.endpoint()).await;
+    judged(&calls, records.endpoint(), at_once).await;
 }
 
-async fn judged(calls: &[Call], endpoint: &str) {
+async fn judged(calls: &[Call], endpoint: &str, at_once: bool) {
     let mut steps = history::all(endpoint).await;
     // The machines stood there from the beginning, as no operator would put them.
     let staged = |key: &Key| key.pk.starts_with("instance#") || key.pk.starts_with("agent#");
@@ -211,5 +215,8 @@ async fn judged(calls: &[Call], endpoint: &str) {
     assert_eq!(verdict.claims, MANY);
     let launched = steps.iter().filter(|step| step.key.pk.starts_with("launch#")).count();
     assert_eq!(launched, 0, "there was an idle machine for everybody");
-    assert!(wasted * 100 <= MANY, "{wasted} writes in vain for {MANY} claims: {outcomes:?}");
+    // On a machine that is busy with other things the leader is overdue, and the other helps out: then each claim is
+    // raced for once at most. In simulated time none is in vain (`tests/yard/two_operators.rs`).
+    let most = if at_once { MANY / 100 } else { MANY };
+    assert!(wasted <= most, "{wasted} writes in vain for {MANY} claims, at once: {at_once}; {outcomes:?}");
 }
