@@ -177,6 +177,10 @@ mod tests {
             }
             assert!(matches!(told.recv().await, Some(Seen::Page(items, _)) if items.len() == 1));
         }
+        assert!(
+            matches!(told.recv().await, Some(Seen::ListEnds(keys)) if keys.is_empty()),
+            "of events none is kept"
+        );
         shutdown.cancel();
         following.await.expect("it stops");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::{
     Agent, ClassName, EventType, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Pool, Request,
-    Versioned,
+    Versioned, words,
 };
 use crate::ports::Machine;
 
@@ -257,37 +257,38 @@ impl Action {
     }
 }
 
-/// Why something that could be expected is not done now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WaitReason {
-    /// Its record is being written.
-    Busy,
-    /// For machines that are on their way.
-    Starting,
-    /// For machines that are given back or cleaned.
-    Cleaning,
-    /// An older request comes first.
-    Behind,
-    /// The class has as many machines as `max` allows.
-    AtMax,
-    /// Launches of the class are held back after failures.
-    BackOff,
-    /// What it asks for was not to be had, and is left alone for a while.
-    NoCapacity,
-    /// The class is paused.
-    Paused,
-    /// Somebody else holds the lease.
-    NotLeader,
-    /// For an agent to speak.
-    Agent,
-    /// For a deadline.
-    Deadline,
-    /// Free machines exist and do not fit.
-    Mismatch,
-    /// GitHub cannot be reached.
-    GitHub,
-    /// What is seen lacks too much to be believed.
-    Doubt,
+words! {
+    /// Why something that could be expected is not done now.
+    WaitReason {
+        /// Its record is being written.
+        Busy = "Busy",
+        /// For machines that are on their way.
+        Starting = "Starting",
+        /// For machines that are given back or cleaned.
+        Cleaning = "Cleaning",
+        /// An older request comes first.
+        Behind = "Behind",
+        /// The class has as many machines as `max` allows.
+        AtMax = "AtMax",
+        /// Launches of the class are held back after failures.
+        BackOff = "BackOff",
+        /// What it asks for was not to be had, and is left alone for a while.
+        NoCapacity = "NoCapacity",
+        /// The class is paused.
+        Paused = "Paused",
+        /// Somebody else holds the lease.
+        NotLeader = "NotLeader",
+        /// For an agent to speak.
+        Agent = "Agent",
+        /// For a deadline.
+        Deadline = "Deadline",
+        /// Free machines exist and do not fit.
+        Mismatch = "Mismatch",
+        /// GitHub cannot be reached.
+        GitHub = "GitHub",
+        /// What is seen lacks too much to be believed.
+        Doubt = "Doubt",
+    }
 }
 
 /// Something not done, and why.

@@ -18,28 +18,6 @@ use super::observe::Observation;
 use super::yard::{Unit, Yard};
 use super::{Plan, decide, effective};
 
-impl WaitReason {
-    /// As programs read it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Busy => "Busy",
-            Self::Starting => "Starting",
-            Self::Cleaning => "Cleaning",
-            Self::Behind => "Behind",
-            Self::AtMax => "AtMax",
-            Self::BackOff => "BackOff",
-            Self::NoCapacity => "NoCapacity",
-            Self::Paused => "Paused",
-            Self::NotLeader => "NotLeader",
-            Self::Agent => "Agent",
-            Self::Deadline => "Deadline",
-            Self::Mismatch => "Mismatch",
-            Self::GitHub => "GitHub",
-            Self::Doubt => "Doubt",
-        }
-    }
-}
-
 /// A yard as the table shows it at one moment. Every agent counts as just heard: how long one has been silent is
 /// known only to who has watched it.
 pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {

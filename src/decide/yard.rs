@@ -231,7 +231,7 @@ impl Class {
     /// How many machines recorded before a moment the last list of machines did not show, when they are too many to
     /// believe it: such a list is itself in doubt, and nothing is ended because of it.
     pub(super) fn unbelieved(&self, before: Timestamp) -> Option<u32> {
-        let most = (self.live().saturating_mul(3) / 10).max(3);
+        let most = believable(self.live());
         if self.missing.len() as u32 <= most {
             return None;
         }
@@ -386,7 +386,7 @@ impl Yard {
     /// believe it: a table that is empty or was set back to an earlier day is no reason to end what runs.
     pub(super) fn unbelieved_strangers(&self, class: &ClassName) -> Option<usize> {
         let live = self.classes.get(class).map_or(0, Class::live);
-        let most = (live.saturating_mul(3) / 10).max(3) as usize;
+        let most = believable(live) as usize;
         let strange = |machine: &Machine| {
             let known = machine.launch.as_ref().is_some_and(|id| self.launches.contains_key(id));
             machine.class.as_ref() == Some(class) && !known
@@ -545,6 +545,12 @@ impl Yard {
             LaunchPhase::Bound | LaunchPhase::Failed => false,
         }
     }
+}
+
+/// Of so many live machines of a class, how many may be gone, or be nobody's, at once before what says so is itself in
+/// doubt.
+fn believable(live: u32) -> u32 {
+    (live.saturating_mul(3) / 10).max(3)
 }
 
 /// What requests of one run and name have in common.

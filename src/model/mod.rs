@@ -45,7 +45,6 @@ pub use request::{
     label, runner_name,
 };
 pub use selector::InstanceTypes;
-#[cfg(feature = "operator")]
 pub(crate) use state::words;
 pub use state::{Reason, Signal, State, UsageClass};
 pub use stored::{AttributeValue, Guard, Item, Key, Operation, Write};

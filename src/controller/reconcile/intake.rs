@@ -184,9 +184,6 @@ impl Loop {
     /// Says once of each record that it cannot be read, and why.
     fn tell_illegible(&mut self) {
         let (unreadable, newer) = (&self.yard.unreadable, &self.yard.newer);
-        if unreadable.len() + newer.len() == self.illegible.len() {
-            return;
-        }
         self.illegible.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
         for (key, problem) in unreadable {
             if self.illegible.insert(key.clone()) {

@@ -185,6 +185,18 @@ fn spot_is_scarce_for_all_only_when_it_was_lacking_twice_for_all() {
 }
 
 #[test]
+fn a_lack_is_forgotten_an_hour_after_its_rest() {
+    let mut class = Class::default();
+    let offering = Offering { usage: UsageClass::OnDemand, types: vec!["p5.48xlarge".into()] };
+    class.lacked(offering.clone(), secs(1000));
+    let over = class.offerings[&offering].until + secs(3600);
+    class.forget_rests(over - secs(1));
+    assert_eq!(class.offerings.len(), 1);
+    class.forget_rests(over);
+    assert!(class.offerings.is_empty());
+}
+
+#[test]
 fn a_lack_is_told_with_its_types_and_when_it_is_asked_for_again() {
     let now = Now { wall: start(), mono: secs(100), seen: secs(100) };
     let told = |types: &[&str]| {

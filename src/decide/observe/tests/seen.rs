@@ -304,3 +304,19 @@ fn a_machine_that_gave_way_is_departing_until_its_record_is_gone() {
     scene.see(Observation::Record(drifted.key(), None));
     assert_eq!(departing(&scene), 0);
 }
+
+#[test]
+fn that_a_record_was_not_there_is_forgotten_after_an_hour() {
+    let mut scene = Scene::with(json!({}));
+    let key = ask("7");
+    scene.see(Observation::Looked(key.clone(), None));
+    let listed = |scene: &mut Scene| {
+        let keys = [crate::model::Pool::key_of(&linux())].into();
+        scene.see(Observation::Listed(scene.now.mono, keys));
+        scene.yard.absent.contains_key(&key)
+    };
+    scene.wait(3599);
+    assert!(listed(&mut scene));
+    scene.wait(1);
+    assert!(!listed(&mut scene));
+}
