@@ -1,8 +1,7 @@
 //! Brings credentials to machines: mints them at GitHub, keeps what can be used again, seals them to a machine's key.
 //! Nothing here is ever printed.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crypto_box::aead::rand_core::{CryptoRng, RngCore};
 use jiff::{SignedDuration, Timestamp};
@@ -15,19 +14,10 @@ use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
 
 use super::groups::Groups;
-
-/// A cached credential is used while at least this much of its life is left.
-const LEAST_LEFT: SignedDuration = SignedDuration::from_mins(10);
+use super::tokens::{Purpose, Tokens};
 
 /// The number of every organisation's default group, and the only one a repository's runners are in.
 const DEFAULT_GROUP: u64 = 1;
-
-/// What is brought.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Registration,
-    Removal,
-}
 
 /// Why a machine did not get what it lacks.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +46,7 @@ pub struct Courier {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     organization: bool,
-    kept: Mutex<BTreeMap<(Kind, Scope), Token>>,
+    tokens: Tokens,
     groups: Groups,
 }
 
@@ -96,7 +86,8 @@ impl Courier {
         entropy: Arc<dyn Entropy>,
         organization: bool,
     ) -> Self {
-        Self { github, clock, entropy, organization, kept: Mutex::default(), groups: Groups::default() }
+        let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
+        Self { github, clock, entropy, organization, tokens, groups: Groups::default() }
     }
 
     /// Where the runners of a request are registered.
@@ -114,29 +105,18 @@ impl Courier {
         }
     }
 
-    fn cached(&self, kind: Kind, scope: &Scope) -> Option<Token> {
-        let kept = self.kept.lock().expect("nobody panics while holding the tokens");
-        let token = kept.get(&(kind, scope.clone()))?;
-        (token.expires_at.duration_since(self.clock.now()) > LEAST_LEFT).then(|| token.clone())
-    }
-
-    fn keep(&self, kind: Kind, scope: Scope, token: &Token) {
-        let mut kept = self.kept.lock().expect("nobody panics while holding the tokens");
-        kept.insert((kind, scope), token.clone());
-    }
-
     /// Puts into a record what is at hand without asking anybody: a claim or release never waits for GitHub.
     pub fn enclose(&self, next: &mut Instance, request: &Request, pool: &Pool) {
         let scope = self.scope(request);
         if next.run().is_some() {
             if pool.spec.registration_mode == RegistrationMode::Run
-                && let Some(token) = self.cached(Kind::Registration, &scope)
+                && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
             {
                 // A key that cannot be used is reported by the write that follows.
                 let _ = self.seal_registration(next, request, pool, &scope, Secret::Token(token));
             }
         } else if next.registration_seq > 0
-            && let Some(token) = self.cached(Kind::Removal, &scope)
+            && let Some(token) = self.tokens.kept(Purpose::Removal, &scope)
         {
             let _ = self.seal_removal(next, &scope, &token);
         }
@@ -154,14 +134,7 @@ impl Courier {
     ) -> Result<(), CourierError> {
         let scope = self.scope(request);
         let secret = match pool.spec.registration_mode {
-            RegistrationMode::Run => match self.cached(Kind::Registration, &scope) {
-                Some(token) => Secret::Token(token),
-                None => {
-                    let token = self.github.registration_token(&scope).await?;
-                    self.keep(Kind::Registration, scope.clone(), &token);
-                    Secret::Token(token)
-                }
-            },
+            RegistrationMode::Run => Secret::Token(self.tokens.get(Purpose::Registration, &scope).await?),
             RegistrationMode::Job => {
                 let claim = next.claim.as_ref().ok_or(CourierError::Key)?;
                 let spec = RunnerSpec {
@@ -184,14 +157,7 @@ impl Courier {
     /// What GitHub answered, or that the machine's key is none.
     pub async fn deregister(&self, next: &mut Instance, request: &Request) -> Result<(), CourierError> {
         let scope = self.scope(request);
-        let token = match self.cached(Kind::Removal, &scope) {
-            Some(token) => token,
-            None => {
-                let token = self.github.removal_token(&scope).await?;
-                self.keep(Kind::Removal, scope.clone(), &token);
-                token
-            }
-        };
+        let token = self.tokens.get(Purpose::Removal, &scope).await?;
         self.seal_removal(next, &scope, &token)
     }
 

@@ -108,7 +108,7 @@ impl Executor {
                 }
             }
             Err(Failure::Courier(CourierError::GitHub(error))) => Outcome {
-                seen: vec![Observation::GitHub(answered(&error))],
+                seen: answered(&error).map(Observation::GitHub).into_iter().collect(),
                 failure: Some(Failure::Courier(CourierError::GitHub(error))),
                 ..Outcome::default()
             },
@@ -513,15 +513,16 @@ fn id_of(arn: &InstanceArn) -> Result<InstanceId, Failure> {
     InstanceId::parse(arn.instance_id()).map_err(|_| Failure::Gone)
 }
 
-/// Whether an error is an answer of GitHub, or the lack of one.
-fn answered(error: &GitHubError) -> bool {
+/// Whether GitHub answered; none when it was not asked, since our own budget says nothing of GitHub.
+fn answered(error: &GitHubError) -> Option<bool> {
     match error {
-        GitHubError::Unreachable(_) | GitHubError::Throttled { .. } => false,
+        GitHubError::Deferred { .. } => None,
+        GitHubError::Unreachable(_) | GitHubError::Throttled { .. } => Some(false),
         GitHubError::Denied(_)
         | GitHubError::NotFound(_)
         | GitHubError::NameTaken(_)
         | GitHubError::Busy(_)
-        | GitHubError::Invalid(_) => true,
+        | GitHubError::Invalid(_) => Some(true),
     }
 }
 

@@ -83,7 +83,9 @@ impl Sweeper {
                 }
                 Err(error) => {
                     let pause = match &error {
-                        Unfinished::GitHub(GitHubError::Throttled { retry_after }) => *retry_after,
+                        Unfinished::GitHub(
+                            GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after },
+                        ) => *retry_after,
                         Unfinished::GitHub(_) | Unfinished::Store(_) => AGAIN,
                     };
                     wait = pause.max(AGAIN).min(self.every);

@@ -15,6 +15,7 @@ mod removal;
 mod runs;
 mod sweep;
 mod timers;
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;

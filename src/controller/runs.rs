@@ -139,7 +139,9 @@ impl Watcher {
     async fn look(&self, run: &Run, requests: &[RequestKey]) -> Result<(), Duration> {
         let state = match self.github.run(&run.owner, &run.name, run.number).await {
             Ok(state) => state,
-            Err(GitHubError::Throttled { retry_after }) => return Err(retry_after),
+            Err(GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after }) => {
+                return Err(retry_after);
+            }
             Err(error @ (GitHubError::Unreachable(_) | GitHubError::Denied(_))) => {
                 tracing::warn!(run = run.number, %error, "where a run stands could not be learnt");
                 return Err(REST);

@@ -128,7 +128,9 @@ impl FakeGitHub {
         exit.answer(act(&mut site))
     }
 
-    fn token(&self, what: &'static str) -> Result<Token, GitHubError> {
+    /// Mints a token. A mint takes a turn, as each call over the network does: others may ask meanwhile.
+    async fn token(&self, what: &'static str) -> Result<Token, GitHubError> {
+        tokio::task::yield_now().await;
         let now = self.0.clock.now();
         self.call(what, |site| {
             let expires_at = now.saturating_add(TOKEN).unwrap_or(now);
@@ -147,11 +149,11 @@ impl GitHub for FakeGitHub {
     }
 
     async fn registration_token(&self, _: &Scope) -> Result<Token, GitHubError> {
-        self.token("registration")
+        self.token("registration").await
     }
 
     async fn removal_token(&self, _: &Scope) -> Result<Token, GitHubError> {
-        self.token("removal")
+        self.token("removal").await
     }
 
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {

@@ -145,6 +145,7 @@ mod tests {
         match accept(call, answer, Timestamp::UNIX_EPOCH).unwrap_err() {
             GitHubError::Unreachable(_) => "unreachable",
             GitHubError::Throttled { .. } => "throttled",
+            GitHubError::Deferred { .. } => "deferred",
             GitHubError::Denied(_) => "denied",
             GitHubError::NotFound(_) => "not found",
             GitHubError::NameTaken(_) => "name taken",

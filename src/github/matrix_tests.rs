@@ -54,6 +54,7 @@ fn meaning(answer: &Result<u64, GitHubError>) -> &'static str {
         Ok(_) => "ok",
         Err(GitHubError::Unreachable(_)) => "unreachable",
         Err(GitHubError::Throttled { .. }) => "throttled",
+        Err(GitHubError::Deferred { .. }) => "deferred",
         Err(GitHubError::Denied(_)) => "denied",
         Err(GitHubError::NotFound(_)) => "not found",
         Err(GitHubError::NameTaken(_)) => "name taken",
@@ -115,7 +116,7 @@ async fn every_verb_makes_of_every_fault_what_somebody_acts_on() {
             if let Err(GitHubError::Throttled { retry_after }) = answer {
                 assert!((1..=3600).contains(&retry_after.as_secs()), "{fault}: {retry_after:?}");
                 let again = call(&github, verb).await;
-                assert_eq!(meaning(&again), "throttled");
+                assert_eq!(meaning(&again), "deferred");
                 let more = server.requests().len() - 1;
                 assert_eq!(more, 0, "{verb:?} met {fault}: GitHub is left alone as long as it asks");
             }

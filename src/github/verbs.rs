@@ -137,7 +137,7 @@ impl RestGitHub {
             if let Some(metrics) = &self.metrics {
                 metrics.github_waits(question.priority.as_str());
             }
-            GitHubError::Throttled { retry_after }
+            GitHubError::Deferred { retry_after }
         })
     }
 

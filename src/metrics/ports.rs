@@ -106,12 +106,13 @@ impl Outcome for ComputeError {
 impl Outcome for GitHubError {
     const SERVICE: &'static str = "github";
     const OUTCOMES: &'static [&'static str] =
-        &[OK, "unreachable", "throttled", "denied", "not-found", "name-taken", "busy", "invalid"];
+        &[OK, "unreachable", "throttled", "deferred", "denied", "not-found", "name-taken", "busy", "invalid"];
 
     fn outcome(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "unreachable",
             Self::Throttled { .. } => "throttled",
+            Self::Deferred { .. } => "deferred",
             Self::Denied(_) => "denied",
             Self::NotFound(_) => "not-found",
             Self::NameTaken(_) => "name-taken",
@@ -407,6 +408,7 @@ mod tests {
         check(&[
             GitHubError::Unreachable(text()),
             GitHubError::Throttled { retry_after: std::time::Duration::from_secs(1) },
+            GitHubError::Deferred { retry_after: std::time::Duration::from_secs(1) },
             GitHubError::Denied(text()),
             GitHubError::NotFound(text()),
             GitHubError::NameTaken(text()),

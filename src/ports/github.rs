@@ -109,6 +109,12 @@ pub enum GitHubError {
         /// How long GitHub asks to be left alone, at least one second.
         retry_after: Duration,
     },
+    /// Not asked: this operator keeps within GitHub's limits. Says nothing of GitHub; not before this long from now.
+    #[error("the call is put off for {} s to keep within GitHub's limits", retry_after.as_secs())]
+    Deferred {
+        /// How long until the budget has room, at least one second.
+        retry_after: Duration,
+    },
     /// 401 or 403: a person must mend the credential or its permissions.
     #[error("GitHub denied the call: {0}")]
     Denied(String),

@@ -146,7 +146,7 @@ fn bears(error: &GitHubError) {
     assert!(text.chars().count() <= LINE, "{} characters: {text}", text.chars().count());
     assert!(!text.contains(char::is_control), "{text:?}");
     assert!(!text.contains("no answer within"), "it was answered: {text}");
-    if let GitHubError::Throttled { retry_after } = error {
+    if let GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after } = error {
         assert!((1..=3600).contains(&retry_after.as_secs()), "{retry_after:?}");
     }
 }

@@ -57,7 +57,7 @@ fn letter<T>(outcome: &Result<T, GitHubError>) -> char {
     match outcome {
         Ok(_) => '.',
         Err(GitHubError::Unreachable(_)) => 'u',
-        Err(GitHubError::Throttled { .. }) => 't',
+        Err(GitHubError::Throttled { .. } | GitHubError::Deferred { .. }) => 't',
         Err(GitHubError::Denied(_)) => 'd',
         Err(GitHubError::Invalid(_)) => 'i',
         Err(GitHubError::NotFound(_)) => 'n',
