@@ -2,17 +2,19 @@
 //! does the yard look like. Nothing here changes anything, and no answer holds a secret.
 
 mod health;
+pub(crate) mod host;
 mod page;
+pub(crate) mod server;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -21,9 +23,6 @@ use tokio_util::sync::CancellationToken;
 pub use health::{Health, SILENCE, Unready};
 
 use crate::metrics::Metrics;
-
-/// How long answers under way may take once the operator ends.
-const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What the answers are made from.
 #[derive(Clone, Debug)]
@@ -35,19 +34,16 @@ pub struct Admin {
 }
 
 /// Answers until `shutdown`, then finishes what is under way for at most two seconds. The address is logged as the
-/// field `listen`.
+/// field `listen`. On loopback only requests to an address are answered, since a page can make its own name point here.
 ///
 /// # Errors
 /// When the listener cannot be used.
 pub async fn serve(listener: TcpListener, admin: Admin, shutdown: CancellationToken) -> io::Result<()> {
     let listen = listener.local_addr()?;
     tracing::info!(%listen, "admin port open");
-    let ended = shutdown.clone();
-    let served = axum::serve(listener, router(admin)).with_graceful_shutdown(shutdown.cancelled_owned());
-    tokio::select! {
-        result = served.into_future() => result,
-        () = async { ended.cancelled().await; tokio::time::sleep(FAREWELL).await } => Ok(()),
-    }
+    let router = router(admin);
+    let router = if listen.ip().is_loopback() { router.layer(from_fn(host::refuse_pages)) } else { router };
+    server::serve(listener, router, shutdown).await
 }
 
 fn router(admin: Admin) -> Router {

@@ -1,6 +1,7 @@
 //! The admin port, asked over real connections on a port the system chose.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -33,7 +34,7 @@ async fn running() -> Running {
 /// Status, head and body.
 async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -133,4 +134,41 @@ async fn it_ends_when_told_even_with_a_connection_that_stops_midway() {
     let ended = tokio::time::timeout(Duration::from_secs(30), running.server).await;
     ended.expect("it ends").unwrap().unwrap();
     assert!(TcpStream::connect(running.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_name_that_was_made_to_point_here_gets_no_answer() {
+    let running = running().await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let request = "GET /status.json HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+#[tokio::test]
+async fn half_a_request_is_not_waited_for() {
+    let running = running().await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: ").await.unwrap();
+    // Once the server has read it, five seconds pass in no time.
+    tokio::time::pause();
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(600), stream.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "the connection is still open");
+}
+
+#[tokio::test]
+async fn a_flood_of_idle_connections_keeps_nobody_out() {
+    let running = running().await;
+    let mut idle = Vec::new();
+    for _ in 0..3 * server::CONNECTIONS {
+        idle.push(TcpStream::connect(running.address).await.unwrap());
+    }
+    let (status, _, body) = ask(running.address, "GET", "/livez").await;
+    assert_eq!((status, body.as_str()), (200, "ok\n"));
+    // The oldest were ended for those who came later.
+    let mut byte = [0; 1];
+    assert_eq!(idle[0].read(&mut byte).await.unwrap_or(0), 0);
 }
