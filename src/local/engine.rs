@@ -9,15 +9,20 @@ use dynoxide::Database;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::door::Door;
+use super::files;
 use super::port::{self, PortError};
+use crate::clock::SystemEntropy;
+use crate::ports::Entropy as _;
 
-/// The region, access key and secret key of local mode: the engine takes any, clients want some.
+/// The region of local mode: the engine takes any, clients want one.
 pub const REGION: &str = "local";
-/// See [`REGION`].
-pub const CREDENTIAL: &str = "local";
+/// The secret key of local mode: signatures are not checked, the access key is the secret.
+pub const SECRET_KEY: &str = "local";
 
 pub(crate) const FILE: &str = "table.sqlite";
 const PORT: &str = "table.port";
+const KEY: &str = "table.key";
 
 /// Why there is no engine.
 #[derive(Debug, thiserror::Error)]
@@ -33,21 +38,29 @@ pub enum EngineError {
         /// Why.
         reason: String,
     },
+    /// The key of the data directory cannot be read or kept.
+    #[error("the table's key {} cannot be used: {source}", file.display())]
+    Key {
+        /// The file that holds it.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
 /// The running engine. Dropping it leaves it running; the data survives `kill -9` either way.
-#[derive(Debug)]
 pub struct Engine {
     address: SocketAddr,
+    key: String,
     stop: CancellationToken,
-    server: JoinHandle<Result<(), String>>,
+    server: JoinHandle<std::io::Result<()>>,
 }
 
 impl Engine {
     /// Serves the table of a data directory, on the port the directory remembers.
     ///
     /// # Errors
-    /// The port is taken by another program, or the file cannot be used.
+    /// The port is taken by another program, or the file or its key cannot be used.
     pub async fn start(dir: &Path) -> Result<Self, EngineError> {
         let listener = port::listen(&dir.join(PORT)).await?;
         let file = dir.join(FILE);
@@ -61,9 +74,16 @@ impl Engine {
         remember_more(&shared).map_err(|error| unusable(error.to_string()))?;
         let address = listener.local_addr().map_err(|error| unusable(error.to_string()))?;
         let stop = CancellationToken::new();
-        let stopped = stop.clone().cancelled_owned();
-        let server = tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database, stopped));
-        Ok(Self { address, stop, server })
+        let key = key(&dir.join(KEY))?;
+        let router = Door::new(database, key.clone()).router();
+        let served = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let server = tokio::spawn(served.into_future());
+        Ok(Self { address, key, stop, server })
+    }
+
+    /// The access key the table asks for. A secret: who has it can run programs as us.
+    pub fn key(&self) -> &str {
+        &self.key
     }
 
     /// What goes into `AWS_ENDPOINT_URL_DYNAMODB`.
@@ -80,6 +100,20 @@ impl Engine {
             self.server.abort();
         }
     }
+}
+
+/// The directory's key, made at its first start.
+fn key(file: &Path) -> Result<String, EngineError> {
+    let unusable = |source| EngineError::Key { file: file.to_owned(), source };
+    match std::fs::read_to_string(file) {
+        Ok(key) if !key.trim().is_empty() => return Ok(key.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unusable(error)),
+    }
+    let key = format!("{}{}", SystemEntropy.hex(), SystemEntropy.hex());
+    files::replace(file, key.as_bytes()).map_err(unusable)?;
+    Ok(key)
 }
 
 /// The file's name for connections of this process that share one cache of its pages.
@@ -112,15 +146,18 @@ fn number_changes(file: &Path) -> rusqlite::Result<()> {
 mod tests {
     use super::*;
 
-    async fn call(endpoint: &str, operation: &str, body: &str) -> String {
+    async fn call(engine: &Engine, operation: &str, body: &str) -> String {
         let response = reqwest::Client::new()
-            .post(endpoint)
+            .post(engine.endpoint())
             .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
             .header("content-type", "application/x-amz-json-1.0")
             .header(
                 "authorization",
-                "AWS4-HMAC-SHA256 Credential=local/20260101/local/dynamodb/aws4_request, \
-                 SignedHeaders=host;x-amz-date, Signature=00",
+                format!(
+                    "AWS4-HMAC-SHA256 Credential={}/20260101/local/dynamodb/aws4_request, \
+                     SignedHeaders=host;x-amz-date, Signature=00",
+                    engine.key()
+                ),
             )
             .header("x-amz-date", "20260101T000000Z")
             .body(body.to_owned());
@@ -131,17 +168,17 @@ mod tests {
     async fn data_and_port_are_there_again_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::start(dir.path()).await.unwrap();
-        let before = engine.endpoint();
+        let (before, key) = (engine.endpoint(), engine.key().to_owned());
         let table = r#"{"TableName":"yard","BillingMode":"PAY_PER_REQUEST",
             "AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],
             "KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}"#;
-        let made = call(&before, "CreateTable", table).await;
+        let made = call(&engine, "CreateTable", table).await;
         assert!(made.contains("yard"), "{made}");
-        call(&before, "PutItem", r#"{"TableName":"yard","Item":{"pk":{"S":"kept"}}}"#).await;
+        call(&engine, "PutItem", r#"{"TableName":"yard","Item":{"pk":{"S":"kept"}}}"#).await;
         engine.stop().await;
         let engine = Engine::start(dir.path()).await.unwrap();
-        assert_eq!(engine.endpoint(), before);
-        let found = call(&before, "GetItem", r#"{"TableName":"yard","Key":{"pk":{"S":"kept"}}}"#).await;
+        assert_eq!((engine.endpoint(), engine.key()), (before, key.as_str()));
+        let found = call(&engine, "GetItem", r#"{"TableName":"yard","Key":{"pk":{"S":"kept"}}}"#).await;
         assert!(found.contains("kept"), "{found}");
         engine.stop().await;
     }
@@ -187,7 +224,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), "no database, but long enough to be looked at".repeat(50))
             .unwrap();
-        let error = Engine::start(dir.path()).await.unwrap_err().to_string();
+        let error = Engine::start(dir.path()).await.err().unwrap().to_string();
         assert!(error.contains(FILE), "{error}");
     }
 }

@@ -11,6 +11,7 @@ pub mod site;
 pub mod standin;
 pub mod up;
 
+mod door;
 mod files;
 pub(crate) mod options;
 mod port;

@@ -9,7 +9,7 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 
 use super::compute::LocalCompute;
-use super::engine::{CREDENTIAL, REGION};
+use super::engine::{REGION, SECRET_KEY};
 use super::options;
 use super::site::{Site, SiteError, SiteOptions};
 use crate::clock::SystemClock;
@@ -112,7 +112,7 @@ fn not_local(config: &Config) -> LocalModeError {
 }
 
 async fn sdk(site: &Site) -> SdkConfig {
-    let credentials = Credentials::new(CREDENTIAL, CREDENTIAL, None, None, "local mode");
+    let credentials = Credentials::new(site.engine.key(), SECRET_KEY, None, None, "local mode");
     aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new(REGION))
         .endpoint_url(site.engine.endpoint())

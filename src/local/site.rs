@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::{CREDENTIAL, Engine, EngineError, REGION};
+use super::engine::{Engine, EngineError, REGION, SECRET_KEY};
 use super::files;
 use super::port::{self, PortError};
 use super::standin::{self, StandIn};
@@ -84,8 +84,8 @@ impl Site {
             ("AWS_ENDPOINT_URL", self.engine.endpoint()),
             ("AWS_REGION", REGION.to_owned()),
             ("AWS_DEFAULT_REGION", REGION.to_owned()),
-            ("AWS_ACCESS_KEY_ID", CREDENTIAL.to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", CREDENTIAL.to_owned()),
+            ("AWS_ACCESS_KEY_ID", self.engine.key().to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
             ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
             ("RUNYARD_TABLE", table.to_string()),
         ];

@@ -75,6 +75,7 @@ impl StandIn {
         let yard = Arc::new(Yard::open(settings.dir, address, package, settings.clock)?);
         let stop = CancellationToken::new();
         let (router, stopped) = (http::router(Arc::clone(&yard), kept, stop.clone()), stop.clone());
+        let router = router.layer(axum::middleware::from_fn(crate::admin::host::refuse_pages));
         let serve = axum::serve(settings.listener, router).with_graceful_shutdown(stopped.cancelled_owned());
         let server = tokio::spawn(async move { serve.await });
         Ok(Self { yard, stop, server })
