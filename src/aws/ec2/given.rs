@@ -3,7 +3,8 @@
 
 use aws_sdk_ec2::types::{
     InstanceInterruptionBehavior, LaunchTemplateHttpTokensState, LaunchTemplateInstanceMetadataEndpointState,
-    MarketType, ResponseLaunchTemplateData, ShutdownBehavior, SpotInstanceType,
+    LaunchTemplateInstanceMetadataProtocolIpv6, MarketType, ResponseLaunchTemplateData, ShutdownBehavior,
+    SpotInstanceType,
 };
 
 /// What is wrong with a template.
@@ -63,6 +64,15 @@ fn metadata(data: &ResponseLaunchTemplateData) -> Option<Problem> {
                 "set it to 1 (left out, the image or the account may say 2): containers must not reach the machine's role",
             );
         }
+    }
+    if let Some(LaunchTemplateInstanceMetadataProtocolIpv6::Enabled) =
+        options.and_then(|options| options.http_protocol_ipv6())
+    {
+        return problem_with(
+            "MetadataOptions.HttpProtocolIpv6",
+            Some("enabled"),
+            "disable it: the agent asks by IPv4, and jobs need no second way to the machine's role",
+        );
     }
     match options.and_then(|options| options.http_endpoint()) {
         Some(LaunchTemplateInstanceMetadataEndpointState::Disabled) => problem_with(
@@ -175,6 +185,10 @@ mod tests {
                 "{hops:?}"
             );
         }
+        let both = metadata()
+            .http_tokens(LaunchTemplateHttpTokensState::Required)
+            .http_protocol_ipv6(LaunchTemplateInstanceMetadataProtocolIpv6::Enabled);
+        assert_eq!(setting(good().metadata_options(both.build())), Some("MetadataOptions.HttpProtocolIpv6"));
         let public = LaunchTemplateInstanceNetworkInterfaceSpecification::builder();
         let public = good().network_interfaces(public.associate_public_ip_address(true).build());
         assert_eq!(setting(public), Some("NetworkInterfaces.AssociatePublicIpAddress"));
