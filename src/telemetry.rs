@@ -101,7 +101,7 @@ fn escaped(
 }
 
 /// Characters that end a line, steer a terminal or turn the direction of reading.
-fn unprintable(char: char) -> bool {
+pub(crate) fn unprintable(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use crate::model::FieldError;
+use crate::telemetry::unprintable;
 
 /// The form of what is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -132,8 +133,7 @@ fn told(problems: &[FieldError], format: Format) -> String {
 
 /// Text from a record, fit for a terminal: control characters and direction overrides become visible.
 pub(crate) fn plain(text: &str) -> String {
-    let harmful = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if harmful(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -157,5 +157,6 @@ mod tests {
     #[test]
     fn what_records_say_cannot_move_the_cursor() {
         assert_eq!(plain("a\u{1b}[2Jb\u{202e}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+        assert_eq!(plain("\u{2028}\u{200e}\u{200f}\u{feff}"), "\u{fffd}".repeat(4));
     }
 }
