@@ -25,7 +25,7 @@ use runyard_agent::records::TableRecords;
 use runyard_agent::{disk, install, probe};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 }
 
 /// `RUST_LOG` is levels by target, `runyard_agent=debug,warn`; a language of spans and patterns would double the weight
-/// of logging.
+/// of logging. Libraries say at most `info`: below it they print requests whole, with what is secret in them.
 fn log_to_stderr() {
     let asked = log_filter();
     let parsed = asked.as_deref().map(str::parse::<Targets>).transpose();
@@ -91,10 +91,14 @@ fn log_to_stderr() {
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(terminal);
-    lines.with_writer(std::io::stderr).finish().with(filter).init();
+    lines.with_writer(std::io::stderr).finish().with(filter).with(filter_fn(discreet)).init();
     if let Err(error) = parsed {
         tracing::warn!(%error, "RUST_LOG: write levels by target, for example runyard_agent=debug,warn; logging from info on");
     }
+}
+
+fn discreet(metadata: &tracing::Metadata<'_>) -> bool {
+    metadata.target().starts_with("runyard") || *metadata.level() <= LevelFilter::INFO
 }
 
 fn arguments() -> Result<Asked, String> {
