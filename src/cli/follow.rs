@@ -128,7 +128,7 @@ async fn give_up(context: &mut Context, following: &Following, why: &str) -> Out
     let (item, then) = if following.keep {
         (following.item.clone(), "it is kept (--keep)".to_owned())
     } else {
-        match write_released(context, &request, why).await {
+        match write_released(context, &request).await {
             Ok(item) => (item, "it is released".to_owned()),
             Err(failure) => {
                 let why = failure.problems.first().map(ToString::to_string).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{Context, Deed, attributes, number, text};
+use super::context::{Context, attributes, number, text};
 use super::environment::Environment;
 use super::failure::{Failure, Outcome, Problems};
 use super::follow;
@@ -163,9 +163,8 @@ async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Out
         Ok(item) => Ok(Some(item)),
         Err(error) => Err(error),
     });
+    // No event: a workflow's credential writes intents alone, the operator tells of them.
     if let Some(item) = written.await.map_err(|error| context.failed(&error))? {
-        let message = format!("{id}: {} of {}", args.count, args.class);
-        context.note(Deed { key: &key, reason: "Requested", message, change: None }).await;
         return Ok(item);
     }
     let Some(theirs) = context.item(&key).await? else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{Context, Deed, attributes, one_more, readable, text};
+use super::context::{Context, attributes, one_more, readable, text};
 use super::failure::{Exit, Failure, Outcome, Problems};
 use super::json;
 use super::polling::{Interrupts, Waited, again, until};
@@ -104,13 +104,13 @@ async fn release_one(context: &mut Context, item: &Item) -> Outcome<Item> {
         context.screen.say(format!("{}: already released, the operator is at it", request.id));
         return Ok(item.clone());
     }
-    let after = write_released(context, &request, "a release was asked for").await?;
+    let after = write_released(context, &request).await?;
     context.screen.say(format!("{}: released", request.id));
     Ok(after)
 }
 
 /// Writes `desired = released` unless it says so already; answers the record as it is then.
-pub(crate) async fn write_released(context: &Context, request: &Request, why: &str) -> Outcome<Item> {
+pub(crate) async fn write_released(context: &Context, request: &Request) -> Outcome<Item> {
     let key = request.key();
     let set =
         attributes([("desired", text(Desired::Released)), ("updatedAt", text(millis(context.clock.now())))]);
@@ -121,12 +121,8 @@ pub(crate) async fn write_released(context: &Context, request: &Request, why: &s
         Err(error) => Err(error),
     });
     match written.await.map_err(|error| context.failed(&error))? {
-        Some(item) => {
-            let change = Some((Desired::Provisioned.to_string(), Desired::Released.to_string()));
-            let message = format!("{}: {why}", request.id);
-            context.note(Deed { key: &key, reason: "ReleaseRequested", message, change }).await;
-            Ok(item)
-        }
+        // No event: a workflow's credential writes intents alone, the operator tells of them.
+        Some(item) => Ok(item),
         // Somebody else released it first, or it is gone: either way it is no longer asked for.
         None => Ok(context.item(&key).await?.unwrap_or_default()),
     }

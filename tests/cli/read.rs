@@ -121,6 +121,7 @@ fn a_list_can_be_of_one_class_state_or_phase() {
 fn events_can_be_told_from_a_moment_on() {
     let yard = Yard::new();
     yard.provision(&[], 0);
+    yard.runs(&["fail", "42"], 0);
     for (at, more) in [("2026-01-01T00:00:00Z", &[("at", text("2026-01-01T00:00:00Z"))][..]), ("odd", &[])] {
         yard.put(
             &Key::new("request#acme/web#42", format!("event#{at}#1")),
@@ -151,21 +152,21 @@ fn tables_for_people_have_one_line_a_record_and_more_columns_when_wide() {
 }
 
 #[test]
-fn verbs_that_change_something_leave_an_event_by_name() {
+fn verbs_of_people_leave_an_event_by_name_and_those_of_workflows_none() {
     let yard = Yard::new();
     yard.provision(&[], 0);
-    yard.runs(&["release", "--run-id", "42", "--repository", REPOSITORY], 0);
-    let events = yard.runs(&["events", "request", "42", "-o", "json"], 0).json();
-    let events = events["items"].as_array().expect("a list");
-    let told: Vec<_> = events.iter().map(|one| (&one["reason"], &one["actor"], &one["kind"])).collect();
-    let (by, kind) = (json!("cli:tess"), json!("event"));
-    assert_eq!(told, [(&json!("Requested"), &by, &kind), (&json!("ReleaseRequested"), &by, &kind)]);
-    assert_eq!((&events[1]["from"], &events[1]["to"]), (&json!("provisioned"), &json!("released")));
-    assert_eq!(events[0]["subject"], "request#acme/web#42");
-    assert!(events[0]["expiresAt"].is_number());
-    assert_eq!(yard.runs(&["events", "-o", "json"], 0).json()["items"].as_array().map(Vec::len), Some(2));
+    let told = || yard.runs(&["events", "request", "42", "-o", "json"], 0).json()["items"].clone();
+    assert_eq!(told(), json!([]), "a workflow's credential writes intents alone");
+    yard.runs(&["fail", "42"], 0);
+    let events = told();
+    let [event] = events.as_array().expect("a list").as_slice() else { panic!("one event: {events}") };
+    let told = (&event["reason"], &event["actor"], &event["kind"], &event["subject"]);
+    let by = (json!("FailRequested"), json!("cli:tess"), json!("event"), json!("request#acme/web#42"));
+    assert_eq!(told, (&by.0, &by.1, &by.2, &by.3));
+    assert!(event["expiresAt"].is_number());
+    assert_eq!(yard.runs(&["events", "-o", "json"], 0).json()["items"].as_array().map(Vec::len), Some(1));
     let told = yard.runs(&["describe", "request", "42"], 0).stdout;
-    assert!(told.contains("desired:  released") && told.contains("ReleaseRequested"), "{told}");
+    assert!(told.contains("FailRequested"), "{told}");
 }
 
 #[test]

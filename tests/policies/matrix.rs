@@ -52,6 +52,49 @@ const ROLE: &str = "arn:aws:iam::123456789012:role/yard-machine";
 const ADMIN: &str = "arn:aws:iam::123456789012:role/admin";
 
 const LEADING: &str = "dynamodb:LeadingKeys";
+const ATTRIBUTES: &str = "dynamodb:Attributes";
+/// What `provision` and `release` write or test (contract, section 3).
+const INTENT: [&str; 24] = [
+    "pk",
+    "sk",
+    "kind",
+    "schema",
+    "version",
+    "updatedAt",
+    "uid",
+    "runId",
+    "attempt",
+    "repository",
+    "name",
+    "resourceClass",
+    "count",
+    "minCount",
+    "usageClass",
+    "onDemandFallback",
+    "allowedInstanceTypes",
+    "maxRuntimeMinutes",
+    "timeoutSeconds",
+    "desired",
+    "generation",
+    "createdAt",
+    "priority",
+    "labelSuffix",
+];
+/// What only the operator writes.
+const STATUS: [&str; 12] = [
+    "phase",
+    "instances",
+    "claims",
+    "served",
+    "message",
+    "conditions",
+    "acceptedAt",
+    "deadline",
+    "readyAt",
+    "observedGeneration",
+    "releasedBy",
+    "expiresAt",
+];
 const OURS: (&str, &str) = ("aws:ResourceTag/runyard:table", "yard");
 const THEIRS: (&str, &str) = ("aws:ResourceTag/runyard:table", "payroll");
 const MARKED: (&str, &str) = ("aws:RequestTag/runyard:table", "yard");
@@ -232,18 +275,32 @@ fn tags(all: &mut Add<'_>) {
 }
 
 fn workflows(all: &mut Add<'_>) {
-    let may = ["dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"];
-    all(Workflow, TABLE, &[REQUEST], true, &may);
+    let (reads, writes) = (["dynamodb:GetItem", "dynamodb:Query"], ["dynamodb:UpdateItem"]);
+    let wish = |attribute| (ATTRIBUTES, attribute);
+    all(Workflow, TABLE, &[REQUEST], true, &reads);
+    for attribute in INTENT {
+        all(Workflow, TABLE, &[REQUEST, wish(attribute)], true, &writes);
+    }
+    // What the operator answers is not the workflow's to write, beside what is not at all.
+    for attribute in STATUS {
+        all(Workflow, TABLE, &[REQUEST, wish("desired"), wish(attribute)], false, &writes);
+    }
+    // A write that names no attribute is one IAM cannot judge.
+    all(Workflow, TABLE, &[REQUEST], false, &writes);
     for other in [FOREIGN_REQUEST, POOL, LEASE, ORDERS, HIS, (LEADING, "request#acme-evil/web#1")] {
-        all(Workflow, TABLE, &[other], false, &may);
+        all(Workflow, TABLE, &[other], false, &reads);
+        all(Workflow, TABLE, &[other, wish("desired")], false, &writes);
     }
     // One key of several is enough to refuse.
-    all(Workflow, TABLE, &[REQUEST, FOREIGN_REQUEST], false, &["dynamodb:UpdateItem"]);
-    all(Workflow, TABLE, &[], false, &may);
-    all(Workflow, OTHER_TABLE, &[REQUEST], false, &may);
+    all(Workflow, TABLE, &[REQUEST, FOREIGN_REQUEST, wish("desired")], false, &writes);
+    all(Workflow, TABLE, &[], false, &reads);
+    all(Workflow, TABLE, &[wish("desired")], false, &writes);
+    all(Workflow, OTHER_TABLE, &[REQUEST, wish("desired")], false, &writes);
+    all(Workflow, OTHER_TABLE, &[REQUEST], false, &reads);
     all(Workflow, INDEX, &[REQUEST], false, &["dynamodb:Query"]);
     let never = ["dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem", "dynamodb:Scan"];
     all(Workflow, TABLE, &[REQUEST], false, &never);
+    all(Workflow, TABLE, &[REQUEST, wish("desired")], false, &never);
     all(Workflow, TABLE, &[], false, &["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DeleteTable"]);
     all(Workflow, STREAM, &[], false, &FOLLOWS);
     all(Workflow, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
