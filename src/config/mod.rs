@@ -268,12 +268,17 @@ impl GitHub {
         let run_poll = reader.parsed("github.run_poll", reader::interval);
         let sweep = reader.parsed("github.sweep", reader::interval);
         let verify_removed = reader.parsed("github.verify_removed", reader::truth);
+        let verify_run = reader.parsed("github.verify_run", reader::truth);
         match kind? {
             GitHubKind::None => Some(None),
             GitHubKind::Real => {
                 let credential = check::credential(token_file?, app_id?, app_key_file?, reader);
-                let watch =
-                    GitHubWatch { run_poll: run_poll?, sweep: sweep?, verify_removed: verify_removed? };
+                let watch = GitHubWatch {
+                    run_poll: run_poll?,
+                    sweep: sweep?,
+                    verify_removed: verify_removed?,
+                    verify_run: verify_run?,
+                };
                 Some(Some(Self { api_url: api_url?, credential: credential?, scope: scope?, watch }))
             }
         }

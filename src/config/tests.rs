@@ -398,8 +398,13 @@ proptest::proptest! {
 #[test]
 fn what_is_asked_of_github_can_be_slowed_down_and_turned_off() {
     let watch = |pairs: &[(&str, &str)]| good("", pairs).github.unwrap().watch;
-    let off = [("RUNYARD_GITHUB__RUN_POLL", "0s"), ("RUNYARD_GITHUB__VERIFY_REMOVED", "false")];
-    let expected = GitHubWatch { run_poll: None, verify_removed: false, ..GitHubWatch::default() };
+    let off = [
+        ("RUNYARD_GITHUB__RUN_POLL", "0s"),
+        ("RUNYARD_GITHUB__VERIFY_REMOVED", "false"),
+        ("RUNYARD_GITHUB__VERIFY_RUN", "false"),
+    ];
+    let expected =
+        GitHubWatch { run_poll: None, verify_removed: false, verify_run: false, ..GitHubWatch::default() };
     assert_eq!(watch(&off), expected);
     assert_eq!(watch(&[("RUNYARD_GITHUB__SWEEP", "30m")]).sweep, Some(secs(1800)));
     for (key, value, named) in [

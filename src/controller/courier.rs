@@ -7,13 +7,14 @@ use crypto_box::aead::rand_core::{CryptoRng, RngCore};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
-    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request, label,
-    runner_name, seal,
+    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request,
+    RequestKey, label, runner_name, seal,
 };
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
 
 use super::groups::Groups;
+use super::run_check::{RunCheck, RunProblem};
 use super::tokens::{Purpose, Tokens};
 
 /// The number of every organisation's default group, and the only one a repository's runners are in.
@@ -38,6 +39,14 @@ pub enum CourierError {
     /// The machine has not shown a usable key.
     #[error("the machine's public key cannot be used")]
     Key,
+    /// GitHub does not know the request's run.
+    #[error("{problem}")]
+    Run {
+        /// The request.
+        request: Box<RequestKey>,
+        /// What GitHub says of its run.
+        problem: RunProblem,
+    },
 }
 
 /// Mints, keeps and seals.
@@ -47,6 +56,8 @@ pub struct Courier {
     entropy: Arc<dyn Entropy>,
     organization: bool,
     tokens: Tokens,
+    /// None: requests are believed.
+    runs: Option<RunCheck>,
     groups: Groups,
 }
 
@@ -79,15 +90,17 @@ impl RngCore for Random<'_> {
 impl CryptoRng for Random<'_> {}
 
 impl Courier {
-    /// A courier for one GitHub.
+    /// A courier for one GitHub; `verify_run` as `github.verify_run`.
     pub fn new(
         github: Arc<dyn GitHub>,
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
         organization: bool,
+        verify_run: bool,
     ) -> Self {
         let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
-        Self { github, clock, entropy, organization, tokens, groups: Groups::default() }
+        let runs = verify_run.then(|| RunCheck::new(Arc::clone(&github), Arc::clone(&clock)));
+        Self { github, clock, entropy, organization, tokens, runs, groups: Groups::default() }
     }
 
     /// Where the runners of a request are registered.
@@ -110,6 +123,7 @@ impl Courier {
         let scope = self.scope(request);
         if next.run().is_some() {
             if pool.spec.registration_mode == RegistrationMode::Run
+                && self.runs.as_ref().is_none_or(|runs| runs.confirmed(&request.id))
                 && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
             {
                 // A key that cannot be used is reported by the write that follows.
@@ -133,6 +147,7 @@ impl Courier {
         pool: &Pool,
     ) -> Result<(), CourierError> {
         let scope = self.scope(request);
+        self.confirm_run(request).await?;
         let secret = match pool.spec.registration_mode {
             RegistrationMode::Run => Secret::Token(self.tokens.get(Purpose::Registration, &scope).await?),
             RegistrationMode::Job => {
@@ -149,6 +164,17 @@ impl Courier {
             }
         };
         self.seal_registration(next, request, pool, &scope, secret)
+    }
+
+    /// That the request's run is GitHub's, before anything is handed out in its name.
+    async fn confirm_run(&self, request: &Request) -> Result<(), CourierError> {
+        let Some(runs) = &self.runs else { return Ok(()) };
+        runs.confirm(&request.id).await.map_err(|problem| match problem {
+            RunProblem::GitHub(error) => CourierError::GitHub(error),
+            RunProblem::Doubtful(_) | RunProblem::Refused(_) => {
+                CourierError::Run { request: Box::new(request.id.clone()), problem }
+            }
+        })
     }
 
     /// Mints and puts into a record what its machine needs to deregister.

@@ -14,6 +14,7 @@ use crate::model::{
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
 use super::courier::{Courier, CourierError};
+use super::run_check::RunProblem;
 use super::{Ports, lease};
 
 /// Longest a class waits for its queue before it claims from the records alone.
@@ -115,6 +116,18 @@ impl Executor {
             Err(Failure::Courier(error @ CourierError::Group { .. })) => {
                 let events = around.request.iter().map(|request| self.no_group(request, &error)).collect();
                 Outcome { events, failure: Some(Failure::Courier(error)), ..Outcome::default() }
+            }
+            Err(Failure::Courier(CourierError::Run { request, problem })) => {
+                let refused = match &problem {
+                    RunProblem::Refused(why) => {
+                        Some(Observation::RunRefused((*request).clone(), why.clone()))
+                    }
+                    RunProblem::Doubtful(_) | RunProblem::GitHub(_) => None,
+                };
+                // Whatever it says of the run, GitHub answered.
+                let seen = std::iter::once(Observation::GitHub(true)).chain(refused).collect();
+                let failure = Some(Failure::Courier(CourierError::Run { request, problem }));
+                Outcome { seen, failure, ..Outcome::default() }
             }
             Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
         }

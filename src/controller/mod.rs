@@ -1,6 +1,7 @@
 //! The loop: what is observed marks records dirty, each dirty record is judged by `decide`, and what was planned is
 //! carried out, one port call per action. Everything that decides is pure and elsewhere; everything here is dull.
 
+mod answers;
 mod courier;
 mod events;
 mod execute;
@@ -12,6 +13,7 @@ mod measure;
 mod notices;
 mod reconcile;
 mod removal;
+mod run_check;
 mod runs;
 mod sweep;
 mod timers;
@@ -97,13 +99,15 @@ pub struct GitHubWatch {
     pub sweep: Option<Duration>,
     /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
     pub verify_removed: bool,
+    /// Whether GitHub is asked if a request's run is there before its machines get a credential.
+    pub verify_run: bool,
 }
 
 impl Default for GitHubWatch {
     /// As `config/default.toml` has it.
     fn default() -> Self {
         let (run_poll, sweep) = (Duration::from_secs(60), Duration::from_secs(3600));
-        Self { run_poll: Some(run_poll), sweep: Some(sweep), verify_removed: true }
+        Self { run_poll: Some(run_poll), sweep: Some(sweep), verify_removed: true, verify_run: true }
     }
 }
 

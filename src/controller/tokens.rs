@@ -1,13 +1,11 @@
-//! Registration and removal tokens: each is minted once a scope and kept until it is nearly over. However many
-//! machines wait for the same token, GitHub is asked once, and all of them get that one answer.
+//! Registration and removal tokens: each is minted once a scope and kept until it is nearly over.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
 use jiff::SignedDuration;
 
+use super::answers::Answers;
 use crate::ports::github::{Scope, Token};
 use crate::ports::{Clock, GitHub, GitHubError};
 
@@ -21,69 +19,43 @@ pub(super) enum Purpose {
     Removal,
 }
 
-type Name = (Purpose, Scope);
-type Mint = Shared<BoxFuture<'static, Result<Token, GitHubError>>>;
-
 /// Tokens at hand and tokens being minted.
 pub(super) struct Tokens {
     github: Arc<dyn GitHub>,
     clock: Arc<dyn Clock>,
-    kept: Mutex<BTreeMap<Name, Token>>,
-    minting: Mutex<BTreeMap<Name, Mint>>,
+    minted: Answers<(Purpose, Scope), Token, GitHubError>,
 }
 
 impl Tokens {
     pub(super) fn new(github: Arc<dyn GitHub>, clock: Arc<dyn Clock>) -> Self {
-        Self { github, clock, kept: Mutex::default(), minting: Mutex::default() }
+        Self { github, clock, minted: Answers::default() }
     }
 
     /// A token that is at hand, without asking anybody.
     pub(super) fn kept(&self, purpose: Purpose, scope: &Scope) -> Option<Token> {
-        let kept = self.kept.lock().expect("nobody panics while holding the tokens");
-        let token = kept.get(&(purpose, scope.clone()))?;
-        (token.expires_at.duration_since(self.clock.now()) > LEAST_LEFT).then(|| token.clone())
+        self.minted.kept(&(purpose, scope.clone()), |token| self.lasts(token))
     }
 
-    /// A token that is at hand, else a new one.
-    ///
-    /// # Guarantees
-    /// At most one call to GitHub is under way for a purpose and scope; whoever asks meanwhile shares its answer, an
-    /// error too.
+    /// A token that is at hand, else a new one; those who ask at once share one mint.
     ///
     /// # Errors
     /// What GitHub answered.
     pub(super) async fn get(&self, purpose: Purpose, scope: &Scope) -> Result<Token, GitHubError> {
-        let name = (purpose, scope.clone());
-        let mint = {
-            let mut minting = self.minting.lock().expect("nobody panics while holding the mints");
-            // Under the lock: a mint that just ended has left its token before it left the table.
-            if let Some(token) = self.kept(purpose, scope) {
-                return Ok(token);
+        let mint = || {
+            let (github, scope) = (Arc::clone(&self.github), scope.clone());
+            async move {
+                match purpose {
+                    Purpose::Registration => github.registration_token(&scope).await,
+                    Purpose::Removal => github.removal_token(&scope).await,
+                }
             }
-            minting.entry(name.clone()).or_insert_with(|| self.mint(purpose, scope.clone())).clone()
+            .boxed()
         };
-        let minted = mint.clone().await;
-        if let Ok(token) = &minted {
-            let mut kept = self.kept.lock().expect("nobody panics while holding the tokens");
-            kept.insert(name.clone(), token.clone());
-        }
-        let mut minting = self.minting.lock().expect("nobody panics while holding the mints");
-        if minting.get(&name).is_some_and(|current| current.ptr_eq(&mint)) {
-            minting.remove(&name);
-        }
-        minted
+        self.minted.get(&(purpose, scope.clone()), |token| self.lasts(token), mint).await
     }
 
-    fn mint(&self, purpose: Purpose, scope: Scope) -> Mint {
-        let github = Arc::clone(&self.github);
-        async move {
-            match purpose {
-                Purpose::Registration => github.registration_token(&scope).await,
-                Purpose::Removal => github.removal_token(&scope).await,
-            }
-        }
-        .boxed()
-        .shared()
+    fn lasts(&self, token: &Token) -> bool {
+        token.expires_at.duration_since(self.clock.now()) > LEAST_LEFT
     }
 }
 

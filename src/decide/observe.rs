@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::model::{
     Agent, AttributeValue, ClassName, Event, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch,
-    LaunchId, Lease, Notice, Pool, Reading, Record, Request, State, Unreadable, read,
+    LaunchId, Lease, Notice, Pool, Reading, Record, Request, RequestKey, State, Unreadable, read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -48,6 +48,8 @@ pub enum Observation {
     Notice(Notice),
     /// Whether GitHub answered.
     GitHub(bool),
+    /// GitHub does not know a request's run, and why.
+    RunRefused(RequestKey, String),
     /// A pool's status was written.
     Reported(ClassName),
 }
@@ -98,6 +100,13 @@ impl Yard {
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
+            Observation::RunRefused(id, why) => {
+                let key = Request::key_of(&id);
+                if let Some(asked) = self.requests.get_mut(&key) {
+                    asked.refused = Some(why);
+                    dirty.insert(Unit::Request(key));
+                }
+            }
             Observation::Hints(class, hints) => {
                 let entry = self.classes.entry(class.clone()).or_default();
                 entry.received = Some(now.mono);

@@ -208,6 +208,9 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
     if intent.fail_requested_at.is_some() {
         return fail(cx, request, "FailedByPerson", "a person asked that it fail".into());
     }
+    if let Some(why) = cx.yard.requests.get(key).and_then(|asked| asked.refused.clone()) {
+        return fail(cx, request, "NotAllowed", why);
+    }
     if let Some(newer) = cx.yard.superseded(&request.id) {
         let why = format!("superseded by attempt {newer}");
         return release(cx, key, request, holding, &why);

@@ -135,6 +135,8 @@ pub(super) struct Asked {
     pub(super) touched: Duration,
     /// When it was last seen to be there.
     pub(super) there: Duration,
+    /// Why GitHub does not know its run, once that is certain.
+    pub(super) refused: Option<String>,
 }
 
 /// What a launch brought when it was last asked, as yet unrecorded.

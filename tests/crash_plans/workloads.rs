@@ -79,8 +79,12 @@ pub(crate) fn timing(settings: &mut Settings) {
     settings.reannounce = seconds(30);
     settings.orphan = seconds(60);
     settings.sweep = seconds(10);
-    settings.github =
-        GitHubWatch { run_poll: Some(seconds(10)), sweep: Some(seconds(60)), verify_removed: true };
+    settings.github = GitHubWatch {
+        run_poll: Some(seconds(10)),
+        sweep: Some(seconds(60)),
+        verify_removed: true,
+        verify_run: false,
+    };
 }
 
 /// Waits until something is so.

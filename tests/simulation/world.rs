@@ -220,6 +220,7 @@ fn settings(chance: &Chance) -> Settings {
             run_poll: Some(Duration::from_secs(60)),
             sweep: Some(pick(3600, 180)),
             verify_removed: true,
+            verify_run: true,
         },
     }
 }

@@ -5,7 +5,8 @@ use runyard::model::{Instance, Key, State, runner_name};
 use runyard::ports::GitHubError;
 use runyard::ports::github::{RunState, Scope};
 
-use crate::world::{World, linux};
+use crate::agents::Habit;
+use crate::world::{World, linux, watch};
 
 fn web() -> Scope {
     Scope::Repository { owner: "acme".into(), name: "web".into() }
@@ -57,7 +58,7 @@ async fn a_run_that_ended_without_its_release_step_is_released() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_is_not_asked_about_where_that_is_off() {
-    let world = World::with_github().watching(GitHubWatch { run_poll: None, ..GitHubWatch::default() });
+    let world = World::with_github().watching(GitHubWatch { run_poll: None, ..watch() });
     warm(&world).await;
     world.github.set_run("acme", "web", 41, RunState::Completed { attempt: 1 });
     let (key, _) = serving(&world, "41").await;
@@ -128,7 +129,7 @@ async fn a_cycle_whose_agent_deregistered_costs_one_question() {
 #[tokio::test(start_paused = true)]
 async fn runners_whose_claim_is_over_are_swept_and_others_are_not() {
     let every = Some(Duration::from_secs(120));
-    let world = World::with_github().watching(GitHubWatch { sweep: every, ..GitHubWatch::default() });
+    let world = World::with_github().watching(GitHubWatch { sweep: every, ..watch() });
     warm(&world).await;
     let (key, name) = serving(&world, "1").await;
     world.release(&key).await;
@@ -195,4 +196,46 @@ async fn a_thousand_claims_leave_no_runner_listed_whatever_their_agents_forgot()
     }
     assert_eq!(claims, 1000);
     assert_eq!(world.pooled().len(), MACHINES, "and not one machine was lost over it\n{}", world.show());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_github_does_not_know_gets_no_credential_and_is_refused() {
+    let world = World::with_github().watching(GitHubWatch::default());
+    warm(&world).await;
+    // Without a credential no agent registers anything.
+    world.agents.all(Habit::NeverRegisters);
+    let key = world.provision("41", "linux", 1, serde_json::json!({})).await;
+    world.until_phase(&key, "Failed", 120).await;
+    let request = world.request(&key).await;
+    assert_eq!(request.status.message, "NotAllowed: acme/web has no run 41 that GitHub shows us");
+    assert!(!world.github.calls().contains_key("registration"), "{:?}", world.github.calls());
+    assert!(world.all::<Instance>().iter().all(|instance| instance.registration_seq == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_asked_about_once_before_its_machines_get_credentials() {
+    let world = World::with_github().watching(GitHubWatch { run_poll: None, ..GitHubWatch::default() });
+    world.github.set_run("acme", "web", 41, RunState::Active { attempt: 1 });
+    world.pool(linux(3, 3)).await;
+    world.start();
+    world.until("three are warm", Duration::from_secs(60), async || world.pooled().len() == 3).await;
+    let key = world.provision("41", "linux", 3, serde_json::json!({})).await;
+    world.until_phase(&key, "Ready", 60).await;
+    assert_eq!(world.github.calls()["run"], 1);
+    assert_eq!(world.github.calls()["registration"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_our_own_budget_puts_off_move_no_deadline() {
+    let world = World::with_github();
+    warm(&world).await;
+    world.github.outage(Some(GitHubError::Deferred { retry_after: Duration::from_secs(60) }));
+    world.agents.all(Habit::NeverRegisters);
+    world.provision("41", "linux", 1, serde_json::json!({})).await;
+    world
+        .until("it is claimed", Duration::from_secs(60), async || !world.in_state(State::Claimed).is_empty())
+        .await;
+    let threshold = world.in_state(State::Claimed)[0].threshold;
+    world.sleep(280).await;
+    assert_eq!(world.in_state(State::Claimed)[0].threshold, threshold, "GitHub is not away");
 }

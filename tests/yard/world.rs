@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard::admin::Health;
+use runyard::controller::GitHubWatch;
 use runyard::controller::{Ports, Settings, run};
 use runyard::fakes::{
     FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
@@ -56,8 +57,13 @@ pub(crate) fn settings(identity: &str) -> Settings {
         lease: Duration::from_secs(15),
         orphan: Duration::from_secs(600),
         sweep: Duration::from_secs(60),
-        github: runyard::controller::GitHubWatch::default(),
+        github: watch(),
     }
+}
+
+/// What is asked of GitHub where a test says nothing else: its runs are those that a test told it of.
+pub(crate) fn watch() -> GitHubWatch {
+    GitHubWatch { verify_run: false, ..GitHubWatch::default() }
 }
 
 impl World {
@@ -93,7 +99,7 @@ impl World {
     }
 
     /// The same, with other questions asked of GitHub.
-    pub(crate) fn watching(mut self, github: runyard::controller::GitHubWatch) -> Self {
+    pub(crate) fn watching(mut self, github: GitHubWatch) -> Self {
         self.settings.github = github;
         self
     }

@@ -152,7 +152,8 @@ fn sweeps_ghosts(
 ) -> Option<Arc<Courier>> {
     let github = ports.github.clone()?;
     let (clock, entropy) = (ports.clock.clone(), ports.entropy.clone());
-    let courier = Arc::new(Courier::new(github, clock, entropy, settings.organization));
+    let courier =
+        Arc::new(Courier::new(github, clock, entropy, settings.organization, settings.github.verify_run));
     if let Some(every) = settings.github.sweep {
         let (store, lease, strangers) = (ports.store.clone(), lease.clone(), BTreeSet::new());
         let sweeper = ghosts::Sweeper { courier: courier.clone(), store, every, lease, strangers };

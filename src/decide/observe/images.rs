@@ -163,7 +163,7 @@ impl Yard {
                         Some(std::mem::replace(&mut known.request, new))
                     }
                     None => {
-                        let asked = Asked { request: new, touched: now.mono, there: now.mono };
+                        let asked = Asked { request: new, touched: now.mono, there: now.mono, refused: None };
                         self.requests.insert(key.clone(), Box::new(asked));
                         None
                     }

@@ -1,0 +1,84 @@
+//! Answers that are worth keeping, and the questions under way: however many ask the same thing at once, one question
+//! is sent, and all of them get its answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+
+type Question<V, E> = Shared<BoxFuture<'static, Result<V, E>>>;
+
+/// Answers by what was asked.
+pub(super) struct Answers<K, V, E> {
+    kept: Arc<Mutex<BTreeMap<K, V>>>,
+    asking: Mutex<BTreeMap<K, Question<V, E>>>,
+}
+
+impl<K, V, E> Default for Answers<K, V, E> {
+    fn default() -> Self {
+        Self { kept: Arc::default(), asking: Mutex::default() }
+    }
+}
+
+impl<K, V, E> Answers<K, V, E>
+where
+    K: Clone + Ord + Send + 'static,
+    V: Clone + Send + 'static,
+    E: Clone + Send + 'static,
+{
+    /// A kept answer that still holds.
+    pub(super) fn kept(&self, key: &K, holds: impl Fn(&V) -> bool) -> Option<V> {
+        lock(&self.kept).get(key).filter(|value| holds(value)).cloned()
+    }
+
+    /// A kept answer that still holds, else a new one.
+    ///
+    /// # Guarantees
+    /// At most one question about a key is under way; whoever asks meanwhile shares its answer, an error too. Errors are
+    /// not kept.
+    ///
+    /// # Errors
+    /// What was answered.
+    pub(super) async fn get(
+        &self,
+        key: &K,
+        holds: impl Fn(&V) -> bool,
+        ask: impl FnOnce() -> BoxFuture<'static, Result<V, E>>,
+    ) -> Result<V, E> {
+        let question = {
+            let mut asking = lock(&self.asking);
+            // Under the lock: a question that just ended has kept its answer before it left the table.
+            if let Some(value) = self.kept(key, holds) {
+                return Ok(value);
+            }
+            asking.entry(key.clone()).or_insert_with(|| self.question(key.clone(), ask())).clone()
+        };
+        let answer = question.clone().await;
+        let mut asking = lock(&self.asking);
+        if asking.get(key).is_some_and(|current| current.ptr_eq(&question)) {
+            asking.remove(key);
+        }
+        answer
+    }
+
+    /// Forgets every answer that no longer holds.
+    pub(super) fn retain(&self, holds: impl Fn(&V) -> bool) {
+        lock(&self.kept).retain(|_, value| holds(value));
+    }
+
+    fn question(&self, key: K, ask: BoxFuture<'static, Result<V, E>>) -> Question<V, E> {
+        let kept = Arc::clone(&self.kept);
+        let keep = move |answer: Result<V, E>| {
+            if let Ok(value) = &answer {
+                lock(&kept).insert(key, value.clone());
+            }
+            answer
+        };
+        ask.map(keep).boxed().shared()
+    }
+}
+
+fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().expect("nobody panics while holding the answers")
+}
