@@ -142,7 +142,11 @@ impl Line {
     }
 
     /// Sorts the requests anew, after their class's pool changed.
-    pub(super) fn sort<'a>(&mut self, spec: Option<&PoolSpec>, request: impl Fn(&Key) -> Option<&'a Request>) {
+    pub(super) fn sort<'a>(
+        &mut self,
+        spec: Option<&PoolSpec>,
+        request: impl Fn(&Key) -> Option<&'a Request>,
+    ) {
         let all = std::mem::take(self).all;
         for key in all.values() {
             if let Some(request) = request(key) {

@@ -126,3 +126,44 @@ impl Resting {
         yard.resting.retain(|_, until| *until > now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ClassName;
+
+    fn class() -> Unit {
+        Unit::Class(ClassName::parse("linux").unwrap())
+    }
+
+    fn look(name: &str) -> Action {
+        Action::Look(Key::new(format!("pool#{name}"), "pool"))
+    }
+
+    #[test]
+    fn what_failed_rests_longer_each_time_and_is_forgotten_with_a_success() {
+        let (mut resting, mut yard) = (Resting::default(), Yard::default());
+        let mut now = Duration::from_secs(100);
+        for millis in [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
+            assert_eq!(resting.until(&class(), &look("a"), now), None);
+            let pause = resting.failed(&class(), &look("a"), 0, now, &mut yard);
+            assert_eq!(pause, Some(Duration::from_millis(millis)));
+            let until = resting.until(&class(), &look("a"), now).unwrap();
+            assert!(until >= now + Duration::from_millis(millis), "{until:?}");
+            assert!(resting.failed_before(&class(), &look("a")));
+            now = until;
+        }
+        let expire = Action::Expire(Key::new("event#1", "event"), 0);
+        assert!(!resting.failed_before(&class(), &expire), "kinds rest apart");
+        resting.succeeded(&class(), &look("a"), &mut yard);
+        assert!(!resting.failed_before(&class(), &look("a")));
+    }
+
+    #[test]
+    fn what_only_lost_a_race_is_tried_again_at_once_twice() {
+        let (mut resting, mut yard) = (Resting::default(), Yard::default());
+        let now = Duration::from_secs(100);
+        let mut lose = || resting.failed(&class(), &look("a"), 2, now, &mut yard);
+        assert_eq!([lose(), lose(), lose()], [None, None, Some(PAUSE)]);
+    }
+}

@@ -1,7 +1,8 @@
 //! What a claim writes: the machines, and the request that takes them.
 
 use crate::model::{
-    Cause, Claim, ClaimId, Instance, InstanceArn, Key, Life, Phase, PoolSpec, Request, Threshold, after, legal,
+    Cause, Claim, ClaimId, Instance, InstanceArn, Key, Life, Phase, PoolSpec, Request, Threshold, after,
+    legal,
 };
 
 use super::super::action::{Action, Step};
@@ -12,7 +13,13 @@ use super::super::request;
 pub(super) const CLAIM_LIMIT: usize = 40;
 
 /// Takes machines out of the pool for a request, in one transaction over all versions.
-pub(super) fn claim(cx: &Context<'_>, key: &Key, request: &Request, spec: &PoolSpec, arns: &[InstanceArn]) -> Action {
+pub(super) fn claim(
+    cx: &Context<'_>,
+    key: &Key,
+    request: &Request,
+    spec: &PoolSpec,
+    arns: &[InstanceArn],
+) -> Action {
     let now = cx.now.wall;
     let machines: Vec<Step<Instance>> = arns
         .iter()

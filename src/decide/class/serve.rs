@@ -2,8 +2,8 @@
 //! line: requests of one demand are left as soon as one of them can have nothing, and no more are written at a time than
 //! leave the table room for other classes.
 
-use std::collections::btree_map::{self, BTreeMap};
 use std::collections::BTreeSet;
+use std::collections::btree_map::{self, BTreeMap};
 use std::time::Duration;
 
 use crate::model::{ClassName, Key, Pool, PoolSpec, Repository, Request, RequestKey};

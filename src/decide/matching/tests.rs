@@ -92,7 +92,13 @@ fn each_filter_refuses_by_itself() {
             pooled().agent(|a| a.interruption = Some(rebalance)),
             Picked::For(Refusal::Retiring),
         ),
-        ("used up", json!({"maxUses": 1}), json!({}), pooled().with(|i| i.uses = 1), Picked::For(Refusal::Retiring)),
+        (
+            "used up",
+            json!({"maxUses": 1}),
+            json!({}),
+            pooled().with(|i| i.uses = 1),
+            Picked::For(Refusal::Retiring),
+        ),
         ("too old", json!({"maxAgeSeconds": 100}), json!({}), pooled(), Picked::For(Refusal::Retiring)),
         (
             "expired by a person",
