@@ -11,7 +11,7 @@ use runyard::ports::{Page, Store, StoreError, Watch};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{World, linux};
+use crate::world::{World, linux, settings};
 
 /// A table that cannot hold one claim, as DynamoDB cannot whose request would pass 400 KB.
 struct Poisoned {
@@ -65,16 +65,17 @@ async fn one_claim_that_can_never_be_written_does_not_hold_up_its_class() {
 #[tokio::test(start_paused = true)]
 async fn the_first_of_a_line_is_ready_before_the_last_is_claimed() {
     let world = World::new();
-    world.pool(linux(200, 200)).await;
+    world.pool(linux(400, 400)).await;
     world.start();
-    world.until("all are free", Duration::from_secs(600), async || world.pooled().len() == 200).await;
-    world.store.every_call_takes(Duration::from_millis(50));
-    for run in 0..200 {
+    world.until("all are free", Duration::from_secs(600), async || world.pooled().len() == 400).await;
+    for run in 0..400 {
         world.provision(&format!("{run:03}"), "linux", 1, json!({})).await;
     }
+    world.store.every_call_takes(Duration::from_millis(50));
     let ready = |requests: &[Request]| requests.iter().filter(|r| r.phase() == Phase::Ready).count();
     world.until("the first is ready", Duration::from_secs(30), async || ready(&world.all()) > 0).await;
-    let all = async || ready(&world.all()) == 200;
+    assert!(!world.pooled().is_empty(), "all are claimed before one is ready");
+    let all = async || ready(&world.all()) == 400;
     world.until("all are ready", Duration::from_secs(60), all).await;
 }
 
@@ -105,8 +106,7 @@ async fn a_loop_that_does_not_turn_any_more_is_not_ready() {
     let world = World::new();
     let health = Arc::new(Health::new(Arc::new(world.clock)));
     let ports = world.ports("one", |ports| ports);
-    let running =
-        runyard::controller::run(ports, world.settings.clone(), health.clone(), CancellationToken::new());
+    let running = runyard::controller::run(ports, settings("one"), health.clone(), CancellationToken::new());
     let running = tokio::spawn(running);
     let verdict = || health.verdict();
     world.until("it is ready", Duration::from_secs(5), async || verdict() == Ok(())).await;
