@@ -92,7 +92,7 @@ fn count(value: i64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-pub(crate) fn item(pairs: &[(&str, AttributeValue)]) -> Item {
+fn item(pairs: &[(&str, AttributeValue)]) -> Item {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 

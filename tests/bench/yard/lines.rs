@@ -19,7 +19,7 @@ use runyard::store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::beating::{Operator, address, item, machine, text};
+use super::beating::{Operator, address, machine, text};
 use super::floors::Figures;
 use super::ground::{CLASS, intent, key, sdk, table};
 
@@ -210,7 +210,7 @@ async fn flood(open: usize, repositories: usize) -> f64 {
     let mut scene = Scene::lay(1).await;
     let honest = |run: usize, now| with(intent(run, now), &[("resourceClass", text(HONEST))]);
     let mut alone = Vec::new();
-    let mut took = async |scene: &mut Scene, run: usize| {
+    let took = async |scene: &mut Scene, run: usize| {
         let begun = Instant::now();
         scene.store.write(&honest(run, scene.clock.now())).await.unwrap();
         let at = scene.become_ready(1).await[0].saturating_duration_since(begun);
