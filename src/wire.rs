@@ -248,6 +248,7 @@ fn settings(config: &Config, identity: String) -> Settings {
         reannounce: timing.reannounce,
         lease: timing.lease,
         orphan: timing.orphan,
+        requests_per_repository: config.requests_per_repository,
         sweep: timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }

@@ -1,4 +1,5 @@
-//! Is this operator fit to be relied on? It has seen the whole table once, and the table answered lately.
+//! Is this operator fit to be relied on? It has seen the whole table once, the table answered lately, and the loop keeps
+//! up with what happens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::ports::Clock;
-use crate::status::Window;
+use crate::status::{PATIENCE, Window};
 
 /// How long the table may be silent before the operator is not ready.
 pub const SILENCE: Duration = Duration::from_secs(60);
@@ -18,6 +19,8 @@ pub struct Health {
     listed: AtomicBool,
     /// Milliseconds on the monotonic clock, plus one; 0 when the table never answered.
     answered: AtomicU64,
+    /// The same of when the loop last finished a pass.
+    turned: AtomicU64,
     window: Window,
 }
 
@@ -36,6 +39,9 @@ pub enum Unready {
     /// The table has not answered for too long; none when it never did.
     #[error("{}", silent(*.0))]
     Silent(Option<Duration>),
+    /// The loop has not finished a pass for too long: what was observed since is not acted on yet.
+    #[error("the loop is behind: it has not finished a pass for {} s", .0.as_secs())]
+    Behind(Duration),
 }
 
 fn silent(since: Option<Duration>) -> String {
@@ -48,7 +54,8 @@ fn silent(since: Option<Duration>) -> String {
 impl Health {
     /// The health of an operator that just began.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, listed: AtomicBool::new(false), answered: AtomicU64::new(0), window: Window::default() }
+        let [answered, turned] = [AtomicU64::new(0), AtomicU64::new(0)];
+        Self { clock, listed: AtomicBool::new(false), answered, turned, window: Window::default() }
     }
 
     /// The way to what the loop knows.
@@ -68,8 +75,18 @@ impl Health {
 
     /// The table answered, at this moment of the monotonic clock (`Clock::elapsed`).
     pub fn table_answered(&self, at: Duration) {
-        let millis = u64::try_from(at.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        self.answered.fetch_max(millis, Ordering::Relaxed);
+        note(&self.answered, at);
+    }
+
+    /// The loop finished a pass over all that it had observed, at this moment of the monotonic clock.
+    pub fn turned(&self, at: Duration) {
+        note(&self.turned, at);
+    }
+
+    /// How long ago something was noted; none when it never was.
+    fn since(&self, noted: &AtomicU64) -> Option<Duration> {
+        let millis = noted.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.clock.elapsed().saturating_sub(Duration::from_millis(millis)))
     }
 
     /// Whether the operator is ready.
@@ -80,12 +97,22 @@ impl Health {
         if !self.listed.load(Ordering::Relaxed) {
             return Err(Unready::NotListed);
         }
-        let Some(answered) = self.answered.load(Ordering::Relaxed).checked_sub(1) else {
-            return Err(Unready::Silent(None));
-        };
-        let silence = self.clock.elapsed().saturating_sub(Duration::from_millis(answered));
-        if silence <= SILENCE { Ok(()) } else { Err(Unready::Silent(Some(silence))) }
+        let Some(silence) = self.since(&self.answered) else { return Err(Unready::Silent(None)) };
+        if silence > SILENCE {
+            return Err(Unready::Silent(Some(silence)));
+        }
+        // As long as the status page waits for its answer: they do not contradict each other.
+        match self.since(&self.turned).filter(|behind| *behind > PATIENCE) {
+            Some(behind) => Err(Unready::Behind(behind)),
+            None => Ok(()),
+        }
     }
+}
+
+/// Notes a moment of the monotonic clock; an earlier one does not count back.
+fn note(noted: &AtomicU64, at: Duration) {
+    let millis = u64::try_from(at.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+    noted.fetch_max(millis, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -124,6 +151,21 @@ mod tests {
         tokio::time::advance(Duration::from_secs(100)).await;
         health.table_answered(clock.elapsed());
         health.table_answered(Duration::ZERO);
+        assert_eq!(health.verdict(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_whose_loop_is_behind_is_not_ready_until_it_has_caught_up() {
+        let clock = Arc::new(SystemClock::new());
+        let health = Health::new(clock.clone());
+        health.listed();
+        health.table_answered(clock.elapsed());
+        health.turned(clock.elapsed());
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(health.verdict(), Ok(()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(health.verdict(), Err(Unready::Behind(Duration::from_secs(6))));
+        health.turned(clock.elapsed());
         assert_eq!(health.verdict(), Ok(()));
     }
 }

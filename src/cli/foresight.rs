@@ -77,6 +77,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> Outcome<Polic
         stale: times.stale,
         reannounce: times.reannounce,
         orphan: times.orphan,
+        requests_per_repository: config.requests_per_repository,
         github: config.github.is_some(),
         inventory: false,
     })

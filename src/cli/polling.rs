@@ -12,6 +12,15 @@ use crate::ports::StoreError;
 /// How often a refused or contended write is tried in all.
 const TRIES: usize = 8;
 
+/// Longest pause between looks at first: a quarter of a second is little beside the two or three that a warm machine takes
+/// to register, and a look is one read of one record.
+const PAUSE: Duration = Duration::from_millis(250);
+/// After so long nobody waits for a warm machine any more.
+const QUICK: Duration = Duration::from_secs(120);
+/// Longest pause from then on: where a yard is full, thousands may wait at the same time, and their looks must not take
+/// the table's reads from the operator.
+const PAUSE_LATER: Duration = Duration::from_secs(1);
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited<T> {
@@ -57,11 +66,13 @@ pub(crate) async fn until<T>(
     interrupts: &mut Interrupts,
     mut look: impl AsyncFnMut() -> Outcome<Option<T>>,
 ) -> Outcome<Waited<T>> {
+    let begun = tokio::time::Instant::now();
     let looking = async {
-        for pause in pauses(Duration::from_secs(1)) {
+        for pause in pauses(PAUSE) {
             if let Some(found) = look().await? {
                 return Ok(Waited::Done(found));
             }
+            let pause = if begun.elapsed() < QUICK { pause } else { PAUSE_LATER };
             tokio::time::sleep(pause).await;
         }
         Ok(Waited::TimedOut)
@@ -118,18 +129,25 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_looks_quickly_at_first_and_ends_on_time() {
+    async fn a_wait_looks_every_quarter_of_a_second_for_two_minutes_then_each_second() {
         let mut interrupts = Interrupts::listen().unwrap();
-        let (mut looks, begun) = (0, tokio::time::Instant::now());
-        let ended = until(Duration::from_secs(10), &mut interrupts, async || {
-            looks += 1;
+        let begun = tokio::time::Instant::now();
+        let mut looks = Vec::new();
+        let ended = until(Duration::from_secs(130), &mut interrupts, async || {
+            looks.push(begun.elapsed());
             Ok(None::<()>)
         })
         .await
         .unwrap();
-        assert_eq!(ended, Waited::TimedOut);
-        assert_eq!(begun.elapsed().as_secs(), 10);
-        assert!((12..40).contains(&looks), "{looks}");
+        assert_eq!((ended, begun.elapsed().as_secs()), (Waited::TimedOut, 130));
+        let pauses: Vec<Duration> = looks.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(pauses[0] <= Duration::from_millis(51), "quickly at first: {pauses:?}");
+        for (look, pause) in looks.iter().zip(&pauses) {
+            // A timer of the runtime is good to a millisecond.
+            let most = if *look < QUICK { PAUSE } else { PAUSE_LATER } + Duration::from_millis(1);
+            assert!(*pause <= most, "{pause:?} after {look:?}");
+        }
+        assert!(pauses.last() >= Some(&PAUSE_LATER), "{:?}", pauses.last());
     }
 
     #[tokio::test(start_paused = true)]

@@ -85,6 +85,8 @@ pub struct Config {
     pub compute: ComputeKind,
     /// How fast EC2 is asked.
     pub limits: Limits,
+    /// How many requests of one repository may be open at the same time.
+    pub requests_per_repository: u32,
     /// Where pooled machines are announced.
     pub queue: QueueKind,
     /// The queue on which EC2 says which machines it takes back; none when nobody listens.
@@ -199,6 +201,8 @@ impl Config {
         let compute = reader.parsed("compute.kind", str::parse);
         let timing = Timing::read(reader).inspect(|timing| check::timing(timing, compute, reader));
         let limits = Limits::read(reader);
+        let requests_per_repository =
+            reader.parsed("limits.requests_per_repository", reader::requests_per_repository);
         let queue = reader.parsed("queue.kind", str::parse);
         check::queue(queue, compute, reader);
         let interruptions = reader.optional("interruptions.queue", reader::queue_name);
@@ -211,6 +215,7 @@ impl Config {
             timing: timing?,
             compute: compute?,
             limits: limits?,
+            requests_per_repository: requests_per_repository?,
             queue: queue?,
             interruptions: interruptions?,
             github: github?,

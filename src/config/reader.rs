@@ -103,6 +103,15 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, FieldError> {
     Ok(Some(every))
 }
 
+/// How many requests of one repository may be open.
+pub(super) fn requests_per_repository(text: &str) -> Result<u32, FieldError> {
+    let most = text.parse().ok().filter(|most| (1..=100_000).contains(most));
+    most.ok_or_else(|| {
+        let fix = "write a whole number from 1 to 100000, such as 2000";
+        FieldError::new("requests_per_repository", text, "is not how many requests may be open", fix)
+    })
+}
+
 /// What a bucket holds when it is full.
 pub(super) fn burst(text: &str) -> Result<u32, FieldError> {
     let burst = text.parse().ok().filter(|burst| (1..=1_000_000).contains(burst));

@@ -57,6 +57,7 @@ fn the_defaults_are_the_contracts() {
             },
             compute: ComputeKind::Ec2,
             limits: Limits::default(),
+            requests_per_repository: 2000,
             queue: QueueKind::Sqs,
             interruptions: None,
             github: Some(GitHub {
@@ -414,6 +415,17 @@ fn what_is_asked_of_github_can_be_slowed_down_and_turned_off() {
     ] {
         let refused = load(None, &[MINIMAL, &[(key, value)]].concat()).unwrap_err().to_string();
         assert!(refused.contains(named) && refused.contains(value), "{refused}");
+    }
+}
+
+#[test]
+fn how_many_requests_a_repository_may_have_open_is_a_number_of_at_least_one() {
+    assert_eq!(good("[limits]\nrequests_per_repository = 7\n", &[]).requests_per_repository, 7);
+    for value in ["0", "-1", "100001", "1.5", "many"] {
+        let error = bad(format!("[limits]\nrequests_per_repository = \"{value}\"\n").as_bytes(), &[]);
+        let problem = &error.problems()[0];
+        assert_eq!(problem.field, "limits.requests_per_repository");
+        assert!(problem.to_string().contains(value) && problem.to_string().contains("2000"), "{problem}");
     }
 }
 

@@ -84,6 +84,8 @@ pub struct Settings {
     pub lease: Duration,
     /// The grace of machines without a record and of records without a machine.
     pub orphan: Duration,
+    /// How many requests of one repository may be open at the same time.
+    pub requests_per_repository: u32,
     /// How often the machines are listed.
     pub sweep: Duration,
     /// What is asked of GitHub beside credentials.
@@ -122,6 +124,7 @@ impl Settings {
             stale: self.stale,
             reannounce: self.reannounce,
             orphan: self.orphan,
+            requests_per_repository: self.requests_per_repository,
             github,
             inventory,
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
@@ -29,17 +29,17 @@ mod figures;
 mod hints;
 mod intake;
 mod places;
+mod resting;
 
 use clocks::Clocks;
 use company::{Company, Inbox};
 use places::Places;
+use resting::Resting;
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
-/// First pause after a failed action of a unit.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Longest such pause.
-const PAUSE_MOST: Duration = Duration::from_secs(30);
+/// Longest sleep of a loop to which nothing happens.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// How often the gauges are brought up to date.
 const GAUGES: Duration = Duration::from_secs(1);
 
@@ -61,8 +61,8 @@ struct Loop {
     yard: Yard,
     dirty: BTreeSet<Unit>,
     timers: Timers,
-    /// What failed last, by unit and kind: how often in a row, and until when it rests. Other kinds go on.
-    resting: BTreeMap<(Unit, &'static str), (u32, Duration)>,
+    /// What failed last and is not tried again yet.
+    resting: Resting,
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
@@ -138,7 +138,7 @@ pub(super) async fn run(
         yard: Yard::default(),
         dirty: BTreeSet::new(),
         timers: Timers::default(),
-        resting: BTreeMap::new(),
+        resting: Resting::default(),
         due: BTreeMap::new(),
         tasks: JoinSet::new(),
         places: Places::default(),
@@ -185,38 +185,20 @@ const fn hopeless(error: &StoreError) -> bool {
 }
 
 impl Loop {
+    /// Turn by turn: judges what is dirty, waits until something happens, takes in all that happened. Whatever came first
+    /// wakes the loop; nothing that comes often is taken in alone, so nothing waits behind it.
     async fn turn(&mut self, inbox: &mut Inbox, shutdown: &CancellationToken) {
-        let Inbox { seen, machines, told, asks } = inbox;
         let mut gauges = tokio::time::interval(GAUGES);
         loop {
             self.settle();
             let now = self.ports.clock.elapsed();
+            self.health.turned(now);
             let wait = self.timers.next().map(|at| at.saturating_sub(now));
+            let classes = self.yard.classes().count();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                Some(done) = self.tasks.join_next() => match done {
-                    Ok(done) => self.finish(done),
-                    Err(error) => tracing::error!(%error, "an action died"),
-                },
                 Ok(()) = self.lease.changed() => self.roles(),
-                Some(news) = seen.recv() => {
-                    let classes = self.yard.classes().count();
-                    self.take_in(news);
-                    while let Ok(news) = seen.try_recv() {
-                        self.take_in(news);
-                    }
-                    if self.refused.is_some() {
-                        return;
-                    }
-                    if self.yard.classes().count() > classes {
-                        // A new class is measured under its name from its first machine on.
-                        gauges.reset_immediately();
-                    }
-                }
-                Some(machines) = machines.recv() => self.observe(Observation::Inventory(machines)),
-                Some(told) = told.recv() => self.hear(told),
-                Some(ask) = Inbox::asked(asks) => drop(ask.send(self.look())),
                 _ = gauges.tick() => {
                     self.gauge();
                     self.measure();
@@ -224,11 +206,43 @@ impl Loop {
                     self.breakers();
                     self.acknowledge();
                 }
-                () = tokio::time::sleep(wait.unwrap_or(PAUSE_MOST)) => {
-                    let due = self.timers.due(self.ports.clock.elapsed());
-                    self.dirty.extend(due);
-                }
+                Some(ask) = Inbox::asked(&mut inbox.asks) => drop(ask.send(self.look())),
+                Some(machines) = inbox.machines.recv() => self.observe(Observation::Inventory(machines)),
+                Some(told) = inbox.told.recv() => self.hear(told),
+                Some(done) = self.tasks.join_next() => self.finished(done),
+                Some(news) = inbox.seen.recv() => self.take_in(news),
+                () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}
             }
+            self.catch_up(inbox);
+            if self.refused.is_some() {
+                return;
+            }
+            if self.yard.classes().count() > classes {
+                // A new class is measured under its name from its first machine on.
+                gauges.reset_immediately();
+            }
+        }
+    }
+
+    /// Takes in the actions that are finished, the news that are there and the moments that are due, so that a class is
+    /// judged once for all of them.
+    fn catch_up(&mut self, inbox: &mut Inbox) {
+        while let Some(done) = self.tasks.try_join_next() {
+            self.finished(done);
+        }
+        // No more than there were when this began: whoever tells them goes on meanwhile.
+        for _ in 0..inbox.seen.len() {
+            let Ok(news) = inbox.seen.try_recv() else { break };
+            self.take_in(news);
+        }
+        let due = self.timers.due(self.ports.clock.elapsed());
+        self.dirty.extend(due);
+    }
+
+    fn finished(&mut self, done: Result<Done, JoinError>) {
+        match done {
+            Ok(done) => self.finish(done),
+            Err(error) => tracing::error!(%error, "an action died"),
         }
     }
 
@@ -264,7 +278,9 @@ impl Loop {
         if self.yard.listed.is_none() {
             return;
         }
-        while let Some(unit) = self.dirty.pop_first().or_else(|| self.places.next()) {
+        // Who waited for a place comes first, or a class that is always dirty would take every place that is given back.
+        while let Some(unit) = self.places.next().or_else(|| self.dirty.pop_first()) {
+            self.dirty.remove(&unit);
             let now = self.now();
             let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
             let plan = decide(&cx, &unit);
@@ -272,12 +288,12 @@ impl Loop {
             let leader = self.role.lease.is_some();
             let mut actions = plan.actions;
             actions.retain(|action| leader || !action.leader_only());
-            actions.retain(|action| match self.resting.get(&(unit.clone(), action.kind())) {
-                Some((_, until)) if now.mono < *until => {
-                    wake = Some(wake.map_or(*until, |wake| wake.min(*until)));
+            actions.retain(|action| match self.resting.until(&unit, action, now.mono) {
+                Some(until) => {
+                    wake = Some(wake.map_or(until, |wake| wake.min(until)));
                     false
                 }
-                Some(_) | None => true,
+                None => true,
             });
             // Never at once again, whoever we are: a moment that has passed stays passed.
             if wake.is_some_and(|at| at <= now.mono) {
@@ -332,7 +348,7 @@ impl Loop {
         self.ports.metrics.reconcile(done.took);
         match &done.outcome.failure {
             None => {
-                self.resting.remove(&(done.unit.clone(), done.action.kind()));
+                self.resting.succeeded(&done.unit, &done.action, &mut self.yard);
                 self.count(&done.action);
                 for event in &done.outcome.events {
                     let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
@@ -342,7 +358,7 @@ impl Loop {
             }
             Some(failure) => {
                 // Told once: it fails the same way until somebody mends it.
-                if !self.resting.contains_key(&(done.unit.clone(), done.action.kind())) {
+                if !self.resting.failed_before(&done.unit, &done.action) {
                     done.outcome.events.iter().for_each(|event| self.events.tell(event));
                 }
                 self.rest(&done.unit, &done.action, failure);
@@ -360,23 +376,19 @@ impl Loop {
         }
     }
 
-    /// A failed unit rests, longer each time; one that only lost a race is judged again at once, twice.
+    /// What failed rests, longer each time; what only lost a race is judged again at once, twice.
     fn rest(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
         let now = self.ports.clock.elapsed();
-        let (times, until) = self.resting.entry((unit.clone(), action.kind())).or_insert((0, now));
-        *times = times.saturating_add(1);
         let free = match failure {
             Failure::Lost => 2,
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone => 0,
         };
-        if *times > free {
-            let pause = (PAUSE * 2_u32.saturating_pow((*times - free - 1).min(10))).min(PAUSE_MOST);
-            // Spread by the low digits of the clock, so that units that failed together do not come back together.
-            *until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
-            tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
-        } else {
-            tracing::debug!(what = %action.describe(), error = %failure, "not done");
+        match self.resting.failed(unit, action, free, now, &mut self.yard) {
+            Some(pause) => {
+                tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
+            }
+            None => tracing::debug!(what = %action.describe(), error = %failure, "not done"),
         }
     }
 

@@ -22,6 +22,10 @@ pub(super) const UNNAMED: &str = "unnamed";
 /// Most actions planned for a class at once; what is left follows when these are done.
 const LAUNCHES_AT_ONCE: usize = 500;
 
+/// Most requests that are planned for at once: one intent of a class is written at a time, and the others are planned anew
+/// after it.
+const REQUESTS_AT_ONCE: usize = 64;
+
 /// Whether a machine is older than its class allows.
 pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
     after(instance.facts.created_at, std::time::Duration::from_secs(spec.max_age_seconds)) <= now
@@ -44,88 +48,118 @@ pub(super) fn giving_way<'a>(cx: &Context<'_>, class: &'a Class) -> BTreeSet<&'a
     class.drifted.iter().take(at_once).map(|(_, arn)| arn).collect()
 }
 
-/// Plans a class's launches. `lacks` are its waiting requests, oldest first, with what they still lack.
-pub(super) fn launch(
-    cx: &Context<'_>,
-    name: &ClassName,
-    class: &Class,
-    lacks: &[(Key, u32)],
-    plan: &mut Plan,
-) {
-    let Some(pool) = &class.pool else { return };
-    let spec = &pool.spec;
-    let pool_key = crate::model::Pool::key_of(name);
-    let mut room = spec.max.saturating_sub(class.taken());
-    let mut wanted: Vec<(Option<Key>, u32)> = Vec::new();
-    for (key, lack) in lacks {
-        let coming = class.under_way.of(Some(key));
-        let need = lack.saturating_sub(coming);
-        let take = need.min(room);
-        room -= take;
-        if take > 0 {
-            wanted.push((Some(key.clone()), take));
-        }
-        if need > take {
-            plan.wait(
-                key,
-                WaitReason::AtMax,
-                format!("class {name} has as many machines as max allows ({})", spec.max),
-            );
-        }
+/// What a class launches: gathered request by request, the oldest first, planned at the end.
+pub(super) struct Launches<'a> {
+    cx: &'a Context<'a>,
+    name: &'a ClassName,
+    class: &'a Class,
+    spec: &'a PoolSpec,
+    /// How many more machines `max` allows.
+    room: u32,
+    /// For whom, how, and how many.
+    wanted: Vec<(Option<&'a Key>, Offering, u32)>,
+}
+
+impl<'a> Launches<'a> {
+    /// Before the first request asks.
+    pub(super) fn of(cx: &'a Context<'a>, name: &'a ClassName, class: &'a Class, spec: &'a PoolSpec) -> Self {
+        let room = spec.max.saturating_sub(class.taken());
+        Self { cx, name, class, spec, room, wanted: Vec::new() }
+    }
+
+    /// What a request lacks is to be launched, as far as `max` allows. Room is kept only for what may be launched now: a
+    /// request whose offering cannot be had does not hold up younger ones that want another. Answers whether the next
+    /// request like it may be launched for too.
+    pub(super) fn ask(&mut self, key: &'a Key, request: &Request, lack: u32, plan: &mut Plan) -> bool {
+        let coming = self.class.under_way.of(Some(key));
         if coming > 0 {
             plan.wait(key, WaitReason::Starting, format!("{coming} machines are being launched for it"));
         }
-    }
-    let warm = warm_lack(cx, class).min(room);
-    if warm > 0 {
-        wanted.push((None, warm));
-    }
-    if wanted.is_empty() {
-        return;
-    }
-    if cx.yard.is_busy(&launches(name)) {
-        plan.wait(&pool_key, WaitReason::Busy, "a launch of the class is being written");
-        return;
-    }
-    if spec.paused {
-        plan.wait(&pool_key, WaitReason::Paused, format!("class {name} is paused"));
-        return;
-    }
-    if cx.now.mono < class.brake.until {
-        let failures = class.brake.failures;
-        let why = refused(class);
-        plan.wake_at(class.brake.until);
-        for subject in wanted.iter().filter_map(|(key, _)| key.as_ref()).chain([&pool_key]) {
-            plan.wait(
-                subject,
-                WaitReason::BackOff,
-                format!("launches are held back after {failures} failures{why}"),
-            );
+        let need = lack.saturating_sub(coming);
+        if need == 0 {
+            return true;
         }
-        return;
-    }
-    let Some(token) = cx.role.lease else {
-        for subject in wanted.iter().filter_map(|(key, _)| key.as_ref()).chain([&pool_key]) {
-            plan.wait(subject, WaitReason::NotLeader, "the operator that holds the lease launches");
+        if self.wanted.len() >= REQUESTS_AT_ONCE {
+            plan.wait(key, WaitReason::Behind, "machines are launched for older requests first");
+            return false;
         }
-        return;
-    };
-    for (request, count) in wanted {
-        let asking = request.as_ref().and_then(|key| cx.yard.request(key));
-        let usage = asking.map_or(spec.usage_class, |request| usage_of(cx, class, request, spec));
-        let offering = Offering { usage, types: own_types(asking) };
-        if let Some(until) = class.rests(&offering, cx.now.mono) {
+        let usage = usage_of(self.cx, self.class, request, self.spec);
+        let offering = Offering { usage, types: own_types(Some(request)) };
+        if let Some(until) = self.class.rests(&offering, self.cx.now.mono) {
             plan.wake_at(until);
-            let why = offerings::account(&offering, until, &cx.now);
-            plan.wait(request.as_ref().unwrap_or(&pool_key), WaitReason::NoCapacity, why);
-            continue;
+            plan.wait(key, WaitReason::NoCapacity, offerings::account(&offering, until, &self.cx.now));
+            return false;
         }
-        for part in parts(count) {
-            if plan.actions.len() >= LAUNCHES_AT_ONCE {
-                return;
+        let take = need.min(self.room);
+        if need > take {
+            let full = format!("class {} has as many machines as max allows ({})", self.name, self.spec.max);
+            if self.wanted.is_empty() {
+                plan.wait(key, WaitReason::AtMax, full);
+            } else {
+                let why = format!("older requests come first, and with what is launched for them {full}");
+                plan.wait(key, WaitReason::Behind, why);
             }
-            plan.actions
-                .push(Action::Intend(Box::new(intent(cx, name, usage, part, request.clone())), token));
+        }
+        if take > 0 {
+            self.room -= take;
+            self.wanted.push((Some(key), offering, take));
+        }
+        need == take && !self.blocked()
+    }
+
+    /// Whether nothing of the class is launched now, whoever asks.
+    fn blocked(&self) -> bool {
+        let writing = self.cx.yard.is_busy(&launches(self.name));
+        let braked = self.cx.now.mono < self.class.brake.until;
+        writing || braked || self.spec.paused || self.cx.role.lease.is_none()
+    }
+
+    /// Plans the launches: what requests want, then what the class wants idle.
+    pub(super) fn plan(mut self, plan: &mut Plan) {
+        let (cx, spec) = (self.cx, self.spec);
+        let pool_key = crate::model::Pool::key_of(self.name);
+        let warm = warm_lack(cx, self.class).min(self.room);
+        if warm > 0 {
+            self.wanted.push((None, Offering { usage: spec.usage_class, types: Vec::new() }, warm));
+        }
+        if self.wanted.is_empty() {
+            return;
+        }
+        if cx.yard.is_busy(&launches(self.name)) {
+            plan.wait(&pool_key, WaitReason::Busy, "a launch of the class is being written");
+            return;
+        }
+        if spec.paused {
+            plan.wait(&pool_key, WaitReason::Paused, format!("class {} is paused", self.name));
+            return;
+        }
+        let subjects = || self.wanted.iter().filter_map(|(key, ..)| *key).chain([&pool_key]);
+        if cx.now.mono < self.class.brake.until {
+            let failures = self.class.brake.failures;
+            let why = refused(self.class);
+            plan.wake_at(self.class.brake.until);
+            let message = format!("launches are held back after {failures} failures{why}");
+            subjects().for_each(|subject| plan.wait(subject, WaitReason::BackOff, message.as_str()));
+            return;
+        }
+        let Some(token) = cx.role.lease else {
+            let message = "the operator that holds the lease launches";
+            subjects().for_each(|subject| plan.wait(subject, WaitReason::NotLeader, message));
+            return;
+        };
+        for (request, offering, count) in self.wanted {
+            if let Some(until) = self.class.rests(&offering, cx.now.mono) {
+                plan.wake_at(until);
+                plan.wait(&pool_key, WaitReason::NoCapacity, offerings::account(&offering, until, &cx.now));
+                continue;
+            }
+            for part in parts(count) {
+                if plan.actions.len() >= LAUNCHES_AT_ONCE {
+                    return;
+                }
+                let launch = intent(cx, self.name, offering.usage, part, request.cloned());
+                plan.actions.push(Action::Intend(Box::new(launch), token));
+            }
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Policy {
     pub reannounce: Duration,
     /// How young a machine without a record, or a record without a machine, is given time.
     pub orphan: Duration,
+    /// How many requests of one repository may be open at the same time.
+    pub requests_per_repository: u32,
     /// Whether runners are registered at a GitHub.
     pub github: bool,
     /// Whether the compute port knows all machines.

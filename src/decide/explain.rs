@@ -13,6 +13,7 @@ use crate::model::{
 
 use super::action::WaitReason;
 use super::context::{Context, Now, Policy, Role};
+use super::demand::Demand;
 use super::forecast::{Pace, forecast};
 use super::observe::Observation;
 use super::yard::{Unit, Yard};
@@ -87,7 +88,10 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
     lines.extend(machines(yard, request));
     lines.extend(class(yard, request, now));
     let mut told: Vec<String> = Vec::new();
-    for (_, plan) in judge(yard, policy, now, role) {
+    for (unit, plan) in judge(yard, policy, now, role) {
+        if let Unit::Class(name) = &unit {
+            told.extend(alike(yard, name, request, &plan).map(|why| format!("waits: {why}")));
+        }
         let about = plan.waits.into_iter().filter(|wait| wait.subject == *key);
         told.extend(about.map(|wait| format!("waits: {}", wait.message)));
         let next = plan.actions.iter().filter(|action| action.writes().contains(key));
@@ -101,6 +105,21 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
     let pace = Pace::of_classes(yard);
     lines.extend(forecast(&cx, key, pace.get(&request.intent.resource_class)).map(|told| told.to_string()));
     lines
+}
+
+/// Why a request waits at which its class did not look: for what the last one before it waits that accepts the same.
+fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -> Option<&'a str> {
+    let class = yard.class(name)?;
+    let rank = request.rank();
+    let key = class.line.all().get(&rank)?;
+    let written = plan.actions.iter().any(|action| action.writes().contains(key));
+    if written || plan.waits.iter().any(|wait| wait.subject == *key) {
+        return None;
+    }
+    let demand = Demand::of(request, &class.pool.as_ref()?.spec);
+    let older = class.line.demands().get(&demand)?.range(..rank).rev();
+    let mut waits = older.filter_map(|(_, older)| plan.waits.iter().rfind(|wait| wait.subject == *older));
+    waits.next().map(|wait| wait.message.as_str())
 }
 
 /// How a machine stands, as a sentence; none when it is not known.
@@ -131,8 +150,8 @@ pub fn pool(yard: &Yard, now: Now, key: &Key) -> Vec<String> {
     if pool.spec.paused {
         lines.push("it is paused: nothing is launched or claimed".into());
     }
-    if let Some(((since, first), _)) = class.waiting.first_key_value() {
-        lines.push(match class.waiting.len() {
+    if let Some(((since, first), _)) = class.line.all().first_key_value() {
+        lines.push(match class.line.all().len() {
             1 => format!("1 request waits for machines ({first}), since {since}"),
             many => format!("{many} requests wait for machines, the oldest ({first}) since {since}"),
         });
@@ -206,8 +225,8 @@ fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
 fn ahead(yard: &Yard, request: &Request) -> Option<String> {
     let class = yard.class(&Yard::class_of(request)?)?;
     let rank = request.rank();
-    class.waiting.contains_key(&rank).then(|| {
-        let before = class.waiting.range(..&rank).count();
+    class.line.all().contains_key(&rank).then(|| {
+        let before = class.line.all().range(..&rank).count();
         format!("place in the line of its class: {} (older ones are served first)", before + 1)
     })
 }

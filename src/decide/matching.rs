@@ -1,14 +1,19 @@
 //! Which pooled machine goes to which request: the oldest request first, each taking what fits it; a younger one gets
 //! only what no older one can use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, btree_set};
+use std::iter::Rev;
 use std::time::Duration;
 
-use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request};
+use jiff::Timestamp;
+
+use crate::model::{Instance, InstanceArn, Key, PoolSpec, Record, Request};
 
 use super::capacity;
 use super::context::Context;
+use super::demand::{Demand, Free, MachineGroup};
 use super::instance::{fresh, listed_by_former};
+use super::visits::visited;
 use super::yard::{Class, Tracked};
 
 /// A machine with less than this left of its threshold is not claimed.
@@ -19,8 +24,8 @@ const LEAST_LEFT: Duration = Duration::from_secs(30);
 pub(super) enum Refusal {
     /// Its record is being written.
     Busy,
-    /// Its former request still lists it.
-    Listed,
+    /// Its last claim failed and is not tried again yet.
+    Failed,
     /// Paid for in another way than the request wants.
     UsageClass,
     /// Of a type the request does not accept.
@@ -40,7 +45,7 @@ impl Refusal {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "its record is being written",
-            Self::Listed => "its former request still lists it",
+            Self::Failed => "its last claim failed",
             Self::UsageClass => "of another usage class",
             Self::InstanceType => "of a type the request does not accept",
             Self::TrustDomain => "used by another trust domain",
@@ -58,75 +63,186 @@ pub(super) struct Share {
     pub(super) machines: Vec<InstanceArn>,
     /// Why others are refused, one reason each.
     pub(super) refusals: BTreeSet<Refusal>,
-    /// Machines that would do once their former request lets go.
-    pub(super) listed: Vec<InstanceArn>,
+    /// The groups the machines are of.
+    groups: Vec<usize>,
 }
 
-/// Picks at most `lack` machines for a request among those nobody took.
-pub(super) fn pick(
-    cx: &Context<'_>,
-    class: &Class,
-    spec: &PoolSpec,
-    request: &Request,
-    lack: u32,
-    taken: &mut BTreeSet<InstanceArn>,
-) -> Share {
-    let mut share = Share::default();
-    // A hint about a machine that is no longer free says nothing.
-    let free = |tracked: &&Tracked| tracked.instance.pooled_at().is_some();
-    let hinted = class.hints.iter().filter_map(|id| cx.yard.by_id(id)).filter(free);
-    let pooled = class.pooled.iter().rev().filter_map(|(_, arn)| cx.yard.instance(arn));
-    for tracked in hinted.chain(pooled) {
-        if share.machines.len() as u32 >= lack {
-            break;
-        }
-        let arn = &tracked.instance.facts.instance_arn;
-        if taken.contains(arn) {
-            continue;
-        }
-        match refusal(cx, spec, request, tracked) {
-            None => {
-                taken.insert(arn.clone());
-                share.machines.push(arn.clone());
+/// The machines of one group that nobody was given yet.
+struct Cursor<'a> {
+    group: &'a MachineGroup,
+    rest: Rev<btree_set::Iter<'a, (Timestamp, InstanceArn)>>,
+    /// The next that may be claimed.
+    head: Option<&'a (Timestamp, InstanceArn)>,
+    /// Why those that were stepped over are for nobody.
+    refusals: BTreeSet<Refusal>,
+    /// How many were given to requests whose records are being written: those may turn out not to need them.
+    kept: u32,
+}
+
+/// Which groups are for a demand, and why the others are not.
+#[derive(Default)]
+struct Fit {
+    groups: Vec<usize>,
+    refusals: BTreeSet<Refusal>,
+}
+
+/// One pass over the free machines of a class: every machine is looked at once, however many requests ask.
+pub(super) struct Matcher<'a> {
+    cx: &'a Context<'a>,
+    spec: &'a PoolSpec,
+    cursors: Vec<Cursor<'a>>,
+    fits: BTreeMap<Demand, Fit>,
+    /// Machines that the queue named, with their groups: they go first.
+    named: Vec<(usize, &'a InstanceArn)>,
+    /// All that the queue named: no cursor shows them again.
+    passed: BTreeSet<&'a InstanceArn>,
+    /// Machines that their former requests still list, by those.
+    listed: BTreeMap<Key, Vec<(usize, &'a InstanceArn)>>,
+    /// Those former requests that nobody was told of yet.
+    met: Vec<Key>,
+}
+
+impl<'a> Matcher<'a> {
+    /// Before the first request is served.
+    pub(super) fn new(cx: &'a Context<'a>, class: &'a Class, spec: &'a PoolSpec) -> Self {
+        let cursor = |(group, free): (&'a MachineGroup, &'a Free)| Cursor {
+            group,
+            rest: free.iter().rev(),
+            head: None,
+            refusals: BTreeSet::new(),
+            kept: 0,
+        };
+        let cursors: Vec<Cursor<'_>> = class.free.iter().map(cursor).collect();
+        let (fits, listed) = (BTreeMap::new(), BTreeMap::new());
+        let (named, passed, met) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, met };
+        // A hint about a machine that is no longer free, or is another class's, says nothing.
+        for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
+            let instance = &tracked.instance;
+            let here = instance.pooled_at().is_some() && instance.facts.resource_class == spec.resource_class;
+            let arn = &instance.facts.instance_arn;
+            if here && matcher.passed.insert(arn) {
+                let group = MachineGroup::of(instance);
+                let at = matcher.cursors.iter().position(|cursor| *cursor.group == group);
+                if let Some(at) = at.filter(|at| matcher.free(*at, arn, tracked)) {
+                    matcher.named.push((at, arn));
+                }
             }
-            Some(Refusal::Listed) => share.listed.push(arn.clone()),
-            Some(refusal) => {
-                share.refusals.insert(refusal);
+        }
+        matcher
+    }
+
+    /// Whether a machine may be claimed by whoever its group is for; if not, it is noted why.
+    fn free(&mut self, at: usize, arn: &'a InstanceArn, tracked: &Tracked) -> bool {
+        if let Some(refusal) = unfit(self.cx, self.spec, tracked) {
+            self.cursors[at].refusals.insert(refusal);
+            return false;
+        }
+        let Some(former) = former_that_lists(self.cx, &tracked.instance) else { return true };
+        self.met.push(former.clone());
+        self.listed.entry(former.clone()).or_default().push((at, arn));
+        false
+    }
+
+    /// Brings the cursor of a group to its next machine that may be claimed.
+    fn advance(&mut self, at: usize) {
+        while self.cursors[at].head.is_none() {
+            let Some(place) = self.cursors[at].rest.next() else { return };
+            visited();
+            let Some(tracked) = self.cx.yard.instance(&place.1) else { continue };
+            if !self.passed.contains(&place.1) && self.free(at, &place.1, tracked) {
+                self.cursors[at].head = Some(place);
             }
         }
     }
-    share
+
+    /// Which groups are for a demand; found out once.
+    fn fit(&mut self, demand: &Demand) -> Vec<usize> {
+        if let Some(fit) = self.fits.get(demand) {
+            return fit.groups.clone();
+        }
+        let mut fit = Fit::default();
+        for (at, cursor) in self.cursors.iter().enumerate() {
+            visited();
+            match demand.refuses(self.spec, cursor.group) {
+                None => fit.groups.push(at),
+                Some(refusal) => drop(fit.refusals.insert(refusal)),
+            }
+        }
+        let groups = fit.groups.clone();
+        self.fits.insert(demand.clone(), fit);
+        groups
+    }
+
+    /// Picks at most `lack` machines for a request among those nobody was given: first what the queue named, then what
+    /// the request itself still lists, then what expires last.
+    pub(super) fn pick(&mut self, key: &Key, demand: &Demand, lack: u32) -> Share {
+        let mut share = Share::default();
+        let groups = self.fit(demand);
+        while (share.machines.len() as u32) < lack {
+            let Some((at, arn)) = self.next(key, &groups) else { break };
+            share.machines.push(arn.clone());
+            share.groups.push(at);
+        }
+        if (share.machines.len() as u32) < lack {
+            share.refusals.extend(self.fits.get(demand).iter().flat_map(|fit| &fit.refusals));
+            share.refusals.extend(groups.iter().flat_map(|at| &self.cursors[*at].refusals));
+        }
+        share
+    }
+
+    fn next(&mut self, key: &Key, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        if let Some(at) = self.named.iter().position(|(at, _)| groups.contains(at)) {
+            return Some(self.named.remove(at));
+        }
+        groups.iter().for_each(|at| self.advance(*at));
+        if let Some(listed) = self.listed.get_mut(key)
+            && let Some(at) = listed.iter().position(|(at, _)| groups.contains(at))
+        {
+            self.met.retain(|former| former != key);
+            return Some(listed.remove(at));
+        }
+        let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].head)?;
+        self.cursors[last].head.take().map(|(_, arn)| (last, arn))
+    }
+
+    /// The machines are for a request whose record is being written: if that is a claim, they are free in a moment.
+    pub(super) fn keep(&mut self, share: Share) {
+        share.groups.into_iter().for_each(|at| self.cursors[at].kept += 1);
+    }
+
+    /// How many of the machines kept for others would do: nothing is launched in their place before it is known whether
+    /// those others still need them.
+    pub(super) fn spare(&mut self, demand: &Demand, lack: u32) -> u32 {
+        if lack == 0 {
+            return 0;
+        }
+        let mut left = lack;
+        for at in self.fit(demand) {
+            let spared = self.cursors[at].kept.min(left);
+            self.cursors[at].kept -= spared;
+            left -= spared;
+        }
+        lack - left
+    }
+
+    /// The former requests of machines that would do once those let go; each is told once.
+    pub(super) fn met(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.met)
+    }
 }
 
 /// Why a machine is not for a request, whatever its state; none when it is of the right kind.
 pub(super) fn mismatch(spec: &PoolSpec, request: &Request, instance: &Instance) -> Option<Refusal> {
-    let types = request.intent.allowed_instance_types.as_ref().unwrap_or(&spec.allowed_instance_types);
-    let domain = spec.trust_domain(&request.id.repository);
-    if request.intent.usage_class.is_some_and(|wanted| wanted != instance.facts.usage_class) {
-        return Some(Refusal::UsageClass);
-    }
-    if !types.accept(&instance.facts.instance_type) {
-        return Some(Refusal::InstanceType);
-    }
-    let other = !instance.trust_domain.is_empty() && instance.trust_domain != domain;
-    other.then_some(Refusal::TrustDomain)
+    Demand::of(request, spec).refuses(spec, &MachineGroup::of(instance))
 }
 
-/// Why a pooled machine is not for a request; none when it is.
-fn refusal(cx: &Context<'_>, spec: &PoolSpec, request: &Request, tracked: &Tracked) -> Option<Refusal> {
+/// Why a pooled machine is for nobody now; none when it is for those whom it fits.
+fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal> {
     let instance = &tracked.instance;
-    let facts = &instance.facts;
     let left = instance.threshold.map(|threshold| threshold.at.duration_since(cx.now.wall));
     let least = jiff::SignedDuration::try_from(LEAST_LEFT).unwrap_or_default();
-    if instance.pooled_at().is_none() || facts.resource_class != spec.resource_class {
-        // A hint about a machine that is no longer free.
-        return Some(Refusal::Busy);
-    }
-    if let Some(refusal) = mismatch(spec, request, instance) {
-        return Some(refusal);
-    }
-    let interrupted = tracked.interruption().is_some();
-    if interrupted || capacity::retiring(instance, spec, cx.now.wall) {
+    if tracked.interruption().is_some() || capacity::retiring(instance, spec, cx.now.wall) {
         return Some(Refusal::Retiring);
     }
     if left.is_none_or(|left| left < least) {
@@ -138,9 +254,14 @@ fn refusal(cx: &Context<'_>, spec: &PoolSpec, request: &Request, tracked: &Track
     if cx.yard.is_busy(&instance.key()) {
         return Some(Refusal::Busy);
     }
-    let former = instance.claim.as_ref().map(|claim| &claim.request);
-    // One that lost the machine itself takes it off its list in the very write that puts it on again.
-    (former != Some(&request.key()) && listed_by_former(cx.yard, instance)).then_some(Refusal::Listed)
+    cx.yard.rests(&instance.key(), cx.now.mono).map(|_| Refusal::Failed)
+}
+
+/// The former request of a pooled machine, if that still lists it. One that lost the machine itself takes it off its list
+/// in the very write that puts it on again.
+fn former_that_lists<'a>(cx: &Context<'_>, instance: &'a Instance) -> Option<&'a Key> {
+    let former = instance.claim.as_ref().map(|claim| &claim.request)?;
+    listed_by_former(cx.yard, instance).then_some(former)
 }
 
 #[cfg(test)]

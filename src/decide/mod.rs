@@ -6,6 +6,7 @@ mod action;
 mod capacity;
 mod class;
 mod context;
+mod demand;
 mod explain;
 mod forecast;
 #[cfg(test)]

@@ -424,6 +424,15 @@ fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&m
     Plan::act(Action::Request(Box::new(Step::of(request, cx.now.wall, change)), note))
 }
 
+/// A new request of a repository that has as many open ones as it may.
+pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
+    let repository = &request.id.repository;
+    let message = format!(
+        "{repository} has {most} open requests, as many as one repository may (limits.requests_per_repository); release some that are not needed, or raise that limit"
+    );
+    fail(cx, request, "TooMany", message)
+}
+
 /// Takes a new request into its class's line.
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
     let step = Step::of(request, cx.now.wall, |next| {

@@ -25,6 +25,7 @@ pub(crate) fn a_minute_each() -> Policy {
         stale: minute,
         reannounce: minute,
         orphan: minute,
+        requests_per_repository: 2000,
         github: false,
         inventory: false,
     }
@@ -280,6 +281,7 @@ impl Scene {
             stale: secs(60),
             reannounce: secs(300),
             orphan: secs(600),
+            requests_per_repository: 2000,
             github: false,
             inventory: true,
         };

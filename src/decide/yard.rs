@@ -9,10 +9,11 @@ use jiff::Timestamp;
 
 use crate::model::{
     Agent, ClassName, Counts, Instance, InstanceArn, InstanceId, Interruption, InterruptionAction, Key,
-    Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Request, RequestKey, drift,
+    Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Repository, Request, RequestKey, drift,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
+use super::demand::{Free, Line, MachineGroup};
 use super::offerings::{Offering, Rest, SpotLosses};
 use super::under_way::UnderWay;
 use super::visits::visited;
@@ -170,9 +171,6 @@ pub struct Brake {
     pub until: Duration,
 }
 
-/// A place in a class's line.
-pub(super) type Rank = (Timestamp, RequestKey);
-
 /// A class: its pool and its indexes.
 #[derive(Clone, Debug, Default)]
 pub struct Class {
@@ -192,8 +190,10 @@ pub struct Class {
     pub(super) ages: BTreeSet<(Timestamp, InstanceArn)>,
     /// Pooled machines whose time is over whatever their age: used up, or a person asked for their end.
     pub(super) worn: BTreeSet<InstanceArn>,
-    /// Requests that lack machines, the oldest first.
-    pub(super) waiting: BTreeMap<Rank, Key>,
+    /// The pooled machines by what requests choose by.
+    pub(super) free: BTreeMap<MachineGroup, Free>,
+    /// Requests that lack machines.
+    pub(super) line: Line,
     /// What its launches may still add to its machines.
     pub under_way: UnderWay,
     /// What holds launches back after failures to get or boot machines.
@@ -239,6 +239,19 @@ impl Class {
         }
         let gone = self.missing.iter().take_while(|(created_at, _)| *created_at <= before).count() as u32;
         (gone > most).then_some(gone)
+    }
+
+    /// Puts a pooled machine into its group, or takes it out.
+    pub(super) fn free_is(&mut self, instance: &Instance, place: &(Timestamp, InstanceArn), add: bool) {
+        let group = MachineGroup::of(instance);
+        if add {
+            self.free.entry(group).or_default().insert(place.clone());
+        } else if let Some(free) = self.free.get_mut(&group) {
+            free.remove(place);
+            if free.is_empty() {
+                self.free.remove(&group);
+            }
+        }
     }
 
     /// Whether a machine's time is over whatever its age.
@@ -287,6 +300,8 @@ pub struct Yard {
     pub(super) strays: BTreeMap<InstanceArn, Agent>,
     /// Records that a strong read did not find, and when.
     pub(super) absent: BTreeMap<Key, Duration>,
+    /// How many requests of a repository are taken on and not over, by its name in lower case.
+    pub(super) open: BTreeMap<String, u32>,
     /// Requests of one run and name, by attempt.
     pub(super) attempts: BTreeMap<(String, String), BTreeSet<u32>>,
     /// Machines of ours that have no record: since when they are known.
@@ -299,6 +314,8 @@ pub struct Yard {
     pub newer: BTreeMap<Key, u64>,
     /// Records somebody here is writing.
     pub busy: BTreeSet<Key>,
+    /// Records of which a claim or a request's write failed, and until when, on the monotonic clock, they are left alone.
+    pub resting: BTreeMap<Key, Duration>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -412,6 +429,16 @@ impl Yard {
     /// Whether somebody here is writing the record.
     pub fn is_busy(&self, key: &Key) -> bool {
         self.busy.contains(key)
+    }
+
+    /// Until when a record is left alone after a failed write, if it is.
+    pub(super) fn rests(&self, key: &Key, now: Duration) -> Option<Duration> {
+        self.resting.get(key).copied().filter(|until| now < *until)
+    }
+
+    /// How many requests of a repository are taken on and not over.
+    pub(super) fn open_requests(&self, repository: &Repository) -> u32 {
+        self.open.get(&repository.as_str().to_ascii_lowercase()).copied().unwrap_or(0)
     }
 
     /// Whether nothing remains to be done at once about what EC2 said of a machine: it is not ours, has ended, or serves

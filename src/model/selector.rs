@@ -11,7 +11,12 @@ pub struct InstanceTypes(pub Vec<String>);
 impl InstanceTypes {
     /// Whether the type is accepted.
     pub fn accept(&self, instance_type: &str) -> bool {
-        self.0.is_empty() || self.0.iter().any(|glob| matches(glob, instance_type))
+        Self::accept_any(&self.0, instance_type)
+    }
+
+    /// Whether a list of globs accepts the type; an empty one accepts every type.
+    pub fn accept_any(globs: &[String], instance_type: &str) -> bool {
+        globs.is_empty() || globs.iter().any(|glob| matches(glob, instance_type))
     }
 }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 pub use history::{Been, History, Span};
 pub use look::{Seen, look};
-pub use window::{Closed, Window};
+pub use window::{Closed, PATIENCE, Window};
 
 /// Most pools told at once.
 pub const MOST_POOLS: usize = 100;

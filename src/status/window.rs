@@ -11,8 +11,8 @@ use super::Status;
 
 /// How long an answer is good enough.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the loop may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the loop may take to answer; one that takes longer is behind.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Who waits for an answer.
 pub(super) type Ask = oneshot::Sender<Status>;

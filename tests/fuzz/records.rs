@@ -50,6 +50,7 @@ fn judged(item: &Item, beside: &[Item]) {
         stale: minutes(1),
         reannounce: minutes(5),
         orphan: minutes(10),
+        requests_per_repository: 2000,
         github: true,
         inventory: true,
     };

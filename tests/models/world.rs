@@ -158,6 +158,7 @@ impl World {
             stale: minutes(1),
             reannounce: minutes(600),
             orphan: minutes(10),
+            requests_per_repository: 2000,
             github: false,
             inventory: false,
         };

@@ -34,6 +34,7 @@ pub(crate) fn policy() -> Policy {
         stale: minutes(1),
         reannounce: minutes(5),
         orphan: minutes(10),
+        requests_per_repository: 2000,
         github: false,
         inventory: true,
     }

@@ -215,6 +215,7 @@ fn settings(chance: &Chance) -> Settings {
         reannounce: pick(300, 60),
         lease: pick(15, 9),
         orphan: pick(600, 150),
+        requests_per_repository: 2000,
         sweep: pick(60, 20),
         github: GitHubWatch {
             run_poll: Some(Duration::from_secs(60)),

@@ -56,6 +56,7 @@ pub(crate) fn settings(identity: &str) -> Settings {
         reannounce: Duration::from_secs(300),
         lease: Duration::from_secs(15),
         orphan: Duration::from_secs(600),
+        requests_per_repository: 2000,
         sweep: Duration::from_secs(60),
         github: watch(),
     }

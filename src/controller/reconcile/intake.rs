@@ -19,9 +19,6 @@ use super::{Loop, unit_of};
 /// Longest stretch of successful reads that one look vouches for.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
 
-/// How long after its rest a failure still counts as the one before.
-const FORGOTTEN: Duration = Duration::from_secs(600);
-
 impl Loop {
     pub(super) fn observe(&mut self, seen: Observation) {
         let now = self.now();
@@ -216,7 +213,7 @@ impl Loop {
         }
         self.observe(Observation::Listed(begun, keys));
         let now = self.ports.clock.elapsed();
-        self.resting.retain(|_, (_, until)| until.saturating_add(FORGOTTEN) > now);
+        self.resting.forget(now, &mut self.yard);
         self.health.listed();
         self.ports.metrics.resynced();
         if let Some((token, since)) = self.taken

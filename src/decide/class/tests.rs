@@ -553,3 +553,136 @@ fn a_queue_that_hangs_holds_up_no_claim_of_the_machine_that_is_announced_there()
     scene.put(&waiting("1", 1, -50));
     assert_eq!(scene.claims(), [("1".to_owned(), vec!["i-1".to_owned()])]);
 }
+
+mod lines {
+    use super::*;
+    use crate::model::Record as _;
+
+    fn reasons(scene: &Scene, run: &str) -> Vec<WaitReason> {
+        let waits = scene.of_class().waits.into_iter();
+        waits.filter(|wait| wait.subject == ask(run)).map(|wait| wait.reason).collect()
+    }
+
+    #[test]
+    fn those_that_accept_the_same_wait_behind_the_first_that_gets_nothing_others_do_not() {
+        let mut scene = Scene::with(json!({"max": 2}));
+        for run in ["1", "2", "3"] {
+            scene.put(&request(run, 1, json!({"acceptedAt": at(-50), "usageClass": "spot"})));
+        }
+        scene.put(&waiting("4", 1, -10));
+        pooled(&mut scene, &["i-1", "i-2"]);
+        assert_eq!(
+            scene.claims(),
+            [("4".to_owned(), vec!["i-1".to_owned()])].map(|(run, _)| (run, vec!["i-2".to_owned()]))
+        );
+        assert_eq!(reasons(&scene, "1"), [WaitReason::Mismatch, WaitReason::AtMax]);
+        assert_eq!(reasons(&scene, "2"), []);
+        let told = crate::decide::explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask("3"));
+        let told = told.join("\n");
+        assert!(told.contains("waits: class linux has as many machines as max allows (2)"), "{told}");
+    }
+
+    #[test]
+    fn a_head_of_line_that_cannot_be_had_takes_no_room_from_those_that_can() {
+        let mut scene = Scene::with(json!({"max": 2}));
+        let spot = json!({"acceptedAt": at(-90), "usageClass": "spot"});
+        scene.put(&request("1", 2, spot));
+        scene.put(&waiting("2", 1, -80));
+        scene.put(&waiting("3", 2, -70));
+        let mut none = launch("l-1", 2, Some(&ask("1")));
+        none.usage_class = UsageClass::Spot;
+        scene.put(&none);
+        let lacked = crate::ports::ComputeError::NoCapacity("InsufficientInstanceCapacity".into());
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(lacked)));
+        (none.phase, none.version) = (crate::model::LaunchPhase::Failed, 2);
+        scene.put(&none);
+        assert_eq!(scene.intents(), [(1, Some(ask("2"))), (1, Some(ask("3")))]);
+        assert_eq!(reasons(&scene, "1"), [WaitReason::NoCapacity]);
+        assert_eq!(reasons(&scene, "3"), [WaitReason::Behind], "what is lacking goes to older ones");
+        scene.wait(1800);
+        scene.put(&request(
+            "1",
+            2,
+            json!({"acceptedAt": at(-90), "usageClass": "spot", "version": 4, "deadline": at(9000)}),
+        ));
+        scene.put(&request("2", 1, json!({"acceptedAt": at(-80), "version": 4, "deadline": at(9000)})));
+        assert_eq!(scene.intents(), [(2, Some(ask("1")))], "the oldest again, as soon as it may be had");
+        assert_eq!(reasons(&scene, "2"), [WaitReason::Behind]);
+    }
+
+    #[test]
+    fn a_request_or_a_machine_whose_claim_failed_rests_and_others_are_served() {
+        let mut scene = Scene::with(json!({}));
+        pooled(&mut scene, &["i-1", "i-2", "i-3"]);
+        scene.put(&waiting("1", 1, -50));
+        scene.put(&waiting("2", 1, -40));
+        let until = scene.now.mono + secs(30);
+        scene.yard.resting.insert(ask("1"), until);
+        scene.yard.resting.insert(Instance::key_of(&arn("i-3")), until);
+        assert_eq!(scene.claims(), [("2".to_owned(), vec!["i-2".to_owned()])]);
+        assert_eq!(reasons(&scene, "1"), [WaitReason::BackOff]);
+        assert!(scene.of_class().wake.unwrap() <= until);
+        scene.wait(30);
+        assert_eq!(runs(&scene.claims()), ["1", "2"]);
+    }
+
+    #[test]
+    fn no_more_requests_of_a_class_are_written_at_a_time_than_leave_room_for_others() {
+        let mut scene = Scene::with(json!({"max": 100}));
+        let names: Vec<String> = (0..100).map(|n| format!("i-{n}")).collect();
+        pooled(&mut scene, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        for n in 0..100 {
+            scene.put(&waiting(&format!("{n:03}"), 1, -50));
+        }
+        let claims = scene.claims();
+        assert_eq!((claims.len(), claims[0].0.as_str(), claims[31].0.as_str()), (32, "000", "031"));
+        scene.yard.busy.extend((0..31).map(|n| ask(&format!("{n:03}"))));
+        assert_eq!(runs(&scene.claims()), ["031"]);
+    }
+
+    #[test]
+    fn a_repository_has_as_many_open_requests_as_it_may_and_others_go_on() {
+        let mut scene = Scene::with(json!({}));
+        scene.policy.requests_per_repository = 2;
+        let new = |run: &str, repository: &str| {
+            let mut request = request(run, 1, json!({"repository": repository}));
+            request.status = crate::model::Status::default();
+            request
+        };
+        for run in ["1", "2", "3"] {
+            scene.put(&new(run, "acme/web"));
+        }
+        scene.put(&new("4", "acme/other"));
+        let taken = |scene: &mut Scene| -> Vec<(String, Phase)> {
+            let taken = scene.served().into_iter().filter_map(|action| match action {
+                Action::Request(step, _) => Some((step.after.id.run_id.to_string(), step.after.phase())),
+                _ => None,
+            });
+            taken.collect()
+        };
+        let pending = |run: &str| (run.to_owned(), Phase::Pending);
+        assert_eq!(
+            taken(&mut scene),
+            [pending("4"), pending("1"), pending("2")],
+            "3 waits for what becomes of these"
+        );
+        let actions = scene.served();
+        scene.apply(&actions);
+        let mut actions = scene.served();
+        actions.retain(|action| !matches!(action, Action::Intend(..)));
+        let [Action::Request(step, note)] = actions.as_slice() else { panic!("{actions:?}") };
+        assert_eq!(
+            (step.after.id.run_id.as_str(), step.after.phase(), note.reason),
+            ("3", Phase::Failed, "TooMany")
+        );
+        let message = "acme/web has 2 open requests, as many as one repository may (limits.requests_per_repository); \
+                       release some that are not needed, or raise that limit";
+        assert_eq!(step.after.status.message, format!("TooMany: {message}"));
+        // One that is over makes room for another.
+        let mut over: Request = scene.yard.request(&ask("1")).unwrap().clone();
+        (over.version, over.status.phase) = (over.version + 1, Some(Phase::Released));
+        scene.put(&over);
+        assert_eq!(taken(&mut scene), [pending("3")]);
+        assert_eq!(over.key(), ask("1"));
+    }
+}

@@ -1,24 +1,41 @@
 use serde_json::json;
 
 use super::super::testing::*;
-use super::{Refusal, refusal};
+use super::{Demand, Matcher, Refusal};
 use crate::decide::{Context, Observation};
-use crate::model::{Instance, Interruption, InterruptionAction, UsageClass};
+use crate::model::{Instance, Interruption, InterruptionAction, Record as _, UsageClass};
 
-/// Why `i-1` is not for request 2 of `acme/web`.
+/// What becomes of `i-1` when request 2 of `acme/web` asks for a machine.
+#[derive(Debug, PartialEq, Eq)]
+enum Picked {
+    Claimed,
+    NotThere,
+    Listed,
+    For(Refusal),
+}
+
 fn why(
     spec: serde_json::Value,
     ask: serde_json::Value,
     built: Built,
     prepare: impl FnOnce(&mut Scene),
-) -> Option<Refusal> {
+) -> Picked {
     let mut scene = Scene::with(spec);
     scene.add(built);
     prepare(&mut scene);
     let request = request("2", 1, ask);
     let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
-    let spec = &scene.yard.pool(&linux()).unwrap().spec;
-    refusal(&cx, spec, &request, scene.yard.instance(&arn("i-1")).unwrap())
+    let class = scene.yard.class(&linux()).unwrap();
+    let spec = &class.pool.as_ref().unwrap().spec;
+    let mut matcher = Matcher::new(&cx, class, spec);
+    let share = matcher.pick(&request.key(), &Demand::of(&request, spec), 1);
+    match (share.machines.as_slice(), share.refusals.first(), matcher.met().as_slice()) {
+        ([_], None, []) => Picked::Claimed,
+        ([], Some(refusal), []) => Picked::For(*refusal),
+        ([], None, [_]) => Picked::Listed,
+        ([], None, []) => Picked::NotThere,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn pooled() -> Built {
@@ -32,57 +49,63 @@ fn each_filter_refuses_by_itself() {
     let types = |globs: &[&str]| json!({"allowedInstanceTypes": globs});
     let rebalance = Interruption { action: InterruptionAction::Rebalance, at: at(0) };
     for (name, spec, ask, built, expected) in [
-        ("fits", json!({}), json!({}), pooled(), None),
-        ("not pooled", json!({}), json!({}), machine("i-1"), Some(Refusal::Busy)),
-        ("cleaning", json!({}), json!({}), machine("i-1").cleaning(&ask("1")), Some(Refusal::Busy)),
-        ("spot wanted", json!({}), json!({"usageClass": "spot"}), pooled(), Some(Refusal::UsageClass)),
-        ("spot wanted and had", json!({}), json!({"usageClass": "spot"}), spot(pooled()), None),
+        ("fits", json!({}), json!({}), pooled(), Picked::Claimed),
+        ("not pooled", json!({}), json!({}), machine("i-1"), Picked::NotThere),
+        ("cleaning", json!({}), json!({}), machine("i-1").cleaning(&ask("1")), Picked::NotThere),
+        ("spot wanted", json!({}), json!({"usageClass": "spot"}), pooled(), Picked::For(Refusal::UsageClass)),
+        ("spot wanted and had", json!({}), json!({"usageClass": "spot"}), spot(pooled()), Picked::Claimed),
         (
             "fallback is for launches",
             json!({}),
             json!({"usageClass": "spot", "onDemandFallback": true}),
             pooled(),
-            Some(Refusal::UsageClass),
+            Picked::For(Refusal::UsageClass),
         ),
-        ("no wish", json!({}), json!({}), spot(pooled()), None),
-        ("type", json!({}), types(&["c*"]), pooled(), Some(Refusal::InstanceType)),
-        ("one of the globs", json!({}), types(&["c*", "m7i.*"]), pooled(), None),
-        ("the pool's types", types(&["c*"]), json!({}), pooled(), Some(Refusal::InstanceType)),
-        ("the request's types replace the pool's", types(&["c*"]), types(&["m*"]), pooled(), None),
-        ("same owner", json!({}), json!({}), domain("owner:acme"), None),
-        ("other owner", json!({}), json!({}), domain("owner:evil"), Some(Refusal::TrustDomain)),
+        ("no wish", json!({}), json!({}), spot(pooled()), Picked::Claimed),
+        ("type", json!({}), types(&["c*"]), pooled(), Picked::For(Refusal::InstanceType)),
+        ("one of the globs", json!({}), types(&["c*", "m7i.*"]), pooled(), Picked::Claimed),
+        ("the pool's types", types(&["c*"]), json!({}), pooled(), Picked::For(Refusal::InstanceType)),
+        ("the request's types replace the pool's", types(&["c*"]), types(&["m*"]), pooled(), Picked::Claimed),
+        ("same owner", json!({}), json!({}), domain("owner:acme"), Picked::Claimed),
+        ("other owner", json!({}), json!({}), domain("owner:evil"), Picked::For(Refusal::TrustDomain)),
         (
             "same repository",
             json!({"reuseWithin": "repository"}),
             json!({}),
             domain("repository:acme/web"),
-            None,
+            Picked::Claimed,
         ),
         (
             "by repository",
             json!({"reuseWithin": "repository"}),
             json!({}),
             domain("repository:acme/api"),
-            Some(Refusal::TrustDomain),
+            Picked::For(Refusal::TrustDomain),
         ),
-        ("never used", json!({"reuseWithin": "repository"}), json!({}), pooled(), None),
-        ("29 s left", json!({}), json!({}), pooled().until(29), Some(Refusal::Threshold)),
-        ("30 s left", json!({}), json!({}), pooled().until(30), None),
+        ("never used", json!({"reuseWithin": "repository"}), json!({}), pooled(), Picked::Claimed),
+        ("29 s left", json!({}), json!({}), pooled().until(29), Picked::For(Refusal::Threshold)),
+        ("30 s left", json!({}), json!({}), pooled().until(30), Picked::Claimed),
         (
             "interrupted",
             json!({}),
             json!({}),
             pooled().agent(|a| a.interruption = Some(rebalance)),
-            Some(Refusal::Retiring),
+            Picked::For(Refusal::Retiring),
         ),
-        ("used up", json!({"maxUses": 1}), json!({}), pooled().with(|i| i.uses = 1), Some(Refusal::Retiring)),
-        ("too old", json!({"maxAgeSeconds": 100}), json!({}), pooled(), Some(Refusal::Retiring)),
+        (
+            "used up",
+            json!({"maxUses": 1}),
+            json!({}),
+            pooled().with(|i| i.uses = 1),
+            Picked::For(Refusal::Retiring),
+        ),
+        ("too old", json!({"maxAgeSeconds": 100}), json!({}), pooled(), Picked::For(Refusal::Retiring)),
         (
             "expired by a person",
             json!({}),
             json!({}),
             pooled().with(|i| i.expired_by = Some("ada".into())),
-            Some(Refusal::Retiring),
+            Picked::For(Refusal::Retiring),
         ),
     ] {
         assert_eq!(why(spec, ask, built, |_| ()), expected, "{name}");
@@ -92,11 +115,11 @@ fn each_filter_refuses_by_itself() {
 #[test]
 fn a_machine_whose_agent_is_silent_or_never_spoke_is_not_claimed() {
     let wait = |seconds| move |scene: &mut Scene| scene.wait(seconds);
-    assert_eq!(why(json!({}), json!({}), pooled(), wait(60)), None);
-    assert_eq!(why(json!({}), json!({}), pooled(), wait(61)), Some(Refusal::Heartbeat));
+    assert_eq!(why(json!({}), json!({}), pooled(), wait(60)), Picked::Claimed);
+    assert_eq!(why(json!({}), json!({}), pooled(), wait(61)), Picked::For(Refusal::Heartbeat));
     let mut mute = pooled();
     mute.agent = None;
-    assert_eq!(why(json!({}), json!({}), mute, |_| ()), Some(Refusal::Heartbeat));
+    assert_eq!(why(json!({}), json!({}), mute, |_| ()), Picked::For(Refusal::Heartbeat));
 }
 
 #[test]
@@ -104,7 +127,7 @@ fn a_machine_that_is_being_written_is_not_claimed() {
     let busy = |scene: &mut Scene| {
         scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
     };
-    assert_eq!(why(json!({}), json!({}), pooled(), busy), Some(Refusal::Busy));
+    assert_eq!(why(json!({}), json!({}), pooled(), busy), Picked::For(Refusal::Busy));
 }
 
 #[test]
@@ -114,8 +137,8 @@ fn a_machine_that_its_former_request_lists_is_for_nobody_else() {
         let built = pooled().with(|i| i.claim = machine("i-1").claimed(&key).instance.claim);
         why(json!({}), json!({}), built, |scene| drop(scene.put(&request)))
     };
-    assert_eq!(listed("1"), Some(Refusal::Listed));
-    assert_eq!(listed("2"), None, "its own list is brought up to date by the claim");
+    assert_eq!(listed("1"), Picked::Listed);
+    assert_eq!(listed("2"), Picked::Claimed, "its own list is brought up to date by the claim");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The newest image of each record and what follows from it for the indexes: an older one never replaces a newer one.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::context::Now;
 use super::super::request;
@@ -8,7 +9,7 @@ use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard,
 use super::arn_of;
 use super::tally::{boots, tally};
 use crate::model::{
-    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Pool, Record, Request, UsageClass,
+    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Phase, Pool, Record, Request, UsageClass,
     launch_digest,
 };
 
@@ -21,6 +22,27 @@ fn shortened(old: &Instance, new: &Instance) -> bool {
         return false;
     };
     is.at < was.at && is.at.duration_since(is.set_at) < was.at.duration_since(was.set_at)
+}
+
+/// Counts the requests of a repository that are taken on and not over, after one of them changed.
+fn count_open(open: &mut BTreeMap<String, u32>, old: Option<&Request>, new: Option<&Request>) {
+    let is_open = |request: &&Request| request.status.phase.is_some_and(Phase::wants_machines);
+    let repository = |request: &Request| request.id.repository.as_str().to_ascii_lowercase();
+    match (old.filter(is_open), new.filter(is_open)) {
+        (None, Some(new)) => {
+            let count = open.entry(repository(new)).or_default();
+            *count = count.saturating_add(1);
+        }
+        (Some(old), None) => {
+            if let Entry::Occupied(mut count) = open.entry(repository(old)) {
+                *count.get_mut() = count.get().saturating_sub(1);
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+        (None, None) | (Some(_), Some(_)) => {}
+    }
 }
 
 impl Yard {
@@ -152,7 +174,7 @@ impl Yard {
         if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
             && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
         {
-            class.waiting.remove(&old.rank());
+            class.line.leave(old, class.pool.as_ref().map(|pool| &pool.spec));
         }
         let (new, old) = match new {
             Some(new) => {
@@ -174,6 +196,7 @@ impl Yard {
         };
         // The machines on its list, before and after, are judged again: they may be released or given up.
         let now_there = self.requests.get(key).map(|asked| &asked.request);
+        count_open(&mut self.open, old.as_ref(), now_there);
         let listed = old.iter().chain(now_there).flat_map(|request| &request.status.instances);
         dirty.extend(listed.filter_map(|id| self.ids.get(id)).cloned().map(Unit::Instance));
         if let Some(class) = old.as_ref().or(now_there).and_then(Self::class_of) {
@@ -211,14 +234,14 @@ impl Yard {
         let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
         let Some(class) = Self::class_of(request) else { return };
         let lacks = request::lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
-        let rank = request.rank();
-        let class_entry = self.classes.entry(class.clone()).or_default();
-        let stood = class_entry.waiting.contains_key(&rank);
         let stands = lacks && !request::gives_back(request);
-        if stands {
-            class_entry.waiting.insert(rank, key.clone());
-        } else {
-            class_entry.waiting.remove(&rank);
+        let entry = self.classes.entry(class.clone()).or_default();
+        let stood = entry.line.all().contains_key(&request.rank());
+        let spec = entry.pool.as_ref().map(|pool| &pool.spec);
+        match (stood, stands) {
+            (false, true) => entry.line.enter(request, key, spec),
+            (true, false) => entry.line.leave(request, spec),
+            (true, true) | (false, false) => {}
         }
         if stood != stands {
             dirty.insert(Unit::Class(class));
@@ -236,6 +259,11 @@ impl Yard {
         let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
         let changed = wanted(&class.pool) != wanted(&new);
         class.digest = new.as_ref().map(|pool| launch_digest(&pool.spec));
+        if changed {
+            let asked = &self.requests;
+            let spec = new.as_ref().map(|pool| &pool.spec);
+            class.line.sort(spec, |key| asked.get(key).map(|asked| &asked.request));
+        }
         class.pool = new;
         dirty.insert(Unit::Class(name.clone()));
         if changed {

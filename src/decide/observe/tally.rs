@@ -91,6 +91,7 @@ pub(super) fn tally(
         Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
         Life::Idle { pooled_at: Some(_) } => {
             let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
+            class.free_is(instance, &place, add);
             if add {
                 class.pooled.insert(place)
             } else {

@@ -29,6 +29,7 @@ pub(crate) fn policy() -> Policy {
         stale: Duration::from_secs(1 << 32),
         reannounce: minutes(5),
         orphan: minutes(10),
+        requests_per_repository: u32::MAX,
         github: false,
         inventory: false,
     }

@@ -31,7 +31,7 @@ const WINDOW: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
 
 /// An operator process, ended with this.
-struct Operator(Child);
+pub(crate) struct Operator(pub(crate) Child);
 
 impl Drop for Operator {
     fn drop(&mut self) {
@@ -42,7 +42,7 @@ impl Drop for Operator {
 }
 
 impl Operator {
-    fn start(endpoint: &str, log: &Path) -> Self {
+    pub(crate) fn start(endpoint: &str, log: &Path) -> Self {
         let file = File::create(log).unwrap();
         let settings = [
             ("AWS_ENDPOINT_URL", endpoint),
@@ -63,7 +63,7 @@ impl Operator {
     }
 
     /// Processor time so far, user and system; resident memory now, bytes.
-    fn used(&self) -> (Duration, u64) {
+    pub(crate) fn used(&self) -> (Duration, u64) {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
         let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let number = |index: usize| fields[index].parse::<u64>().unwrap();
@@ -73,7 +73,7 @@ impl Operator {
 }
 
 /// Where its administration port is, once it says so.
-async fn address(log: &Path) -> String {
+pub(crate) async fn address(log: &Path) -> String {
     loop {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -84,7 +84,7 @@ async fn address(log: &Path) -> String {
     }
 }
 
-fn text(value: &str) -> AttributeValue {
+pub(crate) fn text(value: &str) -> AttributeValue {
     AttributeValue::S(value.to_owned())
 }
 
@@ -97,7 +97,7 @@ fn item(pairs: &[(&str, AttributeValue)]) -> Item {
 }
 
 /// A machine in the pool, for a day, and its agent.
-fn machine(number: usize, now: Timestamp) -> (InstanceArn, [Item; 2]) {
+pub(crate) fn machine(number: usize, now: Timestamp) -> (InstanceArn, [Item; 2]) {
     let id = format!("i-{number:017x}");
     let arn = format!("arn:aws:ec2:local:000000000000:instance/{id}");
     let tomorrow = now.saturating_add(SignedDuration::from_hours(24)).unwrap().to_string();

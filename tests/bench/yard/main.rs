@@ -9,6 +9,7 @@ mod beating;
 mod claims;
 mod floors;
 mod ground;
+mod lines;
 mod program;
 mod restart;
 #[path = "../../support/mod.rs"]
@@ -62,6 +63,12 @@ fn main() {
             for machines in [10, 1000, 10_000] {
                 beating::measure(machines, &mut figures).await;
             }
+        }
+        if wanted("lines") {
+            lines::measure(&mut figures).await;
+        }
+        if wanted("flood") {
+            lines::floods(&mut figures).await;
         }
     });
     if wanted("program") {

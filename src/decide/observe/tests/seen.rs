@@ -211,7 +211,7 @@ fn an_end_asked_for_again_is_counted() {
 
 /// The requests in line of a class, the oldest first.
 fn line(scene: &Scene) -> Vec<Key> {
-    scene.yard.class(&linux()).unwrap().waiting.values().cloned().collect()
+    scene.yard.class(&linux()).unwrap().line.all().values().cloned().collect()
 }
 
 #[test]

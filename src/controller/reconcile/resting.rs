@@ -1,0 +1,169 @@
+//! What failed is not tried again at once, and longer each time. Each kind of action of a unit rests by itself, and of a
+//! class each request and each machine: one claim that can never be written must not hold up the others.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::decide::{Action, Unit, Yard};
+use crate::model::{InstanceArn, Key, Record as _};
+
+/// First pause after a failure.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MOST: Duration = Duration::from_secs(30);
+/// How long after its rest a failure still counts as the one before.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// What failed last: how often in a row, and until when it rests, on the monotonic clock.
+#[derive(Debug, Default)]
+pub(super) struct Resting(BTreeMap<(Unit, &'static str), (u32, Duration)>);
+
+/// Who rests when an action fails: those it is about, where a class acts for many.
+fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
+    match action {
+        Action::Claim { request, machines } => {
+            let machines = machines.iter().map(|step| step.before.facts.instance_arn.clone());
+            machines.map(Unit::Instance).chain([Unit::Request(request.before.key())]).collect()
+        }
+        Action::Request(step, _) => vec![Unit::Request(step.before.key())],
+        Action::Instance(..)
+        | Action::Silence(..)
+        | Action::Launch(..)
+        | Action::Pool(_)
+        | Action::Intend(..)
+        | Action::Order(_)
+        | Action::Bind { .. }
+        | Action::Orphan(..)
+        | Action::Terminate(_)
+        | Action::Describe(_)
+        | Action::Bury(_)
+        | Action::Announce(_)
+        | Action::Receive(_)
+        | Action::Credential(..)
+        | Action::SweepRunner(_)
+        | Action::Look(_)
+        | Action::Expire(..) => vec![unit.clone()],
+    }
+}
+
+/// The records that nobody claims or serves meanwhile.
+fn records(subjects: &[Unit], action: &Action) -> Vec<Key> {
+    let left_alone = matches!(action, Action::Claim { .. } | Action::Request(..));
+    let key = |unit: &Unit| match unit {
+        Unit::Instance(arn) => Some(machine(arn)),
+        Unit::Request(key) => Some(key.clone()),
+        Unit::Class(_) | Unit::Launch(_) => None,
+    };
+    subjects.iter().filter(|_| left_alone).filter_map(key).collect()
+}
+
+fn machine(arn: &InstanceArn) -> Key {
+    crate::model::Instance::key_of(arn)
+}
+
+impl Resting {
+    /// Until when an action is not tried again, if it is not.
+    pub(super) fn until(&self, unit: &Unit, action: &Action, now: Duration) -> Option<Duration> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let rest = |subject| self.0.get(&(subject, action.kind())).map(|(_, until)| *until);
+        subjects(unit, action).into_iter().filter_map(rest).max().filter(|until| now < *until)
+    }
+
+    /// Whether the last action of this kind failed too.
+    pub(super) fn failed_before(&self, unit: &Unit, action: &Action) -> bool {
+        subjects(unit, action).into_iter().any(|subject| self.0.contains_key(&(subject, action.kind())))
+    }
+
+    /// An action was carried out.
+    pub(super) fn succeeded(&mut self, unit: &Unit, action: &Action, yard: &mut Yard) {
+        if self.0.is_empty() {
+            return;
+        }
+        let subjects = subjects(unit, action);
+        for key in records(&subjects, action) {
+            yard.resting.remove(&key);
+        }
+        for subject in subjects {
+            self.0.remove(&(subject, action.kind()));
+        }
+    }
+
+    /// An action failed; answers for how long it rests, unless it is tried again at once, which it is so many times.
+    pub(super) fn failed(
+        &mut self,
+        unit: &Unit,
+        action: &Action,
+        free: u32,
+        now: Duration,
+        yard: &mut Yard,
+    ) -> Option<Duration> {
+        let subjects = subjects(unit, action);
+        let records = records(&subjects, action);
+        let mut most = 0;
+        for subject in &subjects {
+            let (times, _) = self.0.entry((subject.clone(), action.kind())).or_insert((0, now));
+            *times = times.saturating_add(1);
+            most = most.max(*times);
+        }
+        if most <= free {
+            return None;
+        }
+        let pause = (PAUSE * 2_u32.saturating_pow((most - free - 1).min(10))).min(PAUSE_MOST);
+        // Spread by the low digits of the clock, so that what failed together does not come back together.
+        let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
+        for subject in subjects {
+            self.0.entry((subject, action.kind())).and_modify(|(_, rest)| *rest = until);
+        }
+        yard.resting.extend(records.into_iter().map(|key| (key, until)));
+        Some(pause)
+    }
+
+    /// Forgets what failed long ago.
+    pub(super) fn forget(&mut self, now: Duration, yard: &mut Yard) {
+        self.0.retain(|_, (_, until)| until.saturating_add(FORGOTTEN) > now);
+        yard.resting.retain(|_, until| *until > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ClassName;
+
+    fn class() -> Unit {
+        Unit::Class(ClassName::parse("linux").unwrap())
+    }
+
+    fn look(name: &str) -> Action {
+        Action::Look(Key::new(format!("pool#{name}"), "pool"))
+    }
+
+    #[test]
+    fn what_failed_rests_longer_each_time_and_is_forgotten_with_a_success() {
+        let (mut resting, mut yard) = (Resting::default(), Yard::default());
+        let mut now = Duration::from_secs(100);
+        for millis in [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
+            assert_eq!(resting.until(&class(), &look("a"), now), None);
+            let pause = resting.failed(&class(), &look("a"), 0, now, &mut yard);
+            assert_eq!(pause, Some(Duration::from_millis(millis)));
+            let until = resting.until(&class(), &look("a"), now).unwrap();
+            assert!(until >= now + Duration::from_millis(millis), "{until:?}");
+            assert!(resting.failed_before(&class(), &look("a")));
+            now = until;
+        }
+        let expire = Action::Expire(Key::new("event#1", "event"), 0);
+        assert!(!resting.failed_before(&class(), &expire), "kinds rest apart");
+        resting.succeeded(&class(), &look("a"), &mut yard);
+        assert!(!resting.failed_before(&class(), &look("a")));
+    }
+
+    #[test]
+    fn what_only_lost_a_race_is_tried_again_at_once_twice() {
+        let (mut resting, mut yard) = (Resting::default(), Yard::default());
+        let now = Duration::from_secs(100);
+        let mut lose = || resting.failed(&class(), &look("a"), 2, now, &mut yard);
+        assert_eq!([lose(), lose(), lose()], [None, None, Some(PAUSE)]);
+    }
+}

@@ -1,0 +1,61 @@
+//! What a claim writes: the machines, and the request that takes them.
+
+use crate::model::{
+    Cause, Claim, ClaimId, Instance, InstanceArn, Key, Life, Phase, PoolSpec, Request, Threshold, after,
+    legal,
+};
+
+use super::super::action::{Action, Step};
+use super::super::context::Context;
+use super::super::request;
+
+/// Most machines in one claim: with the request, well within DynamoDB's 100 items a transaction.
+pub(super) const CLAIM_LIMIT: usize = 40;
+
+/// Takes machines out of the pool for a request, in one transaction over all versions.
+pub(super) fn claim(
+    cx: &Context<'_>,
+    key: &Key,
+    request: &Request,
+    spec: &PoolSpec,
+    arns: &[InstanceArn],
+) -> Action {
+    let now = cx.now.wall;
+    let machines: Vec<Step<Instance>> = arns
+        .iter()
+        .take(CLAIM_LIMIT)
+        .filter_map(|arn| cx.yard.instance(arn))
+        .map(|tracked| {
+            let step = Step::of(&tracked.instance, now, |next| {
+                let id = ClaimId::of(&next.facts.instance_id, next.version);
+                next.life = Life::Claimed { run: request.id.run_id.clone() };
+                next.claim = Some(Claim { id, request: key.clone() });
+                next.state_since = now;
+                next.threshold = Some(Threshold { at: after(now, cx.policy.claimed), set_at: now });
+                next.trust_domain = spec.trust_domain(&request.id.repository);
+                next.registration = None;
+                next.removal = None;
+                if next.public_key.is_none() {
+                    next.public_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
+                }
+            });
+            debug_assert!(
+                legal(step.before.place(), Cause::Claimed, step.after.place()),
+                "a claim is of a pooled machine"
+            );
+            step
+        })
+        .collect();
+    let gained = machines.iter().map(|step| &step.after);
+    let step = Step::of(request, now, |next| {
+        request::take_on(cx, next);
+        request::drop_lost(cx, key, request, next);
+        request::gain(next, gained);
+        request::progress(
+            next,
+            Phase::Fulfilling,
+            format!("{} of {} machines claimed", next.status.instances.len(), next.intent.count),
+        );
+    });
+    Action::Claim { request: Box::new(step), machines }
+}

@@ -1,0 +1,237 @@
+//! One pass over a class's line, the oldest request first. Its work is what it finds to do, whatever the length of the
+//! line: requests of one demand are left as soon as one of them can have nothing, and no more are written at a time than
+//! leave the table room for other classes.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::{self, BTreeMap};
+use std::time::Duration;
+
+use crate::model::{ClassName, Key, Pool, PoolSpec, Repository, Request, RequestKey};
+
+use super::super::action::{Action, Plan, WaitReason};
+use super::super::capacity::Launches;
+use super::super::context::Context;
+use super::super::demand::{Demand, Rank};
+use super::super::matching::{Matcher, Share};
+use super::super::request::{self, accept, lacking};
+use super::super::yard::Class;
+use super::claims::{CLAIM_LIMIT, claim};
+use super::yielding::yield_parts;
+
+/// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and more,
+/// and another class's write waits for this many at most where the table takes them one by one.
+const WRITTEN_AT_ONCE: usize = 32;
+/// Most requests that a pass steps over because they are about to leave the line by their own decision, or are not taken on
+/// yet.
+const STEPPED_OVER: usize = 256;
+/// How long what a queue said is relied on.
+const HINTS_LAST: Duration = Duration::from_secs(2);
+
+/// Serves waiting requests in their order, then launches what is lacking.
+pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
+    let line = &class.line;
+    let ask = !line.all().is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
+    if ask && !spec.paused {
+        plan.actions.push(Action::Receive(name.clone()));
+        plan.wake_at(cx.now.mono + Duration::from_secs(1));
+        return;
+    }
+    let mut pass = Pass {
+        cx,
+        spec,
+        matcher: Matcher::new(cx, class, spec),
+        launches: Launches::of(cx, name, class, spec),
+        plan,
+        written: BTreeSet::new(),
+        in_hand: 0,
+        stepped_over: 0,
+        seen: 0,
+        taken_on: BTreeMap::new(),
+        oldest: None,
+    };
+    pass.those_in_line(line.demands());
+    pass.new_ones(line.new_ones());
+    let Pass { launches, written, seen, oldest, .. } = pass;
+    if let Some((oldest, lack)) = oldest {
+        yield_parts(cx, class, spec, (oldest, lack), &written, plan);
+    }
+    launches.plan(plan);
+    let behind = line.all().len().saturating_sub(seen);
+    if behind > 0 {
+        let message = format!("{behind} younger requests wait behind those");
+        plan.wait(&Pool::key_of(name), WaitReason::Behind, message);
+    }
+}
+
+/// Whether the queue is asked who is free before machines are claimed: not again within a moment.
+fn asks_queue(cx: &Context<'_>, name: &ClassName, class: &Class) -> bool {
+    let busy = cx.yard.is_busy(&Key::new(format!("queue#{name}"), "queue"));
+    !busy && class.received.is_none_or(|at| cx.now.mono >= at + HINTS_LAST)
+}
+
+/// Whether requests like the last one may have something that it did not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    MayHave,
+    HaveNothing,
+}
+
+/// What one pass has done so far.
+struct Pass<'a, 'p> {
+    cx: &'a Context<'a>,
+    spec: &'a PoolSpec,
+    matcher: Matcher<'a>,
+    launches: Launches<'a>,
+    plan: &'p mut Plan,
+    /// Requests this plan writes: one write each.
+    written: BTreeSet<Key>,
+    /// Requests that are being written, or are by this plan.
+    in_hand: usize,
+    stepped_over: usize,
+    /// Requests looked at.
+    seen: usize,
+    /// How many of each repository are being taken on, or are by this plan.
+    taken_on: BTreeMap<&'a Repository, u32>,
+    /// The oldest that lacks machines after this pass, and how many.
+    oldest: Option<(&'a Key, u32)>,
+}
+
+impl<'a> Pass<'a, '_> {
+    /// Those with a place in the line: the oldest of all demands in turn.
+    fn those_in_line(&mut self, demands: &'a BTreeMap<Demand, BTreeMap<Rank, Key>>) {
+        let mut heads: BTreeMap<&Rank, (&Key, &Demand, btree_map::Iter<'_, Rank, Key>)> = BTreeMap::new();
+        for (demand, alike) in demands {
+            let mut rest = alike.iter();
+            heads.extend(rest.next().map(|(rank, key)| (rank, (key, demand, rest))));
+        }
+        while let Some((_, (key, demand, mut rest))) = heads.pop_first() {
+            if self.is_full() {
+                return;
+            }
+            if self.one(key, demand) == Others::MayHave {
+                heads.extend(rest.next().map(|(rank, key)| (rank, (key, demand, rest))));
+            }
+        }
+    }
+
+    /// Those that nobody took on yet, while their repositories may have more.
+    fn new_ones(&mut self, new: &'a BTreeMap<RequestKey, Key>) {
+        for key in new.values() {
+            if self.is_full() {
+                return;
+            }
+            let Some(request) = self.cx.yard.request(key) else { continue };
+            if !self.cx.yard.is_busy(key) && !self.may_be_taken_on(key, request) {
+                continue;
+            }
+            *self.taken_on.entry(&request.id.repository).or_default() += 1;
+            self.one(key, &Demand::of(request, self.spec));
+        }
+    }
+
+    const fn is_full(&self) -> bool {
+        self.in_hand >= WRITTEN_AT_ONCE || self.stepped_over >= STEPPED_OVER
+    }
+
+    /// Whether a repository may have another open request. Those that are being taken on count too; only when they are
+    /// written and make up the bound is one refused.
+    fn may_be_taken_on(&mut self, key: &Key, request: &'a Request) -> bool {
+        let most = self.cx.policy.requests_per_repository;
+        let open = self.cx.yard.open_requests(&request.id.repository);
+        let coming = self.taken_on.get(&request.id.repository).copied().unwrap_or(0);
+        if open.saturating_add(coming) < most {
+            return true;
+        }
+        self.seen += 1;
+        if open >= most && self.cx.yard.rests(key, self.cx.now.mono).is_none() {
+            self.plan.actions.extend(request::too_many(self.cx, request, most).actions);
+            self.in_hand += 1;
+        } else {
+            self.plan.wait(key, WaitReason::Busy, "other requests of its repository are being taken on");
+            self.stepped_over += 1;
+        }
+        false
+    }
+
+    /// One request: it gets what fits it, and what it lacks then is to be launched.
+    fn one(&mut self, key: &'a Key, demand: &Demand) -> Others {
+        let (cx, spec) = (self.cx, self.spec);
+        let Some(request) = cx.yard.request(key) else { return Others::MayHave };
+        self.seen += 1;
+        if let Some(until) = cx.yard.rests(key, cx.now.mono) {
+            self.plan.wake_at(until);
+            self.plan.wait(key, WaitReason::BackOff, "its last write failed, it is tried again in a moment");
+            return Others::MayHave;
+        }
+        if request::leaves_line(cx, request) {
+            self.stepped_over += 1;
+            return Others::MayHave;
+        }
+        let lack = lacking(cx.yard, key, request, cx.now.wall);
+        let share = if spec.paused { Share::default() } else { self.matcher.pick(key, demand, lack) };
+        let got = share.machines.len() as u32;
+        if cx.yard.is_busy(key) || self.written.contains(key) {
+            // What it lacks is known again once that is done.
+            self.plan.wait(key, WaitReason::Busy, "its record is being written");
+            self.in_hand += 1;
+            self.matcher.keep(share);
+            return Others::MayHave;
+        }
+        let spared = self.matcher.spare(demand, lack - got);
+        if got == 0 && spared > 0 {
+            self.plan.wait(key, WaitReason::Busy, "an older request is being served");
+            return Others::MayHave;
+        }
+        if got > 0 {
+            self.write(key, claim(cx, key, request, spec, &share.machines));
+        } else if request.status.phase.is_none() {
+            self.write(key, accept(cx, request, spec));
+        }
+        self.explain(key, &share, lack - got);
+        self.let_go();
+        let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32) + spared);
+        if left == 0 || request.status.phase.is_none() {
+            return Others::MayHave;
+        }
+        self.oldest.get_or_insert((key, left));
+        let launched = self.launches.ask(key, request, left, self.plan);
+        // A claim takes so many at once; the next pass gives it more.
+        let free = lack == got + spared;
+        if launched || free { Others::MayHave } else { Others::HaveNothing }
+    }
+
+    fn write(&mut self, key: &Key, action: Action) {
+        self.plan.actions.push(action);
+        self.written.insert(key.clone());
+        self.in_hand += 1;
+    }
+
+    fn explain(&mut self, key: &Key, share: &Share, lack: u32) {
+        if lack == 0 {
+            return;
+        }
+        if self.spec.paused {
+            self.plan.wait(key, WaitReason::Paused, "its class is paused");
+        }
+        if !share.refusals.is_empty() {
+            let why: Vec<_> = share.refusals.iter().map(|refusal| refusal.as_str()).collect();
+            let message = format!("free machines are not for it: {}", why.join("; "));
+            self.plan.wait(key, WaitReason::Mismatch, message);
+            // Freshness and nearness pass with time alone.
+            self.plan.wake_at(self.cx.now.mono + Duration::from_secs(1));
+        }
+    }
+
+    /// Former requests take machines off their lists that others could have.
+    fn let_go(&mut self) {
+        for former in self.matcher.met() {
+            if !self.cx.yard.is_busy(&former)
+                && !self.written.contains(&former)
+                && let Some(action) = request::let_go(self.cx, &former)
+            {
+                self.plan.actions.push(action);
+                self.written.insert(former);
+            }
+        }
+    }
+}

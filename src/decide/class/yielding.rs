@@ -1,0 +1,64 @@
+//! Two requests that each hold a part of what they need would wait for each other for ever where a class cannot grow: the
+//! youngest gives its part to the oldest.
+
+use std::collections::BTreeSet;
+
+use crate::model::{InstanceId, Key, Phase, PoolSpec, Request};
+
+use super::super::action::{Action, Note, Plan, Step};
+use super::super::capacity;
+use super::super::context::Context;
+use super::super::matching;
+use super::super::request;
+use super::super::yard::Class;
+
+/// A class that cannot grow, or has none of what the oldest wants: the youngest request that waits with a part the oldest
+/// can use gives it to the oldest that lacks. What others gave already and is on its way is counted first. Only requests
+/// that were given a machine are looked at, which are no more than there are machines.
+pub(super) fn yield_parts(
+    cx: &Context<'_>,
+    class: &Class,
+    spec: &PoolSpec,
+    (oldest, lack): (&Key, u32),
+    written: &BTreeSet<Key>,
+    plan: &mut Plan,
+) {
+    let Some(wanting) = cx.yard.request(oldest) else { return };
+    if spec.paused || (class.taken() < spec.max && !capacity::barred(cx, class, wanting, spec)) {
+        return;
+    }
+    let on_the_way =
+        class.cleaning.saturating_add(class.warm_created).saturating_add(class.under_way.of(Some(oldest)));
+    if on_the_way >= lack {
+        return;
+    }
+    let younger = || {
+        let after = class.line.served().range(wanting.rank()..).filter(|(_, key)| *key != oldest);
+        after.filter_map(|(_, key)| Some((key, cx.yard.request(key)?)))
+    };
+    if younger().map(|(key, request)| cx.yard.leaving(key, request)).sum::<u32>() >= lack {
+        return;
+    }
+    let fits = |id: &InstanceId| {
+        let tracked = cx.yard.by_id(id);
+        tracked.is_some_and(|tracked| matching::mismatch(spec, wanting, &tracked.instance).is_none())
+    };
+    let gift = |(key, giver): (&Key, &Request)| -> Option<Vec<InstanceId>> {
+        let stays = giver.phase() == Phase::Fulfilling && !request::leaves_line(cx, giver);
+        if !stays || cx.yard.is_busy(key) || written.contains(key) {
+            return None;
+        }
+        let held = giver.status.instances.iter().rev().filter(|id| fits(id));
+        let given: Vec<InstanceId> = held.take(lack as usize).cloned().collect();
+        (!given.is_empty()).then_some(given)
+    };
+    let youngest_first = younger().collect::<Vec<_>>().into_iter().rev();
+    let found = youngest_first.into_iter().find_map(|(key, giver)| Some((giver, gift((key, giver))?)));
+    let Some((giver, given)) = found else { return };
+    let step = Step::of(giver, cx.now.wall, |next| {
+        next.status.instances.retain(|id| !given.contains(id));
+        next.status.message = "gave machines to an older request, waiting for others".into();
+    });
+    let note = Note::normal("Yielded", "gives its part to an older request");
+    plan.actions.push(Action::Request(Box::new(step), note));
+}

@@ -1,0 +1,160 @@
+//! What tells pooled machines apart for those who ask, and what tells requests apart for the pool. Requests of one
+//! demand can use the same machines and the same launches, so what one of them cannot have no later one of them can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::{Instance, InstanceArn, Key, PoolSpec, Request, RequestKey, UsageClass};
+
+use super::matching::Refusal;
+
+/// A place in a class's line.
+pub(super) type Rank = (Timestamp, RequestKey);
+
+/// Pooled machines between which no request chooses but by their deadlines.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct MachineGroup {
+    /// How they are paid for.
+    pub(super) usage_class: UsageClass,
+    /// Their EC2 type.
+    pub(super) instance_type: String,
+    /// Whom they served; empty for those that served nobody.
+    pub(super) trust_domain: String,
+}
+
+impl MachineGroup {
+    pub(super) fn of(instance: &Instance) -> Self {
+        Self {
+            usage_class: instance.facts.usage_class,
+            instance_type: instance.facts.instance_type.clone(),
+            trust_domain: instance.trust_domain.clone(),
+        }
+    }
+}
+
+/// What a request accepts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Demand {
+    /// The usage class it insists on.
+    pub(super) usage_class: Option<UsageClass>,
+    /// The types it allows in place of its class's.
+    pub(super) instance_types: Option<Vec<String>>,
+    /// Whose machines it may use.
+    pub(super) trust_domain: String,
+    /// Whether on-demand machines are launched for it where spot cannot be had.
+    pub(super) on_demand_fallback: bool,
+}
+
+impl Demand {
+    pub(super) fn of(request: &Request, spec: &PoolSpec) -> Self {
+        let intent = &request.intent;
+        Self {
+            usage_class: intent.usage_class,
+            instance_types: intent.allowed_instance_types.as_ref().map(|types| types.0.clone()),
+            trust_domain: spec.trust_domain(&request.id.repository),
+            on_demand_fallback: intent.on_demand_fallback,
+        }
+    }
+
+    /// Why no machine of a group is for it; none when they are.
+    pub(super) fn refuses(&self, spec: &PoolSpec, group: &MachineGroup) -> Option<Refusal> {
+        if self.usage_class.is_some_and(|wanted| wanted != group.usage_class) {
+            return Some(Refusal::UsageClass);
+        }
+        let accepted = match &self.instance_types {
+            Some(types) => crate::model::InstanceTypes::accept_any(types, &group.instance_type),
+            None => spec.allowed_instance_types.accept(&group.instance_type),
+        };
+        if !accepted {
+            return Some(Refusal::InstanceType);
+        }
+        let other = !group.trust_domain.is_empty() && group.trust_domain != self.trust_domain;
+        other.then_some(Refusal::TrustDomain)
+    }
+}
+
+/// The requests of a class that lack machines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    /// All of them, the oldest first; those that nobody took on yet come last.
+    all: BTreeMap<Rank, Key>,
+    /// Those with a place in the line, by what they accept.
+    demands: BTreeMap<Demand, BTreeMap<Rank, Key>>,
+    /// Those that nobody took on yet.
+    new: BTreeMap<RequestKey, Key>,
+    /// Those that were given a machine before.
+    served: BTreeMap<Rank, Key>,
+}
+
+impl Line {
+    /// All of them, the oldest first.
+    pub(super) const fn all(&self) -> &BTreeMap<Rank, Key> {
+        &self.all
+    }
+
+    /// Those with a place in the line, by what they accept.
+    pub(super) const fn demands(&self) -> &BTreeMap<Demand, BTreeMap<Rank, Key>> {
+        &self.demands
+    }
+
+    /// Those that nobody took on yet.
+    pub(super) const fn new_ones(&self) -> &BTreeMap<RequestKey, Key> {
+        &self.new
+    }
+
+    /// Those that were given a machine before and lack one.
+    pub(super) const fn served(&self) -> &BTreeMap<Rank, Key> {
+        &self.served
+    }
+
+    /// Puts a request in, as it is now. It must not stand here as it was before.
+    pub(super) fn enter(&mut self, request: &Request, key: &Key, spec: Option<&PoolSpec>) {
+        let rank = request.rank();
+        if !request.status.served.is_empty() {
+            self.served.insert(rank.clone(), key.clone());
+        }
+        if request.status.accepted_at.is_none() {
+            self.new.insert(request.id.clone(), key.clone());
+        } else if let Some(spec) = spec {
+            let demand = Demand::of(request, spec);
+            self.demands.entry(demand).or_default().insert(rank.clone(), key.clone());
+        }
+        self.all.insert(rank, key.clone());
+    }
+
+    /// Takes a request out, as it was when it was put in.
+    pub(super) fn leave(&mut self, request: &Request, spec: Option<&PoolSpec>) {
+        let rank = request.rank();
+        if self.all.remove(&rank).is_none() {
+            return;
+        }
+        self.served.remove(&rank);
+        self.new.remove(&request.id);
+        let Some(spec) = spec.filter(|_| request.status.accepted_at.is_some()) else { return };
+        let demand = Demand::of(request, spec);
+        if let Some(alike) = self.demands.get_mut(&demand) {
+            alike.remove(&rank);
+            if alike.is_empty() {
+                self.demands.remove(&demand);
+            }
+        }
+    }
+
+    /// Sorts the requests anew, after their class's pool changed.
+    pub(super) fn sort<'a>(
+        &mut self,
+        spec: Option<&PoolSpec>,
+        request: impl Fn(&Key) -> Option<&'a Request>,
+    ) {
+        let all = std::mem::take(self).all;
+        for key in all.values() {
+            if let Some(request) = request(key) {
+                self.enter(request, key, spec);
+            }
+        }
+    }
+}
+
+/// The pooled machines of one group, the first to expire first.
+pub(super) type Free = BTreeSet<(Timestamp, InstanceArn)>;
