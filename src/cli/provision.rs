@@ -187,6 +187,7 @@ fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
         ("pk", text(key.pk)),
         ("sk", text(key.sk)),
         ("kind", text(Kind::Request)),
+        ("uid", text(context.entropy.hex())),
         ("version", number(1u64)),
         ("runId", text(&id.run_id)),
         ("attempt", number(id.attempt)),

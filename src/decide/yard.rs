@@ -13,6 +13,7 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
+use super::observe::Former;
 use super::offerings::{Offering, Rest, SpotLosses};
 use super::under_way::UnderWay;
 use super::visits::visited;
@@ -285,6 +286,8 @@ pub struct Yard {
     pub(super) strays: BTreeMap<InstanceArn, Agent>,
     /// Records that a strong read did not find, and when.
     pub(super) absent: BTreeMap<Key, Duration>,
+    /// What stood under keys before it was removed, or another record took its place.
+    pub(super) former: BTreeMap<Key, Former>,
     /// Requests of one run and name, by attempt.
     pub(super) attempts: BTreeMap<(String, String), BTreeSet<u32>>,
     /// Machines of ours that have no record: since when they are known.

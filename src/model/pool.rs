@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::ids::{ClassName, Repository};
+use super::ids::{ClassName, Repository, Uid};
 use super::instance::Instance;
 use super::record::{Kind, Record, Versioned, parse};
 use super::replacement::Replacement;
@@ -246,6 +246,8 @@ pub struct Pool {
     pub scale: Option<PoolOverride>,
     /// What there is.
     pub status: PoolStatus,
+    /// Which record this is; none in those written before there were any.
+    pub uid: Option<Uid>,
     /// Counts the writes.
     pub version: u64,
     /// When it was last written.
@@ -280,6 +282,8 @@ struct PoolRest {
     message: Option<String>,
     #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
@@ -300,6 +304,7 @@ impl Record for Pool {
             counts: seen.then(|| self.status.counts.clone()),
             message: seen.then(|| self.status.message.clone()),
             conditions: self.status.conditions.clone(),
+            uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
         };
@@ -320,6 +325,7 @@ impl Record for Pool {
                 message: rest.message.unwrap_or_default(),
                 conditions: rest.conditions,
             },
+            uid: rest.uid,
             version: rest.version,
             updated_at: rest.updated_at,
         })
@@ -329,6 +335,10 @@ impl Record for Pool {
 impl Versioned for Pool {
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn uid(&self) -> Option<&Uid> {
+        self.uid.as_ref()
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -432,6 +442,7 @@ mod tests {
             spec: spec(serde_json::json!({})),
             scale: None,
             status: PoolStatus { message: "said".into(), ..PoolStatus::default() },
+            uid: None,
             version: 1,
             updated_at: None,
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::context::Now;
 use super::super::request;
 use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, line_of};
-use super::arn_of;
+use super::{Source, arn_of};
 use super::tally::{boots, tally};
 use crate::model::{
     Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Pool, Record, Request, UsageClass,
@@ -28,13 +28,13 @@ impl Yard {
         &mut self,
         key: &Key,
         new: Option<Instance>,
+        source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
         let Some(arn) = arn_of(key, "instance#") else { return };
-        let old = self.instances.get(&arn);
-        if let (Some(old), Some(new)) = (old, &new)
-            && new.version <= old.instance.version
+        if let (Some(old), Some(new)) = (self.instances.get(&arn), &new)
+            && !self.replaces(key, &old.instance, new, source)
         {
             return;
         }
@@ -107,8 +107,20 @@ impl Yard {
         }
     }
 
-    pub(super) fn agent_is(&mut self, key: &Key, new: Option<Agent>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+    pub(super) fn agent_is(
+        &mut self,
+        key: &Key,
+        new: Option<Agent>,
+        source: Source,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
         let Some(arn) = arn_of(key, "agent#") else { return };
+        // A read that began after it was last seen shows what there is now.
+        let newest = match source {
+            Source::Told => false,
+            Source::Read(begun) => !self.seen_since(key, begun),
+        };
         let Some(tracked) = self.instances.get_mut(&arn) else {
             match new {
                 Some(agent) => self.strays.insert(arn, agent),
@@ -117,7 +129,7 @@ impl Yard {
             return;
         };
         match (&tracked.agent, new) {
-            (Some(old), Some(new)) if new.heartbeat_seq < old.heartbeat_seq => return,
+            (Some(old), Some(new)) if new.heartbeat_seq < old.heartbeat_seq && !newest => return,
             (_, Some(new)) => {
                 if tracked.beat.is_none_or(|beat| beat.seq != new.heartbeat_seq) {
                     tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
@@ -140,14 +152,16 @@ impl Yard {
         &mut self,
         key: &Key,
         new: Option<Request>,
+        source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let old = self.requests.get(key).map(|asked| &asked.request);
-        if let (Some(old), Some(new)) = (old, &new)
-            && new.version <= old.version
-        {
-            return;
+        if let (Some(old), Some(new)) = (self.requests.get(key).map(|asked| &asked.request), &new) {
+            if !self.replaces(key, old, new, source) {
+                return;
+            }
+            let before = old.uid.clone();
+            self.succeeds(key, before.as_ref(), new, now);
         }
         if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
             && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
@@ -225,14 +239,23 @@ impl Yard {
         }
     }
 
-    pub(super) fn pool_is(&mut self, key: &Key, new: Option<Pool>, dirty: &mut BTreeSet<Unit>) {
+    pub(super) fn pool_is(
+        &mut self,
+        key: &Key,
+        new: Option<Pool>,
+        source: Source,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
         let Ok(name) = ClassName::parse(key.pk.strip_prefix("pool#").unwrap_or_default()) else { return };
-        let class = self.classes.entry(name.clone()).or_default();
-        if let (Some(old), Some(new)) = (&class.pool, &new)
-            && new.version <= old.version
-        {
-            return;
+        if let (Some(old), Some(new)) = (self.pool(&name), &new) {
+            if !self.replaces(key, old, new, source) {
+                return;
+            }
+            let before = old.uid.clone();
+            self.succeeds(key, before.as_ref(), new, now);
         }
+        let class = self.classes.entry(name.clone()).or_default();
         let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
         let changed = wanted(&class.pool) != wanted(&new);
         class.digest = new.as_ref().map(|pool| launch_digest(&pool.spec));
@@ -261,15 +284,17 @@ impl Yard {
         &mut self,
         key: &Key,
         new: Option<Launch>,
+        source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
         let Ok(id) = LaunchId::parse(key.pk.strip_prefix("launch#").unwrap_or_default()) else { return };
-        let old = self.launches.get(&id);
-        if let (Some(old), Some(new)) = (old, &new)
-            && new.version <= old.launch.version
-        {
-            return;
+        if let (Some(old), Some(new)) = (self.launches.get(&id), &new) {
+            if !self.replaces(key, &old.launch, new, source) {
+                return;
+            }
+            let before = old.launch.uid.clone();
+            self.succeeds(key, before.as_ref(), new, now);
         }
         let old = self.launches.remove(&id);
         let class =
@@ -298,7 +323,9 @@ impl Yard {
             dirty.insert(Unit::Class(name));
         }
         if let Some(launch) = new {
-            let (ordered, since) = old.map_or((None, now.mono), |old| (old.ordered, old.since));
+            // What another launch of this name brought says nothing of this one.
+            let same = old.filter(|old| old.launch.uid == launch.uid);
+            let (ordered, since) = same.map_or((None, now.mono), |old| (old.ordered, old.since));
             self.launches.insert(id.clone(), TrackedLaunch { launch, ordered, since });
             dirty.insert(Unit::Launch(id));
         }

@@ -68,7 +68,7 @@ fn a_class_is_unknown_only_after_a_strong_read() {
     scene.put(&new(json!({})));
     let pool = Pool::key_of(&linux());
     assert_eq!(scene.of_request("1").actions, [Action::Look(pool.clone())]);
-    scene.see(Observation::Looked(pool, None));
+    scene.look(pool, None);
     assert_eq!(answer(&scene.of_request("1")).1.reason, "UnknownClass");
 }
 
