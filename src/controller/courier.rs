@@ -8,7 +8,7 @@ use crypto_box::aead::rand_core::{CryptoRng, RngCore};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
-    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request, label,
+    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request, labels,
     runner_name, seal,
 };
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
@@ -166,7 +166,7 @@ impl Courier {
                 let claim = next.claim.as_ref().ok_or(CourierError::Key)?;
                 let spec = RunnerSpec {
                     name: runner_name(&claim.id, next.registration_seq + 1),
-                    labels: labels(request, pool),
+                    labels: labels(&request.id, &pool.spec.labels),
                     group_id: self.group(&scope, &pool.spec.runner_group).await?,
                     work_folder: "_work".into(),
                 };
@@ -248,7 +248,7 @@ impl Courier {
             token,
             jit_config,
             runner_name: runner_name(&claim.id, name_seq),
-            labels: labels(request, pool),
+            labels: labels(&request.id, &pool.spec.labels),
             runner_group: pool.spec.runner_group.clone(),
             expires_at,
         };
@@ -278,11 +278,4 @@ impl Courier {
 enum Secret {
     Token(Token),
     Job(String, Timestamp),
-}
-
-/// The labels of a request's runners: one of its own, and the class's extras bound to it.
-fn labels(request: &Request, pool: &Pool) -> Vec<String> {
-    let own = label(&request.id);
-    let extras = pool.spec.labels.iter().map(|extra| format!("{own}-{extra}"));
-    std::iter::once(own.clone()).chain(extras).collect()
 }

@@ -108,7 +108,7 @@ pub(super) fn mismatch(spec: &PoolSpec, request: &Request, instance: &Instance) 
     if !types.accept(&instance.facts.instance_type) {
         return Some(Refusal::InstanceType);
     }
-    let other = !instance.trust_domain.is_empty() && instance.trust_domain != domain;
+    let other = !instance.trust_domain.is_empty() && !instance.trust_domain.eq_ignore_ascii_case(&domain);
     other.then_some(Refusal::TrustDomain)
 }
 

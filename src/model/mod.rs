@@ -42,7 +42,7 @@ pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
 pub use replacement::{Hours, Replacement, drift, launch_digest};
 pub use request::{
     Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, ReleasedBy, Request, Status,
-    TIMEOUT_SECONDS, label, runner_name,
+    TIMEOUT_SECONDS, label, labels, runner_name,
 };
 pub use selector::InstanceTypes;
 pub(crate) use state::words;

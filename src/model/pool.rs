@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 use super::ids::{ClassName, Repository, Uid};
-use super::instance::Instance;
+use super::instance::{Instance, InstanceFacts};
 use super::record::{Kind, Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::request::{Condition, known_conditions};
@@ -133,7 +133,7 @@ pub struct PoolSpec {
     /// Whether nothing is launched or claimed for now.
     #[serde(default)]
     pub paused: bool,
-    /// Extra labels; each appears as `<run's label>-<extra>`.
+    /// Extra labels; each appears as `<run's label>.<extra>`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// The runner group; empty for the default one.
@@ -184,17 +184,25 @@ fn nothing(types: &InstanceTypes) -> bool {
 impl PoolSpec {
     /// Whether workflows of this repository may use the class.
     pub fn admits(&self, repository: &Repository) -> bool {
-        self.repositories.iter().any(|glob| matches(glob, repository.as_str()))
+        let folded = repository.folded();
+        self.repositories.iter().any(|glob| matches(&glob.to_ascii_lowercase(), folded.as_str()))
     }
 
-    /// The trust domain a machine enters when it is first assigned to this repository.
+    /// The trust domain a machine enters when it is first assigned to this repository, in lower case.
     pub fn trust_domain(&self, repository: &Repository) -> String {
+        let repository = repository.folded();
         match self.reuse_within {
             ReuseWithin::Repository => format!("repository:{repository}"),
             ReuseWithin::Owner => format!("owner:{}", repository.owner()),
             ReuseWithin::Any => "any".into(),
             ReuseWithin::Never => "none".into(),
         }
+    }
+
+    /// Whether a machine is large enough for the class and of a type that it accepts.
+    pub fn fits(&self, facts: &InstanceFacts) -> bool {
+        let large = facts.cpu >= self.cpu && facts.mmem >= self.mmem;
+        large && self.allowed_instance_types.accept(&facts.instance_type)
     }
 
     /// Whether a machine that serves nobody now has served all the claims its class allows. Where nobody shares, one is
@@ -387,11 +395,15 @@ mod tests {
         let admits = |globs: &[&str]| spec(serde_json::json!({"repositories": globs})).admits(&web);
         assert!(admits(&["*"]) && admits(&["other/*", "acme/*"]) && admits(&["acme/web"]));
         assert!(!admits(&[]) && !admits(&["acme/api", "other/*"]));
+        assert!(admits(&["Acme/*"]) && admits(&["ACME/web"]), "GitHub does not regard case");
+        let shouted: Repository = "Acme/WEB".parse().unwrap();
+        assert!(spec(serde_json::json!({"repositories": ["acme/w*"]})).admits(&shouted));
         for (within, domain) in
             [("repository", "repository:acme/web"), ("owner", "owner:acme"), ("any", "any"), ("none", "none")]
         {
             let spec = spec(serde_json::json!({"reuseWithin": within}));
             assert_eq!(spec.trust_domain(&web), domain);
+            assert_eq!(spec.trust_domain(&shouted), domain);
         }
     }
 

@@ -367,6 +367,14 @@ pub fn label(id: &RequestKey) -> String {
     }
 }
 
+/// Every label of the runners that serve a request: its own, and a class's extra ones bound to it. A run id has no dot,
+/// so that `<label>.<extra>` is no other request's label; `<label>-<extra>` stands beside it for one more release.
+pub fn labels(id: &RequestKey, extras: &[String]) -> Vec<String> {
+    let own = label(id);
+    let bound = extras.iter().flat_map(|extra| [format!("{own}.{extra}"), format!("{own}-{extra}")]);
+    std::iter::once(own.clone()).chain(bound).collect()
+}
+
 /// The name of the runner that serves a claim; `seq` tells the boxes of one claim apart (mode `job`).
 pub fn runner_name(claim: &ClaimId, seq: u64) -> String {
     if seq <= 1 { format!("runyard-{claim}") } else { format!("runyard-{claim}-{seq}") }

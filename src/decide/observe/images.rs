@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::super::context::Now;
 use super::super::request;
-use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, line_of};
+use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, label_of, line_of};
 use super::{Source, arn_of};
 use super::tally::{boots, tally};
 use crate::model::{
-    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Pool, Record, Request, UsageClass,
+    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Pool, Record, Request, RequestKey, UsageClass,
     launch_digest,
 };
 
@@ -197,25 +197,41 @@ impl Yard {
             Some(id) => {
                 if old.is_none() {
                     let attempts = self.attempts.entry(line_of(&id)).or_default();
-                    attempts.insert(id.attempt);
-                    let older = attempts.range(..id.attempt).map(|attempt| {
-                        let id = crate::model::RequestKey { attempt: *attempt, ..id.clone() };
-                        Unit::Request(Request::key_of(&id))
-                    });
-                    dirty.extend(older);
+                    attempts.insert((id.attempt, key.clone()));
+                    let older = attempts.range(..(id.attempt, key.clone()));
+                    dirty.extend(older.map(|(_, key)| Unit::Request(key.clone())));
+                    self.labels.entry(label_of(&id)).or_default().insert(key.clone());
                 }
+                self.label_changes(&id, dirty);
                 dirty.insert(Unit::Request(key.clone()));
                 self.line_up(key, now, dirty);
             }
             None => {
-                if let Some(old) = &old
-                    && let Some(attempts) = self.attempts.get_mut(&line_of(&old.id))
-                {
-                    attempts.remove(&old.id.attempt);
+                let Some(old) = old else { return };
+                if let Some(attempts) = self.attempts.get_mut(&line_of(&old.id)) {
+                    attempts.remove(&(old.id.attempt, key.clone()));
                     if attempts.is_empty() {
                         self.attempts.remove(&line_of(&old.id));
                     }
                 }
+                self.label_changes(&old.id, dirty);
+                if let Some(same) = self.labels.get_mut(&label_of(&old.id)) {
+                    same.remove(key);
+                    if same.is_empty() {
+                        self.labels.remove(&label_of(&old.id));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A request changed: the others with its label may be taken on now, or not any more.
+    fn label_changes(&self, id: &RequestKey, dirty: &mut BTreeSet<Unit>) {
+        let Some(same) = self.labels.get(&label_of(id)).filter(|same| same.len() > 1) else { return };
+        for (key, other) in same.iter().filter_map(|key| Some((key, self.request(key)?))) {
+            if other.status.phase.is_none() {
+                dirty.insert(Unit::Request(key.clone()));
+                dirty.extend(Self::class_of(other).map(Unit::Class));
             }
         }
     }
