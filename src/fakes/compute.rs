@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::script::{Fault, Script, locked};
-use crate::model::{InstanceArn, InstanceId, PoolSpec};
+use crate::model::{InstanceArn, InstanceId, InstanceTypes, PoolSpec};
 use crate::ports::{
     Clock, Compute, ComputeError, Entropy, LaunchOrder, Launched, Machine, MachineState, Shortfall,
 };

@@ -265,7 +265,7 @@ impl Request {
     /// The key of a request.
     pub fn key_of(id: &RequestKey) -> Key {
         Key::new(
-            format!("request#{}#{}", id.repository, id.run_id),
+            Self::partition(&id.repository, &id.run_id),
             format!("request#{}#{}", id.name, id.attempt),
         )
     }
@@ -296,12 +296,9 @@ impl Request {
         self.status.phase.unwrap_or(Phase::Pending)
     }
 
-    /// The partition keys under which the requests of a run may stand: the repository in lower case, and as it was
-    /// written before that was the rule.
-    pub fn partitions(repository: &Repository, run_id: &RunId) -> Vec<String> {
-        let folded = repository.folded();
-        let other = (folded != *repository).then_some(repository);
-        [&folded].into_iter().chain(other).map(|repository| format!("request#{repository}#{run_id}")).collect()
+    /// The partition key of a run's requests; in keys of today the repository is in lower case.
+    pub fn partition(repository: &Repository, run_id: &RunId) -> String {
+        format!("request#{repository}#{run_id}")
     }
 
     /// Whether nobody wants it any more: its workflow released it, or the operator did.

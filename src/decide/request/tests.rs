@@ -6,6 +6,8 @@ use crate::decide::{Action, Observation, WaitReason};
 use crate::model::{ClaimId, ConditionType, Instance, Key, Phase, Pool, Reason, Record, Request};
 
 mod bounds;
+mod intent;
+mod labels;
 mod told;
 
 fn yard(request: Request, machines: Vec<Built>) -> Scene {
