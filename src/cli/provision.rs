@@ -100,7 +100,8 @@ pub(crate) fn check(
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
     if let Some((_, run_id, _)) = &run {
-        problems.keep(without_dot(run_id).map_err(|problem| problem.named("--run-id")));
+        let field = if args.run.run_id.is_some() { "--run-id" } else { "GITHUB_RUN_ID" };
+        problems.keep(in_field(field, without_dot(run_id)));
     }
     let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
         (Some(attempt), _) => Some(attempt),
