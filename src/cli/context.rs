@@ -8,7 +8,8 @@ use super::failure::{Failure, Outcome};
 use super::screen::Screen;
 use super::subject::kind_of;
 use crate::model::{
-    AttributeValue, Event, EventType, Item, Key, Kind, Reading, Record, TableName, Unreadable, millis, read,
+    AttributeValue, Event, EventType, Item, Key, Kind, Reading, Record, Repository, Request, RunId,
+    TableName, Unreadable, millis, read,
 };
 use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
 
@@ -79,14 +80,39 @@ impl Context {
 
     /// The items under one partition key whose sort keys begin with a prefix, in their order.
     pub(crate) async fn under(&self, pk: &str, sk_prefix: &str) -> Outcome<Vec<Item>> {
+        self.query(pk, sk_prefix).await.map_err(|error| self.failed(&error))
+    }
+
+    async fn query(&self, pk: &str, sk_prefix: &str) -> Result<Vec<Item>, StoreError> {
         let mut items = Vec::new();
         let mut after: Option<Key> = None;
         loop {
-            let page = self.store.query(pk, sk_prefix, after.as_ref()).await;
-            if !gather(&mut items, page.map_err(|error| self.failed(&error))?, &mut after) {
+            let page = self.store.query(pk, sk_prefix, after.as_ref()).await?;
+            if !gather(&mut items, page, &mut after) {
                 return Ok(items);
             }
         }
+    }
+
+    /// The items of a run whose sort keys begin with a prefix, under the repository in lower case and, as keys were
+    /// written before, as it is spelt. A role that is confined to the keys of today may not look for the others.
+    pub(crate) async fn of_run(
+        &self,
+        repository: &Repository,
+        run_id: &RunId,
+        sk_prefix: &str,
+    ) -> Outcome<Vec<Item>> {
+        let folded = Request::partition(&repository.folded(), run_id);
+        let mut items = self.under(&folded, sk_prefix).await?;
+        let spelt = Request::partition(repository, run_id);
+        if spelt != folded {
+            match self.query(&spelt, sk_prefix).await {
+                Ok(former) => items.extend(former),
+                Err(StoreError::Denied(_)) => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(items)
     }
 
     /// Records what was done, for people. Best effort: whoever may do it need not be allowed to write events.

@@ -74,7 +74,7 @@ async fn ask(context: &Context, request: &Request) -> Outcome<(Item, bool)> {
             ("failRequestedBy", text(context.environment.actor())),
             ("updatedAt", text(now)),
         ]);
-        let write = Write::update(key.clone(), Guard::Version(current.version), set, one_more(["version"]));
+        let write = Write::update(key.clone(), Guard::image(&current), set, one_more(["version"]));
         context.store.write(&write).await.map(|item| Ok((item, true)))
     };
     super::polling::again(attempt).await.map_err(|error| context.failed(&error))?

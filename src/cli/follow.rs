@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::release::write_released;
 use super::screen::plain;
 use super::{actions, duration, json};
-use crate::model::{Condition, ConditionType, Desired, Item, Key, Phase, Record, Request, label};
+use crate::model::{Condition, ConditionType, Item, Key, Phase, Record, Request, label};
 use crate::ports::StoreError;
 
 /// What is followed, and how.
@@ -61,7 +61,7 @@ pub(crate) async fn follow(context: &mut Context, mut following: Following) -> O
 
 /// Whether nothing is left to wait for.
 fn settled(request: &Request) -> bool {
-    if request.intent.desired == Desired::Released {
+    if request.is_released() {
         return true;
     }
     match request.phase() {
@@ -82,7 +82,7 @@ fn finish(context: &mut Context, item: &Item) -> Outcome {
     let request: Request = readable(item)?;
     actions::publish(&context.environment, &request);
     context.screen.document(&json::record(item));
-    if request.phase() == Phase::Ready && request.intent.desired == Desired::Provisioned {
+    if request.phase() == Phase::Ready && !request.is_released() {
         let ids: Vec<&str> = request.status.instances.iter().map(|id| id.as_str()).collect();
         context.screen.say(format!("ready: runs-on {} ({})", label(&request.id), ids.join(" ")));
         return Ok(());
@@ -111,7 +111,7 @@ fn over(request: &Request) -> Failure {
 fn tells_more(condition: &Condition, request: &Request) -> bool {
     let wrong = match condition.condition_type {
         ConditionType::Accepted | ConditionType::Ready | ConditionType::Warm => !condition.status,
-        ConditionType::Degraded | ConditionType::Blocked => condition.status,
+        ConditionType::Degraded | ConditionType::Blocked | ConditionType::IntentIgnored => condition.status,
     };
     let said = &request.status.message;
     wrong && !(said.contains(&condition.reason) && said.contains(&condition.message))

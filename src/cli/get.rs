@@ -185,8 +185,8 @@ async fn list(context: &Context, only: &Only, looked: &Looked) -> Outcome<(Vec<I
     let found = context.all_that(|item| listed(item) && only.accepts(item) || beside(item)).await?;
     let (mut items, others): (Vec<Item>, Vec<Item>) = found.into_iter().partition(listed);
     if let Some(repository) = &looked.repository {
-        let prefix = format!("request#{repository}#");
-        items.retain(|item| Key::of(item).is_some_and(|key| key.pk.starts_with(&prefix)));
+        let of = |key: Key| Request::id_of(&key).ok().map(|id| id.repository);
+        items.retain(|item| Key::of(item).and_then(of).is_some_and(|of| of.is(repository)));
     }
     items.sort_by_key(Key::of);
     Ok((items, others))

@@ -13,7 +13,7 @@ use super::run::{RunArgs, in_field};
 use super::{actions, context, duration, json, subject};
 use crate::model::{
     AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, MAX_RUNTIME_MINUTES, Phase,
-    Request, RequestKey, TableName, UsageClass, Write, label, millis,
+    Request, RequestKey, RunId, TableName, UsageClass, Write, label, millis,
 };
 use crate::ports::StoreError;
 
@@ -99,6 +99,10 @@ pub(crate) fn check(
 ) -> Outcome<RequestKey> {
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
+    if let Some((_, run_id, _)) = &run {
+        let field = if args.run.run_id.is_some() { "--run-id" } else { "GITHUB_RUN_ID" };
+        problems.keep(in_field(field, without_dot(run_id)));
+    }
     let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
         (Some(attempt), _) => Some(attempt),
         (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", subject::attempt(value))),
@@ -124,6 +128,15 @@ pub(crate) fn check(
     problems.check()?;
     let (repository, run_id, name) = run.expect("what is missing was refused above");
     Ok(RequestKey { repository, run_id, name, attempt: attempt.expect("refused above") })
+}
+
+/// A dot parts a run's label from a class's extra ones, so no new run id has one.
+fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
+    if run_id.as_str().contains('.') {
+        let fix = "use 1 to 64 of A-Z, a-z, 0-9, _ and -, as in GITHUB_RUN_ID";
+        return Err(FieldError::new("runId", run_id.as_str(), "must not contain a dot", fix));
+    }
+    Ok(())
 }
 
 /// Runs the verb.
@@ -155,8 +168,19 @@ fn accepted(context: &mut Context, item: &Item) -> Outcome {
 
 /// Writes the intent, or finds that it is written already; answers the record.
 async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome<Item> {
-    let key = Request::key_of(id);
     let ours = intent(context, args, id);
+    // Written under the repository as it is spelt, before keys were in lower case: it is the same request.
+    let former = Request::key_of(id);
+    let id = &RequestKey { repository: id.repository.folded(), ..id.clone() };
+    let key = Request::key_of(id);
+    if former != key {
+        match context.store.get(&former).await {
+            Ok(Some(theirs)) => return same_request(&theirs, &ours).map(|()| theirs),
+            // A role may be confined to the keys of today.
+            Ok(None) | Err(StoreError::Denied(_)) => {}
+            Err(error) => return Err(context.failed(&error)),
+        }
+    }
     let create = Write::create(key.clone(), ours.clone());
     let written = super::polling::again(async || match context.store.write(&create).await {
         Err(StoreError::Refused { .. }) => Ok(None),
@@ -181,11 +205,13 @@ async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Out
 
 /// The record as it is born: what was given, and nothing where the contract's defaults hold.
 fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
-    let (key, now) = (Request::key_of(id), text(millis(context.clock.now())));
+    let folded = RequestKey { repository: id.repository.folded(), ..id.clone() };
+    let (key, now) = (Request::key_of(&folded), text(millis(context.clock.now())));
     let mut item = attributes([
         ("pk", text(key.pk)),
         ("sk", text(key.sk)),
         ("kind", text(Kind::Request)),
+        ("uid", text(context.entropy.hex())),
         ("version", number(1u64)),
         ("runId", text(&id.run_id)),
         ("attempt", number(id.attempt)),
@@ -215,7 +241,7 @@ fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
 fn same_request(theirs: &Item, ours: &Item) -> Outcome {
     let (there, asked): (Request, Request) = (context::readable(theirs)?, context::readable(ours)?);
     let id = &there.id;
-    if there.intent.desired == Desired::Released || there.phase().is_final() {
+    if there.is_released() || there.phase().is_final() {
         let phase = match there.phase() {
             Phase::Released => "already released",
             Phase::Failed => "already failed",

@@ -84,8 +84,8 @@ pub(crate) fn check(args: &ReleaseArgs, environment: &super::environment::Enviro
 }
 
 async fn requests(context: &Context, asked: &Released) -> Outcome<Vec<Item>> {
-    let pk = format!("request#{}#{}", asked.repository, asked.run_id);
-    let mut items = context.under(&pk, &format!("request#{}#", asked.name)).await?;
+    let prefix = format!("request#{}#", asked.name);
+    let mut items = context.of_run(&asked.repository, &asked.run_id, &prefix).await?;
     items.retain(|item| {
         let id = Key::of(item).and_then(|key| Request::id_of(&key).ok());
         subject::kind_of(item) == Some(Kind::Request)

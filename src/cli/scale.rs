@@ -85,7 +85,7 @@ async fn write(context: &Context, args: &ScaleArgs) -> Outcome<Item> {
             return Ok(Ok(before));
         }
         let after = overridden(&before, scale.as_ref(), pool.version, now);
-        let write = Write::difference(key.clone(), Guard::Version(pool.version), &before, &after);
+        let write = Write::difference(key.clone(), Guard::image(&pool), &before, &after);
         context.store.write(&write).await.map(Ok)
     };
     super::polling::again(attempt).await.map_err(|error| context.failed(&error))?

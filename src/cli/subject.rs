@@ -172,9 +172,7 @@ async fn request(
         format!("{}{name}{}", selector.run_id, selector.attempt.map(|n| format!("/{n}")).unwrap_or_default())
     };
     let items = match repository {
-        Some(repository) => {
-            context.under(&format!("request#{repository}#{}", selector.run_id), "request#").await?
-        }
+        Some(repository) => context.of_run(repository, &selector.run_id, "request#").await?,
         None => context.all_that(is_request).await?,
     };
     let mut found: Vec<(RequestKey, Item)> = items
@@ -185,7 +183,7 @@ async fn request(
         .collect();
     found.sort_by(|(a, _), (b, _)| a.cmp(b));
     let same = |(id, _): &(RequestKey, Item), (last, _): &(RequestKey, Item)| {
-        id.repository == last.repository && id.name == last.name
+        id.repository.is(&last.repository) && id.name == last.name
     };
     let Some(last) = found.last().cloned() else {
         let near = repository.map(|r| format!(" of {r}")).unwrap_or_default();

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
     Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request,
-    RequestKey, label, runner_name, seal,
+    RequestKey, labels, runner_name, seal,
 };
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
@@ -154,7 +154,7 @@ impl Courier {
                 let claim = next.claim.as_ref().ok_or(CourierError::Key)?;
                 let spec = RunnerSpec {
                     name: runner_name(&claim.id, next.registration_seq + 1),
-                    labels: labels(request, pool),
+                    labels: labels(&request.id, &pool.spec.labels),
                     group_id: self.group(&scope, &pool.spec.runner_group).await?,
                     work_folder: "_work".into(),
                 };
@@ -240,7 +240,7 @@ impl Courier {
             token,
             jit_config,
             runner_name: runner_name(&claim.id, name_seq),
-            labels: labels(request, pool),
+            labels: labels(&request.id, &pool.spec.labels),
             runner_group: pool.spec.runner_group.clone(),
             expires_at,
         };
@@ -270,11 +270,4 @@ impl Courier {
 enum Secret {
     Token(Token),
     Job(String, Timestamp),
-}
-
-/// The labels of a request's runners: one of its own, and the class's extras bound to it.
-fn labels(request: &Request, pool: &Pool) -> Vec<String> {
-    let own = label(&request.id);
-    let extras = pool.spec.labels.iter().map(|extra| format!("{own}-{extra}"));
-    std::iter::once(own.clone()).chain(extras).collect()
 }

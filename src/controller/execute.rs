@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::decide::{Action, Credential, Note, Observation, Step, Written};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
-    PoolMessage, Record, Request, State, Versioned, Write,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId,
+    Pool, PoolMessage, Record, Request, State, Uid, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
@@ -79,6 +79,7 @@ impl Executor {
     pub(super) async fn execute(&self, action: Action, around: Surroundings) -> Outcome {
         let events = self.events(&action);
         let keys = action.records();
+        let begun = self.ports.clock.elapsed();
         let result = self.call(action, &around).await;
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
@@ -86,11 +87,10 @@ impl Executor {
                 let mut seen = Vec::new();
                 for refusal in refusals {
                     // None may also mean "not told": read it.
-                    let current = match refusal.current {
-                        Some(item) => Ok(Some(item)),
-                        None => self.ports.store.get(&refusal.key).await,
-                    };
-                    seen.extend(current.ok().map(|item| Observation::Looked(refusal.key, item)));
+                    match refusal.current {
+                        Some(item) => seen.push(Observation::Looked(begun, refusal.key, Some(item))),
+                        None => seen.extend(self.look(refusal.key).await.ok()),
+                    }
                 }
                 Outcome { seen, failure: Some(Failure::Lost), ..Outcome::default() }
             }
@@ -98,9 +98,7 @@ impl Executor {
                 // It may have happened: what the records say decides.
                 let mut seen = Vec::new();
                 for key in keys {
-                    seen.extend(
-                        self.ports.store.get(&key).await.ok().map(|item| Observation::Looked(key, item)),
-                    );
+                    seen.extend(self.look(key).await.ok());
                 }
                 Outcome {
                     seen,
@@ -205,16 +203,20 @@ impl Executor {
                 }
                 Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
             }
-            Action::Look(key) => {
-                let item = self.ports.store.get(&key).await.map_err(Failure::Store)?;
-                Ok(vec![Observation::Looked(key, item)])
-            }
+            Action::Look(key) => Ok(vec![self.look(key).await.map_err(Failure::Store)?]),
             Action::Expire(key, expires_at) => {
                 let write = Write::delete(key.clone(), Guard::ExpiresAt(expires_at));
                 self.ports.store.write(&write).await.map_err(Failure::Store)?;
                 Ok(vec![Observation::Record(key, None)])
             }
         }
+    }
+
+    /// Reads a record strongly.
+    async fn look(&self, key: Key) -> Result<Observation, StoreError> {
+        let begun = self.ports.clock.elapsed();
+        let item = self.ports.store.get(&key).await?;
+        Ok(Observation::Looked(begun, key, item))
     }
 
     async fn replace<T: Versioned>(&self, step: &Step<T>) -> Result<Vec<Observation>, Failure> {
@@ -324,6 +326,7 @@ impl Executor {
             LaunchId::parse(&id).expect("hexadecimal digits make a launch id")
         });
         launch.client_token = Launch::token_of(&launch.launch_id, launch.attempt);
+        launch.uid = Uid::parse(&self.ports.entropy.hex()).ok();
         let writes = [launch.creating(), Write::check(lease::fence(), Guard::Lease(token))];
         let written = self.transact(&writes, vec![seen(Written::Launch(launch.clone()))]).await;
         let known = match &written {
@@ -344,12 +347,12 @@ impl Executor {
             return written;
         }
         names().insert(class.clone(), launch.launch_id.clone());
-        match self.ports.store.get(&launch.key()).await {
-            Ok(Some(item)) => {
+        match self.look(launch.key()).await {
+            Ok(found @ Observation::Looked(_, _, Some(_))) => {
                 names().remove(&class);
-                Ok(vec![Observation::Looked(launch.key(), Some(item))])
+                Ok(vec![found])
             }
-            Ok(None) | Err(_) => written,
+            Ok(_) | Err(_) => written,
         }
     }
 

@@ -1,15 +1,16 @@
 //! Is the workflow run over whose request still holds machines? A run that was cancelled, or whose runner died, never
-//! gets to its release step; its request is released here, written the same way as by the command. Only GitHub's word
-//! that the run is completed, or that a later attempt has begun, is an end: a run it does not know says nothing.
+//! gets to its release step; its request is released by the operator (`releasedBy`). Only GitHub's word that the run is
+//! completed, or that a later attempt has begun, is an end: a run it does not know says nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{AttributeValue, Desired, Event, Guard, Item, Phase, Request, RequestKey, Write, millis};
+use crate::model::{Event, Phase, Reading, ReleasedBy, Request, RequestKey, Versioned, read};
 use crate::ports::github::RunState;
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store, StoreError};
 
@@ -19,6 +20,8 @@ use super::events::Events;
 const TICK: Duration = Duration::from_secs(1);
 /// How long nobody is asked after GitHub gave no answer, or refused.
 const REST: Duration = Duration::from_secs(30);
+/// How often a request is read again because somebody wrote it meanwhile.
+const ATTEMPTS: u32 = 5;
 
 /// The requests whose runs matter: they hold machines, or are about to, and nobody released them.
 pub(super) type Live = BTreeSet<RequestKey>;
@@ -29,7 +32,7 @@ pub(super) fn watched(request: &Request) -> bool {
         Phase::Fulfilling | Phase::Ready => true,
         Phase::Pending | Phase::Releasing | Phase::Released | Phase::Failed => false,
     };
-    holds && request.intent.desired == Desired::Provisioned && number(&request.id).is_some()
+    holds && !request.is_released() && number(&request.id).is_some()
 }
 
 /// GitHub numbers its runs; another name is a run of somebody else.
@@ -164,23 +167,36 @@ impl Watcher {
         Ok(())
     }
 
-    /// Writes what `runyard release` writes.
+    /// Writes into the status that its run is over, on the version that was read: the operator's rules do the rest.
+    /// What the workflow wrote stays as it is.
     async fn release(&self, id: &RequestKey, state: RunState) -> Result<(), StoreError> {
-        let key = Request::key_of(id);
-        let now = self.clock.now();
-        let text = |text: String| AttributeValue::S(text);
-        let set = Item::from([
-            ("desired".to_owned(), text(Desired::Released.to_string())),
-            ("updatedAt".to_owned(), text(millis(now).to_string())),
-        ]);
-        let add = BTreeMap::from([("generation".to_owned(), 1), ("version".to_owned(), 1)]);
-        match self.store.write(&Write::update(key.clone(), Guard::StillProvisioned, set, add)).await {
-            Ok(_) => {}
-            // Somebody else released it first.
-            Err(StoreError::Refused { .. }) => return Ok(()),
-            Err(error) => return Err(error),
+        for _ in 0..ATTEMPTS {
+            let Some(item) = self.store.get(&Request::key_of(id)).await? else { return Ok(()) };
+            // What cannot be read is nobody's to release; and somebody else may have released it first.
+            let Reading::Record(request) = read::<Request>(&item) else { return Ok(()) };
+            if !watched(&request) {
+                return Ok(());
+            }
+            let now = self.clock.now();
+            let mut next = request.clone();
+            next.status.released_by = Some(ReleasedBy::RunEnded);
+            next.advance(now);
+            match self.store.write(&next.replacing(&request)).await {
+                Ok(_) => {
+                    self.tell(id, state, now);
+                    return Ok(());
+                }
+                // Written meanwhile: read again.
+                Err(StoreError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let mut event = Event::new(&key.pk, self.entropy.hex(), now, "operator");
+        // It is asked about again soon.
+        Err(StoreError::Contended)
+    }
+
+    fn tell(&self, id: &RequestKey, state: RunState, now: Timestamp) {
+        let mut event = Event::new(&Request::key_of(id).pk, self.entropy.hex(), now, "operator");
         event.reason = "RunEnded".into();
         event.message = match state {
             RunState::Completed { attempt } => {
@@ -192,11 +208,9 @@ impl Watcher {
                 )
             }
         };
-        (event.from, event.to) =
-            (Some(Desired::Provisioned.to_string()), Some(Desired::Released.to_string()));
+        event.to = Some(ReleasedBy::RunEnded.to_string());
         tracing::info!(request = %id, reason = %event.reason, message = %event.message, "released");
         self.events.tell(&event);
-        Ok(())
     }
 }
 

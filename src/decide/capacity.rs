@@ -219,6 +219,7 @@ fn intent(
         message: String::new(),
         created_at: cx.now.wall,
         expires_at: None,
+        uid: None,
         version: 1,
         updated_at: cx.now.wall,
     }

@@ -19,7 +19,7 @@ pub(super) struct MachineGroup {
     pub(super) usage_class: UsageClass,
     /// Their EC2 type.
     pub(super) instance_type: String,
-    /// Whom they served; empty for those that served nobody.
+    /// Whom they served, in lower case; empty for those that served nobody.
     pub(super) trust_domain: String,
 }
 
@@ -28,7 +28,7 @@ impl MachineGroup {
         Self {
             usage_class: instance.facts.usage_class,
             instance_type: instance.facts.instance_type.clone(),
-            trust_domain: instance.trust_domain.clone(),
+            trust_domain: instance.trust_domain.to_lowercase(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{ConditionType, Desired, Key, Life, Phase, PoolSpec, Request, after};
+use crate::model::{ConditionType, Key, Life, Phase, PoolSpec, Request, after};
 
 use super::context::Context;
 use super::request::lacking;
@@ -86,9 +86,9 @@ fn told(time: Duration) -> String {
 /// When a request that waits can be expected to be ready; none when it does not wait.
 pub fn forecast(cx: &Context<'_>, key: &Key, pace: Option<&Pace>) -> Option<Forecast> {
     let request = cx.yard.request(key)?;
-    match (request.phase(), request.intent.desired) {
-        (Phase::Pending | Phase::Fulfilling, Desired::Provisioned) => {}
-        (Phase::Pending | Phase::Fulfilling, Desired::Released)
+    match (request.phase(), request.is_released()) {
+        (Phase::Pending | Phase::Fulfilling, false) => {}
+        (Phase::Pending | Phase::Fulfilling, true)
         | (Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed, _) => return None,
     }
     let class = Yard::class_of(request).and_then(|name| cx.yard.class(&name));

@@ -2,7 +2,7 @@
 //! what its request does not want any more starts warm.
 
 use crate::model::{
-    Agent, Claim, ClaimId, Instance, InstanceFacts, Key, Launch, LaunchId, LaunchPhase, Life, Record,
+    Agent, Claim, ClaimId, Instance, InstanceFacts, Key, Launch, LaunchId, LaunchPhase, Life, Reason, Record,
     Request, Threshold, after,
 };
 use crate::ports::{ComputeError, Launched, Machine};
@@ -163,16 +163,26 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
         return plan;
     }
     let wanted = wanting.map_or(0, |(key, request)| lacking(cx.yard, key, request, cx.now.wall) as usize);
+    let (mut bound, mut refused) = (0, 0);
     let machines: Vec<(Instance, Agent)> = new
         .iter()
-        .enumerate()
-        .map(|(n, machine)| {
-            let holder = wanting.filter(|_| n < wanted);
-            (recorded(cx, launch, machine, holder), Agent::born(&machine.arn, now))
+        .map(|machine| {
+            let fits =
+                wanting.is_none_or(|(_, request)| cx.yard.accepts_type(request, &machine.instance_type));
+            let holder = wanting.filter(|_| fits && bound < wanted);
+            bound += usize::from(holder.is_some());
+            let mut instance = recorded(cx, launch, machine, holder);
+            if !fits && !cx.yard.class_accepts(&instance.facts) {
+                // Nobody may use it: its record is born ended, so that it is ended for a reason that stands somewhere.
+                instance.life = Life::Terminated { reason: Reason::Surplus, gone_at: None };
+                instance.threshold = None;
+                refused += 1;
+            }
+            (instance, Agent::born(&machine.arn, now))
         })
         .collect();
     let gained = machines.iter().map(|(instance, _)| instance).filter(|instance| instance.run().is_some());
-    let request = wanting.filter(|_| wanted > 0 && !new.is_empty()).map(|(key, request)| {
+    let request = wanting.filter(|_| bound > 0).map(|(key, request)| {
         Box::new(Step::of(request, now, |next| {
             request::drop_lost(cx, key, request, next);
             request::gain(next, gained);
@@ -185,6 +195,9 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
         next.instances = launched.machines.iter().map(|machine| machine.id.clone()).collect();
         next.message =
             format!("{} of {}: {}", launched.machines.len(), launch.count, named(&launched.machines));
+        if refused > 0 {
+            next.message.push_str(&format!("; {refused} of a type that nobody asked for, ended"));
+        }
         for shortfall in &launched.shortfalls {
             next.message.push_str(&format!("; {}: {}", shortfall.code, shortfall.message));
         }

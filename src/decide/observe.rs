@@ -1,12 +1,14 @@
 //! How the yard learns: every observation updates the images and indexes and answers which units must be judged
-//! again. Observations are hints with a version; an older image never replaces a newer one.
+//! again. Observations are hints with a version and, for what was read, the moment at which the read began: an older
+//! image never replaces a newer one, and a record made anew under the same key is another record.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{
     Agent, AttributeValue, ClassName, Event, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch,
-    LaunchId, Lease, Notice, Pool, Reading, Record, Request, RequestKey, State, Unreadable, read,
+    LaunchId, Lease, Notice, Pool, Reading, Record, Request, RequestKey, State, Uid, Unreadable, Versioned,
+    read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -20,12 +22,14 @@ mod tally;
 /// Something this process saw.
 #[derive(Clone, Debug)]
 pub enum Observation {
-    /// A record as it is, or that it is gone.
+    /// A record as a change of the table tells it, or that it is gone. Changes of one record come in their order.
     Record(Key, Option<Item>),
+    /// A record on a page of a list of the table that began at this moment of the monotonic clock.
+    Shown(Duration, Key, Item),
     /// A record that was just written here.
     Written(Box<Written>),
-    /// A strong read of a record; also tells absence and silence.
-    Looked(Key, Option<Item>),
+    /// A strong read of a record that began at this moment of the monotonic clock; also tells absence and silence.
+    Looked(Duration, Key, Option<Item>),
     /// A complete list of the table, begun at this moment: every key it showed or that was seen otherwise since.
     Listed(Duration, BTreeSet<Key>),
     /// What a launch brought.
@@ -82,6 +86,26 @@ impl Written {
     }
 }
 
+/// How an image came here, which decides what it may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A change of the table told it, or it was written here.
+    Told,
+    /// A read that began at this moment of the monotonic clock: it shows what was there then, or later.
+    Read(Duration),
+}
+
+/// What stood under a key before it was removed, or before another record took its place.
+#[derive(Clone, Debug)]
+pub(super) struct Former {
+    /// Which record it was, as far as it was known.
+    uid: Option<Uid>,
+    /// When that was seen, on the monotonic clock.
+    at: Duration,
+}
+
+/// How long it is remembered what stood under a key before: longer than any page of a list waits to be taken in.
+const FORMER_KEPT: Duration = Duration::from_secs(600);
 /// How long it is remembered that a record was not there: it is looked for again when that matters later.
 const ABSENCE_KEPT: Duration = Duration::from_secs(3600);
 /// How long a queue that did not answer is done without.
@@ -92,9 +116,12 @@ impl Yard {
     pub fn observe(&mut self, seen: Observation, now: &Now) -> BTreeSet<Unit> {
         let mut dirty = BTreeSet::new();
         match seen {
-            Observation::Record(key, item) => self.record(&key, item.as_ref(), now, &mut dirty),
+            Observation::Record(key, item) => self.record(&key, item.as_ref(), Source::Told, now, &mut dirty),
+            Observation::Shown(begun, key, item) => {
+                self.record(&key, Some(&item), Source::Read(begun), now, &mut dirty)
+            }
             Observation::Written(record) => self.written(*record, now, &mut dirty),
-            Observation::Looked(key, item) => self.looked(&key, item.as_ref(), now, &mut dirty),
+            Observation::Looked(begun, key, item) => self.looked(begun, &key, item.as_ref(), now, &mut dirty),
             Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
             Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
@@ -135,32 +162,104 @@ impl Yard {
         dirty
     }
 
-    fn record(&mut self, key: &Key, item: Option<&Item>, now: &Now, dirty: &mut BTreeSet<Unit>) {
-        let Some(kind) = kind_of(key) else { return };
+    fn record(
+        &mut self,
+        key: &Key,
+        item: Option<&Item>,
+        source: Source,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(kind) = kind_of(key).filter(|kind| *kind != Kind::Event) else { return };
+        if self.outlived(key, item, source) {
+            return;
+        }
         if item.is_none() {
             self.there.remove(key);
+            let uid = self.uid_of(key, kind);
+            self.former.insert(key.clone(), Former { uid, at: now.mono });
         }
         match kind {
             Kind::Instance => {
-                self.take(key, item, dirty, |yard, record, dirty| yard.instance_is(key, record, now, dirty));
+                self.take(key, item, source, dirty, |yard, record, dirty| {
+                    yard.instance_is(key, record, source, now, dirty)
+                });
                 self.veil(key, item, dirty);
             }
-            Kind::Agent => {
-                self.take(key, item, dirty, |yard, record, dirty| yard.agent_is(key, record, now, dirty))
-            }
-            Kind::Request => {
-                self.take(key, item, dirty, |yard, record, dirty| yard.request_is(key, record, now, dirty))
-            }
-            Kind::Pool => self.take(key, item, dirty, |yard, record, dirty| yard.pool_is(key, record, dirty)),
-            Kind::Launch => {
-                self.take(key, item, dirty, |yard, record, dirty| yard.launch_is(key, record, now, dirty))
-            }
+            Kind::Agent => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.agent_is(key, record, source, now, dirty)
+            }),
+            Kind::Request => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.request_is(key, record, source, now, dirty)
+            }),
+            Kind::Pool => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.pool_is(key, record, source, now, dirty)
+            }),
+            Kind::Launch => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.launch_is(key, record, source, now, dirty)
+            }),
             // Who leads and who asks reads them; here is only told which cannot be read.
-            Kind::Lease => self.take::<Lease>(key, item, dirty, |_, _, _| ()),
+            Kind::Lease => self.take::<Lease>(key, item, source, dirty, |_, _, _| ()),
             Kind::Event => return,
         }
         if item.is_some() {
             self.is_there(key, kind, now);
+        }
+    }
+
+    /// Whether something newer is known than what a read shows: what it does not show was seen since it began, or what
+    /// it shows was removed since.
+    fn outlived(&self, key: &Key, item: Option<&Item>, source: Source) -> bool {
+        let Source::Read(begun) = source else { return false };
+        let seen = self.seen_since(key, begun);
+        match item {
+            None => seen,
+            // Which of two images is newer cannot be told where one cannot be read.
+            Some(_) if seen => self.hands_off(key),
+            Some(_) => self.former.get(key).is_some_and(|former| former.at >= begun),
+        }
+    }
+
+    /// Which record is known under a key.
+    fn uid_of(&self, key: &Key, kind: Kind) -> Option<Uid> {
+        let (_, name) = key.pk.split_once('#')?;
+        match kind {
+            Kind::Request => self.requests.get(key).and_then(|asked| asked.request.uid.clone()),
+            Kind::Pool => {
+                let class = self.classes.get(name);
+                class.and_then(|class| class.pool.as_ref()).and_then(|pool| pool.uid.clone())
+            }
+            Kind::Launch => self.launches.get(name).and_then(|tracked| tracked.launch.uid.clone()),
+            Kind::Instance | Kind::Agent | Kind::Lease | Kind::Event => None,
+        }
+    }
+
+    /// Whether an image takes the place of the one that is known. A read that began after that was last seen shows what
+    /// there is now, whatever its version. Otherwise the higher version of the same record counts, and another record
+    /// than the known one unless it is known to have stood there before.
+    fn replaces<T: Versioned + PartialEq>(&self, key: &Key, old: &T, new: &T, source: Source) -> bool {
+        if let Source::Read(begun) = source
+            && !self.seen_since(key, begun)
+        {
+            return old != new;
+        }
+        if old.uid() == new.uid() {
+            return new.version() > old.version();
+        }
+        match (new.uid(), source) {
+            (Some(uid), Source::Told | Source::Read(_)) => {
+                self.former.get(key).is_none_or(|former| former.uid.as_ref() != Some(uid))
+            }
+            (None, Source::Told) => true,
+            // Written before records had one, or by whom does not know of them: a read that begins later decides.
+            (None, Source::Read(_)) => false,
+        }
+    }
+
+    /// Remembers that another record stands under a key now.
+    fn succeeds<T: Versioned>(&mut self, key: &Key, old: Option<&Uid>, new: &T, now: &Now) {
+        if old != new.uid() {
+            self.former.insert(key.clone(), Former { uid: old.cloned(), at: now.mono });
         }
     }
 
@@ -188,11 +287,24 @@ impl Yard {
         }
     }
 
+    /// When a record was last seen to be there.
+    fn last_seen(&self, key: &Key) -> Option<Duration> {
+        let (_, name) = key.pk.split_once('#')?;
+        let place = match kind_of(key)? {
+            Kind::Instance => self.instances.get(name).map(|tracked| tracked.there.0),
+            Kind::Agent => {
+                let tracked = self.instances.get(name).filter(|tracked| tracked.agent.is_some());
+                tracked.map(|tracked| tracked.there.1)
+            }
+            Kind::Request => self.requests.get(key).map(|asked| asked.there),
+            Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event => None,
+        };
+        place.max(self.there.get(key).copied())
+    }
+
     /// Whether a record was seen to be there since a moment.
-    fn seen_since(&mut self, key: &Key, begun: Duration) -> bool {
-        let kind = kind_of(key);
-        let place = kind.and_then(|kind| self.place(key, kind)).is_some_and(|seen| *seen >= begun);
-        place || self.there.get(key).is_some_and(|seen| *seen >= begun)
+    fn seen_since(&self, key: &Key, begun: Duration) -> bool {
+        self.last_seen(key).is_some_and(|seen| seen >= begun)
     }
 
     fn written(&mut self, record: Written, now: &Now, dirty: &mut BTreeSet<Unit>) {
@@ -201,11 +313,11 @@ impl Yard {
         self.newer.remove(&key);
         self.absent.remove(&key);
         match record {
-            Written::Instance(record) => self.instance_is(&key, Some(record), now, dirty),
-            Written::Agent(record) => self.agent_is(&key, Some(record), now, dirty),
-            Written::Request(record) => self.request_is(&key, Some(record), now, dirty),
-            Written::Launch(record) => self.launch_is(&key, Some(record), now, dirty),
-            Written::Pool(record) => self.pool_is(&key, Some(record), dirty),
+            Written::Instance(record) => self.instance_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Agent(record) => self.agent_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Request(record) => self.request_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Launch(record) => self.launch_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Pool(record) => self.pool_is(&key, Some(record), Source::Told, now, dirty),
         }
         if let Some(kind) = kind_of(&key) {
             self.is_there(&key, kind, now);
@@ -217,12 +329,20 @@ impl Yard {
         &mut self,
         key: &Key,
         item: Option<&Item>,
+        source: Source,
         dirty: &mut BTreeSet<Unit>,
         apply: impl FnOnce(&mut Self, Option<T>, &mut BTreeSet<Unit>),
     ) {
+        let reading = item.map(read::<T>);
+        if let (Some(Reading::Newer { .. } | Reading::Unreadable(_)), Source::Read(begun)) =
+            (&reading, source)
+            && self.seen_since(key, begun)
+        {
+            return;
+        }
         self.unreadable.remove(key);
         self.newer.remove(key);
-        match item.map(read::<T>) {
+        match reading {
             None => apply(self, None, dirty),
             Some(Reading::Record(record)) => {
                 self.absent.remove(key);
@@ -261,17 +381,27 @@ impl Yard {
         }
     }
 
-    fn looked(&mut self, key: &Key, item: Option<&Item>, now: &Now, dirty: &mut BTreeSet<Unit>) {
-        match item {
-            Some(_) => self.absent.remove(key),
-            None => self.absent.insert(key.clone(), now.mono),
-        };
-        self.record(key, item, now, dirty);
+    fn looked(
+        &mut self,
+        begun: Duration,
+        key: &Key,
+        item: Option<&Item>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let outlived = self.outlived(key, item, Source::Read(begun));
+        if !outlived {
+            match item {
+                Some(_) => self.absent.remove(key),
+                None => self.absent.insert(key.clone(), now.mono),
+            };
+            self.record(key, item, Source::Read(begun), now, dirty);
+        }
         // What was waiting for this look is judged again, whether or not anything changed.
         match kind_of(key) {
             Some(Kind::Agent) => {
                 let Some(arn) = arn_of(key, "agent#") else { return };
-                if let Some(tracked) = self.instances.get_mut(&arn) {
+                if let Some(tracked) = self.instances.get_mut(&arn).filter(|_| !outlived) {
                     tracked.silent = tracked.agent.as_ref().map(|agent| agent.heartbeat_seq).or(Some(0));
                 }
                 dirty.insert(Unit::Instance(arn));
@@ -301,8 +431,9 @@ impl Yard {
         let mut missing: Vec<Key> = known.filter(|key| !keys.contains(key)).collect();
         missing.retain(|key| !self.seen_since(key, begun));
         for key in missing {
-            self.record(&key, None, now, dirty);
+            self.record(&key, None, Source::Told, now, dirty);
         }
+        self.former.retain(|_, former| former.at.saturating_add(FORMER_KEPT) > now.mono);
         self.listed = Some(begun);
         for class in self.classes.values_mut() {
             class.under_way.listed(begun);

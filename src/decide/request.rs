@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::model::{
     ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, MAX_RUNTIME_MINUTES,
-    Phase, Pool, PoolSpec, Reason, Record, Request, Status, after,
+    Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, Status, after, label,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
@@ -28,10 +28,7 @@ const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
 
 /// Whether a request wants nothing any more, so that what it held goes back.
 pub(super) fn gives_back(request: &Request) -> bool {
-    match request.intent.desired {
-        Desired::Released => true,
-        Desired::Provisioned => !request.phase().wants_machines(),
-    }
+    request.is_released() || !request.phase().wants_machines()
 }
 
 /// How many machines it is to hold: what it asked for, or what it had to be content with at its deadline.
@@ -97,17 +94,34 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
             );
             return Some(("OverMax", message));
         }
-        let (asked, most) = (intent.max_runtime_minutes?, spec.max_runtime_minutes?);
-        (asked > most).then(|| {
-            (
-                "NotAllowed",
-                format!(
-                    "maxRuntimeMinutes {asked} is over what class {} allows ({most})",
-                    spec.resource_class
-                ),
-            )
-        })
+        if let (Some(asked), Some(most)) = (intent.max_runtime_minutes, spec.max_runtime_minutes)
+            && asked > most
+        {
+            let message = format!(
+                "maxRuntimeMinutes {asked} is over what class {} allows ({most})",
+                spec.resource_class
+            );
+            return Some(("NotAllowed", message));
+        }
+        let holder = cx.yard.same_label(request).find(|other| is_live(other))?;
+        let message = format!(
+            "label {} is that of {} until it is over; use another run id or name",
+            label(&request.id),
+            holder.id
+        );
+        Some(("LabelTaken", message))
     })
+}
+
+/// Whether a request was taken on and may still have runners.
+fn is_live(request: &Request) -> bool {
+    request.status.accepted_at.is_some() && !request.phase().is_final()
+}
+
+/// Whether another request that would have the same label is taken on or refused first.
+fn waits_for_label(cx: &Context<'_>, request: &Request) -> bool {
+    let new = |other: &&Request| other.status.accepted_at.is_none() && !gives_back(other);
+    cx.yard.same_label(request).filter(new).any(|other| other.key() < request.key())
 }
 
 /// Whether a request that stands in line is about to leave it by its own decision, so that nothing is claimed for it.
@@ -115,7 +129,7 @@ pub(super) fn leaves_line(cx: &Context<'_>, request: &Request) -> bool {
     let status = &request.status;
     let due = status.deadline.is_some_and(|deadline| deadline <= cx.now.wall);
     let ends = match status.phase {
-        None => refused(cx, request).is_some(),
+        None => refused(cx, request).is_some() || waits_for_label(cx, request),
         Some(_) => request.intent.fail_requested_at.is_some() || cx.yard.superseded(&request.id).is_some(),
     };
     ends || (due && status.phase != Some(Phase::Ready))
@@ -150,16 +164,26 @@ pub(super) fn decide(cx: &Context<'_>, key: &Key) -> Plan {
         return plan;
     }
     let holding = cx.yard.holding(key, request);
-    match (request.status.phase, request.intent.desired) {
+    let by = request.status.released_by;
+    match (request.status.phase, request.is_released()) {
         (Some(Phase::Released | Phase::Failed), _) => over(cx, key, request, &holding),
-        (_, Desired::Released) => release(cx, key, request, &holding, "released"),
-        (Some(Phase::Releasing), Desired::Provisioned) => {
-            release(cx, key, request, &holding, "superseded by a newer attempt, or over its time")
+        (_, true) | (Some(Phase::Releasing), false) => {
+            release(cx, key, request, &holding, by, released_because(request))
         }
-        (None, Desired::Provisioned) => arrived(cx, key, request),
-        (Some(Phase::Pending | Phase::Fulfilling | Phase::Ready), Desired::Provisioned) => {
-            serve(cx, key, request, &holding)
-        }
+        (None, false) => arrived(cx, key, request),
+        (Some(Phase::Pending | Phase::Fulfilling | Phase::Ready), false) => serve(cx, key, request, &holding),
+    }
+}
+
+/// Why a request is released, for a person.
+fn released_because(request: &Request) -> &'static str {
+    match (request.intent.desired, request.status.released_by) {
+        (Desired::Released, _) => "released",
+        (Desired::Provisioned, Some(ReleasedBy::MaxRuntime)) => "its maximum runtime is over",
+        (Desired::Provisioned, Some(ReleasedBy::RunEnded)) => "GitHub says that its run is over",
+        (Desired::Provisioned, Some(ReleasedBy::Superseded)) => "superseded by a newer attempt",
+        // An operator of an earlier version did not write why.
+        (Desired::Provisioned, None) => "superseded by a newer attempt, or over its time",
     }
 }
 
@@ -178,7 +202,11 @@ fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
         return without_class(cx, key, request, &class);
     }
     let mut plan = Plan::default();
-    plan.wait(key, WaitReason::Behind, "its class takes it on in a moment");
+    if waits_for_label(cx, request) {
+        plan.wait(key, WaitReason::Behind, "another request with the same label is judged first");
+    } else {
+        plan.wait(key, WaitReason::Behind, "its class takes it on in a moment");
+    }
     plan
 }
 
@@ -213,12 +241,16 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
     }
     if let Some(newer) = cx.yard.superseded(&request.id) {
         let why = format!("superseded by attempt {newer}");
-        return release(cx, key, request, holding, &why);
+        return release(cx, key, request, holding, Some(ReleasedBy::Superseded), &why);
     }
     if let Some(over) = over_time(cx.yard, request).map(|at| after(at, LAST_REPLACEMENT))
         && over <= now
     {
-        return release(cx, key, request, holding, "its maximum runtime is over");
+        let by = Some(ReleasedBy::MaxRuntime);
+        return release(cx, key, request, holding, by, "its maximum runtime is over");
+    }
+    if let Some(plan) = edited(cx, request) {
+        return plan;
     }
     let due = status.deadline.is_some_and(|deadline| deadline <= now);
     let ready = status.phase == Some(Phase::Ready);
@@ -255,6 +287,56 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         plan.wait(key, WaitReason::Deadline, message);
     }
     plan
+}
+
+/// What became of an intent after it was taken on: a higher count within the class's `max` is taken on too, any other
+/// change is ignored and told of.
+fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
+    let (intent, now) = (&request.intent, cx.now.wall);
+    let pool = Yard::class_of(request).and_then(|class| cx.yard.pool(&class));
+    let most = pool.map_or(0, |pool| pool.spec.max).min(MOST);
+    let raised = request.written.as_ref().map(|written| written.count);
+    if let Some(count) = raised.filter(|count| *count > intent.count && *count <= most) {
+        let message = format!("asks for {count} machines instead of {}", intent.count);
+        return Some(write(cx, request, Note::normal("CountRaised", message.clone()), |next| {
+            next.raise_count();
+            next.status.message = message;
+            tell_ignored(next, now);
+        }));
+    }
+    let mut next = request.clone();
+    tell_ignored(&mut next, now);
+    let status = next.status;
+    let (observed, conditions) = (status.observed_generation, status.conditions);
+    let told = &request.status;
+    if told.observed_generation == observed && told.conditions == conditions {
+        return None;
+    }
+    let ignored = request.changed_attributes().join(", ");
+    let note = match ignored.as_str() {
+        "" => Note::normal("IntentSeen", "nothing that is served was changed"),
+        _ => Note::warning("IntentIgnored", format!("{ignored}: served as it was accepted")),
+    };
+    Some(write(cx, request, note, |next| {
+        next.status.observed_generation = observed;
+        next.status.conditions = conditions;
+    }))
+}
+
+/// The status answers the intent as it is written now, and says which of it is not served.
+fn tell_ignored(next: &mut Request, now: Timestamp) {
+    next.status.observed_generation = next.intent.generation;
+    let ignored = next.changed_attributes().join(", ");
+    let was =
+        next.status.conditions.iter().any(|c| c.condition_type == ConditionType::IntentIgnored && c.status);
+    if !ignored.is_empty() {
+        let message = format!("{ignored}: changed after the request was accepted, served as it was then");
+        let reason = "ChangedAfterAcceptance";
+        set_condition(&mut next.status, ConditionType::IntentIgnored, true, reason, message, now);
+    } else if was {
+        let message = String::from("what is written is served");
+        set_condition(&mut next.status, ConditionType::IntentIgnored, false, "Served", message, now);
+    }
 }
 
 /// `Pending` becomes `Fulfilling` once something is launched for it.
@@ -334,12 +416,20 @@ fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
 }
 
 /// Given back: `Releasing` until every machine it held is pooled or ended.
-fn release(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>, why: &str) -> Plan {
+fn release(
+    cx: &Context<'_>,
+    key: &Key,
+    request: &Request,
+    holding: &Holding<'_>,
+    by: Option<ReleasedBy>,
+    why: &str,
+) -> Plan {
     let out = holding.out + cx.yard.leaving(key, request);
     if out == 0 {
         let message = format!("{why}; {} machines given back", request.status.served.len());
         return write(cx, request, Note::normal("Released", message.clone()), |next| {
             progress(next, Phase::Released, message);
+            next.status.released_by = by;
             next.status.instances.clear();
             next.status.claims.clear();
             next.status.expires_at = Some(cx.now.wall.as_second() + KEPT);
@@ -349,6 +439,7 @@ fn release(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>
         let message = format!("{why}; waiting for {out} machines to be cleaned");
         return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
             progress(next, Phase::Releasing, message);
+            next.status.released_by = by;
             drop_lost(cx, key, request, next);
         });
     }
@@ -421,7 +512,14 @@ fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: Stri
 }
 
 fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&mut Request)) -> Plan {
-    Plan::act(Action::Request(Box::new(Step::of(request, cx.now.wall, change)), note))
+    let step = Step::of(request, cx.now.wall, |next| {
+        // Taken on by an operator that did not keep what it took on.
+        if next.status.accepted_at.is_some() && next.phase().wants_machines() {
+            next.keep_intent();
+        }
+        change(next);
+    });
+    Plan::act(Action::Request(Box::new(step), note))
 }
 
 /// A new request of a repository that has as many open ones as it may.
@@ -453,6 +551,7 @@ pub(super) fn take_on(cx: &Context<'_>, next: &mut Request) {
         let now = cx.now.wall;
         next.status.accepted_at = Some(now);
         next.status.deadline = Some(after(now, Duration::from_secs(next.intent.timeout_seconds)));
+        next.keep_intent();
         set_condition(&mut next.status, ConditionType::Accepted, true, "Accepted", String::new(), now);
     }
 }

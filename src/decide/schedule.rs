@@ -106,7 +106,7 @@ mod tests {
                 desired: *desired,
             })
             .collect();
-        Pool { spec, scale: None, status: PoolStatus::default(), version: 1, updated_at: None }
+        Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 1, updated_at: None }
     }
 
     fn at(time: &str) -> Timestamp {

@@ -256,6 +256,7 @@ pub(super) fn launch(name: &str, count: u32, request: Option<&Key>) -> Launch {
         message: String::new(),
         created_at: at(-10),
         expires_at: None,
+        uid: None,
         version: 1,
         updated_at: at(-10),
     }
@@ -321,6 +322,12 @@ impl Scene {
     pub(super) fn see(&mut self, seen: Observation) -> BTreeSet<Unit> {
         let now = self.now;
         self.yard.observe(seen, &now)
+    }
+
+    /// A strong read that began after all that was seen until now.
+    pub(super) fn look(&mut self, key: Key, item: Option<Item>) -> BTreeSet<Unit> {
+        let begun = self.now.mono + Duration::from_nanos(1);
+        self.see(Observation::Looked(begun, key, item))
     }
 
     pub(super) fn put<T: Record>(&mut self, record: &T) -> BTreeSet<Unit> {

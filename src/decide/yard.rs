@@ -8,12 +8,14 @@ use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, ClassName, Counts, Instance, InstanceArn, InstanceId, Interruption, InterruptionAction, Key,
-    Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Repository, Request, RequestKey, drift,
+    Agent, ClassName, Counts, Instance, InstanceArn, InstanceFacts, InstanceId, Interruption,
+    InterruptionAction, Key, Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Repository,
+    Request, RequestKey, drift, label,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 use super::demand::{Free, Line, MachineGroup};
+use super::observe::Former;
 use super::offerings::{Offering, Rest, SpotLosses};
 use super::under_way::UnderWay;
 use super::visits::visited;
@@ -263,9 +265,7 @@ impl Class {
     pub(super) fn drift(&self, instance: &Instance) -> Option<&'static str> {
         let spec = &self.pool.as_ref()?.spec;
         let facts = &instance.facts;
-        let types = &spec.allowed_instance_types;
-        let fits = facts.cpu >= spec.cpu && facts.mmem >= spec.mmem && types.accept(&facts.instance_type);
-        drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, fits, &spec.launch)
+        drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, spec.fits(facts), &spec.launch)
     }
 
     /// Machines it has or may soon have: what `max` bounds.
@@ -302,8 +302,12 @@ pub struct Yard {
     pub(super) absent: BTreeMap<Key, Duration>,
     /// How many requests of a repository are taken on and not over, by its name in lower case.
     pub(super) open: BTreeMap<String, u32>,
+    /// What stood under keys before it was removed, or another record took its place.
+    pub(super) former: BTreeMap<Key, Former>,
     /// Requests of one run and name, by attempt.
-    pub(super) attempts: BTreeMap<(String, String), BTreeSet<u32>>,
+    pub(super) attempts: BTreeMap<(String, String), BTreeSet<(u32, Key)>>,
+    /// Requests by their owner and the label of their runners, both without regard to case.
+    pub(super) labels: BTreeMap<(String, String), BTreeSet<Key>>,
     /// Machines of ours that have no record: since when they are known.
     pub(super) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
     /// Records that cannot be read, and why.
@@ -473,6 +477,20 @@ impl Yard {
         ClassName::parse(&request.intent.resource_class).ok()
     }
 
+    /// Whether a request takes a machine of this EC2 type.
+    pub(super) fn accepts_type(&self, request: &Request, instance_type: &str) -> bool {
+        let of_class = || Self::class_of(request).and_then(|class| self.pool(&class));
+        match &request.intent.allowed_instance_types {
+            Some(types) => types.accept(instance_type),
+            None => of_class().is_none_or(|pool| pool.spec.allowed_instance_types.accept(instance_type)),
+        }
+    }
+
+    /// Whether a machine is of a kind that its class keeps.
+    pub(super) fn class_accepts(&self, facts: &InstanceFacts) -> bool {
+        self.pool(&facts.resource_class).is_none_or(|pool| pool.spec.fits(facts))
+    }
+
     /// What a request holds. A machine is proved lost only by a record at least as new as the claim: an older image
     /// says nothing, and a machine not seen yet is not lost.
     pub fn holding<'a>(&'a self, key: &Key, request: &'a Request) -> Holding<'a> {
@@ -563,8 +581,17 @@ impl Yard {
 
     /// Whether a newer attempt of the same run asks under the same name.
     pub(super) fn superseded(&self, id: &RequestKey) -> Option<u32> {
-        let newest = self.attempts.get(&line_of(id))?.last().copied()?;
-        (newest > id.attempt).then_some(newest)
+        let (newest, _) = self.attempts.get(&line_of(id))?.last()?;
+        (*newest > id.attempt).then_some(*newest)
+    }
+
+    /// The requests whose runners would have a request's label and that are no attempts of the same: of another run or
+    /// name, or of the same under a key that spells the repository in another way.
+    pub(super) fn same_label(&self, request: &Request) -> impl Iterator<Item = &Request> {
+        let line = line_of(&request.id);
+        let same = self.labels.get(&label_of(&request.id)).into_iter().flatten();
+        let others = same.filter_map(|key| self.request(key)).filter(|other| other.id != request.id);
+        others.filter(move |other| other.id.attempt == request.id.attempt || line_of(&other.id) != line)
     }
 
     /// Whether a launch is over.
@@ -584,7 +611,12 @@ fn believable(live: u32) -> u32 {
 
 /// What requests of one run and name have in common.
 pub(super) fn line_of(id: &RequestKey) -> (String, String) {
-    (format!("{}#{}", id.repository, id.run_id), id.name.to_string())
+    (format!("{}#{}", id.repository.folded(), id.run_id), id.name.to_string())
+}
+
+/// What requests have in common whose runners GitHub cannot tell apart.
+pub(super) fn label_of(id: &RequestKey) -> (String, String) {
+    (id.repository.owner().to_ascii_lowercase(), label(id).to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::script::{Fault, Script, locked};
-use crate::model::{InstanceArn, InstanceId, PoolSpec};
+use crate::model::{InstanceArn, InstanceId, InstanceTypes, PoolSpec};
 use crate::ports::{
     Clock, Compute, ComputeError, Entropy, LaunchOrder, Launched, Machine, MachineState, Shortfall,
 };
@@ -153,7 +153,7 @@ impl FakeCompute {
             class: Some(order.launch.resource_class.clone()),
             launch: Some(order.launch.launch_id.clone()),
             attempt: order.launch.attempt,
-            instance_type: plain.cloned().unwrap_or_else(|| "m7i.large".into()),
+            instance_type: plain.cloned().unwrap_or_else(|| fitting(&order.types)),
             usage_class: order.launch.usage_class,
             cpu: order.spec.cpu,
             mmem: order.spec.mmem,
@@ -168,6 +168,13 @@ impl FakeCompute {
         let yard = locked(&self.0.yard);
         yard.machines.values().filter(|(_, seen)| *seen <= now).map(|(machine, _)| machine.clone()).collect()
     }
+}
+
+/// A type that the order accepts.
+fn fitting(types: &InstanceTypes) -> String {
+    let usual = "m7i.large";
+    let other = types.0.first().filter(|_| !types.accept(usual)).map(|glob| glob.replace('*', "large"));
+    other.unwrap_or_else(|| usual.into())
 }
 
 /// Whether a token may be used again for this order: all that EC2 would be told is the same.

@@ -12,10 +12,10 @@ use super::compute::LocalCompute;
 use super::engine::{REGION, SECRET_KEY};
 use super::options;
 use super::site::{Site, SiteError, SiteOptions};
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, SystemEntropy};
 use crate::config::Config;
-use crate::model::{Key, Pool, PoolSpec, PoolStatus, Versioned as _};
-use crate::ports::{Clock, Store, StoreError};
+use crate::model::{Key, Pool, PoolSpec, PoolStatus, Uid, Versioned as _};
+use crate::ports::{Clock, Entropy as _, Store, StoreError};
 use crate::store::{DynamoStore, TableState};
 use crate::wire::{self, WireError, Wired};
 
@@ -158,8 +158,15 @@ async fn found_or_made(
     }
     for spec in first {
         let class = spec.resource_class.to_string();
-        let mut pool =
-            Pool { spec, scale: None, status: PoolStatus::default(), version: 0, updated_at: None };
+        let mut pool = Pool {
+            spec,
+            scale: None,
+            status: PoolStatus::default(),
+            uid: None,
+            version: 0,
+            updated_at: None,
+        };
+        pool.uid = Uid::parse(&SystemEntropy.hex()).ok();
         pool.advance(clock.now());
         store.write(&pool.creating()).await?;
         found.push(class);

@@ -118,6 +118,12 @@ identifier!(
     "use 1 to 128 printable ASCII characters without spaces"
 );
 identifier!(
+    /// Tells one record from another that stood under the same key before it; given by whoever creates the record.
+    Uid, "uid",
+    |v| (1..=128).contains(&v.len()) && plain(v),
+    "use 1 to 128 printable ASCII characters without spaces"
+);
+identifier!(
     /// Names one intent to launch machines.
     LaunchId, "launchId",
     |v| (1..=56).contains(&v.len()) && v.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
@@ -165,6 +171,16 @@ impl Repository {
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, name)| name)
     }
+
+    /// The form in which it stands in keys and is compared: GitHub does not regard case.
+    pub fn folded(&self) -> Self {
+        Self(self.0.to_ascii_lowercase().into())
+    }
+
+    /// Whether it is the same repository, however it is written.
+    pub fn is(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
 }
 
 impl RequestName {
@@ -202,7 +218,7 @@ impl ClaimId {
 /// Which request: the parts of its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
-    /// The repository whose workflow asks.
+    /// The repository whose workflow asks: lower case, but in keys that were written before that was the rule.
     pub repository: Repository,
     /// The workflow run.
     pub run_id: RunId,

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId};
+use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
 use super::record::{Kind, Record, Versioned};
 use super::state::{Reason, State, UsageClass};
 use super::stored::Key;
@@ -427,6 +427,10 @@ impl Record for Instance {
 impl Versioned for Instance {
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn uid(&self) -> Option<&Uid> {
+        None
     }
 
     fn advance(&mut self, now: Timestamp) {

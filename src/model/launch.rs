@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::ids::{ClassName, InstanceId, LaunchId};
+use super::ids::{ClassName, InstanceId, LaunchId, Uid};
 use super::record::{Kind, Record, Versioned};
 use super::state::{UsageClass, words};
 use super::stored::Key;
@@ -60,6 +60,9 @@ pub struct Launch {
     /// When the record may be deleted, epoch seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
+    /// Which record this is; none in those written before there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Uid>,
     /// Counts the writes.
     pub version: u64,
     /// When it was last written.
@@ -98,6 +101,10 @@ impl Record for Launch {
 impl Versioned for Launch {
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn uid(&self) -> Option<&Uid> {
+        self.uid.as_ref()
     }
 
     fn advance(&mut self, now: Timestamp) {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::ids::Uid;
 use super::record::{Kind, Record, Versioned};
 use super::stored::Key;
 
@@ -81,6 +82,10 @@ impl Record for Lease {
 impl Versioned for Lease {
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn uid(&self) -> Option<&Uid> {
+        None
     }
 
     fn advance(&mut self, now: Timestamp) {

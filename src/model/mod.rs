@@ -27,7 +27,7 @@ pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use ids::{
     ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
-    TableName,
+    TableName, Uid,
 };
 pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
@@ -41,8 +41,8 @@ pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
 pub use replacement::{Hours, Replacement, drift, launch_digest};
 pub use request::{
-    Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, Request, Status, TIMEOUT_SECONDS,
-    label, runner_name,
+    Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, ReleasedBy, Request, Status,
+    TIMEOUT_SECONDS, label, labels, runner_name,
 };
 pub use selector::InstanceTypes;
 pub(crate) use state::words;

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::ids::{ClassName, Repository};
-use super::instance::Instance;
+use super::ids::{ClassName, Repository, Uid};
+use super::instance::{Instance, InstanceFacts};
 use super::record::{Kind, Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::request::{Condition, known_conditions};
@@ -133,7 +133,7 @@ pub struct PoolSpec {
     /// Whether nothing is launched or claimed for now.
     #[serde(default)]
     pub paused: bool,
-    /// Extra labels; each appears as `<run's label>-<extra>`.
+    /// Extra labels; each appears as `<run's label>.<extra>`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// The runner group; empty for the default one.
@@ -184,17 +184,25 @@ fn nothing(types: &InstanceTypes) -> bool {
 impl PoolSpec {
     /// Whether workflows of this repository may use the class.
     pub fn admits(&self, repository: &Repository) -> bool {
-        self.repositories.iter().any(|glob| matches(glob, repository.as_str()))
+        let folded = repository.folded();
+        self.repositories.iter().any(|glob| matches(&glob.to_ascii_lowercase(), folded.as_str()))
     }
 
-    /// The trust domain a machine enters when it is first assigned to this repository.
+    /// The trust domain a machine enters when it is first assigned to this repository, in lower case.
     pub fn trust_domain(&self, repository: &Repository) -> String {
+        let repository = repository.folded();
         match self.reuse_within {
             ReuseWithin::Repository => format!("repository:{repository}"),
             ReuseWithin::Owner => format!("owner:{}", repository.owner()),
             ReuseWithin::Any => "any".into(),
             ReuseWithin::Never => "none".into(),
         }
+    }
+
+    /// Whether a machine is large enough for the class and of a type that it accepts.
+    pub fn fits(&self, facts: &InstanceFacts) -> bool {
+        let large = facts.cpu >= self.cpu && facts.mmem >= self.mmem;
+        large && self.allowed_instance_types.accept(&facts.instance_type)
     }
 
     /// Whether a machine that serves nobody now has served all the claims its class allows. Where nobody shares, one is
@@ -246,6 +254,8 @@ pub struct Pool {
     pub scale: Option<PoolOverride>,
     /// What there is.
     pub status: PoolStatus,
+    /// Which record this is; none in those written before there were any.
+    pub uid: Option<Uid>,
     /// Counts the writes.
     pub version: u64,
     /// When it was last written.
@@ -280,6 +290,8 @@ struct PoolRest {
     message: Option<String>,
     #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
@@ -300,6 +312,7 @@ impl Record for Pool {
             counts: seen.then(|| self.status.counts.clone()),
             message: seen.then(|| self.status.message.clone()),
             conditions: self.status.conditions.clone(),
+            uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
         };
@@ -320,6 +333,7 @@ impl Record for Pool {
                 message: rest.message.unwrap_or_default(),
                 conditions: rest.conditions,
             },
+            uid: rest.uid,
             version: rest.version,
             updated_at: rest.updated_at,
         })
@@ -329,6 +343,10 @@ impl Record for Pool {
 impl Versioned for Pool {
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn uid(&self) -> Option<&Uid> {
+        self.uid.as_ref()
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -377,11 +395,15 @@ mod tests {
         let admits = |globs: &[&str]| spec(serde_json::json!({"repositories": globs})).admits(&web);
         assert!(admits(&["*"]) && admits(&["other/*", "acme/*"]) && admits(&["acme/web"]));
         assert!(!admits(&[]) && !admits(&["acme/api", "other/*"]));
+        assert!(admits(&["Acme/*"]) && admits(&["ACME/web"]), "GitHub does not regard case");
+        let shouted: Repository = "Acme/WEB".parse().unwrap();
+        assert!(spec(serde_json::json!({"repositories": ["acme/w*"]})).admits(&shouted));
         for (within, domain) in
             [("repository", "repository:acme/web"), ("owner", "owner:acme"), ("any", "any"), ("none", "none")]
         {
             let spec = spec(serde_json::json!({"reuseWithin": within}));
             assert_eq!(spec.trust_domain(&web), domain);
+            assert_eq!(spec.trust_domain(&shouted), domain);
         }
     }
 
@@ -432,6 +454,7 @@ mod tests {
             spec: spec(serde_json::json!({})),
             scale: None,
             status: PoolStatus { message: "said".into(), ..PoolStatus::default() },
+            uid: None,
             version: 1,
             updated_at: None,
         };

@@ -7,6 +7,7 @@ use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::field::FieldError;
+use super::ids::Uid;
 use super::state::words;
 use super::stored::{AttributeValue, Guard, Item, Key, Write};
 
@@ -99,6 +100,9 @@ pub trait Record: Sized + Clone {
 pub trait Versioned: Record {
     /// The version that is stored.
     fn version(&self) -> u64;
+    /// Which record of its key this is, where the key alone does not say it. An instance's does: no two machines share
+    /// an ARN.
+    fn uid(&self) -> Option<&Uid>;
     /// Makes this the next write of the record: version one higher, `updatedAt` now.
     fn advance(&mut self, now: Timestamp);
 
@@ -109,7 +113,7 @@ pub trait Versioned: Record {
             before.version() + 1,
             "a change is one version ahead of what it replaces"
         );
-        Write::difference(self.key(), Guard::Version(before.version()), &before.to_item(), &self.to_item())
+        Write::difference(self.key(), Guard::image(before), &before.to_item(), &self.to_item())
     }
 
     /// The write that creates the record.

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::field::FieldError;
-use super::ids::{ClaimId, InstanceId, Repository, RequestKey, RequestName, RunId};
+use super::ids::{ClaimId, InstanceId, Repository, RequestKey, RequestName, RunId, Uid};
 use super::record::{Kind, Record, Versioned};
 use super::selector::InstanceTypes;
 use super::state::{UsageClass, words};
@@ -69,6 +69,8 @@ words! {
         Ready = "Ready",
         /// A machine was lost after it was ready.
         Degraded = "Degraded",
+        /// Its intent was changed after it was taken on, and the change is not served.
+        IntentIgnored = "IntentIgnored",
         /// A pool lacks machines it should have.
         Warm = "Warm",
         /// A class cannot launch for now.
@@ -107,9 +109,23 @@ pub(super) fn known_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec
     Ok(Vec::<Told>::deserialize(from)?.into_iter().filter_map(known).collect())
 }
 
+words! {
+    /// Why the operator released a request that its workflow did not release.
+    ReleasedBy {
+        /// It was ready for its maximum runtime.
+        MaxRuntime = "max-runtime",
+        /// GitHub says that its run is over.
+        RunEnded = "run-ended",
+        /// A newer attempt of its run asks under the same name.
+        Superseded = "superseded",
+    }
+}
+
 /// What the workflow wrote. Numbers are as given; whether they make sense the operator judges when it accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
+    /// The repository as the workflow writes it; the key has it in lower case.
+    pub repository: Repository,
     /// The class asked for, as given.
     pub resource_class: String,
     /// How many machines, 1 to 500.
@@ -136,6 +152,57 @@ pub struct Intent {
     pub fail_requested_at: Option<Timestamp>,
 }
 
+/// The part of an intent that is served as it was when the request was taken on, whatever is written there later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Accepted {
+    resource_class: String,
+    count: u32,
+    min_count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage_class: Option<UsageClass>,
+    on_demand_fallback: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allowed_instance_types: Option<InstanceTypes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_runtime_minutes: Option<u64>,
+    timeout_seconds: u64,
+}
+
+impl Accepted {
+    fn of(intent: &Intent) -> Self {
+        Self {
+            resource_class: intent.resource_class.clone(),
+            count: intent.count,
+            min_count: intent.min_count,
+            usage_class: intent.usage_class,
+            on_demand_fallback: intent.on_demand_fallback,
+            allowed_instance_types: intent.allowed_instance_types.clone(),
+            max_runtime_minutes: intent.max_runtime_minutes,
+            timeout_seconds: intent.timeout_seconds,
+        }
+    }
+
+    /// The intent that is served of what is written now.
+    fn within(self, written: &Intent) -> Intent {
+        Intent {
+            resource_class: self.resource_class,
+            count: self.count,
+            min_count: self.min_count,
+            usage_class: self.usage_class,
+            on_demand_fallback: self.on_demand_fallback,
+            allowed_instance_types: self.allowed_instance_types,
+            max_runtime_minutes: self.max_runtime_minutes,
+            timeout_seconds: self.timeout_seconds,
+            repository: written.repository.clone(),
+            desired: written.desired,
+            generation: written.generation,
+            created_at: written.created_at,
+            fail_requested_at: written.fail_requested_at,
+        }
+    }
+}
+
 /// What the operator wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -153,6 +220,10 @@ pub struct Status {
     pub conditions: Vec<Condition>,
     /// When it was taken on: its place in the line.
     pub accepted_at: Option<Timestamp>,
+    /// Whether the record keeps what was taken on; those of operators before this one do not.
+    pub accepted: bool,
+    /// Why the operator released it, if it did.
+    pub released_by: Option<ReleasedBy>,
     /// When it fails unless it is ready.
     pub deadline: Option<Timestamp>,
     /// When it became ready.
@@ -170,10 +241,14 @@ pub struct Status {
 pub struct Request {
     /// Which run, name and attempt.
     pub id: RequestKey,
-    /// What is wanted.
+    /// What is wanted and served: as it was taken on, and before that as it is written.
     pub intent: Intent,
+    /// The intent as it is written now, where that is not what is served.
+    pub written: Option<Box<Intent>>,
     /// What there is.
     pub status: Status,
+    /// Which record this is; none in those written before there were any.
+    pub uid: Option<Uid>,
     /// Counts the writes.
     pub version: u64,
     /// When it was last written.
@@ -189,10 +264,7 @@ pub const MAX_RUNTIME_MINUTES: u64 = 30;
 impl Request {
     /// The key of a request.
     pub fn key_of(id: &RequestKey) -> Key {
-        Key::new(
-            format!("request#{}#{}", id.repository, id.run_id),
-            format!("request#{}#{}", id.name, id.attempt),
-        )
+        Key::new(Self::partition(&id.repository, &id.run_id), format!("request#{}#{}", id.name, id.attempt))
     }
 
     /// What a key names, if it is a request's.
@@ -221,6 +293,59 @@ impl Request {
         self.status.phase.unwrap_or(Phase::Pending)
     }
 
+    /// The partition key of a run's requests; in keys of today the repository is in lower case.
+    pub fn partition(repository: &Repository, run_id: &RunId) -> String {
+        format!("request#{repository}#{run_id}")
+    }
+
+    /// Whether nobody wants it any more: its workflow released it, or the operator did.
+    pub fn is_released(&self) -> bool {
+        match self.intent.desired {
+            Desired::Released => true,
+            Desired::Provisioned => self.status.released_by.is_some(),
+        }
+    }
+
+    /// Takes the request on as it is written now: this is what is served from here on.
+    pub fn keep_intent(&mut self) {
+        self.status.accepted = true;
+    }
+
+    /// Takes on the number of machines that is written now, which is more than was asked for first. Who asked for all
+    /// or nothing goes on to.
+    pub fn raise_count(&mut self) {
+        let Some(written) = self.written.as_deref() else { return };
+        let all = self.intent.min_count == self.intent.count && written.min_count == written.count;
+        self.intent.count = written.count;
+        if all {
+            self.intent.min_count = written.min_count;
+        }
+        self.status.settled_for = None;
+        if *written == self.intent {
+            self.written = None;
+        }
+    }
+
+    /// The attributes of the intent that were changed after it was taken on.
+    pub fn changed_attributes(&self) -> Vec<&'static str> {
+        let Some(written) = self.written.as_deref() else { return Vec::new() };
+        let (served, all) = (&self.intent, written.min_count == written.count);
+        let min_follows = all && served.min_count == served.count;
+        [
+            ("resourceClass", served.resource_class != written.resource_class),
+            ("count", served.count != written.count),
+            ("minCount", served.min_count != written.min_count && !min_follows),
+            ("usageClass", served.usage_class != written.usage_class),
+            ("onDemandFallback", served.on_demand_fallback != written.on_demand_fallback),
+            ("allowedInstanceTypes", served.allowed_instance_types != written.allowed_instance_types),
+            ("maxRuntimeMinutes", served.max_runtime_minutes != written.max_runtime_minutes),
+            ("timeoutSeconds", served.timeout_seconds != written.timeout_seconds),
+        ]
+        .into_iter()
+        .filter_map(|(name, differs)| differs.then_some(name))
+        .collect()
+    }
+
     /// Its place in its class's line: oldest first, then by key. A request nobody accepted yet comes last.
     pub fn rank(&self) -> (Timestamp, RequestKey) {
         (self.status.accepted_at.unwrap_or(Timestamp::MAX), self.id.clone())
@@ -234,6 +359,14 @@ pub fn label(id: &RequestKey) -> String {
     } else {
         format!("{}-{}", id.run_id, id.name)
     }
+}
+
+/// Every label of the runners that serve a request: its own, and a class's extra ones bound to it. A run id has no dot,
+/// so that `<label>.<extra>` is no other request's label; `<label>-<extra>` stands beside it for one more release.
+pub fn labels(id: &RequestKey, extras: &[String]) -> Vec<String> {
+    let own = label(id);
+    let bound = extras.iter().flat_map(|extra| [format!("{own}.{extra}"), format!("{own}-{extra}")]);
+    std::iter::once(own.clone()).chain(bound).collect()
 }
 
 /// The name of the runner that serves a claim; `seq` tells the boxes of one claim apart (mode `job`).
@@ -293,6 +426,12 @@ pub struct RequestRow {
     observed_generation: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accepted: Option<Accepted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released_by: Option<ReleasedBy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
@@ -307,12 +446,13 @@ impl Record for Request {
     }
 
     fn to_row(&self) -> RequestRow {
-        let (id, intent, status) = (&self.id, &self.intent, &self.status);
+        let (id, status) = (&self.id, &self.status);
+        let (served, intent) = (&self.intent, self.written.as_deref().unwrap_or(&self.intent));
         let seen = status.phase.is_some();
         RequestRow {
             run_id: id.run_id.clone(),
             attempt: id.attempt,
-            repository: id.repository.clone(),
+            repository: intent.repository.clone(),
             name: id.name.clone(),
             resource_class: intent.resource_class.clone(),
             count: intent.count,
@@ -322,10 +462,10 @@ impl Record for Request {
             allowed_instance_types: intent.allowed_instance_types.clone(),
             max_runtime_minutes: intent.max_runtime_minutes,
             timeout_seconds: (intent.timeout_seconds != TIMEOUT_SECONDS).then_some(intent.timeout_seconds),
-            desired: intent.desired,
-            generation: intent.generation,
-            created_at: intent.created_at,
-            fail_requested_at: intent.fail_requested_at,
+            desired: served.desired,
+            generation: served.generation,
+            created_at: served.created_at,
+            fail_requested_at: served.fail_requested_at,
             phase: status.phase,
             instances: seen.then(|| status.instances.clone()),
             claims: status.claims.clone(),
@@ -338,35 +478,47 @@ impl Record for Request {
             settled_for: status.settled_for,
             observed_generation: seen.then_some(status.observed_generation),
             expires_at: status.expires_at,
+            accepted: status.accepted.then(|| Accepted::of(served)),
+            released_by: status.released_by,
+            uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
         }
     }
 
     fn from_row(key: &Key, row: RequestRow) -> Result<Self, FieldError> {
+        let named = Self::id_of(key)?.repository;
         let id = RequestKey {
-            repository: row.repository,
+            repository: if named.is(&row.repository) { named } else { row.repository.clone() },
             run_id: row.run_id,
             name: row.name,
             attempt: row.attempt,
         };
-        Self::id_of(key)?;
+        let written = Intent {
+            repository: row.repository,
+            resource_class: row.resource_class,
+            count: row.count,
+            min_count: row.min_count.unwrap_or(row.count),
+            usage_class: row.usage_class,
+            on_demand_fallback: row.on_demand_fallback.unwrap_or(false),
+            allowed_instance_types: row.allowed_instance_types,
+            max_runtime_minutes: row.max_runtime_minutes,
+            timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
+            desired: row.desired,
+            generation: row.generation,
+            created_at: row.created_at,
+            fail_requested_at: row.fail_requested_at,
+        };
+        let accepted = row.accepted.is_some();
+        let served = row.accepted.map(|accepted| accepted.within(&written));
+        let (intent, written) = match served {
+            Some(served) if served != written => (served, Some(Box::new(written))),
+            Some(_) | None => (written, None),
+        };
         Ok(Self {
             id,
-            intent: Intent {
-                resource_class: row.resource_class,
-                count: row.count,
-                min_count: row.min_count.unwrap_or(row.count),
-                usage_class: row.usage_class,
-                on_demand_fallback: row.on_demand_fallback.unwrap_or(false),
-                allowed_instance_types: row.allowed_instance_types,
-                max_runtime_minutes: row.max_runtime_minutes,
-                timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
-                desired: row.desired,
-                generation: row.generation,
-                created_at: row.created_at,
-                fail_requested_at: row.fail_requested_at,
-            },
+            intent,
+            written,
             status: Status {
                 phase: row.phase,
                 instances: row.instances.unwrap_or_default(),
@@ -375,12 +527,15 @@ impl Record for Request {
                 message: row.message.unwrap_or_default(),
                 conditions: row.conditions,
                 accepted_at: row.accepted_at,
+                accepted,
+                released_by: row.released_by,
                 deadline: row.deadline,
                 ready_at: row.ready_at,
                 settled_for: row.settled_for,
                 observed_generation: row.observed_generation.unwrap_or(0),
                 expires_at: row.expires_at,
             },
+            uid: row.uid,
             version: row.version,
             updated_at: row.updated_at,
         })
@@ -390,6 +545,10 @@ impl Record for Request {
 impl Versioned for Request {
     fn version(&self) -> u64 {
         self.version
+    }
+
+    fn uid(&self) -> Option<&Uid> {
+        self.uid.as_ref()
     }
 
     fn advance(&mut self, now: Timestamp) {

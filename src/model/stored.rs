@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 pub use serde_dynamo::AttributeValue;
 
+use super::ids::Uid;
+use super::record::Versioned;
+
 /// The attributes of one record as DynamoDB holds them, in a fixed order.
 pub type Item = BTreeMap<String, AttributeValue>;
 
@@ -56,6 +59,9 @@ pub enum Guard {
     Absent,
     /// Exactly the version that was read: fences off every writer since.
     Version(u64),
+    /// Exactly the version that was read of this very record: fences off every writer since, and whoever made another
+    /// record under the same key.
+    Image(Uid, u64),
     /// The record is there: all an agent needs for its own status, and what stops a zombie from bringing it back.
     Exists,
     /// The agent has not spoken since `heartbeatSeq` was read: fences a death for silence off from a late beat.
@@ -68,6 +74,16 @@ pub enum Guard {
     AgentOrGone,
     /// `expiresAt` is still this (epoch seconds): fences a deletion off from a record that was given more time.
     ExpiresAt(i64),
+}
+
+impl Guard {
+    /// That what was read still stands: the same record, in the same version.
+    pub fn image(read: &impl Versioned) -> Self {
+        match read.uid() {
+            Some(uid) => Self::Image(uid.clone(), read.version()),
+            None => Self::Version(read.version()),
+        }
+    }
 }
 
 /// What to do with one record, on its guard.

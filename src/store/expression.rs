@@ -43,6 +43,10 @@ impl Expressions {
         match guard {
             Guard::Absent => format!("attribute_not_exists({})", self.name("pk")),
             Guard::Version(version) => self.equal("version", number(version)),
+            Guard::Image(uid, version) => {
+                let same = self.equal("uid", AttributeValue::S(uid.to_string()));
+                format!("{same} AND {}", self.equal("version", number(version)))
+            }
             Guard::Exists => format!("attribute_exists({})", self.name("pk")),
             Guard::Beat(seq) => self.equal("heartbeatSeq", number(seq)),
             Guard::Lease(token) => self.equal("token", number(token)),
@@ -139,6 +143,12 @@ mod tests {
             (Guard::Absent, "attribute_not_exists(#n0)", vec!["pk"], vec![]),
             (Guard::Exists, "attribute_exists(#n0)", vec!["pk"], vec![]),
             (Guard::Version(7), "#n0 = :v0", vec!["version"], vec![number(&7)]),
+            (
+                Guard::Image("u-1".parse().unwrap(), 7),
+                "#n0 = :v0 AND #n1 = :v1",
+                vec!["uid", "version"],
+                vec![text("u-1"), number(&7)],
+            ),
             (Guard::Beat(0), "#n0 = :v0", vec!["heartbeatSeq"], vec![number(&0)]),
             (Guard::Lease(3), "#n0 = :v0", vec!["token"], vec![number(&3)]),
             (Guard::StillProvisioned, "#n0 = :v0", vec!["desired"], vec![text("provisioned")]),

@@ -11,9 +11,10 @@ pub(crate) fn already_done(write: &Write, current: Option<&Item>) -> bool {
         (Operation::Update { guard, set, remove, .. }, Some(current)) => {
             let shown = holds(current, set) && remove.iter().all(|name| !current.contains_key(name));
             match guard {
-                Guard::Version(version) => {
-                    let next = AttributeValue::N(version.saturating_add(1).to_string());
-                    shown && current.get("version").is_some_and(|stored| same(stored, &next))
+                Guard::Version(version) => shown && follows(current, *version),
+                Guard::Image(uid, version) => {
+                    let uid = AttributeValue::S(uid.to_string());
+                    shown && follows(current, *version) && current.get("uid") == Some(&uid)
                 }
                 Guard::StillProvisioned | Guard::Absent => shown && !set.is_empty(),
                 // These guards do not fail on their own result, or leave no mark by which it could be known.
@@ -29,6 +30,12 @@ pub(crate) fn already_done(write: &Write, current: Option<&Item>) -> bool {
         | (Operation::Delete(_), Some(_))
         | (Operation::Check(_), _) => false,
     }
+}
+
+/// Whether a record has the version after this one.
+fn follows(current: &Item, version: u64) -> bool {
+    let next = AttributeValue::N(version.saturating_add(1).to_string());
+    current.get("version").is_some_and(|stored| same(stored, &next))
 }
 
 fn holds(current: &Item, wanted: &Item) -> bool {

@@ -19,11 +19,12 @@ fn a_pool_is_born_with_its_whole_spec() {
     let yard = Yard::new();
     apply(&yard, "pools.yaml", "pools:\n  - {resourceClass: small, cpu: 2, mmem: 4096, max: 3}\n", 0);
     let shown = yard.runs(&["get", "pool", "small", "-o", "json"], 0).json();
-    let at = shown["updatedAt"].clone();
+    let (at, uid) = (shown["updatedAt"].clone(), shown["uid"].clone());
+    assert!(!uid.as_str().expect("text").is_empty());
     assert_eq!(
         shown,
         json!({
-            "kind": "pool", "version": 1, "updatedAt": at, "resourceClass": "small", "cpu": 2, "mmem": 4096,
+            "kind": "pool", "version": 1, "uid": uid, "updatedAt": at, "resourceClass": "small", "cpu": 2, "mmem": 4096,
             "desired": 0, "min": 0, "max": 3, "usageClass": "on-demand", "idleSeconds": 1800,
             "maxAgeSeconds": 86400, "paused": false, "registrationMode": "run", "repositories": ["*"],
             "reuseWithin": "owner", "launch": {},

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use runyard::model::AttributeValue;
+use runyard::model::{AttributeValue, Key};
 use serde_json::json;
 
 use crate::yard::{REPOSITORY, Yard, asking, finished, number, request, text, texts};
@@ -29,19 +29,22 @@ fn an_intent_is_what_was_given_and_nothing_else() {
         "resourceClass",
         "runId",
         "sk",
+        "uid",
         "updatedAt",
         "version",
     ];
     assert_eq!(names, least);
-    let at = shown["createdAt"].clone();
+    let (at, uid) = (shown["createdAt"].clone(), shown["uid"].clone());
     assert_eq!(
         shown,
         json!({
             "attempt": 1, "count": 2, "createdAt": at, "desired": "provisioned", "generation": 1,
             "kind": "request", "name": "default", "repository": REPOSITORY, "resourceClass": "small",
-            "runId": "42", "updatedAt": at, "version": 1,
+            "runId": "42", "uid": uid, "updatedAt": at, "version": 1,
         })
     );
+    yard.provision(&["--name", "other"], 0);
+    assert_ne!(yard.record(&request("other", 1))["uid"], record["uid"], "each record has its own");
     assert!(at.as_str().expect("text").ends_with('Z'));
 }
 
@@ -123,6 +126,73 @@ fn a_default_that_a_foreign_workflow_wrote_out_is_the_same_intent_as_one_left_ou
     yard.provision(&["--name", "bare", "--max-runtime", "30m", "--min-count", "2"], 0);
     let refused = yard.provision(&["--name", "bare", "--usage-class", "on-demand"], 1).stderr;
     assert!(refused.contains("usageClass is any, asked for on-demand"), "{refused}");
+}
+
+/// A request of run 42 as an earlier version wrote it, under the repository as it is spelt.
+fn former(yard: &Yard) -> Key {
+    let key = Key::new("request#Acme/Web#42", "request#default#1");
+    let record = [
+        ("kind", text("request")),
+        ("version", number(1)),
+        ("runId", text("42")),
+        ("attempt", number(1)),
+        ("repository", text("Acme/Web")),
+        ("name", text("default")),
+        ("resourceClass", text("small")),
+        ("count", number(2)),
+        ("desired", text("provisioned")),
+        ("generation", number(1)),
+    ];
+    yard.put(&key, &record);
+    key
+}
+
+#[test]
+fn a_repository_is_in_lower_case_in_the_key_and_as_written_in_the_intent() {
+    let yard = Yard::new();
+    let spelt =
+        ["provision", "--run-id", "42", "--repository", "Acme/WEB", "--class", "small", "--count", "2"];
+    yard.runs(&spelt, 0);
+    let key = Key::new("request#acme/web#42", "request#default#1");
+    assert_eq!(yard.record(&key)["repository"], text("Acme/WEB"));
+    let other =
+        ["provision", "--run-id", "42", "--repository", "acme/web", "--class", "small", "--count", "2"];
+    yard.runs(&other, 0);
+    assert_eq!(yard.count(), 1, "it is the same request");
+    yard.runs(&["describe", "request", "42", "--repository", "ACME/web"], 0);
+    yard.runs(&["release", "--run-id", "42", "--repository", "aCme/web"], 0);
+    assert_eq!(yard.record(&key)["desired"], text("released"));
+}
+
+#[test]
+fn a_live_request_under_a_key_of_before_is_the_same_request() {
+    let yard = Yard::new();
+    let key = former(&yard);
+    let spelt =
+        ["provision", "--run-id", "42", "--repository", "Acme/Web", "--class", "small", "--count", "2"];
+    yard.runs(&spelt, 0);
+    assert_eq!(yard.count(), 1);
+    yard.runs(&["describe", "request", "42", "--repository", "Acme/Web"], 0);
+    yard.runs(&["release", "--run-id", "42", "--repository", "Acme/Web"], 0);
+    assert_eq!(yard.record(&key)["desired"], text("released"));
+    assert!(yard.runs(&spelt, 1).stderr.contains("being released"));
+}
+
+#[test]
+fn a_new_run_id_with_a_dot_is_refused_and_one_of_before_can_be_released() {
+    let yard = Yard::new();
+    let asked =
+        ["provision", "--run-id", "4.2", "--repository", "acme/web", "--class", "small", "--count", "1"];
+    let refused = yard.runs(&asked, 2).stderr;
+    for part in ["--run-id", "4.2", "must not contain a dot", "fix:"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    let mut command = yard.command(&["provision", "--class", "small", "--count", "1"]);
+    command.envs([("GITHUB_RUN_ID", "4.2"), ("GITHUB_REPOSITORY", "acme/web")]);
+    assert!(crate::yard::ends(command, 2).stderr.contains("GITHUB_RUN_ID"));
+    assert!(
+        yard.runs(&["release", "--run-id", "4.2", "--repository", "acme/web"], 0).stdout.contains("nothing")
+    );
 }
 
 #[test]

@@ -149,6 +149,7 @@ pub(crate) fn order(spec: &PoolSpec, name: &str, count: u32, usage_class: UsageC
         message: String::new(),
         created_at: Timestamp::UNIX_EPOCH,
         expires_at: None,
+        uid: None,
         version: 1,
         updated_at: Timestamp::UNIX_EPOCH,
     };

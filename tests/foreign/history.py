@@ -174,7 +174,9 @@ def instance(old: dict | None, new: dict | None) -> list[str]:
         laws += [] if "reason" not in new else [f"{state} with a reason"]
         records.time_of(new["threshold"] or records.now())
     if old is None:
-        return laws if state == "created" else [*laws, f"born {state}"]
+        # What nobody may use is recorded as ended, so that it is ended for a reason.
+        ended = state == "terminated" and new["reason"] in ("orphan", "surplus")
+        return laws if state == "created" or ended else [*laws, f"born {state}"]
     return laws + instance_step(old, new)
 
 

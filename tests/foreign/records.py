@@ -1,6 +1,7 @@
 """The table as the contract describes it: keys, readers, and the writes a workflow, an agent or a person may do."""
 
 import threading
+import uuid
 from datetime import datetime, timezone
 from decimal import Decimal
 
@@ -66,7 +67,7 @@ def encoded(values: dict) -> dict:
 
 
 def request_key(repository: str, run_id: str, name: str = "default", attempt: int = 1) -> dict:
-    return {"pk": f"request#{repository}#{run_id}", "sk": f"request#{name}#{attempt}"}
+    return {"pk": f"request#{repository.lower()}#{run_id}", "sk": f"request#{name}#{attempt}"}
 
 
 def pool_key(resource_class: str) -> dict:
@@ -149,6 +150,7 @@ class Table:
             "count": count,
             "desired": "provisioned",
             "generation": 1,
+            "uid": uuid.uuid4().hex,
             "createdAt": at,
             "updatedAt": at,
         } | intent
@@ -167,6 +169,10 @@ class Table:
         )
 
     # What a person or another program may write beside them.
+
+    def delete(self, key: dict) -> None:
+        """As by the console: whatever is there."""
+        self.dynamodb.delete_item(TableName=self.name, Key=encoded(key))
 
     def amend(self, key: dict, **values) -> None:
         """Adds attributes to whatever version the record has by then, raising it by one."""

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from records import Refused
+from records import Refused, pool_key
 from yard import Scenario
 
 
@@ -109,8 +109,46 @@ class Requests(Scenario):
         self.phase(other, "Ready")
         second = self.ask("6013", attempt=2)
         self.phase(second, "Ready")
-        self.phase(first, "Released")
+        released = self.phase(first, "Released")
+        self.assertEqual((released["releasedBy"], released["desired"]), ("superseded", "provisioned"))
         self.assertEqual(self.table.get(other)["phase"], "Ready")
+
+    def test_after_acceptance_a_raised_count_is_served_and_other_changes_are_not(self):
+        self.pool(max=3)
+        key = self.ask("6020")
+        ready = self.phase(key, "Ready")
+        self.assertEqual((ready["accepted"]["count"], ready["accepted"]["resourceClass"]), (1, "small"))
+        self.table.amend(key, count=9, timeoutSeconds=1, generation=2)
+        told = self.eventually(
+            "the change is told of", lambda: (now := self.table.get(key)) and "IntentIgnored" in conditions(now) and now
+        )
+        (ignored,) = [c for c in told["conditions"] if c["type"] == "IntentIgnored"]
+        self.assertIn("count", ignored["message"])
+        self.assertIn("timeoutSeconds", ignored["message"])
+        self.assertEqual((told["observedGeneration"], told["phase"], len(told["instances"])), (2, "Ready", 1))
+        self.table.amend(key, count=2, generation=3)
+        self.eventually("two are held", lambda: len(self.table.get(key)["instances"]) == 2)
+        self.assertEqual(self.table.get(key)["accepted"]["count"], 2)
+
+    def test_a_label_of_a_live_request_is_refused_whatever_its_case(self):
+        self.pool(max=4)
+        first = self.ask("6021", name="gpu")
+        self.phase(first, "Ready")
+        other = self.ask("6021-GPU", repository="Acme/Other")
+        failed = self.phase(other, "Failed", within=10)
+        self.assertIn("LabelTaken", conditions(failed))
+        self.assertEqual(failed["repository"], "Acme/Other")
+        self.phase(self.ask("6022", name="gpu"), "Ready")
+
+    def test_a_class_deleted_and_made_anew_is_served_by_its_new_record(self):
+        self.pool(desired=1, max=2)
+        self.pooled(1)
+        self.eventually("its status is written", lambda: self.table.get(pool_key("small"))["version"] > 2)
+        former = self.table.get(pool_key("small"))
+        self.table.delete(pool_key("small"))
+        self.pool(desired=2, max=2)
+        self.assertNotEqual(self.table.get(pool_key("small"))["uid"], former["uid"])
+        self.pooled(2)
 
     def test_the_same_key_cannot_be_written_twice(self):
         self.pool()

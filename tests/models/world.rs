@@ -251,7 +251,9 @@ impl World {
         (looked, key, stored.map(|stored| stored.print), self.passed, self.silent).hash(&mut mark);
         let show = || {
             let (key, item) = (key.clone(), stored.map(|stored| stored.item.clone()));
-            if looked { Observation::Looked(key, item) } else { Observation::Record(key, item) }
+            // It begins after all that was seen at this moment.
+            let begun = now.mono + Duration::from_nanos(1);
+            if looked { Observation::Looked(begun, key, item) } else { Observation::Record(key, item) }
         };
         let image = Some((key, stored));
         self.operators[who] =

@@ -422,6 +422,7 @@ impl Wild {
                 message: String::new(),
                 created_at: start(),
                 expires_at: (phase != LaunchPhase::Intent).then(|| start().as_second()),
+                uid: None,
                 version: 1,
                 updated_at: start(),
             });

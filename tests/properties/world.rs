@@ -141,6 +141,12 @@ impl World {
         }
     }
 
+    /// A strong read that began after all that was seen until now.
+    fn look(&mut self, key: Key, item: Option<Item>) {
+        let begun = self.now.mono + Duration::from_nanos(1);
+        self.see(Observation::Looked(begun, key, item));
+    }
+
     /// Writes on the versions that were read; a refused writer reads again.
     fn write(&mut self, steps: &[(u64, Item)], new: &[Item]) -> bool {
         let keys = |item: &Item| Key::of(item).unwrap();
@@ -153,7 +159,7 @@ impl World {
             } else {
                 let key = keys(&item);
                 let stands = self.table.get(&key).cloned();
-                self.see(Observation::Looked(key, stands));
+                self.look(key, stands);
             }
         }
         holds
@@ -227,7 +233,7 @@ impl World {
             Action::SweepRunner(arn) => self.see(Observation::Swept(arn)),
             Action::Look(key) => {
                 let item = self.table.get(&key).cloned();
-                self.see(Observation::Looked(key, item));
+                self.look(key, item);
             }
             Action::Expire(key, _) => {
                 self.table.remove(&key);

@@ -10,9 +10,9 @@ use runyard::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Key,
     Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, Replacement, Repository, Request,
-    RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, UsageClass,
-    read,
+    PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
+    Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, Uid,
+    UsageClass, read,
 };
 
 /// The record read from what is stored of it.
@@ -89,18 +89,28 @@ fn instance_id() -> impl Strategy<Value = InstanceId> {
     "i-[0-9a-f]{17}".prop_map(|id| InstanceId::parse(&id).expect("an id"))
 }
 
+fn uid() -> impl Strategy<Value = Uid> {
+    "[!-~]{1,128}".prop_map(|uid| Uid::parse(&uid).expect("a uid"))
+}
+
+fn repository() -> impl Strategy<Value = Repository> {
+    "[A-Za-z][A-Za-z0-9-]{0,9}/[A-Za-z][A-Za-z0-9_.-]{0,9}"
+        .prop_map(|repository| Repository::parse(&repository).expect("a repository"))
+}
+
 fn launch_id() -> impl Strategy<Value = LaunchId> {
     "[A-Za-z0-9-]{1,56}".prop_map(|id| LaunchId::parse(&id).expect("an id"))
 }
 
 fn request_key() -> impl Strategy<Value = RequestKey> {
-    ("[a-z][a-z0-9-]{0,9}/[A-Za-z][A-Za-z0-9_.-]{0,9}", run(), "[a-z0-9][a-z0-9-]{0,39}", 0_u32..(1 << 31))
-        .prop_map(|(repository, run_id, name, attempt)| RequestKey {
-            repository: Repository::parse(&repository).expect("a repository"),
+    (repository(), run(), "[a-z0-9][a-z0-9-]{0,39}", 0_u32..(1 << 31)).prop_map(
+        |(repository, run_id, name, attempt)| RequestKey {
+            repository,
             run_id,
             name: RequestName::parse(&name).expect("a name"),
             attempt,
-        })
+        },
+    )
 }
 
 fn key() -> impl Strategy<Value = Key> {
@@ -225,7 +235,8 @@ fn agent() -> impl Strategy<Value = Agent> {
 fn intent() -> impl Strategy<Value = Intent> {
     let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
-    (wish, limits).prop_map(|(wish, limits)| Intent {
+    (repository(), wish, limits).prop_map(|(repository, wish, limits)| Intent {
+        repository,
         resource_class: wish.0,
         count: wish.1,
         min_count: wish.2,
@@ -251,10 +262,11 @@ fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
 fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
     let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
+    let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)));
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
-    let status =
-        (told, vec(condition(), 0..3), times, claims).prop_map(|(told, conditions, times, claims)| Status {
+    let status = (told, vec(condition(), 0..3), times, claims).prop_map(
+        |(told, conditions, (times, accepted, by), claims)| Status {
             phase: Some(told.0),
             instances: told.1,
             claims,
@@ -262,18 +274,36 @@ fn status() -> BoxedStrategy<Status> {
             message: told.3,
             conditions,
             accepted_at: times.0,
+            accepted,
+            released_by: by,
             deadline: times.1,
             ready_at: times.2,
             settled_for: times.5,
             observed_generation: times.3,
             expires_at: times.4,
-        });
+        },
+    );
     prop_oneof![Just(Status::default()), status].boxed()
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    (request_key(), intent(), status(), count(), of(time())).prop_map(
-        |(id, intent, status, version, updated_at)| Request { id, intent, status, version, updated_at },
+    (request_key(), intent(), of(intent()), status(), of(uid()), count(), of(time())).prop_map(
+        |(mut id, intent, written, status, uid, version, updated_at)| {
+            // Keys hold it in lower case, but for those that were written before that was the rule.
+            let of = &intent.repository;
+            id.repository = if version % 2 == 0 { of.folded() } else { of.clone() };
+            // What is written differs from what is served only in what was taken on, and only where that is kept.
+            let written = written.filter(|_| status.accepted).map(|written| Intent {
+                repository: intent.repository.clone(),
+                desired: intent.desired,
+                generation: intent.generation,
+                created_at: intent.created_at,
+                fail_requested_at: intent.fail_requested_at,
+                ..written
+            });
+            let written = written.filter(|written| *written != intent).map(Box::new);
+            Request { id, intent, written, status, uid, version, updated_at }
+        },
     )
 }
 
@@ -337,11 +367,12 @@ fn pool() -> impl Strategy<Value = Pool> {
     let counts = proptest::collection::btree_map(word(State::ALL), any::<u32>(), 1..4);
     let seen = (counts, some_text()).prop_map(|(counts, message)| (counts, message));
     let seen = prop_oneof![Just((Default::default(), String::new())), seen];
-    (spec(), of(scale), seen, vec(condition(), 0..2), count(), of(time())).prop_map(
-        |(spec, scale, (counts, message), conditions, version, updated_at)| Pool {
+    (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
+        |(spec, scale, (counts, message), conditions, uid, version, updated_at)| Pool {
             spec,
             scale,
             status: PoolStatus { counts, message, conditions },
+            uid,
             version,
             updated_at,
         },
@@ -352,7 +383,7 @@ fn launch() -> impl Strategy<Value = Launch> {
     let what = (launch_id(), small(), class(), word(UsageClass::ALL), any::<u32>(), of(key()));
     let how =
         (word(LaunchPhase::ALL), vec(instance_id(), 0..3), text(), time(), (of(any::<i64>()), of(text())));
-    (what, how, count(), time()).prop_map(|(what, how, version, updated_at)| Launch {
+    (what, how, of(uid()), count(), time()).prop_map(|(what, how, uid, version, updated_at)| Launch {
         client_token: Launch::token_of(&what.0, what.1),
         launch_id: what.0,
         attempt: what.1,
@@ -366,6 +397,7 @@ fn launch() -> impl Strategy<Value = Launch> {
         created_at: how.3,
         expires_at: how.4.0,
         launch_digest: how.4.1,
+        uid,
         version,
         updated_at,
     })

@@ -1,7 +1,7 @@
 //! Would the simulation see it? Defects like those that models and reviews have found before, put between production
 //! code and the world, each of which must be seen under some seed of every run.
 
-use runyard::model::{Guard, Key, Operation, Write};
+use runyard::model::{AttributeValue, Guard, Item, Key, Operation, Write};
 
 macro_rules! bugs {
     ($($name:ident = $story:literal,)*) => {
@@ -35,6 +35,7 @@ bugs! {
     RunnerOutlivesStop = "an agent calls a runner stopped that still runs",
     FailedCleaningSaidClean = "an agent calls a machine clean that is not",
     SubmitOverwrites = "a request that is submitted again is written again",
+    VersionIsIdentity = "an operator takes a class made anew for an old image of the former one",
     EndIsForgotten = "an operator takes a machine for ended that was not",
 }
 
@@ -73,6 +74,27 @@ fn same_version(write: &Write) -> Write {
         set.remove("version");
     }
     write
+}
+
+/// The image of a class with the highest version that an operator saw, whichever record it is of.
+#[derive(Default)]
+pub(crate) struct Highest(std::sync::Mutex<std::collections::BTreeMap<(String, Key), Item>>);
+
+impl Highest {
+    /// What an operator sees of an item: of a class, whatever had the highest version.
+    pub(crate) fn seen_by(&self, who: &str, item: Item) -> Item {
+        let Some(key) = Key::of(&item).filter(|key| key.sk == "pool") else { return item };
+        let version = |item: &Item| match item.get("version") {
+            Some(AttributeValue::N(version)) => version.parse::<u64>().unwrap_or(0),
+            Some(_) | None => 0,
+        };
+        let mut highest = self.0.lock().unwrap();
+        let kept = highest.entry((who.to_owned(), key)).or_insert_with(|| item.clone());
+        if version(&item) > version(kept) {
+            kept.clone_from(&item);
+        }
+        kept.clone()
+    }
 }
 
 /// Whether a write tombstones a machine's record.

@@ -246,7 +246,12 @@ fn guarded(write: &Write, broken: &mut Broken) {
         Guard::Exists => write.key.pk.starts_with("agent#"),
         Guard::AgentOrGone => write.key.pk.starts_with("agent#"),
         Guard::StillProvisioned => write.key.pk.starts_with("request#"),
-        Guard::Absent | Guard::Version(_) | Guard::Beat(_) | Guard::Lease(_) | Guard::ExpiresAt(_) => true,
+        Guard::Absent
+        | Guard::Version(_)
+        | Guard::Image(..)
+        | Guard::Beat(_)
+        | Guard::Lease(_)
+        | Guard::ExpiresAt(_) => true,
     };
     if !fits {
         broken.push(format!("S6 {}: written on {guard:?}", write.key));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runyard::cli::{StepFailed, StepPorts, step};
 use runyard::fakes::SeededEntropy;
-use runyard::model::{Desired, Item, Key, Phase, Pool, PoolStatus, Request, Versioned, Write};
+use runyard::model::{Guard, Item, Key, Phase, Pool, PoolStatus, Request, Versioned, Write};
 use runyard::ports::github::RunState;
 use runyard::ports::{Store, StoreError};
 use serde_json::{Value, json};
@@ -41,7 +41,8 @@ pub(crate) async fn open(world: &Arc<World>) {
 
 async fn create(person: &Table, spec: Value) {
     let spec = serde_json::from_value(spec).unwrap();
-    let pool = Pool { spec, scale: None, status: PoolStatus::default(), version: 1, updated_at: None };
+    let pool =
+        Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 1, updated_at: None };
     surely(person, &pool.creating()).await;
 }
 
@@ -92,6 +93,9 @@ pub(crate) async fn change_pools(world: Arc<World>) {
     let person = Table(Actor::new(&world, "admin", Role::Person));
     loop {
         sleep(Duration::from_secs(5)).await;
+        if world.strikes(Fault::PoolMadeAnew) {
+            make_anew(&world, &person).await;
+        }
         if !world.strikes(Fault::PoolChanges) {
             continue;
         }
@@ -104,6 +108,27 @@ pub(crate) async fn change_pools(world: Arc<World>) {
         after.advance(world.clock_now());
         surely(&person, &after.replacing(&pool)).await;
     }
+}
+
+/// Deletes a class and applies it again: with a record that has a `uid`, or with one of a program that knows of none,
+/// which may have more machines than the former and not fewer, because it is known from a list or a refused write only.
+async fn make_anew(world: &Arc<World>, person: &Table) {
+    let classes: Vec<&String> = world.classes.keys().collect();
+    let key = Key::new(format!("pool#{}", world.chance.one(&classes)), "pool");
+    let Some(pool) = world.get::<Pool>(&key).await.filter(|pool| pool.version > 1) else { return };
+    surely(person, &Write::delete(key.clone(), Guard::image(&pool))).await;
+    // An operator wrote its status meanwhile.
+    if world.get::<Pool>(&key).await.is_some() {
+        return;
+    }
+    let mut spec = pool.spec.clone();
+    let uid = world.chance.percent(60).then(|| format!("u-{}", world.chance.number(0..u64::MAX)));
+    let least = if uid.is_some() { 1 } else { u64::from(spec.max) };
+    spec.max = world.chance.number(least..14.max(least + 1)) as u32;
+    spec.desired = world.chance.number(0..4).min(u64::from(spec.max)) as u32;
+    let uid = uid.map(|uid| uid.parse().expect("a uid"));
+    let anew = Pool { spec, scale: None, status: PoolStatus::default(), uid, version: 1, updated_at: None };
+    surely(person, &anew.creating()).await;
 }
 
 /// One workflow, from its request to its end.
@@ -208,7 +233,7 @@ async fn provision(actor: &Arc<Actor>, key: &Key, asked: &[&str]) {
 
 /// Whether nobody wants it any more.
 fn is_over(request: &Request) -> bool {
-    request.intent.desired == Desired::Released || request.phase().is_final()
+    request.is_released() || request.phase().is_final()
 }
 
 /// Gives back until the command says that it is given back.

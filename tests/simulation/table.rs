@@ -30,6 +30,17 @@ impl Table {
         self.world().trace.call(&self.0.name, name, about, outcome, quiet || beat);
     }
 
+    /// An item as this actor understands it.
+    fn understood(&self, item: Item) -> Item {
+        let world = self.world();
+        match world.bug {
+            Some(Bug::VersionIsIdentity) if self.0.role == Role::Operator => {
+                world.highest.seen_by(&self.0.name, item)
+            }
+            Some(_) | None => item,
+        }
+    }
+
     /// What goes wrong before anything happens.
     async fn fails(&self, writes: bool) -> Option<StoreError> {
         let world = self.world();
@@ -186,6 +197,12 @@ impl Table {
             {
                 Ok(())
             }
+            Err(StoreError::Refused { mut refusals }) => {
+                for refusal in &mut refusals {
+                    refusal.current = refusal.current.take().map(|item| self.understood(item));
+                }
+                Err(StoreError::Refused { refusals })
+            }
             outcome => outcome,
         };
         self.note(name, &about(), outcome.as_ref().map_or_else(StoreError::label, |()| "ok"));
@@ -205,7 +222,7 @@ impl Store for Table {
         if self.world().bug == Some(Bug::AgentReadsStale) && self.0.role == Role::Agent {
             return Ok(self.stale(key, found));
         }
-        Ok(found)
+        Ok(found.map(|item| self.understood(item)))
     }
 
     async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
@@ -220,6 +237,7 @@ impl Store for Table {
         if self.world().bug == Some(Bug::LastPageLost) {
             page.next = None;
         }
+        page.items = page.items.into_iter().map(|item| self.understood(item)).collect();
         Ok(page)
     }
 
@@ -280,6 +298,12 @@ impl Ear {
         }
     }
 
+    /// Who looks at the table now and then does not see that a class was gone between two looks.
+    fn unseen(&self, change: &Change) -> bool {
+        let anew = self.actor.world.weather.has(Fault::PoolMadeAnew);
+        anew && change.item.is_none() && change.key.sk == "pool"
+    }
+
     fn due(&mut self) -> Vec<Change> {
         let now = Instant::now();
         let calm = self.actor.world.weather.calm();
@@ -313,7 +337,10 @@ impl Watch for Ear {
         if let Ok(changes) = heard {
             self.hear(changes?)
         }
-        let told = self.due();
+        let table = Table(self.actor.clone());
+        let told: Vec<Change> = self.due().into_iter().filter(|change| !self.unseen(change)).collect();
+        let understood = |change: Change| Change { item: change.item.map(|i| table.understood(i)), ..change };
+        let told: Vec<Change> = told.into_iter().map(understood).collect();
         world.trace.call(&self.actor.name, "next", "", if told.is_empty() { "" } else { "ok" }, true);
         Ok(told)
     }

@@ -81,6 +81,7 @@ faults! {
     SubmittedTwice = "F28" 200_000,
     ReleasedEarly = "F28" 200_000,
     PoolChanges = "F27" 8_000,
+    PoolMadeAnew = "F27" 4_000,
     PoisonRecord = "F24" 3_000,
 }
 

@@ -16,7 +16,7 @@ use runyard::model::{
 use runyard::ports::{Clock, Machine, Store};
 
 use crate::actor::Actor;
-use crate::bugs::Bug;
+use crate::bugs::{Bug, Highest};
 use crate::chance::Chance;
 use crate::ground::Ground;
 use crate::laws::{Laws, record};
@@ -48,6 +48,8 @@ pub(crate) struct World {
     pub(crate) laws: Mutex<Laws>,
     pub(crate) broken: Mutex<Vec<String>>,
     pub(crate) decided: AtomicBool,
+    /// What operators take for classes, where they go by the version alone.
+    pub(crate) highest: Highest,
     /// What agents and commands did, where one of their effects goes wrong by plan.
     pub(crate) effects: Effects,
     stirred: AtomicBool,
@@ -88,6 +90,7 @@ impl World {
             laws: Mutex::default(),
             broken: Mutex::default(),
             decided: false.into(),
+            highest: Highest::default(),
             effects: Effects::default(),
             stirred: false.into(),
         }

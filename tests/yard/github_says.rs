@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use runyard::controller::GitHubWatch;
-use runyard::model::{Instance, Key, State, runner_name};
+use runyard::model::{Desired, Instance, Key, ReleasedBy, State, runner_name};
 use runyard::ports::GitHubError;
 use runyard::ports::github::{RunState, Scope};
 
@@ -44,7 +44,13 @@ async fn a_run_that_ended_without_its_release_step_is_released() {
     assert_eq!(world.phase(&key).await, "Ready");
     world.github.set_run("acme", "web", 41, RunState::Completed { attempt: 1 });
     world.until_phase(&key, "Released", 90).await;
-    assert_eq!(world.request(&key).await.intent.generation, 2);
+    let over = world.request(&key).await;
+    assert_eq!(
+        (over.intent.generation, over.intent.desired),
+        (1, Desired::Provisioned),
+        "the workflow's own"
+    );
+    assert_eq!(over.status.released_by, Some(ReleasedBy::RunEnded));
     world.sleep(1).await;
     let told = world.store.records().iter().any(|item| {
         let text = format!("{item:?}");

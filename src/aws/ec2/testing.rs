@@ -47,6 +47,7 @@ pub(super) fn order(usage_class: UsageClass, types: &[&str]) -> LaunchOrder {
         message: String::new(),
         created_at: Timestamp::UNIX_EPOCH,
         expires_at: None,
+        uid: None,
         version: 1,
         updated_at: Timestamp::UNIX_EPOCH,
     };

@@ -157,7 +157,7 @@ async fn apply(context: &Context, spec: &PoolSpec) -> Outcome<(Done, Item)> {
         }
         after.insert("version".into(), number(pool.version + 1));
         after.insert("updatedAt".into(), text(millis(context.clock.now())));
-        let write = Write::difference(key.clone(), Guard::Version(pool.version), &before, &after);
+        let write = Write::difference(key.clone(), Guard::image(&pool), &before, &after);
         Ok(Ok((Done::Changed, context.store.write(&write).await?)))
     };
     super::polling::again(attempt).await.map_err(|error| context.failed(&error))?
@@ -168,6 +168,7 @@ fn born(context: &Context, key: &Key, spec: &PoolSpec) -> Item {
     item.insert("pk".into(), text(&key.pk));
     item.insert("sk".into(), text(&key.sk));
     item.insert("kind".into(), text(Kind::Pool));
+    item.insert("uid".into(), text(context.entropy.hex()));
     item.insert("version".into(), number(1u64));
     item.insert("updatedAt".into(), text(millis(context.clock.now())));
     item

@@ -56,6 +56,7 @@ fn intent() -> Action {
         message: String::new(),
         created_at: now,
         expires_at: None,
+        uid: None,
         version: 1,
         updated_at: now,
     };
@@ -75,7 +76,7 @@ fn lost() -> Fault<StoreError> {
 
 fn shows_a_launch(outcome: &Outcome) -> bool {
     outcome.seen.iter().any(|seen| match seen {
-        Observation::Record(key, Some(_)) | Observation::Looked(key, Some(_)) => {
+        Observation::Record(key, Some(_)) | Observation::Looked(_, key, Some(_)) => {
             key.pk.starts_with("launch#")
         }
         Observation::Written(written) => matches!(**written, Written::Launch(_)),

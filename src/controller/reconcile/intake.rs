@@ -59,7 +59,7 @@ impl Loop {
             Observation::Notice(notice) => {
                 self.yard.by_id(&notice.instance).map(|tracked| tracked.instance.facts.instance_arn.clone())
             }
-            Observation::Record(key, Some(_)) => {
+            Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => {
                 key.pk.strip_prefix("agent#").and_then(|arn| InstanceArn::parse(arn).ok())
             }
             _ => None,
@@ -119,9 +119,10 @@ impl Loop {
             Seen::Page(items, _place) => {
                 self.looked();
                 let now = self.ports.clock.now().as_second();
+                let begun = self.listing.as_ref().map(|(begun, _)| *begun);
                 for item in items {
                     self.late.extend(events::left_over(&item, now));
-                    self.record(item);
+                    self.record(item, begun);
                 }
                 self.tell_illegible();
             }
@@ -138,7 +139,7 @@ impl Loop {
                 self.looked();
                 for change in changes {
                     match change.item {
-                        Some(item) => self.record(item),
+                        Some(item) => self.record(item, None),
                         None => self.observe(Observation::Record(change.key, None)),
                     }
                 }
@@ -148,7 +149,8 @@ impl Loop {
         }
     }
 
-    fn record(&mut self, item: Item) {
+    /// A record that a change told, or a list that began at some moment.
+    fn record(&mut self, item: Item, listed: Option<Duration>) {
         let Some(key) = Key::of(&item).filter(|key| !Event::is_key(key)) else { return };
         if key == Lease::key_of(Lease::OPERATOR)
             && let Reading::Record(lease) = read::<Lease>(&item)
@@ -175,7 +177,10 @@ impl Loop {
         if self.role.lease.is_none() {
             self.leader_claims(&key, &item);
         }
-        self.observe(Observation::Record(key, Some(item)));
+        self.observe(match listed {
+            Some(begun) => Observation::Shown(begun, key, item),
+            None => Observation::Record(key, Some(item)),
+        });
     }
 
     /// Says once of each record that it cannot be read, and why.
@@ -265,7 +270,9 @@ async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
 /// The machine whose record was seen.
 fn recorded(seen: &Observation) -> Option<InstanceArn> {
     match seen {
-        Observation::Record(key, Some(_)) | Observation::Looked(key, Some(_)) => {
+        Observation::Record(key, Some(_))
+        | Observation::Shown(_, key, _)
+        | Observation::Looked(_, key, Some(_)) => {
             key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
         }
         _ => None,
@@ -275,7 +282,7 @@ fn recorded(seen: &Observation) -> Option<InstanceArn> {
 /// The class whose record was seen.
 fn class_seen(seen: &Observation) -> Option<ClassName> {
     match seen {
-        Observation::Record(key, Some(_)) => {
+        Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => {
             key.pk.strip_prefix("pool#").and_then(|class| ClassName::parse(class).ok())
         }
         _ => None,

@@ -119,7 +119,7 @@ fn a_machine_whose_request_is_gone_is_given_back_once_a_strong_read_says_so() {
     let mut scene = Scene::with(serde_json::json!({}));
     scene.add(machine("i-1").running(&ask("1")));
     assert_eq!(scene.of_machine("i-1").actions, [Action::Look(ask("1"))]);
-    scene.see(Observation::Looked(ask("1"), None));
+    scene.look(ask("1"), None);
     assert_eq!(write(&scene.of_machine("i-1")).0.after.place(), Place::IdleCleaning);
 }
 
@@ -361,7 +361,7 @@ fn a_silent_agent_is_looked_at_strongly_before_its_machine_ends_on_that_very_bea
     let key = Agent::key_of(&arn("i-1"));
     assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
     let agent = scene.yard.instance(&arn("i-1")).unwrap().agent.clone().unwrap();
-    scene.see(Observation::Looked(key, Some(agent.to_item())));
+    scene.look(key, Some(agent.to_item()));
     let plan = scene.of_machine("i-1");
     let [Action::Silence(step, seq, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(*seq, 7);
@@ -377,7 +377,7 @@ fn a_beat_found_by_that_look_lets_the_machine_live() {
     scene.wait(61);
     let mut agent = scene.yard.instance(&arn("i-1")).unwrap().agent.clone().unwrap();
     agent.heartbeat_seq += 1;
-    scene.see(Observation::Looked(Agent::key_of(&arn("i-1")), Some(agent.to_item())));
+    scene.look(Agent::key_of(&arn("i-1")), Some(agent.to_item()));
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
@@ -409,7 +409,7 @@ fn a_machine_whose_agent_record_is_gone_is_looked_at_once_and_ends() {
         let mut scene = yard(built);
         let key = Agent::key_of(&arn("i-1"));
         assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
-        scene.see(Observation::Looked(key, None));
+        scene.look(key, None);
         assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Unhealthy));
     }
 }

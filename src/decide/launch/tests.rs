@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::super::testing::*;
 use crate::decide::{Action, Observation, Plan, Unit, WaitReason};
-use crate::model::{Agent, ClaimId, Launch, LaunchPhase, Life, Place, Threshold};
+use crate::model::{Agent, ClaimId, Launch, LaunchPhase, Life, Place, Reason, Threshold};
 use crate::ports::{ComputeError, Launched, MachineState, Shortfall};
 
 fn yard(count: u32, request: Option<u32>) -> Scene {
@@ -285,4 +285,35 @@ fn a_machine_whose_records_are_there_and_cannot_be_read_is_not_bound_over_and_ov
         scene.spoil(&spoilt, Some(2));
         assert_eq!(places(&brings(&mut scene, &["i-1", "i-2"])), [Place::CreatedWarm], "{spoilt}");
     }
+}
+
+/// What a launch for a request with these types brings: its machine's place, why it ended, and whether the request got
+/// it.
+fn brought(request: serde_json::Value, spec: serde_json::Value, kind: &str) -> (Place, bool, usize) {
+    let mut scene = Scene::with(spec);
+    scene.put(&super::super::testing::request("1", 1, request));
+    scene.put(&launch("l-1", 1, Some(&ask("1"))));
+    let machine = machine("i-1").with(|i| i.facts.instance_type = kind.into()).listed(MachineState::Pending);
+    let launched = Launched { machines: vec![machine], shortfalls: vec![] };
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(launched)));
+    let rests = scene.yard.class(&linux()).unwrap().offerings.len();
+    let plan = of_launch(&scene);
+    let [Action::Bind { request, machines, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let (instance, _) = &machines[0];
+    if let Life::Terminated { reason, .. } = instance.life {
+        assert_eq!((reason, instance.threshold), (Reason::Surplus, None));
+    }
+    (instance.place(), request.is_some(), rests)
+}
+
+#[test]
+fn a_machine_of_a_type_the_request_refuses_is_not_bound_to_it() {
+    let (wants, keeps) =
+        (json!({"allowedInstanceTypes": ["c*"]}), json!({"allowedInstanceTypes": ["m7i.*"]}));
+    assert_eq!(brought(wants.clone(), keeps.clone(), "c7i.large"), (Place::CreatedBound, true, 0));
+    assert_eq!(brought(wants.clone(), keeps.clone(), "m7i.large"), (Place::CreatedWarm, false, 1));
+    assert_eq!(brought(wants, keeps.clone(), "t3.micro"), (Place::Terminated, false, 1));
+    assert_eq!(brought(json!({}), keeps.clone(), "m7i.large"), (Place::CreatedBound, true, 0));
+    assert_eq!(brought(json!({}), keeps, "t3.micro"), (Place::Terminated, false, 1), "its class refuses it");
+    assert_eq!(brought(json!({}), json!({}), "t3.micro"), (Place::CreatedBound, true, 0));
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::context::Now;
 use super::super::request;
-use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, line_of};
-use super::arn_of;
+use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, label_of, line_of};
 use super::tally::{boots, tally};
+use super::{Source, arn_of};
 use crate::model::{
-    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Phase, Pool, Record, Request, UsageClass,
-    launch_digest,
+    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Phase, Pool, Record, Request, RequestKey,
+    UsageClass, launch_digest,
 };
 
 /// Whether a pooled machine's deadline was brought nearer: an operator sets it for the idle time of the class, which may
@@ -50,13 +50,13 @@ impl Yard {
         &mut self,
         key: &Key,
         new: Option<Instance>,
+        source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
         let Some(arn) = arn_of(key, "instance#") else { return };
-        let old = self.instances.get(&arn);
-        if let (Some(old), Some(new)) = (old, &new)
-            && new.version <= old.instance.version
+        if let (Some(old), Some(new)) = (self.instances.get(&arn), &new)
+            && !self.replaces(key, &old.instance, new, source)
         {
             return;
         }
@@ -129,8 +129,20 @@ impl Yard {
         }
     }
 
-    pub(super) fn agent_is(&mut self, key: &Key, new: Option<Agent>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+    pub(super) fn agent_is(
+        &mut self,
+        key: &Key,
+        new: Option<Agent>,
+        source: Source,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
         let Some(arn) = arn_of(key, "agent#") else { return };
+        // A read that began after it was last seen shows what there is now.
+        let newest = match source {
+            Source::Told => false,
+            Source::Read(begun) => !self.seen_since(key, begun),
+        };
         let Some(tracked) = self.instances.get_mut(&arn) else {
             match new {
                 Some(agent) => self.strays.insert(arn, agent),
@@ -139,7 +151,7 @@ impl Yard {
             return;
         };
         match (&tracked.agent, new) {
-            (Some(old), Some(new)) if new.heartbeat_seq < old.heartbeat_seq => return,
+            (Some(old), Some(new)) if new.heartbeat_seq < old.heartbeat_seq && !newest => return,
             (_, Some(new)) => {
                 if tracked.beat.is_none_or(|beat| beat.seq != new.heartbeat_seq) {
                     tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
@@ -162,14 +174,16 @@ impl Yard {
         &mut self,
         key: &Key,
         new: Option<Request>,
+        source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let old = self.requests.get(key).map(|asked| &asked.request);
-        if let (Some(old), Some(new)) = (old, &new)
-            && new.version <= old.version
-        {
-            return;
+        if let (Some(old), Some(new)) = (self.requests.get(key).map(|asked| &asked.request), &new) {
+            if !self.replaces(key, old, new, source) {
+                return;
+            }
+            let before = old.uid.clone();
+            self.succeeds(key, before.as_ref(), new, now);
         }
         if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
             && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
@@ -206,25 +220,41 @@ impl Yard {
             Some(id) => {
                 if old.is_none() {
                     let attempts = self.attempts.entry(line_of(&id)).or_default();
-                    attempts.insert(id.attempt);
-                    let older = attempts.range(..id.attempt).map(|attempt| {
-                        let id = crate::model::RequestKey { attempt: *attempt, ..id.clone() };
-                        Unit::Request(Request::key_of(&id))
-                    });
-                    dirty.extend(older);
+                    attempts.insert((id.attempt, key.clone()));
+                    let older = attempts.range(..(id.attempt, key.clone()));
+                    dirty.extend(older.map(|(_, key)| Unit::Request(key.clone())));
+                    self.labels.entry(label_of(&id)).or_default().insert(key.clone());
                 }
+                self.label_changes(&id, dirty);
                 dirty.insert(Unit::Request(key.clone()));
                 self.line_up(key, now, dirty);
             }
             None => {
-                if let Some(old) = &old
-                    && let Some(attempts) = self.attempts.get_mut(&line_of(&old.id))
-                {
-                    attempts.remove(&old.id.attempt);
+                let Some(old) = old else { return };
+                if let Some(attempts) = self.attempts.get_mut(&line_of(&old.id)) {
+                    attempts.remove(&(old.id.attempt, key.clone()));
                     if attempts.is_empty() {
                         self.attempts.remove(&line_of(&old.id));
                     }
                 }
+                self.label_changes(&old.id, dirty);
+                if let Some(same) = self.labels.get_mut(&label_of(&old.id)) {
+                    same.remove(key);
+                    if same.is_empty() {
+                        self.labels.remove(&label_of(&old.id));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A request changed: the others with its label may be taken on now, or not any more.
+    fn label_changes(&self, id: &RequestKey, dirty: &mut BTreeSet<Unit>) {
+        let Some(same) = self.labels.get(&label_of(id)).filter(|same| same.len() > 1) else { return };
+        for (key, other) in same.iter().filter_map(|key| Some((key, self.request(key)?))) {
+            if other.status.phase.is_none() {
+                dirty.insert(Unit::Request(key.clone()));
+                dirty.extend(Self::class_of(other).map(Unit::Class));
             }
         }
     }
@@ -248,14 +278,23 @@ impl Yard {
         }
     }
 
-    pub(super) fn pool_is(&mut self, key: &Key, new: Option<Pool>, dirty: &mut BTreeSet<Unit>) {
+    pub(super) fn pool_is(
+        &mut self,
+        key: &Key,
+        new: Option<Pool>,
+        source: Source,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
         let Ok(name) = ClassName::parse(key.pk.strip_prefix("pool#").unwrap_or_default()) else { return };
-        let class = self.classes.entry(name.clone()).or_default();
-        if let (Some(old), Some(new)) = (&class.pool, &new)
-            && new.version <= old.version
-        {
-            return;
+        if let (Some(old), Some(new)) = (self.pool(&name), &new) {
+            if !self.replaces(key, old, new, source) {
+                return;
+            }
+            let before = old.uid.clone();
+            self.succeeds(key, before.as_ref(), new, now);
         }
+        let class = self.classes.entry(name.clone()).or_default();
         let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
         let changed = wanted(&class.pool) != wanted(&new);
         class.digest = new.as_ref().map(|pool| launch_digest(&pool.spec));
@@ -289,15 +328,17 @@ impl Yard {
         &mut self,
         key: &Key,
         new: Option<Launch>,
+        source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
         let Ok(id) = LaunchId::parse(key.pk.strip_prefix("launch#").unwrap_or_default()) else { return };
-        let old = self.launches.get(&id);
-        if let (Some(old), Some(new)) = (old, &new)
-            && new.version <= old.launch.version
-        {
-            return;
+        if let (Some(old), Some(new)) = (self.launches.get(&id), &new) {
+            if !self.replaces(key, &old.launch, new, source) {
+                return;
+            }
+            let before = old.launch.uid.clone();
+            self.succeeds(key, before.as_ref(), new, now);
         }
         let old = self.launches.remove(&id);
         let class =
@@ -326,7 +367,9 @@ impl Yard {
             dirty.insert(Unit::Class(name));
         }
         if let Some(launch) = new {
-            let (ordered, since) = old.map_or((None, now.mono), |old| (old.ordered, old.since));
+            // What another launch of this name brought says nothing of this one.
+            let same = old.filter(|old| old.launch.uid == launch.uid);
+            let (ordered, since) = same.map_or((None, now.mono), |old| (old.ordered, old.since));
             self.launches.insert(id.clone(), TrackedLaunch { launch, ordered, since });
             dirty.insert(Unit::Launch(id));
         }

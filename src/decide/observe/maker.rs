@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::super::context::Now;
 use super::super::yard::{Ordered, Tracked, Unit, Yard};
-use crate::model::{ClassName, InstanceArn, LaunchId, News, Notice};
+use crate::model::{ClassName, InstanceArn, Launch, LaunchId, News, Notice};
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 /// Longest account of why a launch was refused, in characters.
@@ -71,10 +71,13 @@ impl Yard {
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let Some(tracked) = self.launches.get_mut(id) else { return };
+        let Some(tracked) = self.launches.get(id) else { return };
         let class = tracked.launch.resource_class.clone();
         let launch = tracked.launch.clone();
-        let came = Came::of(&answer);
+        let came = match &answer {
+            Ok(launched) if self.all_refused(&launch, &launched.machines) => Came::NoneToHave,
+            Ok(_) | Err(_) => Came::of(&answer),
+        };
         let refusal = match &answer {
             Err(ComputeError::Refused(why)) => Some(why.chars().take(REFUSAL).collect()),
             Ok(_)
@@ -85,6 +88,7 @@ impl Yard {
                 | ComputeError::TokenSpent(_),
             ) => None,
         };
+        let Some(tracked) = self.launches.get_mut(id) else { return };
         let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times).saturating_add(1);
         tracked.ordered = Some(Ordered { answer, at: now.mono, times });
         let offering = self.offering_of(&launch);
@@ -96,6 +100,15 @@ impl Yard {
             Came::Failure => class.brake.fail(now.mono, 0),
         }
         dirty.insert(Unit::Launch(id.clone()));
+    }
+
+    /// Whether the request of a launch takes none of the machines that it brought: asking again at once would bring
+    /// others like them.
+    fn all_refused(&self, launch: &Launch, machines: &[Machine]) -> bool {
+        let request = launch.request.as_ref().and_then(|key| self.request(key));
+        request.is_some_and(|request| {
+            machines.iter().all(|machine| !self.accepts_type(request, &machine.instance_type))
+        })
     }
 
     pub(super) fn inventory(&mut self, machines: Vec<Machine>, now: &Now, dirty: &mut BTreeSet<Unit>) {

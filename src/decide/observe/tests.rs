@@ -6,6 +6,7 @@ use super::super::testing::*;
 use crate::decide::{Observation, Unit};
 use crate::model::{Instance, Key, Life, Pool, Reason, Record};
 
+mod identity;
 mod seen;
 
 #[test]

@@ -6,6 +6,8 @@ use crate::decide::{Action, Observation, WaitReason};
 use crate::model::{ClaimId, ConditionType, Instance, Key, Phase, Pool, Reason, Record, Request};
 
 mod bounds;
+mod intent;
+mod labels;
 mod told;
 
 fn yard(request: Request, machines: Vec<Built>) -> Scene {
@@ -68,7 +70,7 @@ fn a_class_is_unknown_only_after_a_strong_read() {
     scene.put(&new(json!({})));
     let pool = Pool::key_of(&linux());
     assert_eq!(scene.of_request("1").actions, [Action::Look(pool.clone())]);
-    scene.see(Observation::Looked(pool, None));
+    scene.look(pool, None);
     assert_eq!(answer(&scene.of_request("1")).1.reason, "UnknownClass");
 }
 

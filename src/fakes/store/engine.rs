@@ -29,6 +29,10 @@ fn holds(guard: &Guard, current: Option<&Item>) -> bool {
     match guard {
         Guard::Absent => current.is_none(),
         Guard::Version(version) => equal("version", AttributeValue::N(version.to_string())),
+        Guard::Image(uid, version) => {
+            equal("uid", AttributeValue::S(uid.to_string()))
+                && equal("version", AttributeValue::N(version.to_string()))
+        }
         Guard::Exists => current.is_some(),
         Guard::Beat(seq) => equal("heartbeatSeq", AttributeValue::N(seq.to_string())),
         Guard::Lease(token) => equal("token", AttributeValue::N(token.to_string())),

@@ -126,6 +126,7 @@ fn order(token: &str, count: u32) -> LaunchOrder {
             message: String::new(),
             created_at: at,
             expires_at: None,
+            uid: None,
             version: 1,
             updated_at: at,
         },

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::{AttributeValue, Item, Reading, read};
 
 fn id(name: &str, attempt: u32) -> RequestKey {
     RequestKey {
@@ -36,5 +37,43 @@ fn a_key_tells_its_request_and_only_in_the_form_in_which_it_is_written() {
         ("pool#linux", "pool"),
     ] {
         assert!(Request::id_of(&Key::new(pk, sk)).is_err(), "{pk} {sk}");
+    }
+}
+
+#[test]
+fn extra_labels_are_bound_to_the_runs_own_by_a_dot_and_for_now_by_a_hyphen() {
+    let extras = ["gpu".to_owned(), "big".to_owned()];
+    assert_eq!(labels(&id("default", 1), &extras), ["7", "7.gpu", "7-gpu", "7.big", "7-big"]);
+    assert_eq!(labels(&id("build", 1), &[]), ["7-build"]);
+}
+
+#[test]
+fn a_key_of_before_is_read_however_its_repository_is_spelt() {
+    let golden = include_str!("../../../tests/golden/request-new.json");
+    for (key, attribute, readable) in [
+        ("acme/web", "acme/web", true),
+        ("acme/web", "Acme/Web", true),
+        ("Acme/Web", "Acme/Web", true),
+        ("Acme/Web", "acme/web", true),
+        ("acme/web", "acme/api", false),
+    ] {
+        let mut item: Item = serde_json::from_str(golden).unwrap();
+        let text = |text: String| AttributeValue::S(text);
+        item.insert("pk".into(), text(format!("request#{key}#1234567890")));
+        item.insert("repository".into(), text(attribute.into()));
+        let read = match read::<Request>(&item) {
+            Reading::Record(request) => Some(request),
+            Reading::Unreadable(_) => None,
+            Reading::Newer { schema } => panic!("{schema}"),
+        };
+        assert_eq!(read.is_some(), readable, "{key} {attribute}");
+        if let Some(request) = read {
+            assert_eq!(
+                (request.id.repository.as_str(), request.intent.repository.as_str()),
+                (key, attribute)
+            );
+            assert_eq!(request.key().pk, format!("request#{key}#1234567890"));
+            assert_eq!(request.to_item()["repository"], item["repository"]);
+        }
     }
 }

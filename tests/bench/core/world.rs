@@ -336,7 +336,7 @@ impl World {
             Action::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
             Action::Credential(..) => unreachable!("there is no GitHub"),
             Action::SweepRunner(arn) => self.see(Observation::Swept(arn)),
-            Action::Look(key) => self.see(Observation::Looked(key, None)),
+            Action::Look(key) => self.see(Observation::Looked(self.now.mono, key, None)),
             Action::Expire(key, _) => self.see(Observation::Record(key, None)),
         }
     }

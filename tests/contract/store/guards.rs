@@ -14,6 +14,7 @@ on_every_engine!(
 /// A guard, the record it meets (none: not there), and whether it holds.
 fn cases() -> Vec<(Guard, Option<Item>, bool)> {
     let one = |name: &str, value| Some(item([(name, value)]));
+    let image = |uid: &str| Guard::Image(uid.parse().expect("a uid"), 2);
     vec![
         (Guard::Absent, None, true),
         (Guard::Absent, one("version", number(1)), false),
@@ -24,6 +25,11 @@ fn cases() -> Vec<(Guard, Option<Item>, bool)> {
         (Guard::Version(2), one("version", text("2")), false),
         (Guard::Version(2), one("state", text("idle")), false),
         (Guard::Version(2), None, false),
+        (image("u-1"), Some(item([("uid", text("u-1")), ("version", number(2))])), true),
+        (image("u-1"), Some(item([("uid", text("u-1")), ("version", number(3))])), false),
+        (image("u-1"), Some(item([("uid", text("u-2")), ("version", number(2))])), false),
+        (image("u-1"), one("version", number(2)), false),
+        (image("u-1"), None, false),
         (Guard::Beat(0), one("heartbeatSeq", number(0)), true),
         (Guard::Beat(0), one("heartbeatSeq", number(1)), false),
         (Guard::Beat(0), None, false),

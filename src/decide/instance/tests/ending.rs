@@ -172,7 +172,7 @@ fn a_machine_of_ours_without_a_record_is_given_its_grace_then_looked_for_then_re
     busy.yard.busy.insert(key.clone());
     assert_eq!(busy.of_machine("i-1").actions, [], "its record is being written");
     assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
-    scene.see(Observation::Looked(key, None));
+    scene.look(key, None);
     let plan = scene.of_machine("i-1");
     let [Action::Orphan(instance, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(instance.life, Life::Terminated { reason: Reason::Orphan, gone_at: None });
@@ -254,7 +254,7 @@ fn a_machine_of_ours_without_a_class_is_left_to_a_person() {
     machine.class = None;
     scene.see(Observation::Inventory(vec![machine]));
     scene.wait(600);
-    scene.see(Observation::Looked(Instance::key_of(&arn("i-1")), None));
+    scene.look(Instance::key_of(&arn("i-1")), None);
     let plan = scene.of_machine("i-1");
     assert_eq!(plan.actions, []);
     assert_eq!(plan.waits[0].reason, WaitReason::Mismatch);

@@ -67,7 +67,7 @@ fn what_is_written_here_is_known_without_being_read_and_can_be_read_again() {
     for record in records {
         let key = record.key();
         scene.spoil(&key, Some(2));
-        scene.see(Observation::Looked(key.clone(), None));
+        scene.look(key.clone(), None);
         scene.spoil(&key, None);
         scene.see(Observation::Written(Box::new(record)));
         assert!(!scene.yard.hands_off(&key) && !scene.yard.absent.contains_key(&key), "{key}");
@@ -82,7 +82,7 @@ fn a_class_that_was_looked_for_has_its_own_requests_judged_again() {
     let mut scene = Scene::empty();
     scene.put(&request("1", 1, json!({})));
     scene.put(&request("2", 1, json!({"resourceClass": "mac"})));
-    let dirty = scene.see(Observation::Looked(Pool::key_of(&linux()), None));
+    let dirty = scene.look(Pool::key_of(&linux()), None);
     assert!(dirty.contains(&Unit::Request(ask("1"))), "{dirty:?}");
     assert!(!dirty.contains(&Unit::Request(ask("2"))), "{dirty:?}");
 }
@@ -94,18 +94,14 @@ fn a_look_at_an_agent_says_which_beat_was_found_silent() {
     let agent = scene.yard.instance(&arn("i-1")).unwrap().agent.clone().unwrap();
     let silent = |scene: &Scene| scene.yard.instance(&arn("i-1")).unwrap().silent;
     let key = Agent::key_of(&arn("i-1"));
-    let dirty = scene.see(Observation::Looked(key.clone(), Some(agent.to_item())));
+    let dirty = scene.look(key.clone(), Some(agent.to_item()));
     assert!(dirty.contains(&Unit::Instance(arn("i-1"))));
     assert_eq!(silent(&scene), Some(7));
     scene.speaks("i-1", |_| ());
     assert_eq!(silent(&scene), None, "it beat again");
-    scene.see(Observation::Looked(key, None));
+    scene.look(key, None);
     assert_eq!(silent(&scene), Some(0), "there is none");
-    assert!(
-        scene
-            .see(Observation::Looked(Instance::key_of(&arn("i-1")), None))
-            .contains(&Unit::Instance(arn("i-1")))
-    );
+    assert!(scene.look(Instance::key_of(&arn("i-1")), None).contains(&Unit::Instance(arn("i-1"))));
 }
 
 #[test]
@@ -309,7 +305,7 @@ fn a_machine_that_gave_way_is_departing_until_its_record_is_gone() {
 fn that_a_record_was_not_there_is_forgotten_after_an_hour() {
     let mut scene = Scene::with(json!({}));
     let key = ask("7");
-    scene.see(Observation::Looked(key.clone(), None));
+    scene.look(key.clone(), None);
     let listed = |scene: &mut Scene| {
         let keys = [crate::model::Pool::key_of(&linux())].into();
         scene.see(Observation::Listed(scene.now.mono, keys));

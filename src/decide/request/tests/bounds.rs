@@ -69,7 +69,7 @@ fn a_class_that_was_not_there_and_is_there_in_words_nobody_can_read_is_not_unkno
     let mut scene = Scene::empty();
     scene.put(&new(json!({})));
     let pool = Pool::key_of(&linux());
-    scene.see(Observation::Looked(pool.clone(), None));
+    scene.look(pool.clone(), None);
     scene.spoil(&pool, Some(2));
     assert_eq!(scene.of_request("1").actions, []);
 }
