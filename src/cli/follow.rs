@@ -111,7 +111,11 @@ fn over(request: &Request) -> Failure {
 fn tells_more(condition: &Condition, request: &Request) -> bool {
     let wrong = match condition.condition_type {
         ConditionType::Accepted | ConditionType::Ready | ConditionType::Warm => !condition.status,
-        ConditionType::Degraded | ConditionType::Blocked => condition.status,
+        ConditionType::Degraded
+        | ConditionType::Blocked
+        | ConditionType::Unaccounted
+        | ConditionType::Doubtful
+        | ConditionType::Stuck => condition.status,
     };
     let said = &request.status.message;
     wrong && !(said.contains(&condition.reason) && said.contains(&condition.message))

@@ -182,8 +182,7 @@ impl Courier {
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
-    pub async fn deregister(&self, next: &mut Instance, request: &Request) -> Result<(), CourierError> {
-        let scope = self.scope(request);
+    pub async fn deregister(&self, next: &mut Instance, scope: Scope) -> Result<(), CourierError> {
         let token = match self.cached(Kind::Removal, &scope) {
             Some(token) => token,
             None => {

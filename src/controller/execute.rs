@@ -167,7 +167,7 @@ impl Executor {
             Action::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 let gone = Observation::Record(agent.clone(), None);
-                let writes = [step.after.replacing(&step.before), Write::delete(agent, Guard::AgentOrGone)];
+                let writes = [step.after.replacing(&step.before), Write::delete(agent, Guard::Anything)];
                 self.transact(&writes, vec![seen(Written::Instance(step.after.clone())), gone]).await
             }
             Action::Announce(arn) => {
@@ -418,18 +418,22 @@ impl Executor {
     }
 
     async fn credential(&self, kind: Credential, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
-        let (Some(courier), Some(instance), Some(request)) =
-            (&self.courier, &around.instance, &around.request)
-        else {
+        let (Some(courier), Some(instance)) = (&self.courier, &around.instance) else {
             return Err(Failure::Gone);
         };
         let mut step = Step::of(instance, self.ports.clock.now(), |_| ());
         match kind {
             Credential::Registration => {
+                let request = around.request.as_ref().ok_or(Failure::Gone)?;
                 let pool = around.pool.as_ref().ok_or(Failure::Gone)?;
                 courier.register(&mut step.after, request, pool).await?;
             }
-            Credential::Removal => courier.deregister(&mut step.after, request).await?,
+            // The repository stands in the machine's own record: neither request nor class need be there.
+            Credential::Removal => {
+                let claim = instance.claim.as_ref().ok_or(Failure::Gone)?;
+                let scope = courier.scope_of(claim).ok_or(Failure::Gone)?;
+                courier.deregister(&mut step.after, scope).await?;
+            }
         }
         let mut seen = self.replace(&step).await?;
         seen.push(Observation::GitHub(true));

@@ -16,6 +16,7 @@ use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::capacity;
 use super::context::Context;
 use super::request::{gives_back, max_runtime};
+use super::unread::{self, ClassRecord};
 use super::yard::{Tracked, Yard};
 
 mod ending;
@@ -147,7 +148,9 @@ impl<'a> MachineView<'a> {
             Life::Claimed { .. } => policy.claimed,
             Life::Running { .. } => max_runtime(self.request, self.spec),
             Life::Idle { pooled_at: None } => policy.cleanup,
-            Life::Idle { pooled_at: Some(_) } => self.spec.map_or(Duration::ZERO, pooled::term),
+            Life::Idle { pooled_at: Some(_) } => {
+                ClassRecord::of(self.cx.yard, &next.facts.resource_class).idle_time()
+            }
             Life::Terminated { .. } => return None,
         };
         Some(Threshold { at: after(now, term), set_at: now })
@@ -328,8 +331,12 @@ impl<'a> MachineView<'a> {
         booted.then(|| self.pool(Cause::Booted, Note::normal("Booted", "ready for its first claim")))
     }
 
+    /// Into the pool. Whether its class still exists decides how long it stays, so that is made sure of first.
     fn pool(&self, cause: Cause, note: Note) -> Plan {
         let now = self.cx.now.wall;
+        if let Some(key) = unread::class_to_look_at(self.cx.yard, &self.instance.facts.resource_class) {
+            return Plan::act(Action::Look(key));
+        }
         self.go(cause, note, |next| {
             next.life = Life::Idle { pooled_at: Some(now) };
             next.removal = None;

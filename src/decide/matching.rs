@@ -9,6 +9,7 @@ use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request};
 use super::capacity;
 use super::context::Context;
 use super::instance::{fresh, listed_by_former};
+use super::unread::agent_is_known;
 use super::yard::{Class, Tracked};
 
 /// A machine with less than this left of its threshold is not claimed.
@@ -132,7 +133,7 @@ fn refusal(cx: &Context<'_>, spec: &PoolSpec, request: &Request, tracked: &Track
     if left.is_none_or(|left| left < least) {
         return Some(Refusal::Threshold);
     }
-    if !fresh(cx, tracked) {
+    if !fresh(cx, tracked) || !agent_is_known(tracked) {
         return Some(Refusal::Heartbeat);
     }
     if cx.yard.is_busy(&instance.key()) {

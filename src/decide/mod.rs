@@ -20,6 +20,7 @@ mod schedule;
 #[cfg(test)]
 pub(crate) mod testing;
 mod under_way;
+mod unread;
 mod visits;
 mod yard;
 

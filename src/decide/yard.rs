@@ -15,6 +15,7 @@ use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 use super::offerings::{Offering, Rest, SpotLosses};
 use super::under_way::UnderWay;
+use super::unread::UnreadMachine;
 use super::visits::visited;
 
 /// What is judged at a time.
@@ -291,8 +292,8 @@ pub struct Yard {
     pub(super) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
     /// Records that cannot be read, and why.
     pub unreadable: BTreeMap<Key, String>,
-    /// Machines whose records cannot be read, with the class that they name.
-    pub(super) veiled: BTreeMap<Key, ClassName>,
+    /// Machines whose records cannot be read.
+    pub(super) unread_machines: BTreeMap<InstanceId, UnreadMachine>,
     /// Records of a newer program.
     pub newer: BTreeMap<Key, u64>,
     /// Records somebody here is writing.
@@ -327,15 +328,9 @@ pub struct Holding<'a> {
     pub lost: Vec<Lost<'a>>,
     /// Machines its record lists that are neither pooled nor ended.
     pub out: u32,
-}
-
-/// Why a record cannot be judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Illegible {
-    /// It is of a newer form; whoever wrote it looks after it.
-    Newer,
-    /// Nobody can read it.
-    Broken,
+    /// Machines it may hold, or that may be cleaned after it, whose records cannot be read, with the last deadline known
+    /// of each.
+    pub unread: Vec<(&'a InstanceId, Option<Timestamp>)>,
 }
 
 impl Yard {
@@ -452,12 +447,11 @@ impl Yard {
             let claimed = request.status.claims.get(id);
             let version = claimed.map_or(0, crate::model::ClaimId::version);
             let Some(tracked) = self.by_id(id) else {
-                match self.illegible(id) {
-                    // Nothing is known of it: it counts, and it does not hold up a release for ever.
-                    Some(Illegible::Broken) => holding.held.push(id),
-                    Some(Illegible::Newer) => {
+                match self.unread_machines.get(id) {
+                    // Nothing is known of it: it counts as held, and a release accounts for it on its own.
+                    Some(unread) => {
                         holding.held.push(id);
-                        holding.out += 1;
+                        holding.unread.push((id, unread.deadline));
                     }
                     None if self.proved_missing(key) => {
                         holding.lost.push(Lost { id, reason: None, out: false });
@@ -487,19 +481,14 @@ impl Yard {
             holding.out += u32::from(out);
             holding.lost.push(Lost { id, reason, out });
         }
-        holding
-    }
-
-    /// Whether a machine's record is there and cannot be understood.
-    fn illegible(&self, id: &InstanceId) -> Option<Illegible> {
-        let of = |key: &Key| {
-            key.pk.starts_with("instance#")
-                && key.pk.rsplit_once('/').is_some_and(|(_, end)| end == id.as_str())
-        };
-        if self.newer.keys().any(of) {
-            return Some(Illegible::Newer);
+        if !self.unread_machines.is_empty() {
+            let status = &request.status;
+            let off = status.served.iter().filter(|id| !status.instances.contains(id));
+            let unread = off.filter_map(|id| Some((id, self.unread_machines.get(id)?)));
+            let ours = unread.filter(|(_, unread)| unread.held_by.as_ref() == Some(key));
+            holding.unread.extend(ours.map(|(id, unread)| (id, unread.deadline)));
         }
-        self.unreadable.keys().any(of).then_some(Illegible::Broken)
+        holding
     }
 
     /// Whether a record is there that this program must leave alone.

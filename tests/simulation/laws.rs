@@ -244,7 +244,7 @@ fn guarded(write: &Write, broken: &mut Broken) {
     };
     let fits = match guard {
         Guard::Exists => write.key.pk.starts_with("agent#"),
-        Guard::AgentOrGone => write.key.pk.starts_with("agent#"),
+        Guard::Anything => write.key.pk.starts_with("agent#"),
         Guard::StillProvisioned => write.key.pk.starts_with("request#"),
         Guard::Absent | Guard::Version(_) | Guard::Beat(_) | Guard::Lease(_) | Guard::ExpiresAt(_) => true,
     };

@@ -268,10 +268,8 @@ fn one_agent(
     let machine = Instance::key_of(arn);
     if !records.keys.contains(&machine) && agent.updated_at.is_none_or(late) {
         let problem = "its instance has no record".to_owned();
-        let mend = vec![
-            Write::delete(key.clone(), Guard::AgentOrGone),
-            Write::check(machine.clone(), Guard::Absent),
-        ];
+        let mend =
+            vec![Write::delete(key.clone(), Guard::Anything), Write::check(machine.clone(), Guard::Absent)];
         findings.push(warning("OrphanAgent", key, problem, "delete it", mend));
     }
     let instance = records.instances.get(&machine);

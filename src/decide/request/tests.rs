@@ -258,21 +258,6 @@ fn a_machine_is_lost_whatever_else_cannot_be_read() {
 }
 
 #[test]
-fn a_machine_whose_record_cannot_be_read_is_not_replaced_and_holds_up_a_release_only_if_it_is_newer() {
-    for (schema, waits) in [(None, false), (Some(2), true)] {
-        let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);
-        scene.spoil(&Instance::key_of(&arn("i-1")), schema);
-        scene.wait(1);
-        let keys = [ask("1"), Pool::key_of(&linux()), Instance::key_of(&arn("i-1"))];
-        scene.see(Observation::Listed(scene.now.mono, keys.into()));
-        assert_eq!(lacks(&scene), 0, "{schema:?}");
-        scene.put(&holding("1", 1, &["i-1"], json!({"desired": "released", "version": 4})));
-        let phase = answer(&scene.of_request("1")).0.after.phase();
-        assert_eq!(phase, if waits { Phase::Releasing } else { Phase::Released }, "{schema:?}");
-    }
-}
-
-#[test]
 fn a_request_that_holds_nothing_is_released_at_once_in_every_phase() {
     for phase in [json!(null), json!("Pending"), json!("Fulfilling"), json!("Ready"), json!("Releasing")] {
         let scene = yard(request("1", 1, json!({"desired": "released", "phase": phase})), vec![]);
