@@ -13,6 +13,7 @@ use crate::model::{
 use crate::ports::MachineState;
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
+use super::beats;
 use super::capacity;
 use super::context::Context;
 use super::request::{gives_back, max_runtime};
@@ -418,9 +419,10 @@ impl<'a> MachineView<'a> {
                 format!("in {} until {} at the latest", self.instance.state(), threshold.at),
             );
         }
-        if let Some(beat) = self.tracked.beat
-            && beat.seq > 0
-        {
+        if let Some((until, doubt)) = self.put_off() {
+            plan.wake_at(now.mono + until.saturating_sub(now.seen) + Duration::from_millis(1));
+            plan.wait(&self.instance.key(), WaitReason::Doubt, beats::told(doubt));
+        } else if let Some(beat) = self.tracked.beat.filter(|beat| beat.seq > 0 && self.fresh()) {
             let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
             plan.wake_at(now.mono + left + Duration::from_millis(1));
         }

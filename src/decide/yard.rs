@@ -13,6 +13,7 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
+use super::beats::Beats;
 use super::offerings::{Offering, Rest, SpotLosses};
 use super::under_way::UnderWay;
 use super::unread::UnreadMachine;
@@ -111,6 +112,13 @@ impl Tracked {
         if Self::weight(&other) < Self::weight(&one) { other } else { one }
     }
 
+    /// When its agent last spoke, as far as that says something of the machine: it is live, has spoken, and its record
+    /// can be read.
+    pub(super) fn spoke_at(&self) -> Option<Duration> {
+        let speaks = self.instance.state().live() && self.agent.is_some();
+        self.beat.filter(|beat| speaks && beat.seq > 0).map(|beat| beat.at)
+    }
+
     fn weight(notice: &Interruption) -> (u8, Timestamp) {
         match notice.action {
             InterruptionAction::Terminate | InterruptionAction::Stop => (0, notice.at),
@@ -205,6 +213,8 @@ pub struct Class {
     pub hints: Vec<InstanceId>,
     /// When its pool's status was last written, on the monotonic clock.
     pub reported: Option<Duration>,
+    /// When the agents of its live machines last spoke.
+    pub(super) beats: Beats,
     /// Live machines that the last list of machines did not show, the oldest first.
     pub(super) missing: BTreeSet<(Timestamp, InstanceArn)>,
     /// In which way its machines are launched now.
@@ -538,8 +548,9 @@ impl Yard {
 
 /// Of so many live machines of a class, how many may be gone, or be nobody's, at once before what says so is itself in
 /// doubt.
-fn believable(live: u32) -> u32 {
-    (live.saturating_mul(3) / 10).max(3)
+pub(super) const fn believable(live: u32) -> u32 {
+    let most = live.saturating_mul(3) / 10;
+    if most > 3 { most } else { 3 }
 }
 
 /// What requests of one run and name have in common.
