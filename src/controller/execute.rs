@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::decide::{Action, Credential, Note, Observation, Step, Written};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
-    PoolMessage, Record, Request, State, Versioned, Write,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId,
+    Pool, PoolMessage, Record, Request, State, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
@@ -28,9 +28,9 @@ pub(super) type Unsettled = Arc<Mutex<BTreeMap<ClassName, LaunchId>>>;
 /// Why an action was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// Somebody else was first; the observations say what there is now.
-    #[error("another writer was first")]
-    Lost,
+    /// The condition of a write did not hold; the observations say what there is now.
+    #[error("the record is not as it was read: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Lost(Vec<Key>),
     /// The table.
     #[error(transparent)]
     Store(StoreError),
@@ -43,6 +43,46 @@ pub(super) enum Failure {
     /// What the action needs is not there any more.
     #[error("what it is about is gone")]
     Gone,
+}
+
+impl Failure {
+    /// One word for the kind of failure: two with the same word have the same reason.
+    pub(super) const fn label(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => "Refused",
+            Self::Store(error) => error.label(),
+            Self::Compute(_) => "Compute",
+            Self::Courier(CourierError::GitHub(_)) => "GitHub",
+            Self::Courier(CourierError::Group { .. }) => "RunnerGroup",
+            Self::Courier(CourierError::Key) => "PublicKey",
+            Self::Gone => "Gone",
+        }
+    }
+
+    /// What a person can do about one that comes again and again.
+    pub(super) const fn fix(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => {
+                "compare these records with each other and mend or delete the one that does not fit"
+            }
+            Self::Store(StoreError::Denied(_)) => {
+                "give the operator the permissions of config/iam/operator.json"
+            }
+            Self::Store(StoreError::NoTable(_)) => "run `runyard init`",
+            Self::Store(StoreError::Invalid(_)) => "look at the size and the attributes of the record",
+            Self::Store(
+                StoreError::Refused { .. }
+                | StoreError::Contended
+                | StoreError::Throttled
+                | StoreError::Unknown(_),
+            ) => "look at the table's metrics and the operator's network",
+            Self::Compute(_) => "check the operator's permissions and quotas at EC2",
+            Self::Courier(CourierError::GitHub(_)) => "check the operator's access to GitHub",
+            Self::Courier(CourierError::Group { .. }) => "mend the runner group",
+            Self::Courier(CourierError::Key) => "expire the machine: its agent shows no key that can be used",
+            Self::Gone => "see whether the records of its class and its request are there and can be read",
+        }
+    }
 }
 
 /// What came of an action.
@@ -82,6 +122,7 @@ impl Executor {
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
             Err(Failure::Store(StoreError::Refused { refusals })) => {
+                let keys = refusals.iter().map(|refusal| refusal.key.clone()).collect();
                 let mut seen = Vec::new();
                 for refusal in refusals {
                     // None may also mean "not told": read it.
@@ -91,7 +132,7 @@ impl Executor {
                     };
                     seen.extend(current.ok().map(|item| Observation::Looked(refusal.key, item)));
                 }
-                Outcome { seen, failure: Some(Failure::Lost), ..Outcome::default() }
+                Outcome { seen, failure: Some(Failure::Lost(keys)), ..Outcome::default() }
             }
             Err(Failure::Store(StoreError::Unknown(why))) => {
                 // It may have happened: what the records say decides.
@@ -323,7 +364,11 @@ impl Executor {
                 }
             }
             Err(
-                Failure::Lost | Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone,
+                Failure::Lost(_)
+                | Failure::Store(_)
+                | Failure::Compute(_)
+                | Failure::Courier(_)
+                | Failure::Gone,
             ) => false,
         };
         if known {

@@ -29,10 +29,12 @@ mod figures;
 mod hints;
 mod intake;
 mod places;
+mod stuck;
 
 use clocks::Clocks;
 use company::{Company, Inbox};
 use places::Places;
+use stuck::Failing;
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -63,6 +65,8 @@ struct Loop {
     timers: Timers,
     /// What failed last, by unit and kind: how often in a row, and until when it rests. Other kinds go on.
     resting: BTreeMap<(Unit, &'static str), (u32, Duration)>,
+    /// What failed again and again, and for which reason.
+    failing: Failing,
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
@@ -70,6 +74,8 @@ struct Loop {
     /// Monotonic time during which the table could be read.
     seen: Duration,
     last_look: Duration,
+    /// Longest stretch of successful reads that one look vouches for.
+    vouches: Duration,
     /// The list under way: when it began, and the keys seen since.
     listing: Option<(Duration, BTreeSet<Key>)>,
     role: Role,
@@ -130,6 +136,7 @@ pub(super) async fn run(
     let (history, started) = (History::new(ports.clock.now()), ports.clock.elapsed());
     let mut state = Loop {
         last_look: ports.clock.elapsed(),
+        vouches: intake::vouches(settings.heartbeat, settings.stale),
         ports,
         policy,
         executor,
@@ -139,6 +146,7 @@ pub(super) async fn run(
         dirty: BTreeSet::new(),
         timers: Timers::default(),
         resting: BTreeMap::new(),
+        failing: Failing::default(),
         due: BTreeMap::new(),
         tasks: JoinSet::new(),
         places: Places::default(),
@@ -268,6 +276,7 @@ impl Loop {
             let now = self.now();
             let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
             let plan = decide(&cx, &unit);
+            self.planned(&unit, &plan);
             let mut wake = plan.wake;
             let leader = self.role.lease.is_some();
             let mut actions = plan.actions;
@@ -333,6 +342,7 @@ impl Loop {
         match &done.outcome.failure {
             None => {
                 self.resting.remove(&(done.unit.clone(), done.action.kind()));
+                self.succeeded(&done.unit, &done.action);
                 self.count(&done.action);
                 for event in &done.outcome.events {
                     let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
@@ -362,11 +372,12 @@ impl Loop {
 
     /// A failed unit rests, longer each time; one that only lost a race is judged again at once, twice.
     fn rest(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
+        self.failed(unit, action, failure);
         let now = self.ports.clock.elapsed();
         let (times, until) = self.resting.entry((unit.clone(), action.kind())).or_insert((0, now));
         *times = times.saturating_add(1);
         let free = match failure {
-            Failure::Lost => 2,
+            Failure::Lost(_) => 2,
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone => 0,
         };

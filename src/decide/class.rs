@@ -269,6 +269,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let held_back = cx.now.mono < class.brake.until;
     let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
     let doubt = class.beats.doubt(cx);
+    let stuck = cx.yard.stuck_in(&pool.spec.resource_class);
     let message = if let Some(gone) = class.unbelieved(before) {
         let message = format!(
             "the list of machines lacks {gone} of {}: too many to believe it, none is ended for that; `runyard doctor` tells more",
@@ -279,6 +280,8 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     } else if let Some(doubt) = doubt {
         plan.wait(&pool.key(), WaitReason::Doubt, beats::told(doubt));
         beats::told(doubt)
+    } else if let Some((_, stuck)) = stuck {
+        stuck.to_owned()
     } else if held_back {
         format!(
             "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
@@ -333,6 +336,10 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
             ];
             next.status.conditions.extend(doubt.map(|doubt| {
                 condition(ConditionType::Doubtful, true, "Silence", beats::told(doubt), pool, cx)
+            }));
+            next.status.conditions.extend(stuck.map(|(actions, first)| {
+                let more = if actions > 1 { format!(" (and {} more)", actions - 1) } else { String::new() };
+                condition(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"), pool, cx)
             }));
         });
     plan.actions.push(Action::Pool(Box::new(step)));

@@ -308,6 +308,8 @@ pub struct Yard {
     pub newer: BTreeMap<Key, u64>,
     /// Records somebody here is writing.
     pub busy: BTreeSet<Key>,
+    /// Actions that fail again and again for the same reason: by unit and kind the class that says so, and a sentence.
+    pub stuck: BTreeMap<(Unit, &'static str), (ClassName, String)>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -410,6 +412,19 @@ impl Yard {
     /// How many machines are ours and have no record, as they were last listed.
     pub fn orphans(&self) -> usize {
         self.unrecorded.len()
+    }
+
+    /// The class of a machine, with a record or without.
+    pub fn class_of_machine(&self, arn: &InstanceArn) -> Option<&ClassName> {
+        let recorded = self.instances.get(arn).map(|tracked| &tracked.instance.facts.resource_class);
+        recorded.or_else(|| self.unrecorded.get(arn).and_then(|(machine, _)| machine.class.as_ref()))
+    }
+
+    /// What is stuck in a class: how many actions, and a sentence about the first.
+    pub(super) fn stuck_in(&self, class: &ClassName) -> Option<(usize, &str)> {
+        let mut stuck = self.stuck.values().filter(|(of, _)| of == class);
+        let (_, first) = stuck.next()?;
+        Some((1 + stuck.count(), first))
     }
 
     /// Whether somebody here is writing the record.
