@@ -36,6 +36,7 @@ bugs! {
     FailedCleaningSaidClean = "an agent calls a machine clean that is not",
     SubmitOverwrites = "a request that is submitted again is written again",
     EndIsForgotten = "an operator takes a machine for ended that was not",
+    UnreadIsAbsent = "an operator takes a record that it cannot read for one that is not there",
 }
 
 /// What becomes of an operator's writes; each part is one transaction.

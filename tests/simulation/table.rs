@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::actor::{Actor, Role};
 use crate::bugs::{Bug, spoiled, tombstones};
 use crate::plans::{Wrong, news};
+use crate::unreadable::is_spoilt;
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -74,6 +75,12 @@ impl Table {
         self.0.leave().await;
         self.note(name, about, outcome.as_ref().map_or_else(StoreError::label, |_| "ok"));
         outcome
+    }
+
+    /// What an operator makes of an item, which by one defect is nothing when it cannot read it.
+    fn seen(&self, item: Option<Item>) -> Option<Item> {
+        let blind = self.world().bug == Some(Bug::UnreadIsAbsent) && self.0.role == Role::Operator;
+        item.filter(|item| !(blind && is_spoilt(item)))
     }
 
     /// Makes the writes, under the eyes of the laws.
@@ -205,7 +212,7 @@ impl Store for Table {
         if self.world().bug == Some(Bug::AgentReadsStale) && self.0.role == Role::Agent {
             return Ok(self.stale(key, found));
         }
-        Ok(found)
+        Ok(self.seen(found))
     }
 
     async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
@@ -220,6 +227,7 @@ impl Store for Table {
         if self.world().bug == Some(Bug::LastPageLost) {
             page.next = None;
         }
+        page.items = page.items.into_iter().filter_map(|item| self.seen(Some(item))).collect();
         Ok(page)
     }
 
@@ -311,7 +319,10 @@ impl Watch for Ear {
         let wait = first.map_or(Duration::from_secs(2), |at| at.saturating_duration_since(Instant::now()));
         let heard = timeout(wait.max(Duration::from_millis(1)), self.inner.next()).await;
         if let Ok(changes) = heard {
-            self.hear(changes?)
+            let mut changes = changes?;
+            let table = Table(self.actor.clone());
+            changes.iter_mut().for_each(|change| change.item = table.seen(change.item.take()));
+            self.hear(changes)
         }
         let told = self.due();
         world.trace.call(&self.actor.name, "next", "", if told.is_empty() { "" } else { "ok" }, true);

@@ -82,6 +82,7 @@ faults! {
     ReleasedEarly = "F28" 200_000,
     PoolChanges = "F27" 8_000,
     PoisonRecord = "F24" 3_000,
+    RecordUnreadable = "F24 F25" 12_000,
 }
 
 /// The faults of one seed.

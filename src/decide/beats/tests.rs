@@ -141,3 +141,13 @@ fn what_is_counted_follows_machines_and_their_agents() {
     scene.see(crate::decide::Observation::Record(crate::model::Instance::key_of(&arn("i-1")), None));
     assert_eq!(counted(&scene), 1);
 }
+
+#[test]
+fn good_news_of_machines_whose_silence_is_in_doubt_is_not_believed() {
+    let cleaned = || machine("i-0").cleaning(&ask("9")).says(crate::model::Signal::RemoveRegOk);
+    let mut scene = yard(10, 5);
+    scene.add(cleaned().with(|i| i.version = 6).agent(|agent| agent.heartbeat_seq = 7));
+    assert_eq!(scene.of_machine("i-0").actions, [], "it said so before it fell silent");
+    scene.add(cleaned().with(|i| i.version = 6).agent(|agent| agent.heartbeat_seq = 8));
+    assert_eq!(write(&scene.of_machine("i-0")).0.after.pooled_at(), Some(scene.now.wall));
+}

@@ -268,6 +268,21 @@ fn a_request_that_holds_nothing_is_released_at_once_in_every_phase() {
 }
 
 #[test]
+fn one_released_before_it_was_taken_on_wants_nothing_and_says_nothing_but_that() {
+    let mut scene = Scene::with(json!({}));
+    scene.add(machine("i-1").pooled());
+    scene.put(&new(json!({"desired": "released"})));
+    assert_eq!(lacks(&scene), 0);
+    assert!(scene.yard.class(&linux()).unwrap().waiting.is_empty(), "it stands in no line");
+    assert_eq!((scene.claims(), scene.intents()), (vec![], vec![]));
+    let after = answer(&scene.of_request("1")).0.after;
+    let status = &after.status;
+    assert_eq!((after.phase(), status.accepted_at, status.deadline), (Phase::Released, None, None));
+    assert_eq!((status.conditions.len(), status.observed_generation), (0, after.intent.generation));
+    assert_eq!(after.intent.desired, crate::model::Desired::Released);
+}
+
+#[test]
 fn released_only_when_no_machine_is_out() {
     let names = ["i-1", "i-2", "i-3"];
     let more = json!({"phase": "Ready", "desired": "released", "generation": 2});
