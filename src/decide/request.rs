@@ -183,6 +183,13 @@ fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
         return without_class(cx, key, request, &class);
     }
     let mut plan = Plan::default();
+    // It has its deadline from a time in which its class could not be read.
+    if let Some(deadline) = request.status.deadline {
+        if deadline <= cx.now.wall {
+            return fail(cx, request, "DeadlinePassed", "its class could be read too late".into());
+        }
+        plan.wake_at(cx.now.when(deadline));
+    }
     plan.wait(key, WaitReason::Behind, "its class takes it on in a moment");
     plan
 }

@@ -106,6 +106,21 @@ fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
 }
 
 #[test]
+fn who_waited_for_an_unreadable_class_until_its_deadline_fails_although_the_class_is_back() {
+    let mut scene = Scene::empty();
+    scene.spoil(&Pool::key_of(&linux()), None);
+    scene.put(&new(json!({})));
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    scene.pool(1, json!({}));
+    assert_eq!(scene.of_request("1").wake, Some(scene.now.mono + secs(600)), "nobody takes it on: it is due");
+    scene.wait(600);
+    assert_eq!(scene.served(), [], "it is too late for its class");
+    let (step, note) = answer(&scene.of_request("1"));
+    assert_eq!((step.after.phase(), note.reason), (Phase::Failed, "DeadlinePassed"));
+}
+
+#[test]
 fn all_or_nothing_is_ready_only_with_all() {
     let request = || holding("1", 2, &["i-1", "i-2"], json!({}));
     let scene = yard(request(), vec![running("i-1"), machine("i-2").claimed(&ask("1"))]);
