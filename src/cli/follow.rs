@@ -111,7 +111,12 @@ fn over(request: &Request) -> Failure {
 fn tells_more(condition: &Condition, request: &Request) -> bool {
     let wrong = match condition.condition_type {
         ConditionType::Accepted | ConditionType::Ready | ConditionType::Warm => !condition.status,
-        ConditionType::Degraded | ConditionType::Blocked | ConditionType::IntentIgnored => condition.status,
+        ConditionType::Degraded
+        | ConditionType::Blocked
+        | ConditionType::IntentIgnored
+        | ConditionType::Unaccounted
+        | ConditionType::Doubtful
+        | ConditionType::Stuck => condition.status,
     };
     let said = &request.status.message;
     wrong && !(said.contains(&condition.reason) && said.contains(&condition.message))

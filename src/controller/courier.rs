@@ -181,8 +181,7 @@ impl Courier {
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
-    pub async fn deregister(&self, next: &mut Instance, request: &Request) -> Result<(), CourierError> {
-        let scope = self.scope(request);
+    pub async fn deregister(&self, next: &mut Instance, scope: Scope) -> Result<(), CourierError> {
         let token = self.tokens.get(Purpose::Removal, &scope).await?;
         self.seal_removal(next, &scope, &token)
     }

@@ -29,9 +29,9 @@ pub(super) type Unsettled = Arc<Mutex<BTreeMap<ClassName, LaunchId>>>;
 /// Why an action was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// Somebody else was first; the observations say what there is now.
-    #[error("another writer was first")]
-    Lost,
+    /// The condition of a write did not hold; the observations say what there is now.
+    #[error("the record is not as it was read: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Lost(Vec<Key>),
     /// The table.
     #[error(transparent)]
     Store(StoreError),
@@ -44,6 +44,50 @@ pub(super) enum Failure {
     /// What the action needs is not there any more.
     #[error("what it is about is gone")]
     Gone,
+}
+
+impl Failure {
+    /// One word for the kind of failure: two with the same word have the same reason.
+    pub(super) const fn label(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => "Refused",
+            Self::Store(error) => error.label(),
+            Self::Compute(_) => "Compute",
+            Self::Courier(CourierError::GitHub(_)) => "GitHub",
+            Self::Courier(CourierError::Group { .. }) => "RunnerGroup",
+            Self::Courier(CourierError::Key) => "PublicKey",
+            Self::Courier(CourierError::Run { .. }) => "Run",
+            Self::Gone => "Gone",
+        }
+    }
+
+    /// What a person can do about one that comes again and again.
+    pub(super) const fn fix(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => {
+                "compare these records with each other and mend or delete the one that does not fit"
+            }
+            Self::Store(StoreError::Denied(_)) => {
+                "give the operator the permissions of config/iam/operator.json"
+            }
+            Self::Store(StoreError::NoTable(_)) => "run `runyard init`",
+            Self::Store(StoreError::Invalid(_)) => "look at the size and the attributes of the record",
+            Self::Store(
+                StoreError::Refused { .. }
+                | StoreError::Contended
+                | StoreError::Throttled
+                | StoreError::Unknown(_),
+            ) => "look at the table's metrics and the operator's network",
+            Self::Compute(_) => "check the operator's permissions and quotas at EC2",
+            Self::Courier(CourierError::GitHub(_)) => "check the operator's access to GitHub",
+            Self::Courier(CourierError::Group { .. }) => "mend the runner group",
+            Self::Courier(CourierError::Run { .. }) => {
+                "ask for machines from a workflow run of that repository"
+            }
+            Self::Courier(CourierError::Key) => "expire the machine: its agent shows no key that can be used",
+            Self::Gone => "see whether the records of its class and its request are there and can be read",
+        }
+    }
 }
 
 /// What came of an action.
@@ -84,6 +128,7 @@ impl Executor {
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
             Err(Failure::Store(StoreError::Refused { refusals })) => {
+                let keys = refusals.iter().map(|refusal| refusal.key.clone()).collect();
                 let mut seen = Vec::new();
                 for refusal in refusals {
                     // None may also mean "not told": read it.
@@ -92,7 +137,7 @@ impl Executor {
                         None => seen.extend(self.look(refusal.key).await.ok()),
                     }
                 }
-                Outcome { seen, failure: Some(Failure::Lost), ..Outcome::default() }
+                Outcome { seen, failure: Some(Failure::Lost(keys)), ..Outcome::default() }
             }
             Err(Failure::Store(StoreError::Unknown(why))) => {
                 // It may have happened: what the records say decides.
@@ -178,7 +223,7 @@ impl Executor {
             Action::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 let gone = Observation::Record(agent.clone(), None);
-                let writes = [step.after.replacing(&step.before), Write::delete(agent, Guard::AgentOrGone)];
+                let writes = [step.after.replacing(&step.before), Write::delete(agent, Guard::Anything)];
                 self.transact(&writes, vec![seen(Written::Instance(step.after.clone())), gone]).await
             }
             Action::Announce(arn) => {
@@ -339,7 +384,11 @@ impl Executor {
                 }
             }
             Err(
-                Failure::Lost | Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone,
+                Failure::Lost(_)
+                | Failure::Store(_)
+                | Failure::Compute(_)
+                | Failure::Courier(_)
+                | Failure::Gone,
             ) => false,
         };
         if known {
@@ -434,18 +483,22 @@ impl Executor {
     }
 
     async fn credential(&self, kind: Credential, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
-        let (Some(courier), Some(instance), Some(request)) =
-            (&self.courier, &around.instance, &around.request)
-        else {
+        let (Some(courier), Some(instance)) = (&self.courier, &around.instance) else {
             return Err(Failure::Gone);
         };
         let mut step = Step::of(instance, self.ports.clock.now(), |_| ());
         match kind {
             Credential::Registration => {
+                let request = around.request.as_ref().ok_or(Failure::Gone)?;
                 let pool = around.pool.as_ref().ok_or(Failure::Gone)?;
                 courier.register(&mut step.after, request, pool).await?;
             }
-            Credential::Removal => courier.deregister(&mut step.after, request).await?,
+            // The repository stands in the machine's own record: neither request nor class need be there.
+            Credential::Removal => {
+                let claim = instance.claim.as_ref().ok_or(Failure::Gone)?;
+                let scope = courier.scope_of(claim).ok_or(Failure::Gone)?;
+                courier.deregister(&mut step.after, scope).await?;
+            }
         }
         let mut seen = self.replace(&step).await?;
         seen.push(Observation::GitHub(true));

@@ -30,11 +30,13 @@ mod hints;
 mod intake;
 mod places;
 mod resting;
+mod stuck;
 
 use clocks::Clocks;
 use company::{Company, Inbox};
 use places::Places;
 use resting::Resting;
+use stuck::Failing;
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -63,6 +65,8 @@ struct Loop {
     timers: Timers,
     /// What failed last and is not tried again yet.
     resting: Resting,
+    /// What failed again and again, and for which reason.
+    failing: Failing,
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
@@ -70,6 +74,8 @@ struct Loop {
     /// Monotonic time during which the table could be read.
     seen: Duration,
     last_look: Duration,
+    /// Longest stretch of successful reads that one look vouches for.
+    vouches: Duration,
     /// The list under way: when it began, and the keys seen since.
     listing: Option<(Duration, BTreeSet<Key>)>,
     role: Role,
@@ -130,6 +136,7 @@ pub(super) async fn run(
     let (history, started) = (History::new(ports.clock.now()), ports.clock.elapsed());
     let mut state = Loop {
         last_look: ports.clock.elapsed(),
+        vouches: intake::vouches(settings.heartbeat, settings.stale),
         ports,
         policy,
         executor,
@@ -139,6 +146,7 @@ pub(super) async fn run(
         dirty: BTreeSet::new(),
         timers: Timers::default(),
         resting: Resting::default(),
+        failing: Failing::default(),
         due: BTreeMap::new(),
         tasks: JoinSet::new(),
         places: Places::default(),
@@ -284,6 +292,7 @@ impl Loop {
             let now = self.now();
             let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
             let plan = decide(&cx, &unit);
+            self.planned(&unit, &plan);
             let mut wake = plan.wake;
             let leader = self.role.lease.is_some();
             let mut actions = plan.actions;
@@ -349,6 +358,7 @@ impl Loop {
         match &done.outcome.failure {
             None => {
                 self.resting.succeeded(&done.unit, &done.action, &mut self.yard);
+                self.succeeded(&done.unit, &done.action);
                 self.count(&done.action);
                 for event in &done.outcome.events {
                     let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
@@ -378,9 +388,10 @@ impl Loop {
 
     /// What failed rests, longer each time; what only lost a race is judged again at once, twice.
     fn rest(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
+        self.failed(unit, action, failure);
         let now = self.ports.clock.elapsed();
         let free = match failure {
-            Failure::Lost => 2,
+            Failure::Lost(_) => 2,
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone => 0,
         };

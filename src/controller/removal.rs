@@ -53,7 +53,7 @@ impl Courier {
     }
 
     /// Where a claim's runners are registered, by its request's key alone: the request may be gone already.
-    fn scope_of(&self, claim: &Claim) -> Option<Scope> {
+    pub(super) fn scope_of(&self, claim: &Claim) -> Option<Scope> {
         Request::id_of(&claim.request).ok().map(|id| self.scope_in(&id.repository))
     }
 }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::model::{ClassName, Condition, ConditionType, Hours, Key, Pool, Record, State};
 
 use super::action::{Action, Plan, Step, WaitReason};
+use super::beats;
 use super::capacity;
 use super::context::Context;
 use super::offerings;
@@ -29,6 +30,9 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
         serve::serve(cx, name, class, &pool.spec, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);
+        if let Some(at) = beats::look_again(cx, class) {
+            plan.wake_at(at);
+        }
         if !class.drifted.is_empty()
             && let Hours::ClosedUntil(opening) = pool.spec.replacement.hours_at(cx.now.wall)
         {
@@ -67,6 +71,8 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
     let held_back = cx.now.mono < class.brake.until;
     let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
+    let doubt = class.beats.doubt(cx);
+    let stuck = cx.yard.stuck_in(&pool.spec.resource_class);
     let message = if let Some(gone) = class.unbelieved(before) {
         let message = format!(
             "the list of machines lacks {gone} of {}: too many to believe it, none is ended for that; `runyard doctor` tells more",
@@ -74,6 +80,11 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
         );
         plan.wait(&pool.key(), WaitReason::Doubt, message.clone());
         message
+    } else if let Some(doubt) = doubt {
+        plan.wait(&pool.key(), WaitReason::Doubt, beats::told(doubt));
+        beats::told(doubt)
+    } else if let Some((_, stuck)) = stuck {
+        stuck.to_owned()
     } else if held_back {
         format!(
             "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
@@ -104,28 +115,36 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
         plan.wake_at(reported + REPORT_EVERY);
         return;
     }
-    let step = Step::of(pool, cx.now.wall, |next| {
-        next.status.counts = counts;
-        next.status.message = message;
-        next.status.conditions = vec![
-            condition(
-                ConditionType::Warm,
-                idle >= desired,
-                "Idle",
-                format!("{idle} idle of {desired}"),
-                pool,
-                cx,
-            ),
-            condition(
-                ConditionType::Blocked,
-                held_back,
-                "Launches",
-                format!("{} failures in a row{}", class.brake.failures, capacity::refused(class)),
-                pool,
-                cx,
-            ),
-        ];
-    });
+    let step =
+        Step::of(pool, cx.now.wall, |next| {
+            next.status.counts = counts;
+            next.status.message = message;
+            next.status.conditions = vec![
+                condition(
+                    ConditionType::Warm,
+                    idle >= desired,
+                    "Idle",
+                    format!("{idle} idle of {desired}"),
+                    pool,
+                    cx,
+                ),
+                condition(
+                    ConditionType::Blocked,
+                    held_back,
+                    "Launches",
+                    format!("{} failures in a row{}", class.brake.failures, capacity::refused(class)),
+                    pool,
+                    cx,
+                ),
+            ];
+            next.status.conditions.extend(doubt.map(|doubt| {
+                condition(ConditionType::Doubtful, true, "Silence", beats::told(doubt), pool, cx)
+            }));
+            next.status.conditions.extend(stuck.map(|(actions, first)| {
+                let more = if actions > 1 { format!(" (and {} more)", actions - 1) } else { String::new() };
+                condition(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"), pool, cx)
+            }));
+        });
     plan.actions.push(Action::Pool(Box::new(step)));
 }
 

@@ -13,9 +13,11 @@ use crate::model::{
 use crate::ports::MachineState;
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
+use super::beats;
 use super::capacity;
 use super::context::Context;
 use super::request::{gives_back, max_runtime};
+use super::unread::{self, ClassRecord};
 use super::yard::{Tracked, Yard};
 
 mod ending;
@@ -147,7 +149,9 @@ impl<'a> MachineView<'a> {
             Life::Claimed { .. } => policy.claimed,
             Life::Running { .. } => max_runtime(self.request, self.spec),
             Life::Idle { pooled_at: None } => policy.cleanup,
-            Life::Idle { pooled_at: Some(_) } => self.spec.map_or(Duration::ZERO, pooled::term),
+            Life::Idle { pooled_at: Some(_) } => {
+                ClassRecord::of(self.cx.yard, &next.facts.resource_class).idle_time()
+            }
             Life::Terminated { .. } => return None,
         };
         Some(Threshold { at: after(now, term), set_at: now })
@@ -328,8 +332,12 @@ impl<'a> MachineView<'a> {
         booted.then(|| self.pool(Cause::Booted, Note::normal("Booted", "ready for its first claim")))
     }
 
+    /// Into the pool. Whether its class still exists decides how long it stays, so that is made sure of first.
     fn pool(&self, cause: Cause, note: Note) -> Plan {
         let now = self.cx.now.wall;
+        if let Some(key) = unread::class_to_look_at(self.cx.yard, &self.instance.facts.resource_class) {
+            return Plan::act(Action::Look(key));
+        }
         self.go(cause, note, |next| {
             next.life = Life::Idle { pooled_at: Some(now) };
             next.removal = None;
@@ -411,9 +419,10 @@ impl<'a> MachineView<'a> {
                 format!("in {} until {} at the latest", self.instance.state(), threshold.at),
             );
         }
-        if let Some(beat) = self.tracked.beat
-            && beat.seq > 0
-        {
+        if let Some((until, doubt)) = self.put_off() {
+            plan.wake_at(now.mono + until.saturating_sub(now.seen) + Duration::from_millis(1));
+            plan.wait(&self.instance.key(), WaitReason::Doubt, beats::told(doubt));
+        } else if let Some(beat) = self.tracked.beat.filter(|beat| beat.seq > 0 && self.fresh()) {
             let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
             plan.wake_at(now.mono + left + Duration::from_millis(1));
         }

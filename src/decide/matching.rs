@@ -13,6 +13,7 @@ use super::capacity;
 use super::context::Context;
 use super::demand::{Demand, Free, MachineGroup};
 use super::instance::{fresh, listed_by_former};
+use super::unread::agent_is_known;
 use super::visits::visited;
 use super::yard::{Class, Tracked};
 
@@ -248,7 +249,7 @@ fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal
     if left.is_none_or(|left| left < least) {
         return Some(Refusal::Threshold);
     }
-    if !fresh(cx, tracked) {
+    if !fresh(cx, tracked) || !agent_is_known(tracked) {
         return Some(Refusal::Heartbeat);
     }
     if cx.yard.is_busy(&instance.key()) {

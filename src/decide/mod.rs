@@ -3,6 +3,7 @@
 //! fail; what it plans is carried out elsewhere, one port call per action, each conditional on what was read here.
 
 mod action;
+mod beats;
 mod capacity;
 mod class;
 mod context;
@@ -21,6 +22,7 @@ mod schedule;
 #[cfg(test)]
 pub(crate) mod testing;
 mod under_way;
+mod unread;
 mod visits;
 mod yard;
 

@@ -13,6 +13,7 @@ use crate::model::{
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 use super::context::Now;
+use super::unread::UnreadMachine;
 use super::yard::{Unit, Yard};
 
 mod images;
@@ -181,10 +182,13 @@ impl Yard {
         }
         match kind {
             Kind::Instance => {
+                let was = arn_of(key, "instance#")
+                    .and_then(|arn| self.instances.get(&arn))
+                    .map(|tracked| UnreadMachine::after(tracked));
                 self.take(key, item, source, dirty, |yard, record, dirty| {
                     yard.instance_is(key, record, source, now, dirty)
                 });
-                self.veil(key, item, dirty);
+                self.note_unread(key, item, was, dirty);
             }
             Kind::Agent => self.take(key, item, source, dirty, |yard, record, dirty| {
                 yard.agent_is(key, record, source, now, dirty)
@@ -360,25 +364,46 @@ impl Yard {
     }
 
     /// A machine whose record cannot be read may well run: it counts towards its class's `max` for as long as the record
-    /// names the class and does not say that it ended.
-    fn veil(&mut self, key: &Key, item: Option<&Item>, dirty: &mut BTreeSet<Unit>) {
-        if let Some(class) = self.veiled.remove(key) {
-            let entry = self.classes.entry(class.clone()).or_default();
-            entry.veiled = entry.veiled.saturating_sub(1);
-            dirty.insert(Unit::Class(class));
+    /// names the class and does not say that it ended, and its request waits for it.
+    fn note_unread(
+        &mut self,
+        key: &Key,
+        item: Option<&Item>,
+        was: Option<UnreadMachine>,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(id) = arn_of(key, "instance#").and_then(|arn| InstanceId::parse(arn.instance_id()).ok())
+        else {
+            return;
+        };
+        let before = self.unread_machines.remove(&id);
+        if let Some(before) = &before {
+            dirty.extend(before.held_by.clone().map(Unit::Request));
+            if let Some(class) = &before.class {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.veiled = entry.veiled.saturating_sub(1);
+                dirty.insert(Unit::Class(class.clone()));
+            }
         }
         let Some(item) = item.filter(|_| self.hands_off(key)) else { return };
         let word = |name: &str| match item.get(name) {
             Some(AttributeValue::S(word)) => Some(word.as_str()),
             Some(_) | None => None,
         };
-        let class = word("resourceClass").and_then(|class| ClassName::parse(class).ok());
+        let was = was.or(before).unwrap_or_default();
         let ended = word("state") == Some(State::Terminated.as_str());
-        if let Some(class) = class.filter(|_| !ended) {
+        let class = word("resourceClass").and_then(|class| ClassName::parse(class).ok());
+        let unread = UnreadMachine {
+            class: class.filter(|_| !ended),
+            deadline: word("threshold").and_then(|at| at.parse().ok()).or(was.deadline),
+            held_by: was.held_by,
+        };
+        dirty.extend(unread.held_by.clone().map(Unit::Request));
+        if let Some(class) = &unread.class {
             self.classes.entry(class.clone()).or_default().veiled += 1;
-            self.veiled.insert(key.clone(), class.clone());
-            dirty.insert(Unit::Class(class));
+            dirty.insert(Unit::Class(class.clone()));
         }
+        self.unread_machines.insert(id, unread);
     }
 
     fn looked(

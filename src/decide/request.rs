@@ -11,6 +11,7 @@ use crate::model::{
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::context::Context;
+use super::unread::{Account, runtime_unknown};
 use super::yard::{Holding, Lost, Yard};
 
 /// How long the records of finished requests are kept, in seconds.
@@ -50,6 +51,10 @@ pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request, now: Timestamp)
 /// so that a workflow that never says it is over does not cost for ever.
 fn over_time(yard: &Yard, request: &Request) -> Option<Timestamp> {
     let ready_at = request.status.ready_at?;
+    if runtime_unknown(yard, &request.intent) {
+        // The deadlines of its machines stand in their own records.
+        return None;
+    }
     let class = Yard::class_of(request).and_then(|class| yard.pool(&class).map(|pool| &pool.spec));
     let term = max_runtime(Some(request), class).saturating_sub(LAST_REPLACEMENT);
     Some(after(ready_at, term))
@@ -202,6 +207,13 @@ fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
         return without_class(cx, key, request, &class);
     }
     let mut plan = Plan::default();
+    // It has its deadline from a time in which its class could not be read.
+    if let Some(deadline) = request.status.deadline {
+        if deadline <= cx.now.wall {
+            return fail(cx, request, "DeadlinePassed", "its class could be read too late".into());
+        }
+        plan.wake_at(cx.now.when(deadline));
+    }
     if waits_for_label(cx, request) {
         plan.wait(key, WaitReason::Behind, "another request with the same label is judged first");
     } else {
@@ -424,26 +436,58 @@ fn release(
     by: Option<ReleasedBy>,
     why: &str,
 ) -> Plan {
-    let out = holding.out + cx.yard.leaving(key, request);
+    let account = Account::of(cx, request, holding);
+    let out = holding.out + cx.yard.leaving(key, request) + account.waiting();
     if out == 0 {
-        let message = format!("{why}; {} machines given back", request.status.served.len());
-        return write(cx, request, Note::normal("Released", message.clone()), |next| {
+        let told = account.told(request);
+        let message = match &told {
+            Some(told) => format!("{why}; {told}"),
+            None => format!("{why}; {} machines given back", request.status.served.len()),
+        };
+        let note = match &told {
+            Some(_) => Note::warning("Unaccounted", message.clone()),
+            None => Note::normal("Released", message.clone()),
+        };
+        return write(cx, request, note, |next| {
             progress(next, Phase::Released, message);
             next.status.released_by = by;
+            unaccounted(&mut next.status, told, cx.now.wall);
             next.status.instances.clear();
             next.status.claims.clear();
             next.status.expires_at = Some(cx.now.wall.as_second() + KEPT);
         });
     }
     if request.status.phase != Some(Phase::Releasing) {
-        let message = format!("{why}; waiting for {out} machines to be cleaned");
+        let unread = match account.waiting() {
+            0 => String::new(),
+            unread => format!(", {unread} of them with a record that cannot be read"),
+        };
+        let message = format!("{why}; waiting for {out} machines to be cleaned{unread}");
         return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
             progress(next, Phase::Releasing, message);
             next.status.released_by = by;
             drop_lost(cx, key, request, next);
         });
     }
-    returning(cx, key, request, holding, out)
+    let mut plan = returning(cx, key, request, holding, out);
+    waits_for_unread(cx, key, &account, &mut plan);
+    plan
+}
+
+/// When a release looks again for machines whose records cannot be read, and what it says meanwhile.
+fn waits_for_unread(cx: &Context<'_>, key: &Key, account: &Account<'_>, plan: &mut Plan) {
+    for (id, until) in &account.waits {
+        plan.wake_at(cx.now.when(*until));
+        let why = format!("the record of {id} cannot be read; it has ended itself by {until}");
+        plan.wait(key, WaitReason::Doubt, why);
+    }
+}
+
+/// Says of a request that is over which of its machines nobody can account for.
+fn unaccounted(status: &mut Status, told: Option<String>, now: Timestamp) {
+    if let Some(told) = told {
+        set_condition(status, ConditionType::Unaccounted, true, "Unreadable", told, now);
+    }
 }
 
 /// A request that gives everything back takes its machines off its list soon after they are pooled or ended.
@@ -471,19 +515,26 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
 /// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
 fn over(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
     if !request.status.instances.is_empty() {
+        let account = Account::of(cx, request, holding);
         // It is over: its list empties once it holds nothing, whether or not everything is clean already.
-        if holding.held.is_empty() {
-            return write(
-                cx,
-                request,
-                Note::normal("GivenBack", "all its machines are given back"),
-                |next| {
-                    next.status.instances.clear();
-                    next.status.claims.clear();
-                },
-            );
+        if holding.held.iter().all(|id| account.unaccounted.contains(id)) {
+            let told = account.told(request);
+            let note = match &told {
+                Some(told) => Note::warning("Unaccounted", told.clone()),
+                None => Note::normal("GivenBack", "all its machines are given back"),
+            };
+            return write(cx, request, note, |next| {
+                if let Some(told) = &told {
+                    next.status.message = format!("{}; {told}", next.status.message);
+                }
+                unaccounted(&mut next.status, told, cx.now.wall);
+                next.status.instances.clear();
+                next.status.claims.clear();
+            });
         }
-        return returning(cx, key, request, holding, holding.out);
+        let mut plan = returning(cx, key, request, holding, holding.out + account.waiting());
+        waits_for_unread(cx, key, &account, &mut plan);
+        return plan;
     }
     let mut plan = Plan::default();
     if let Some(expires_at) = request.status.expires_at
@@ -599,7 +650,7 @@ pub(super) fn drop_lost(cx: &Context<'_>, key: &Key, request: &Request, next: &m
 pub(super) fn let_go(cx: &Context<'_>, key: &Key) -> Option<Action> {
     let request = cx.yard.request(key)?;
     let holding = cx.yard.holding(key, request);
-    if holding.out == 0 && gives_back(request) {
+    if holding.out == 0 && holding.unread.is_empty() && gives_back(request) {
         // Its own next step empties the list.
         return None;
     }

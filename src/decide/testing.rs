@@ -62,9 +62,10 @@ pub(super) fn ask(run: &str) -> Key {
     Key::new(format!("request#acme/web#{run}"), "request#default#1")
 }
 
+/// An item; what is null is left out.
 pub(super) fn item(value: serde_json::Value) -> Item {
     let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
-    item.into_inner().into_iter().collect()
+    item.into_inner().into_iter().filter(|(_, value)| !matches!(value, AttributeValue::Null(_))).collect()
 }
 
 pub(super) fn record<T: Record>(item: &Item) -> T {

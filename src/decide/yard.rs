@@ -14,10 +14,12 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
+use super::beats::Beats;
 use super::demand::{Free, Line, MachineGroup};
 use super::observe::Former;
 use super::offerings::{Offering, Rest, SpotLosses};
 use super::under_way::UnderWay;
+use super::unread::UnreadMachine;
 use super::visits::visited;
 
 /// What is judged at a time.
@@ -111,6 +113,13 @@ impl Tracked {
     /// Of two notices of one machine the one that counts.
     pub(super) fn graver(one: Interruption, other: Interruption) -> Interruption {
         if Self::weight(&other) < Self::weight(&one) { other } else { one }
+    }
+
+    /// When its agent last spoke, as far as that says something of the machine: it is live, has spoken, and its record
+    /// can be read.
+    pub(super) fn spoke_at(&self) -> Option<Duration> {
+        let speaks = self.instance.state().live() && self.agent.is_some();
+        self.beat.filter(|beat| speaks && beat.seq > 0).map(|beat| beat.at)
     }
 
     fn weight(notice: &Interruption) -> (u8, Timestamp) {
@@ -208,6 +217,8 @@ pub struct Class {
     pub hints: Vec<InstanceId>,
     /// When its pool's status was last written, on the monotonic clock.
     pub reported: Option<Duration>,
+    /// When the agents of its live machines last spoke.
+    pub(super) beats: Beats,
     /// Live machines that the last list of machines did not show, the oldest first.
     pub(super) missing: BTreeSet<(Timestamp, InstanceArn)>,
     /// In which way its machines are launched now.
@@ -312,14 +323,16 @@ pub struct Yard {
     pub(super) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
     /// Records that cannot be read, and why.
     pub unreadable: BTreeMap<Key, String>,
-    /// Machines whose records cannot be read, with the class that they name.
-    pub(super) veiled: BTreeMap<Key, ClassName>,
+    /// Machines whose records cannot be read.
+    pub(super) unread_machines: BTreeMap<InstanceId, UnreadMachine>,
     /// Records of a newer program.
     pub newer: BTreeMap<Key, u64>,
     /// Records somebody here is writing.
     pub busy: BTreeSet<Key>,
     /// Records of which a claim or a request's write failed, and until when, on the monotonic clock, they are left alone.
     pub resting: BTreeMap<Key, Duration>,
+    /// Actions that fail again and again for the same reason: by unit and kind the class that says so, and a sentence.
+    pub stuck: BTreeMap<(Unit, &'static str), (ClassName, String)>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -350,15 +363,9 @@ pub struct Holding<'a> {
     pub lost: Vec<Lost<'a>>,
     /// Machines its record lists that are neither pooled nor ended.
     pub out: u32,
-}
-
-/// Why a record cannot be judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Illegible {
-    /// It is of a newer form; whoever wrote it looks after it.
-    Newer,
-    /// Nobody can read it.
-    Broken,
+    /// Machines it may hold, or that may be cleaned after it, whose records cannot be read, with the last deadline known
+    /// of each.
+    pub unread: Vec<(&'a InstanceId, Option<Timestamp>)>,
 }
 
 impl Yard {
@@ -430,6 +437,19 @@ impl Yard {
         self.unrecorded.len()
     }
 
+    /// The class of a machine, with a record or without.
+    pub fn class_of_machine(&self, arn: &InstanceArn) -> Option<&ClassName> {
+        let recorded = self.instances.get(arn).map(|tracked| &tracked.instance.facts.resource_class);
+        recorded.or_else(|| self.unrecorded.get(arn).and_then(|(machine, _)| machine.class.as_ref()))
+    }
+
+    /// What is stuck in a class: how many actions, and a sentence about the first.
+    pub(super) fn stuck_in(&self, class: &ClassName) -> Option<(usize, &str)> {
+        let mut stuck = self.stuck.values().filter(|(of, _)| of == class);
+        let (_, first) = stuck.next()?;
+        Some((1 + stuck.count(), first))
+    }
+
     /// Whether somebody here is writing the record.
     pub fn is_busy(&self, key: &Key) -> bool {
         self.busy.contains(key)
@@ -499,12 +519,11 @@ impl Yard {
             let claimed = request.status.claims.get(id);
             let version = claimed.map_or(0, crate::model::ClaimId::version);
             let Some(tracked) = self.by_id(id) else {
-                match self.illegible(id) {
-                    // Nothing is known of it: it counts, and it does not hold up a release for ever.
-                    Some(Illegible::Broken) => holding.held.push(id),
-                    Some(Illegible::Newer) => {
+                match self.unread_machines.get(id) {
+                    // Nothing is known of it: it counts as held, and a release accounts for it on its own.
+                    Some(unread) => {
                         holding.held.push(id);
-                        holding.out += 1;
+                        holding.unread.push((id, unread.deadline));
                     }
                     None if self.proved_missing(key) => {
                         holding.lost.push(Lost { id, reason: None, out: false });
@@ -534,19 +553,14 @@ impl Yard {
             holding.out += u32::from(out);
             holding.lost.push(Lost { id, reason, out });
         }
-        holding
-    }
-
-    /// Whether a machine's record is there and cannot be understood.
-    fn illegible(&self, id: &InstanceId) -> Option<Illegible> {
-        let of = |key: &Key| {
-            key.pk.starts_with("instance#")
-                && key.pk.rsplit_once('/').is_some_and(|(_, end)| end == id.as_str())
-        };
-        if self.newer.keys().any(of) {
-            return Some(Illegible::Newer);
+        if !self.unread_machines.is_empty() {
+            let status = &request.status;
+            let off = status.served.iter().filter(|id| !status.instances.contains(id));
+            let unread = off.filter_map(|id| Some((id, self.unread_machines.get(id)?)));
+            let ours = unread.filter(|(_, unread)| unread.held_by.as_ref() == Some(key));
+            holding.unread.extend(ours.map(|(id, unread)| (id, unread.deadline)));
         }
-        self.unreadable.keys().any(of).then_some(Illegible::Broken)
+        holding
     }
 
     /// Whether a record is there that this program must leave alone.
@@ -605,8 +619,9 @@ impl Yard {
 
 /// Of so many live machines of a class, how many may be gone, or be nobody's, at once before what says so is itself in
 /// doubt.
-fn believable(live: u32) -> u32 {
-    (live.saturating_mul(3) / 10).max(3)
+pub(super) const fn believable(live: u32) -> u32 {
+    let most = live.saturating_mul(3) / 10;
+    if most > 3 { most } else { 3 }
 }
 
 /// What requests of one run and name have in common.

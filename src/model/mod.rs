@@ -35,7 +35,8 @@ pub use lease::Lease;
 pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
 pub use pool::{
-    Counts, LaunchTemplate, Pool, PoolOverride, PoolSpec, PoolStatus, RegistrationMode, ReuseWithin, Schedule,
+    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LaunchTemplate, Pool, PoolOverride, PoolSpec, PoolStatus,
+    RegistrationMode, ReuseWithin, Schedule,
 };
 pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};

@@ -2,6 +2,7 @@
 //! status). A class exists when its pool record does.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,12 @@ words! {
         Job = "job",
     }
 }
+
+/// How long an idle machine stays where its class does not say, in seconds.
+pub const IDLE_SECONDS: Seconds = 1800;
+/// The least `idleSeconds` of a class that keeps machines: its deadlines are renewed before they pass, and a machine
+/// with less than half a minute left is not claimed.
+pub const LEAST_IDLE_SECONDS: Seconds = 60;
 
 /// From when on how many idle machines are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +167,7 @@ fn default_max() -> u32 {
     100
 }
 fn default_idle() -> Seconds {
-    1800
+    IDLE_SECONDS
 }
 fn default_age() -> Seconds {
     86_400
@@ -263,6 +270,20 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// How long an idle machine stays: a moment at least, and where the class keeps machines [`LEAST_IDLE_SECONDS`].
+    pub fn idle_time(&self) -> Duration {
+        let least = if self.keeps_machines() { LEAST_IDLE_SECONDS } else { 1 };
+        Duration::from_secs(self.spec.idle_seconds.max(least))
+    }
+
+    /// Whether the class ever keeps idle machines: by its spec, by a schedule or by a person's `scale`.
+    pub fn keeps_machines(&self) -> bool {
+        let scaled = self.scale.as_ref().map_or(0, |scale| scale.desired);
+        let spec = &self.spec;
+        let scheduled = spec.schedules.iter().map(|schedule| schedule.desired);
+        scheduled.chain([spec.desired, spec.min, scaled]).any(|desired| desired > 0)
+    }
+
     /// The key of a class's pool.
     pub fn key_of(class: &ClassName) -> Key {
         Key::new(format!("pool#{class}"), "pool")
@@ -379,6 +400,36 @@ mod tests {
         let schedule: Schedule =
             serde_json::from_value(serde_json::json!({"cron": "@daily", "desired": 1})).unwrap();
         assert_eq!(schedule.time_zone, "UTC");
+    }
+
+    #[test]
+    fn a_class_that_keeps_machines_keeps_them_a_minute_at_least() {
+        let pool = |more: serde_json::Value, scale: Option<u32>| Pool {
+            spec: spec(more),
+            scale: scale.map(|desired| PoolOverride {
+                desired,
+                until: None,
+                by: "me".into(),
+                at: Timestamp::UNIX_EPOCH,
+            }),
+            uid: None,
+            status: PoolStatus::default(),
+            version: 1,
+            updated_at: None,
+        };
+        let schedule = serde_json::json!([{"cron": "0 8 * * 1-5", "desired": 2}]);
+        for (more, scale, seconds) in [
+            (serde_json::json!({"idleSeconds": 0}), None, 1),
+            (serde_json::json!({"idleSeconds": 10}), Some(0), 10),
+            (serde_json::json!({"idleSeconds": 10}), Some(1), 60),
+            (serde_json::json!({"idleSeconds": 10, "desired": 1}), None, 60),
+            (serde_json::json!({"idleSeconds": 10, "min": 1}), None, 60),
+            (serde_json::json!({"idleSeconds": 10, "schedules": schedule}), None, 60),
+            (serde_json::json!({"idleSeconds": 61, "desired": 1}), None, 61),
+        ] {
+            let told = format!("{more} {scale:?}");
+            assert_eq!(pool(more, scale).idle_time(), Duration::from_secs(seconds), "{told}");
+        }
     }
 
     #[test]

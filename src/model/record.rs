@@ -186,9 +186,52 @@ fn overflowing(name: &str, value: Option<&AttributeValue>) -> Option<String> {
 /// Attributes as a type that lists them; unknown ones are left out. Types are told apart by their attributes' names in
 /// errors, so a row with flattened parts (serde forgets names there) parses its parts one by one.
 pub(super) fn parse<T: DeserializeOwned>(attributes: &Item) -> Result<T, String> {
-    let attributes = attributes.iter().map(|(name, value)| (name.as_str(), Attribute(value)));
-    serde_path_to_error::deserialize(MapDeserializer::new(attributes))
-        .map_err(|error| format!("{}: {}", error.path(), error.inner()))
+    let entries = attributes.iter().map(|(name, value)| (name.as_str(), Attribute(value)));
+    serde_path_to_error::deserialize(MapDeserializer::new(entries)).map_err(|error| {
+        let path = error.path().to_string();
+        let name = path.split(['.', '[']).next().unwrap_or_default();
+        match attributes.get(name) {
+            Some(value) if has_null(value) => {
+                format!("{path}: NULL is no value; none is \"\" or the attribute left out")
+            }
+            Some(_) | None => format!("{path}: {}", error.inner()),
+        }
+    })
+}
+
+/// Whether a value is NULL, or holds one.
+fn has_null(value: &AttributeValue) -> bool {
+    match value {
+        AttributeValue::Null(_) => true,
+        AttributeValue::L(list) => list.iter().any(has_null),
+        AttributeValue::M(map) => map.values().any(has_null),
+        AttributeValue::N(_)
+        | AttributeValue::S(_)
+        | AttributeValue::Bool(_)
+        | AttributeValue::B(_)
+        | AttributeValue::Ss(_)
+        | AttributeValue::Ns(_)
+        | AttributeValue::Bs(_) => false,
+    }
+}
+
+/// A value with every NULL in it replaced by one that no attribute of ours can be read from: serde would take NULL for
+/// an absent attribute, and the contract says how none is written.
+fn without_null(value: &AttributeValue) -> AttributeValue {
+    match value {
+        AttributeValue::Null(_) => AttributeValue::B(vec![0xff]),
+        AttributeValue::L(list) => AttributeValue::L(list.iter().map(without_null).collect()),
+        AttributeValue::M(map) => {
+            AttributeValue::M(map.iter().map(|(name, value)| (name.clone(), without_null(value))).collect())
+        }
+        AttributeValue::N(_)
+        | AttributeValue::S(_)
+        | AttributeValue::Bool(_)
+        | AttributeValue::B(_)
+        | AttributeValue::Ss(_)
+        | AttributeValue::Ns(_)
+        | AttributeValue::Bs(_) => value.clone(),
+    }
 }
 
 /// An attribute that is copied when its turn comes, and not the whole item before.
@@ -198,7 +241,8 @@ impl<'de> IntoDeserializer<'de, serde_dynamo::Error> for Attribute<'_> {
     type Deserializer = serde_dynamo::Deserializer;
 
     fn into_deserializer(self) -> Self::Deserializer {
-        serde_dynamo::Deserializer::from_attribute_value(self.0.clone())
+        let value = if has_null(self.0) { without_null(self.0) } else { self.0.clone() };
+        serde_dynamo::Deserializer::from_attribute_value(value)
     }
 }
 

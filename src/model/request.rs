@@ -75,6 +75,12 @@ words! {
         Warm = "Warm",
         /// A class cannot launch for now.
         Blocked = "Blocked",
+        /// It is over, and what became of some of its machines nobody can read.
+        Unaccounted = "Unaccounted",
+        /// So many agents of a class fell silent at once that their silence itself is in doubt.
+        Doubtful = "Doubtful",
+        /// Something is tried again and again and fails for the same reason.
+        Stuck = "Stuck",
     }
 }
 

@@ -70,8 +70,9 @@ pub enum Guard {
     Lease(u64),
     /// The request still says `provisioned`: fences a release off from a second one, and from nothing else.
     StillProvisioned,
-    /// The record is an agent's, or already gone: the removal rides on its instance's version.
-    AgentOrGone,
+    /// Whatever is there, or nothing: only for the removal of an agent record, whose machine may have written anything
+    /// into it, beside the guarded write of its instance in one transaction.
+    Anything,
     /// `expiresAt` is still this (epoch seconds): fences a deletion off from a record that was given more time.
     ExpiresAt(i64),
 }

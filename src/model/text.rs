@@ -17,6 +17,6 @@ where
     T: FromStr<Err: Display>,
     D: Deserializer<'de>,
 {
-    let text = Option::<String>::deserialize(from)?.unwrap_or_default();
+    let text = String::deserialize(from)?;
     if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(de::Error::custom) }
 }

@@ -51,9 +51,10 @@ impl Expressions {
             Guard::Beat(seq) => self.equal("heartbeatSeq", number(seq)),
             Guard::Lease(token) => self.equal("token", number(token)),
             Guard::StillProvisioned => self.equal("desired", AttributeValue::S("provisioned".into())),
-            Guard::AgentOrGone => {
-                let gone = format!("attribute_not_exists({})", self.name("pk"));
-                format!("{gone} OR {}", self.equal("kind", AttributeValue::S("agent".into())))
+            // Every write has a condition; this one always holds.
+            Guard::Anything => {
+                let pk = self.name("pk");
+                format!("attribute_not_exists({pk}) OR attribute_exists({pk})")
             }
             Guard::ExpiresAt(seconds) => self.equal("expiresAt", number(seconds)),
         }
@@ -152,12 +153,7 @@ mod tests {
             (Guard::Beat(0), "#n0 = :v0", vec!["heartbeatSeq"], vec![number(&0)]),
             (Guard::Lease(3), "#n0 = :v0", vec!["token"], vec![number(&3)]),
             (Guard::StillProvisioned, "#n0 = :v0", vec!["desired"], vec![text("provisioned")]),
-            (
-                Guard::AgentOrGone,
-                "attribute_not_exists(#n0) OR #n1 = :v0",
-                vec!["pk", "kind"],
-                vec![text("agent")],
-            ),
+            (Guard::Anything, "attribute_not_exists(#n0) OR attribute_exists(#n0)", vec!["pk"], vec![]),
             (Guard::ExpiresAt(-1), "#n0 = :v0", vec!["expiresAt"], vec![number(&-1)]),
         ] {
             assert_eq!(condition(guard.clone()).0, wanted, "{guard:?}");

@@ -18,11 +18,9 @@ pub(crate) fn already_done(write: &Write, current: Option<&Item>) -> bool {
                 }
                 Guard::StillProvisioned | Guard::Absent => shown && !set.is_empty(),
                 // These guards do not fail on their own result, or leave no mark by which it could be known.
-                Guard::Exists
-                | Guard::Beat(_)
-                | Guard::Lease(_)
-                | Guard::AgentOrGone
-                | Guard::ExpiresAt(_) => false,
+                Guard::Exists | Guard::Beat(_) | Guard::Lease(_) | Guard::Anything | Guard::ExpiresAt(_) => {
+                    false
+                }
             }
         }
         (Operation::Delete(_), None) => true,

@@ -80,7 +80,7 @@ pub(crate) fn all_done(writes: &[Write], refusals: &[Refusal]) -> bool {
     writes.iter().all(|write| {
         let refusal = refusals.iter().find(|refusal| refusal.key == write.key);
         match (&write.operation, refusal) {
-            (Operation::Check(_) | Operation::Delete(Guard::AgentOrGone), _) => true,
+            (Operation::Check(_) | Operation::Delete(Guard::Anything), _) => true,
             (Operation::Create(_) | Operation::Update { .. } | Operation::Delete(_), None) => false,
             (Operation::Create(_) | Operation::Update { .. } | Operation::Delete(_), Some(refusal)) => {
                 seen = true;

@@ -113,10 +113,33 @@ class Lifecycle(Scenario):
         self.pooled(1)
 
     def test_no_machine_is_lent_with_less_than_thirty_seconds_left(self):
+        self.pool(desired=0, max=2, idleSeconds=20)
+        first = self.ask("1009")
+        self.phase(first, "Ready")
+        self.table.release(first)
+        self.phase(first, "Released")
+        (idle,) = self.pooled(1)
+        key = self.ask("1010")
+        self.assertNotIn(idle["instanceId"], self.phase(key, "Ready")["instances"])
+
+    def test_a_class_that_keeps_machines_keeps_them_for_a_minute_at_least(self):
         self.pool(desired=1, max=2, idleSeconds=20)
         (warm,) = self.pooled(1)
-        key = self.ask("1009")
-        self.assertNotIn(warm["instanceId"], self.phase(key, "Ready")["instances"])
+        given = records.time_of(warm["threshold"]) - records.time_of(warm["thresholdSetAt"])
+        self.assertEqual(given.total_seconds(), 60)
+        key = self.ask("1011")
+        self.assertEqual(self.phase(key, "Ready")["instances"], [warm["instanceId"]])
+
+    def test_a_request_released_before_anybody_took_it_on_is_released_and_nothing_else(self):
+        self.pool(paused=True)
+        self.operator.end(outright=True)
+        key = self.ask("1012")
+        self.table.release(key)
+        self.start_operator()
+        over = self.phase(key, "Released")
+        for attribute in ("acceptedAt", "deadline", "readyAt", "conditions"):
+            self.assertNotIn(attribute, over)
+        self.assertGreater(over["expiresAt"], 0)
 
 
 class Restart(Scenario):

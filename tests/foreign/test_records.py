@@ -44,6 +44,51 @@ class Others(Scenario):
         self.settle()
         self.assertEqual(self.instance(warm), before)
 
+    def test_a_machine_released_while_its_class_is_of_a_newer_schema_keeps_the_default_idle_time(self):
+        self.pool(desired=0, idleSeconds=2)
+        key = self.ask("7008")
+        self.phase(key, "Ready")
+        (held,) = self.holders(key)
+        self.table.amend(records.pool_key("small"), schema=2)
+        self.settle()
+        self.table.release(key)
+        self.phase(key, "Released")
+        (idle,) = self.pooled(1)
+        given = records.time_of(idle["threshold"]) - records.time_of(idle["thresholdSetAt"])
+        self.assertEqual((idle["instanceId"], given.total_seconds()), (held["instanceId"], 1800))
+
+    def test_a_release_does_not_say_that_a_machine_nobody_can_read_was_given_back(self):
+        self.pool()
+        key = self.ask("7009", count=2, maxRuntimeMinutes=1)
+        self.phase(key, "Ready")
+        broken, _ = self.holders(key)
+        self.table.amend(records.instance_key(broken["instanceArn"]), uses="many", threshold=records.now())
+        self.settle()
+        self.table.release(key)
+        over = self.phase(key, "Released")
+        self.assertIn("1 of 2 unaccounted for", over["message"])
+        self.assertNotIn("given back", over["message"])
+        told = [one for one in over["conditions"] if one["type"] == "Unaccounted"]
+        self.assertEqual([one["status"] for one in told], [True])
+
+    def test_whatever_a_machine_writes_into_its_agent_record_it_is_buried(self):
+        self.pool(desired=1, max=1)
+        (warm,) = self.pooled(1)
+        self.table.amend(records.agent_key(warm["instanceArn"]), kind="mine")
+        self.runyard("expire", warm["instanceId"], "--now")
+        self.ended(warm, "expired")
+        self.eventually("it is seen gone", lambda: "goneAt" in self.instance(warm))
+        self.assertIsNone(self.table.get(records.agent_key(warm["instanceArn"])))
+
+    def test_null_is_no_value(self):
+        self.pool(desired=1, max=2)
+        (warm,) = self.pooled(1)
+        self.table.amend(records.instance_key(warm["instanceArn"]), runId=None, claimId=None)
+        before = self.instance(warm)
+        self.settle()
+        self.assertEqual(self.instance(warm), before)
+        self.assertGreaterEqual(self.operator.metric("runyard_unreadable_records"), 1)
+
     def test_records_that_cannot_be_read_are_counted_and_block_nothing(self):
         self.pool()
         bad = self.ask("7005", **{"count": "three", "x-unreadable": True})

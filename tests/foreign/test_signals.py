@@ -182,6 +182,7 @@ class Deadlines(Scenario):
         self.ended(held, "threshold")
 
     def test_an_idle_machine_within_the_floor_has_its_threshold_renewed(self):
+        # Read as 60: renewed when 45 s of it are left.
         self.pool(desired=1, max=1, idleSeconds=3)
         (warm,) = self.pooled(1)
         renewed = lambda: (now := self.instance(warm))["threshold"] > warm["threshold"] and now  # noqa: E731

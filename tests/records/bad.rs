@@ -144,10 +144,26 @@ fn an_attribute_that_must_be_there_is_named_when_it_is_missing() {
     }
 }
 
+/// None is `""`, or the attribute left out: what is read as none would be written over.
 #[test]
-fn a_null_is_nothing_or_named() {
+fn a_null_is_no_value_in_any_attribute() {
     for (told, kind, item, name) in attributes() {
-        tolerated_or_named(&told, kind, &with(&item, &name, AttributeValue::Null(true)), &name);
+        complaint(&told, kind, &with(&item, &name, AttributeValue::Null(true)), &[&name]);
+        let within = match &item[&name] {
+            AttributeValue::M(map) => map.keys().next().map(|first| {
+                let mut map = map.clone();
+                map.insert(first.clone(), AttributeValue::Null(true));
+                AttributeValue::M(map)
+            }),
+            _ => None,
+        };
+        if let Some(within) = within {
+            tolerated_or_named(&told, kind, &with(&item, &name, within), &name);
+        }
+    }
+    for (told, kind, item, _) in attributes() {
+        let other = with(&item, "futureNull", AttributeValue::Null(true));
+        assert!(matches!(verdict(kind, &other), Verdict::Record(_)), "{told}: none of ours");
     }
 }
 

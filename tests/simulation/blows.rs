@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use crate::actor::{Actor, Role};
 use crate::people::item;
+use crate::unreadable;
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -26,6 +27,9 @@ pub(crate) async fn deal(world: Arc<World>) {
         queues(&world);
         machines(&world);
         strangers(&world);
+        if world.strikes(Fault::RecordUnreadable) {
+            unreadable::spoil(&world);
+        }
     }
 }
 

@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use runyard::model::{
-    Guard, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchPhase, Operation, Place, Pool,
+    Guard, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchPhase, Operation, Phase, Place, Pool,
     Reading, Record, Request, TRANSITIONS, Write, read,
 };
 use tokio::time::Instant;
 
 /// How long a spec that was replaced may still be acted on: by then every operator has read the new one.
 const LATELY: Duration = Duration::from_secs(120);
+
+/// The shortest idle time of a class here, in seconds.
+const LEAST_IDLE: i64 = 120;
 
 /// What was seen so far.
 #[derive(Default)]
@@ -126,6 +129,13 @@ impl Laws {
                 broken.push(format!("S8 {key}: claim {claim} was made before"));
             }
         }
+        if from != to
+            && to == Place::IdlePooled
+            && let Some(stays) = after.threshold
+            && stays.at.duration_since(stays.set_at).as_secs() < LEAST_IDLE
+        {
+            broken.push(format!("S16 {key}: enters the pool until {}, set at {}", stays.at, stays.set_at));
+        }
         let holder = after.held_by().cloned();
         if let (Some(was), Some(is)) = (self.held.get(key), &holder)
             && was != is
@@ -190,9 +200,28 @@ impl Laws {
             broken.push(format!("S2 {key}: asked for {} and holds {held:?}", after.intent.count));
         }
         let phase = after.phase();
+        if phase == Phase::Released && !after.status.message.contains("unaccounted for") {
+            self.given_back(key, broken);
+        }
         let before = self.requests.insert(key.clone(), after).map(|before| before.phase());
         if let Some(before) = before.filter(|before| before.is_final() && *before != phase) {
             broken.push(format!("S10 {key}: {before} became {phase}"));
+        }
+    }
+
+    /// S14: a request that says it gave everything back has nothing at work.
+    fn given_back(&self, key: &Key, broken: &mut Broken) {
+        let before = self.requests.get(key).filter(|before| before.phase() != Phase::Released);
+        for id in before.into_iter().flat_map(|before| &before.status.instances) {
+            let machine = self.instances.get(&Instance::key_of(&InstanceArn::local(id)));
+            let ours =
+                |machine: &&Instance| machine.claim.as_ref().is_some_and(|claim| claim.request == *key);
+            if let Some(machine) = machine
+                .filter(ours)
+                .filter(|machine| machine.state().live() && machine.place() != Place::IdlePooled)
+            {
+                broken.push(format!("S14 {key}: released while {id} is {:?} for it", machine.place()));
+            }
         }
     }
 
@@ -244,7 +273,7 @@ fn guarded(write: &Write, broken: &mut Broken) {
     };
     let fits = match guard {
         Guard::Exists => write.key.pk.starts_with("agent#"),
-        Guard::AgentOrGone => write.key.pk.starts_with("agent#"),
+        Guard::Anything => write.key.pk.starts_with("agent#"),
         Guard::StillProvisioned => write.key.pk.starts_with("request#"),
         Guard::Absent
         | Guard::Version(_)

@@ -17,6 +17,7 @@ mod people;
 mod plans;
 mod table;
 mod trace;
+mod unreadable;
 mod weather;
 mod world;
 
@@ -125,6 +126,17 @@ fn no_launch_is_asked_for_beside_one_that_may_be_on_its_way() {
         let faults = [Fault::StoreAppliesLate, Fault::StoreLosesAnswer, Fault::LaunchRefused];
         let report = live_under(seed, false, None, Some(&faults));
         assert!(report.failure.is_none(), "{}", report.failure.unwrap_or_default());
+    }
+}
+
+/// Records that others depend on cannot be read for a while, and nothing else goes wrong: no machine is lost for it, and
+/// no request says that it gave back what still serves.
+#[test]
+fn records_that_cannot_be_read_for_a_while_cost_no_machine() {
+    for seed in 1..=4 {
+        let report = live_under(seed, false, None, Some(&[Fault::RecordUnreadable]));
+        assert!(report.failure.is_none(), "{}", report.failure.unwrap_or_default());
+        assert!(report.fired.contains_key(&Fault::RecordUnreadable), "seed {seed}");
     }
 }
 

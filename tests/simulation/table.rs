@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::actor::{Actor, Role};
 use crate::bugs::{Bug, spoiled, tombstones};
 use crate::plans::{Wrong, news};
+use crate::unreadable::is_spoilt;
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -85,6 +86,12 @@ impl Table {
         self.0.leave().await;
         self.note(name, about, outcome.as_ref().map_or_else(StoreError::label, |_| "ok"));
         outcome
+    }
+
+    /// What an operator makes of an item, which by one defect is nothing when it cannot read it.
+    fn seen(&self, item: Option<Item>) -> Option<Item> {
+        let blind = self.world().bug == Some(Bug::UnreadIsAbsent) && self.0.role == Role::Operator;
+        item.filter(|item| !(blind && is_spoilt(item)))
     }
 
     /// Makes the writes, under the eyes of the laws.
@@ -222,7 +229,7 @@ impl Store for Table {
         if self.world().bug == Some(Bug::AgentReadsStale) && self.0.role == Role::Agent {
             return Ok(self.stale(key, found));
         }
-        Ok(found.map(|item| self.understood(item)))
+        Ok(self.seen(found.map(|item| self.understood(item))))
     }
 
     async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
@@ -237,7 +244,8 @@ impl Store for Table {
         if self.world().bug == Some(Bug::LastPageLost) {
             page.next = None;
         }
-        page.items = page.items.into_iter().map(|item| self.understood(item)).collect();
+        let understood = page.items.into_iter().map(|item| self.understood(item));
+        page.items = understood.filter_map(|item| self.seen(Some(item))).collect();
         Ok(page)
     }
 
@@ -335,7 +343,10 @@ impl Watch for Ear {
         let wait = first.map_or(Duration::from_secs(2), |at| at.saturating_duration_since(Instant::now()));
         let heard = timeout(wait.max(Duration::from_millis(1)), self.inner.next()).await;
         if let Ok(changes) = heard {
-            self.hear(changes?)
+            let mut changes = changes?;
+            let table = Table(self.actor.clone());
+            changes.iter_mut().for_each(|change| change.item = table.seen(change.item.take()));
+            self.hear(changes)
         }
         let table = Table(self.actor.clone());
         let told: Vec<Change> = self.due().into_iter().filter(|change| !self.unseen(change)).collect();

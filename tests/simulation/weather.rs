@@ -83,6 +83,7 @@ faults! {
     PoolChanges = "F27" 8_000,
     PoolMadeAnew = "F27" 4_000,
     PoisonRecord = "F24" 3_000,
+    RecordUnreadable = "F24 F25" 12_000,
 }
 
 /// The faults of one seed.

@@ -48,6 +48,8 @@ struct Inner {
     keeping: Mutex<bool>,
     /// How often each looks at its record.
     pace: Mutex<Duration>,
+    /// How often each writes although it has nothing new to say.
+    beats: Mutex<Duration>,
     /// Boxes that were opened: claim and credential.
     opened: Mutex<Vec<(String, String)>>,
     /// Which claims each machine ran, as its ground truth.
@@ -64,6 +66,7 @@ impl Agents {
             known: Mutex::default(),
             keeping: Mutex::default(),
             pace: Mutex::new(Duration::from_millis(100)),
+            beats: Mutex::new(Duration::from_secs(10)),
             opened: Mutex::default(),
             served: Mutex::default(),
         }))
@@ -83,6 +86,12 @@ impl Agents {
     #[allow(dead_code, reason = "each test crate takes the parts it needs")]
     pub(crate) fn pace(&self, pace: Duration) {
         *self.0.pace.lock().unwrap() = pace;
+    }
+
+    /// How often agents beat from now on.
+    #[allow(dead_code, reason = "each test crate takes the parts it needs")]
+    pub(crate) fn beats(&self, every: Duration) {
+        *self.0.beats.lock().unwrap() = every;
     }
 
     /// Which claims each machine truly served, in their order.
@@ -144,7 +153,7 @@ impl Agents {
             let Ok(Some(found)) = self.0.store.get(&Instance::key_of(&machine.arn)).await else { continue };
             let Reading::Record(instance) = read::<Instance>(&found) else { continue };
             let says = self.says(&instance, habit, &key, said.as_ref());
-            let due = self.0.clock.elapsed() >= beat + Duration::from_secs(10);
+            let due = self.0.clock.elapsed() >= beat + *self.0.beats.lock().unwrap();
             if says != said || due || said.is_none() {
                 beat = self.0.clock.elapsed();
                 if self.write(&machine, says.as_ref(), &key).await {

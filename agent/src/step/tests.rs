@@ -272,6 +272,21 @@ fn an_agent_that_lost_its_memory_does_not_answer_twice_nor_before_it_knows_what_
     assert_eq!(answer(&released, &Stored::Absent, &booted()), "stop c1 / -");
 }
 
+/// A claim that ended before its agent ever saw it held is answered for too, and remembered: the record that shows the
+/// answer may be read late.
+#[test]
+fn an_agent_that_answered_for_a_claim_it_never_held_never_says_that_it_booted_again() {
+    let answered = judged(&record("idle", "", "c1"), &Stored::Absent, &booted());
+    assert!(answered.local.served, "{:?}", answered.local);
+    let mut clean = answered.local;
+    clean.claim.as_mut().unwrap().stage = Stage::Clean;
+    let late = shows(Some(Signal::Ok), "");
+    assert_eq!(answer(&record("idle", "", "c1"), &late, &clean), "rest / UD_REMOVE_REG_OK c1");
+    assert_eq!(answer(&record("claimed", "42", "c2"), &late, &clean), "rest / -");
+    let forgot = Local { claim: None, ..clean };
+    assert_eq!(answer(&record("idle", "", ""), &late, &forgot), "rest / -", "whatever it has at hand");
+}
+
 #[test]
 fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
     let garbage = Sight::of(Some(&with(instance("claimed", "42", "c1"), "registration", "AAAA".into())));

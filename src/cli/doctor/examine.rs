@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use crate::cli::expire::ending;
 use crate::cli::subject::kind_of;
 use crate::model::{
-    Agent, Desired, Event, EventType, Guard, Instance, Item, Key, Kind, Launch, LaunchPhase, Lease, Pool,
-    Reading, Record, Request, State, Write, read,
+    Agent, ConditionType, Desired, Event, EventType, Guard, Instance, Item, Key, Kind, LEAST_IDLE_SECONDS,
+    Launch, LaunchPhase, Lease, Pool, Reading, Record, Request, State, Write, read,
 };
 
 /// Something that is not as it should be.
@@ -40,6 +40,7 @@ struct Records {
     requests: BTreeMap<Key, Request>,
     launches: Vec<Launch>,
     classes: BTreeSet<String>,
+    pools: Vec<Pool>,
     operator: Option<Lease>,
 }
 
@@ -57,6 +58,9 @@ pub(crate) fn examine(items: &[Item], now: Timestamp, patience: Duration) -> Vec
     }
     for (key, agent) in &records.agents {
         one_agent(key, agent, &records, &late, &mut findings);
+    }
+    for pool in &records.pools {
+        one_pool(pool, &mut findings);
     }
     for launch in &records.launches {
         one_launch(launch, &late, &mut findings);
@@ -77,6 +81,7 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
             Kind::Launch => keep(item, findings, |_, r| records.launches.push(r)),
             Kind::Pool => keep(item, findings, |_, r: Pool| {
                 records.classes.insert(r.spec.resource_class.to_string());
+                records.pools.push(r);
             }),
             Kind::Lease => keep(item, findings, |_, r: Lease| {
                 if r.name == Lease::OPERATOR {
@@ -237,6 +242,15 @@ fn one_request(
             Vec::new(),
         ));
     }
+    let unaccounted = status
+        .conditions
+        .iter()
+        .find(|condition| condition.condition_type == ConditionType::Unaccounted && condition.status);
+    if let Some(told) = unaccounted {
+        let fix =
+            "mend or delete the machines' records; see at EC2 and GitHub whether machine and runner are gone";
+        findings.push(warning("Unaccounted", key, told.message.clone(), fix, Vec::new()));
+    }
     let unseen = status.observed_generation < request.intent.generation;
     if unseen
         && !request.phase().is_final()
@@ -268,10 +282,8 @@ fn one_agent(
     let machine = Instance::key_of(arn);
     if !records.keys.contains(&machine) && agent.updated_at.is_none_or(late) {
         let problem = "its instance has no record".to_owned();
-        let mend = vec![
-            Write::delete(key.clone(), Guard::AgentOrGone),
-            Write::check(machine.clone(), Guard::Absent),
-        ];
+        let mend =
+            vec![Write::delete(key.clone(), Guard::Anything), Write::check(machine.clone(), Guard::Absent)];
         findings.push(warning("OrphanAgent", key, problem, "delete it", mend));
     }
     let instance = records.instances.get(&machine);
@@ -286,6 +298,23 @@ fn one_agent(
             "check that an operator runs; it ends silent machines",
             Vec::new(),
         ));
+    }
+}
+
+/// What the operator says of a class that somebody must mend, and what its spec says that is not done as it says.
+fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
+    let mut told = pool.status.conditions.iter().filter(|condition| condition.status);
+    if let Some(stuck) = told.find(|condition| condition.condition_type == ConditionType::Stuck) {
+        let fix = "do what it says; the operator goes on trying, and says so until it succeeds";
+        findings.push(warning("Stuck", &pool.key(), stuck.message.clone(), fix, Vec::new()));
+    }
+    let idle = pool.spec.idle_seconds;
+    if pool.keeps_machines() && idle < LEAST_IDLE_SECONDS {
+        let problem = format!(
+            "idleSeconds: {idle} is too short for a class that keeps machines: read as {LEAST_IDLE_SECONDS}"
+        );
+        let fix = "apply the class with idleSeconds 60 or more, or with nothing kept";
+        findings.push(warning("IdleTooShort", &pool.key(), problem, fix, Vec::new()));
     }
 }
 

@@ -149,3 +149,44 @@ fn what_is_young_or_there_but_unreadable_is_not_missing() {
     odd.insert("state".into(), text("asleep"));
     assert_eq!(reasons(&[odd, agent(JUST_NOW, 9)]), ["UnreadableRecord"]);
 }
+
+fn told(condition: &str, message: &str) -> AttributeValue {
+    let condition = attributes([
+        ("type", text(condition)),
+        ("status", AttributeValue::Bool(true)),
+        ("reason", text("Repeats")),
+        ("message", text(message)),
+        ("at", text(LONG_AGO)),
+    ]);
+    AttributeValue::L(vec![AttributeValue::M(condition.into_iter().collect())])
+}
+
+#[test]
+fn what_the_operator_cannot_do_is_found_by_name_and_with_its_fix() {
+    let mut stuck = pool();
+    let message = "instance i-1: it is gone, record that: refused; compare these records";
+    stuck.insert("conditions".into(), told("Stuck", message));
+    stuck.insert("counts".into(), AttributeValue::M([("idle".to_owned(), number(0u64))].into()));
+    let found = found(&[stuck]);
+    assert_eq!((found.len(), found[0].reason), (1, "Stuck"));
+    assert_eq!((found[0].record.as_str(), found[0].problem.as_str()), ("pool#small / pool", message));
+}
+
+#[test]
+fn a_request_that_cannot_account_for_a_machine_is_found() {
+    let mut over = request("Released", &[], LONG_AGO);
+    over.insert("conditions".into(), told("Unaccounted", "1 of 2 unaccounted for"));
+    assert_eq!(reasons(&[over]), ["Unaccounted"]);
+}
+
+#[test]
+fn an_idle_time_too_short_for_what_a_class_keeps_is_found() {
+    let with = |desired: u64, idle: u64| {
+        let mut pool = pool();
+        pool.insert("desired".into(), number(desired));
+        pool.insert("idleSeconds".into(), number(idle));
+        reasons(&[pool])
+    };
+    assert_eq!(with(1, 59), ["IdleTooShort"]);
+    assert_eq!((with(1, 60), with(0, 0)), (vec![], vec![]));
+}

@@ -16,8 +16,15 @@ use crate::status::{self, Status};
 
 use super::{Loop, unit_of};
 
-/// Longest stretch of successful reads that one look vouches for.
+/// Longest stretch of successful reads that one look vouches for, however long silence is borne.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
+
+/// The stretch of successful reads that one look vouches for. A beat was up to `heartbeat` old when the table went away:
+/// with this much on top it is not stale when the table is back, and a quarter of `stale` remains for it to be read.
+pub(super) fn vouches(heartbeat: Duration, stale: Duration) -> Duration {
+    let quarter = stale / 4;
+    (quarter * 3).saturating_sub(heartbeat).max(quarter).min(LOOK_VOUCHES)
+}
 
 impl Loop {
     pub(super) fn observe(&mut self, seen: Observation) {
@@ -108,7 +115,7 @@ impl Loop {
     /// A successful read vouches for the time since the one before.
     fn looked(&mut self) {
         let now = self.ports.clock.elapsed();
-        self.seen += now.saturating_sub(self.last_look).min(LOOK_VOUCHES);
+        self.seen += now.saturating_sub(self.last_look).min(self.vouches);
         self.last_look = now;
         self.health.table_answered(now);
     }
@@ -326,6 +333,21 @@ mod tests {
         }
         async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
             unreachable!()
+        }
+    }
+
+    #[test]
+    fn a_look_vouches_for_less_than_makes_a_beat_stale() {
+        for (heartbeat, stale, vouched) in [
+            (10_000, 60_000, 5000),
+            (500, 3000, 1750),
+            (500, 5000, 3250),
+            (1000, 2000, 500),
+            (50, 100, 25),
+            (10_000, 100, 25),
+        ] {
+            let [beat, stale] = [heartbeat, stale].map(Duration::from_millis);
+            assert_eq!(vouches(beat, stale), Duration::from_millis(vouched), "{beat:?} {stale:?}");
         }
     }
 

@@ -53,12 +53,14 @@ impl MachineView<'_> {
             None => true,
             Some(boxed) => self.renews_at(boxed).is_some_and(|at| at <= now),
         };
+        // Labels and group stand in the records of its request and its class: without both none can be made.
+        let known = self.request.is_some() && self.spec.is_some();
         match self.instance.life {
-            Life::Created { run: Some(_) } | Life::Claimed { .. } => stale(&self.instance.registration)
+            Life::Created { run: Some(_) } | Life::Claimed { .. } => (known
+                && stale(&self.instance.registration))
+            .then(|| Plan::act(Action::Credential(arn(), Credential::Registration))),
+            Life::Running { .. } => (known && self.box_used_up())
                 .then(|| Plan::act(Action::Credential(arn(), Credential::Registration))),
-            Life::Running { .. } => {
-                self.box_used_up().then(|| Plan::act(Action::Credential(arn(), Credential::Registration)))
-            }
             Life::Idle { pooled_at: None } => (self.instance.registration_seq > 0
                 && stale(&self.instance.removal))
             .then(|| Plan::act(Action::Credential(arn(), Credential::Removal))),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Cause, Hours, InstanceArn, Life, PoolSpec, Reason, Record, Threshold, after};
+use crate::model::{Cause, Hours, InstanceArn, Life, Pool, PoolSpec, Reason, Record, Threshold, after};
 
 use super::super::action::{Action, Note, Plan, WaitReason};
 use super::super::capacity;
@@ -14,15 +14,10 @@ use super::super::visits::visited;
 use super::super::yard::Class;
 use super::MachineView;
 
-/// How long a machine stays in the pool: a moment at least, so that one that is kept is not renewed without a pause.
-pub(super) fn term(spec: &PoolSpec) -> Duration {
-    Duration::from_secs(spec.idle_seconds.max(1))
-}
-
 /// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute, and early
 /// enough that it can be claimed all the time (contract, section 2.3: with 30 s left).
-fn margin(spec: &PoolSpec) -> SignedDuration {
-    let idle = term(spec);
+fn margin(pool: &Pool) -> SignedDuration {
+    let idle = pool.idle_time();
     let margin = (idle / 10).min(Duration::from_secs(60)).max(Duration::from_secs(45).min(idle / 2));
     SignedDuration::try_from(margin).unwrap_or(SignedDuration::MAX)
 }
@@ -37,7 +32,7 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let Some(pool) = &class.pool else { return false };
     // A deadline that a person brought nearer is let pass. One that has passed and was never as far as the class wants
     // may be such a one; one that has not was set when the class wanted less, and moves on with the others.
-    let passed = |t: &Threshold| t.at <= machine.cx.now.wall && t.at < after(t.set_at, term(spec));
+    let passed = |t: &Threshold| t.at <= machine.cx.now.wall && t.at < after(t.set_at, pool.idle_time());
     let shortened = machine.tracked.shortened || machine.instance.threshold.as_ref().is_some_and(passed);
     if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
         return false;
@@ -74,13 +69,13 @@ fn among_last(
 ///
 /// A deadline set by a clock ahead of ours is far away by ours, but its agent counts only how long it was set for. So
 /// do we, from when we saw it change; one that stood there before we looked may be about to pass.
-fn renewal(machine: &MachineView<'_>, spec: &PoolSpec, threshold: Threshold) -> (Duration, bool) {
+fn renewal(machine: &MachineView<'_>, pool: &Pool, threshold: Threshold) -> (Duration, bool) {
     let now = machine.cx.now;
     if threshold.set_at <= now.wall {
-        let at = threshold.at.saturating_sub(margin(spec)).unwrap_or(Timestamp::MIN);
+        let at = threshold.at.saturating_sub(margin(pool)).unwrap_or(Timestamp::MIN);
         return (now.when(at), machine.deadline(machine.instance).is_some_and(|next| next.at > threshold.at));
     }
-    let length = threshold.at.duration_since(threshold.set_at).saturating_sub(margin(spec));
+    let length = threshold.at.duration_since(threshold.set_at).saturating_sub(margin(pool));
     let length = Duration::try_from(length).unwrap_or_default();
     (machine.tracked.set_ahead.map_or(Duration::ZERO, |set| set.saturating_add(length)), true)
 }
@@ -93,7 +88,7 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
         return None;
     }
     let class = cx.yard.class(&instance.facts.resource_class)?;
-    if let Some(spec) = machine.spec {
+    if let (Some(pool), Some(spec)) = (&class.pool, machine.spec) {
         if surplus(machine) {
             let message = format!("its class has more machines than max ({})", spec.max);
             return Some(machine.end(Reason::Surplus, Note::normal("Surplus", message)));
@@ -109,7 +104,7 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
             return Some(machine.end(Reason::Drifted, Note::normal("Drifted", message)));
         }
         let threshold = instance.threshold?;
-        let (renew_at, later) = renewal(machine, spec, threshold);
+        let (renew_at, later) = renewal(machine, pool, threshold);
         if cx.now.mono >= renew_at && later && kept(machine) {
             let note = Note::normal("Kept", "kept: its class wants it idle");
             return Some(machine.go(Cause::Renewed, note, |_| ()));

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::model::{Agent, Life, Reason};
 
 use super::super::action::{Action, Note, Plan, Step};
+use super::super::beats::Doubt;
 use super::{MachineView, ending, settled};
 
 /// How long a machine's maker is not asked again for a machine that it does not list.
@@ -31,6 +32,9 @@ impl MachineView<'_> {
             let note = Note::warning("AgentRecordGone", "the record of its agent is gone");
             return Some(self.end(Reason::Unhealthy, note));
         }
+        if self.put_off().is_some() {
+            return None;
+        }
         let Some(beat) = beat.filter(|beat| self.tracked.silent == Some(beat.seq)) else {
             return Some(Plan::act(Action::Look(key)));
         };
@@ -42,6 +46,16 @@ impl MachineView<'_> {
             next.threshold = None;
         });
         Some(Plan::act(Action::Silence(Box::new(step), beat.seq, note)))
+    }
+
+    /// Until when the first judgement of a silent agent is put off, on the clock of reads, because too many of its class
+    /// fell silent with it.
+    pub(super) fn put_off(&self) -> Option<(Duration, Doubt)> {
+        let beat = self.tracked.beat.filter(|_| !self.fresh())?;
+        let until = beat.at.saturating_add(self.cx.policy.stale.saturating_mul(2));
+        let class = self.cx.yard.class(&self.instance.facts.resource_class)?;
+        let doubt = class.beats.doubt(self.cx)?;
+        (self.cx.now.seen <= until).then_some((until, doubt))
     }
 
     /// A machine that the last list of machines did not show: its maker is asked for it by name, unless the list lacks

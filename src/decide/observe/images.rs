@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::context::Now;
 use super::super::request;
 use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, label_of, line_of};
-use super::tally::{boots, tally};
+use super::tally::{boots, spoke, tally};
 use super::{Source, arn_of};
 use crate::model::{
     Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Phase, Pool, Record, Request, RequestKey,
@@ -67,6 +67,7 @@ impl Yard {
                 match self.instances.get_mut(&arn) {
                     // In its place, so that no index is rebuilt around it.
                     Some(tracked) => {
+                        let spoke_at = tracked.spoke_at();
                         let old = std::mem::replace(&mut tracked.instance, new);
                         // One text for all its images.
                         tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
@@ -82,6 +83,8 @@ impl Yard {
                         tally(classes, &arn, &old, false, dirty);
                         boots(classes, Some(&old), &tracked.instance, now);
                         tally(classes, &arn, &tracked.instance, true, dirty);
+                        spoke(classes, &old.facts.resource_class, spoke_at, None);
+                        spoke(classes, &tracked.instance.facts.resource_class, None, tracked.spoke_at());
                     }
                     None => {
                         boots(&mut self.classes, None, &new, now);
@@ -96,6 +99,8 @@ impl Yard {
                             agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
                         let first_key = agent.as_ref().and_then(|agent| agent.public_key.clone());
                         let tracked = Tracked { agent, first_key, beat, there, ..Tracked::new(new) };
+                        let class = &tracked.instance.facts.resource_class;
+                        spoke(&mut self.classes, class, None, tracked.spoke_at());
                         self.instances.insert(arn, Box::new(tracked));
                     }
                 }
@@ -103,6 +108,7 @@ impl Yard {
             None => {
                 if let Some(old) = self.instances.swap_remove(&arn) {
                     tally(&mut self.classes, &arn, &old.instance, false, dirty);
+                    spoke(&mut self.classes, &old.instance.facts.resource_class, old.spoke_at(), None);
                     self.ids.swap_remove(&old.instance.facts.instance_id);
                     old.agent.and_then(|agent| self.strays.insert(arn.clone(), agent));
                 }
@@ -150,6 +156,7 @@ impl Yard {
             };
             return;
         };
+        let spoke_at = tracked.spoke_at();
         match (&tracked.agent, new) {
             (Some(old), Some(new)) if new.heartbeat_seq < old.heartbeat_seq && !newest => return,
             (_, Some(new)) => {
@@ -167,6 +174,7 @@ impl Yard {
             }
             (_, None) => tracked.agent = None,
         }
+        spoke(&mut self.classes, &tracked.instance.facts.resource_class, spoke_at, tracked.spoke_at());
         dirty.insert(Unit::Instance(arn));
     }
 

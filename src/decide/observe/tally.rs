@@ -67,6 +67,20 @@ pub(super) fn boots(
     }
 }
 
+/// Counts when an agent of a class last spoke.
+pub(super) fn spoke(
+    classes: &mut BTreeMap<ClassName, Class>,
+    class: &ClassName,
+    before: Option<Duration>,
+    after: Option<Duration>,
+) {
+    if before != after
+        && let Some(class) = classes.get_mut(class)
+    {
+        class.beats.change(before, after);
+    }
+}
+
 /// Adds a machine to its class's counts, or takes it out; its class and its request are judged again.
 pub(super) fn tally(
     classes: &mut BTreeMap<ClassName, Class>,

@@ -108,6 +108,21 @@ fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
 }
 
 #[test]
+fn who_waited_for_an_unreadable_class_until_its_deadline_fails_although_the_class_is_back() {
+    let mut scene = Scene::empty();
+    scene.spoil(&Pool::key_of(&linux()), None);
+    scene.put(&new(json!({})));
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    scene.pool(1, json!({}));
+    assert_eq!(scene.of_request("1").wake, Some(scene.now.mono + secs(600)), "nobody takes it on: it is due");
+    scene.wait(600);
+    assert_eq!(scene.served(), [], "it is too late for its class");
+    let (step, note) = answer(&scene.of_request("1"));
+    assert_eq!((step.after.phase(), note.reason), (Phase::Failed, "DeadlinePassed"));
+}
+
+#[test]
 fn all_or_nothing_is_ready_only_with_all() {
     let request = || holding("1", 2, &["i-1", "i-2"], json!({}));
     let scene = yard(request(), vec![running("i-1"), machine("i-2").claimed(&ask("1"))]);
@@ -260,21 +275,6 @@ fn a_machine_is_lost_whatever_else_cannot_be_read() {
 }
 
 #[test]
-fn a_machine_whose_record_cannot_be_read_is_not_replaced_and_holds_up_a_release_only_if_it_is_newer() {
-    for (schema, waits) in [(None, false), (Some(2), true)] {
-        let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);
-        scene.spoil(&Instance::key_of(&arn("i-1")), schema);
-        scene.wait(1);
-        let keys = [ask("1"), Pool::key_of(&linux()), Instance::key_of(&arn("i-1"))];
-        scene.see(Observation::Listed(scene.now.mono, keys.into()));
-        assert_eq!(lacks(&scene), 0, "{schema:?}");
-        scene.put(&holding("1", 1, &["i-1"], json!({"desired": "released", "version": 4})));
-        let phase = answer(&scene.of_request("1")).0.after.phase();
-        assert_eq!(phase, if waits { Phase::Releasing } else { Phase::Released }, "{schema:?}");
-    }
-}
-
-#[test]
 fn a_request_that_holds_nothing_is_released_at_once_in_every_phase() {
     for phase in [json!(null), json!("Pending"), json!("Fulfilling"), json!("Ready"), json!("Releasing")] {
         let scene = yard(request("1", 1, json!({"desired": "released", "phase": phase})), vec![]);
@@ -282,6 +282,21 @@ fn a_request_that_holds_nothing_is_released_at_once_in_every_phase() {
         assert_eq!(step.after.phase(), Phase::Released, "{phase}");
         assert_eq!(step.after.status.expires_at, Some(start().as_second() + 7 * 24 * 3600));
     }
+}
+
+#[test]
+fn one_released_before_it_was_taken_on_wants_nothing_and_says_nothing_but_that() {
+    let mut scene = Scene::with(json!({}));
+    scene.add(machine("i-1").pooled());
+    scene.put(&new(json!({"desired": "released"})));
+    assert_eq!(lacks(&scene), 0);
+    assert!(scene.yard.class(&linux()).unwrap().line.all().is_empty(), "it stands in no line");
+    assert_eq!((scene.claims(), scene.intents()), (vec![], vec![]));
+    let after = answer(&scene.of_request("1")).0.after;
+    let status = &after.status;
+    assert_eq!((after.phase(), status.accepted_at, status.deadline), (Phase::Released, None, None));
+    assert_eq!((status.conditions.len(), status.observed_generation), (0, after.intent.generation));
+    assert_eq!(after.intent.desired, crate::model::Desired::Released);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn holds(guard: &Guard, current: Option<&Item>) -> bool {
         Guard::Beat(seq) => equal("heartbeatSeq", AttributeValue::N(seq.to_string())),
         Guard::Lease(token) => equal("token", AttributeValue::N(token.to_string())),
         Guard::StillProvisioned => equal("desired", AttributeValue::S("provisioned".into())),
-        Guard::AgentOrGone => current.is_none() || equal("kind", AttributeValue::S("agent".into())),
+        Guard::Anything => true,
         Guard::ExpiresAt(seconds) => equal("expiresAt", AttributeValue::N(seconds.to_string())),
     }
 }

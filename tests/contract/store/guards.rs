@@ -6,7 +6,7 @@ use super::{Table, item, key, keyed, number, on_every_engine, refusals, text};
 
 on_every_engine!(
     every_guard_holds_exactly_when_it_says_so,
-    the_agents_record_goes_with_its_instance_even_when_it_is_gone_already,
+    the_agents_record_goes_with_its_instance_whatever_it_holds,
     a_record_that_was_given_more_time_is_not_removed,
     a_release_is_fenced_off_from_a_second_one_only,
 );
@@ -39,9 +39,10 @@ fn cases() -> Vec<(Guard, Option<Item>, bool)> {
         (Guard::StillProvisioned, one("desired", text("provisioned")), true),
         (Guard::StillProvisioned, one("desired", text("released")), false),
         (Guard::StillProvisioned, None, false),
-        (Guard::AgentOrGone, one("kind", text("agent")), true),
-        (Guard::AgentOrGone, None, true),
-        (Guard::AgentOrGone, one("kind", text("instance")), false),
+        (Guard::Anything, one("kind", text("agent")), true),
+        (Guard::Anything, None, true),
+        (Guard::Anything, one("kind", text("mine")), true),
+        (Guard::Anything, one("heartbeatSeq", text("many")), true),
         (Guard::ExpiresAt(100), one("expiresAt", number(100)), true),
         (Guard::ExpiresAt(100), one("expiresAt", number(101)), false),
         (Guard::ExpiresAt(100), one("version", number(1)), false),
@@ -77,17 +78,32 @@ async fn every_guard_holds_exactly_when_it_says_so(table: Table) {
     }
 }
 
-async fn the_agents_record_goes_with_its_instance_even_when_it_is_gone_already(table: Table) {
+/// A machine may write any attribute of its agent record: none of them may keep it from being buried.
+async fn the_agents_record_goes_with_its_instance_whatever_it_holds(table: Table) {
     let (agent, instance) = (key("agent"), key("instance"));
-    for (key, kind) in [(&agent, "agent"), (&instance, "instance")] {
-        let record = keyed(key, item([("kind", text(kind))]));
-        table.store.write(&Write::create(key.clone(), record)).await.unwrap();
+    let bury = |version| {
+        let dead = Write::update(
+            instance.clone(),
+            Guard::Version(version),
+            item([("version", number(version as i64 + 1))]),
+            [].into(),
+        );
+        [dead, Write::delete(agent.clone(), Guard::Anything)]
+    };
+    let born = keyed(&instance, item([("kind", text("instance")), ("version", number(1))]));
+    table.store.write(&Write::create(instance.clone(), born)).await.unwrap();
+    for (version, holds) in [(1, Some(text("agent"))), (2, Some(text("mine"))), (3, None)] {
+        if let Some(kind) = holds {
+            let record = keyed(&agent, item([("kind", kind)]));
+            table.store.write(&Write::create(agent.clone(), record)).await.unwrap();
+        }
+        table.store.transact(&bury(version)).await.unwrap();
+        assert_eq!(table.store.get(&agent).await.unwrap(), None);
     }
-    let delete = |key: &runyard::model::Key| Write::delete(key.clone(), Guard::AgentOrGone);
-    table.store.transact(&[delete(&agent)]).await.unwrap();
-    assert_eq!(table.store.get(&agent).await.unwrap(), None);
-    table.store.transact(&[delete(&agent)]).await.unwrap();
-    assert_eq!(refusals(table.store.transact(&[delete(&instance)]).await).len(), 1);
+    let record = keyed(&agent, item([("kind", text("agent"))]));
+    table.store.write(&Write::create(agent.clone(), record)).await.unwrap();
+    assert_eq!(refusals(table.store.transact(&bury(1)).await).len(), 1, "its instance changed meanwhile");
+    assert!(table.store.get(&agent).await.unwrap().is_some());
 }
 
 async fn a_record_that_was_given_more_time_is_not_removed(table: Table) {

@@ -209,7 +209,7 @@ fn a_kept_machine_is_not_renewed_without_a_pause_however_short_its_time_and_at_t
     let mut scene = pool(serde_json::json!({"desired": 1, "idleSeconds": 0}), &[0]);
     let actions = scene.of_machine("i-0").actions;
     scene.apply(&actions);
-    assert_eq!(scene.yard.instance(&arn("i-0")).unwrap().instance.threshold, renewed(1));
+    assert_eq!(scene.yard.instance(&arn("i-0")).unwrap().instance.threshold, renewed(60));
     assert_eq!(scene.of_machine("i-0").actions, []);
     let mut scene = Scene::with(serde_json::json!({"desired": 1}));
     scene.now.wall = "9999-12-30T21:59:00Z".parse().unwrap();

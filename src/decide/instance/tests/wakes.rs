@@ -36,6 +36,15 @@ fn when_its_agent_has_been_silent_for_too_long_if_it_ever_spoke() {
 }
 
 #[test]
+fn one_whose_silent_agent_cannot_be_read_is_left_to_its_deadline_without_a_loop() {
+    let mut scene = calm(machine("i-1").running(&ask("1")));
+    scene.policy.stale = secs(60);
+    scene.wait(61);
+    scene.spoil(&Agent::key_of(&arn("i-1")), None);
+    assert_eq!(looks_in(&scene), 8939.0);
+}
+
+#[test]
 fn shortly_before_ec2_takes_it_and_not_again_after() {
     let noticed = |seconds| {
         let notice = Interruption { action: InterruptionAction::Rebalance, at: at(seconds) };

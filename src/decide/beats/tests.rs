@@ -1,0 +1,150 @@
+use serde_json::json;
+
+use super::super::testing::*;
+use super::*;
+use crate::decide::Action;
+use crate::model::{ConditionType, Pool, Reason};
+
+/// So many pooled machines of a class, all of which spoke just now; the first `silent` of them never do again.
+fn yard(machines: usize, silent: usize) -> Scene {
+    let mut scene = Scene::with(json!({"max": 1000}));
+    for n in 0..machines {
+        scene.add(machine(&format!("i-{n}")).pooled());
+    }
+    scene.wait(30);
+    (silent..machines).for_each(|n| drop(scene.speaks(&format!("i-{n}"), |_| ())));
+    scene.wait(31);
+    scene
+}
+
+/// Judges a machine until it ends or waits, strong reads and all.
+fn ended(scene: &mut Scene, name: &str) -> Option<Reason> {
+    if let [Action::Look(key)] = scene.of_machine(name).actions.as_slice() {
+        let agent = scene.yard.instance(&arn(name)).unwrap().agent.clone().unwrap();
+        scene.look(key.clone(), Some(crate::model::Record::to_item(&agent)));
+    }
+    ends(&scene.of_machine(name))
+}
+
+fn conditions(scene: &Scene) -> Vec<ConditionType> {
+    let pools = scene.of_class().actions.into_iter().filter_map(|action| match action {
+        Action::Pool(step) => Some(step.after),
+        _ => None,
+    });
+    let pool: Pool = pools.last().expect("its status is written");
+    pool.status.conditions.iter().filter(|c| c.status).map(|c| c.condition_type).collect()
+}
+
+#[test]
+fn up_to_three_or_a_third_that_fall_silent_end_each_by_itself() {
+    for (machines, silent, doubtful) in
+        [(4, 3, false), (4, 4, true), (13, 3, false), (13, 4, true), (20, 6, false), (20, 7, true)]
+    {
+        let mut scene = yard(machines, silent);
+        let end = ended(&mut scene, "i-0");
+        assert_eq!(end.is_none(), doubtful, "{silent} of {machines}");
+        assert_eq!(conditions(&scene).contains(&ConditionType::Doubtful), doubtful, "{silent} of {machines}");
+    }
+}
+
+#[test]
+fn a_silence_of_many_is_judged_after_one_more_stale_and_then_one_by_one() {
+    let mut scene = yard(10, 5);
+    assert_eq!(ended(&mut scene, "i-0"), None);
+    let plan = scene.of_machine("i-0");
+    assert!(plan.waits.iter().any(|wait| wait.message.contains("5 of 10 agents fell silent together")));
+    // 61 s of the 120 s are over.
+    assert_eq!(plan.wake, Some(scene.now.mono + secs(59) + Duration::from_millis(1)));
+    let waited = |scene: &mut Scene, seconds| {
+        scene.wait(seconds);
+        (5..10).for_each(|n| drop(scene.speaks(&format!("i-{n}"), |_| ())));
+    };
+    waited(&mut scene, 59);
+    assert_eq!(ended(&mut scene, "i-0"), None);
+    waited(&mut scene, 1);
+    assert_eq!(ended(&mut scene, "i-0"), Some(Reason::Unhealthy));
+    assert_eq!(ended(&mut scene, "i-4"), Some(Reason::Unhealthy), "each by itself");
+    assert_eq!(ended(&mut scene, "i-5"), None, "it speaks");
+}
+
+#[test]
+fn who_speaks_again_after_a_silence_of_many_lives_on() {
+    let mut scene = yard(10, 5);
+    (0..4).for_each(|n| drop(scene.speaks(&format!("i-{n}"), |_| ())));
+    assert!(!conditions(&scene).contains(&ConditionType::Doubtful));
+    for n in 0..4 {
+        assert_eq!(ended(&mut scene, &format!("i-{n}")), None);
+    }
+    assert_eq!(ended(&mut scene, "i-4"), Some(Reason::Unhealthy), "it alone is silent");
+}
+
+#[test]
+fn time_in_which_the_table_was_away_makes_no_silence_of_many() {
+    let mut scene = yard(10, 0);
+    scene.now.mono += secs(3600);
+    assert_eq!(ended(&mut scene, "i-0"), None);
+    assert!(!conditions(&scene).contains(&ConditionType::Doubtful));
+}
+
+#[test]
+fn machines_that_serve_are_given_back_while_their_silence_is_in_doubt() {
+    let mut scene = yard(10, 5);
+    scene.put(&holding("1", 1, &["i-0"], json!({"desired": "released"})));
+    scene.put(&machine("i-0").running(&ask("1")).with(|i| i.version = 6).instance);
+    let (step, _) = write(&scene.of_machine("i-0"));
+    assert!(step.after.run().is_none());
+}
+
+#[test]
+fn claims_avoid_machines_whose_silence_is_in_doubt() {
+    let mut scene = yard(10, 5);
+    scene.put(&request("1", 10, json!({})));
+    let claims = scene.claims();
+    let mut got: Vec<String> = claims.into_iter().flat_map(|(_, machines)| machines).collect();
+    got.sort();
+    assert_eq!(got, ["i-5", "i-6", "i-7", "i-8", "i-9"]);
+}
+
+#[test]
+fn a_class_is_looked_at_when_too_many_of_its_agents_would_be_silent() {
+    let mut scene = yard(10, 0);
+    scene.wait(10);
+    // All spoke 41 s ago.
+    assert_eq!(
+        scene.of_class().wake.map(|at| at - scene.now.mono),
+        Some(secs(19) + Duration::from_millis(1))
+    );
+    scene.wait(20);
+    assert!(scene.of_class().wake.is_some_and(|at| at - scene.now.mono <= secs(1)));
+}
+
+#[test]
+fn what_is_counted_follows_machines_and_their_agents() {
+    let counted = |scene: &Scene| {
+        let beats = &scene.yard.class(&linux()).unwrap().beats;
+        assert_eq!(beats.at.values().sum::<u32>(), beats.agents);
+        beats.agents
+    };
+    let mut scene = yard(3, 0);
+    assert_eq!(counted(&scene), 3);
+    scene.add(machine("i-3").agent(|agent| agent.heartbeat_seq = 0));
+    assert_eq!(counted(&scene), 3, "it never spoke");
+    scene.speaks("i-3", |_| ());
+    assert_eq!(counted(&scene), 4);
+    scene.spoil(&crate::model::Agent::key_of(&arn("i-3")), Some(2));
+    assert_eq!(counted(&scene), 3, "nobody knows whether it speaks");
+    scene.put(&machine("i-0").ended(Reason::Expired).with(|i| i.version = 9).instance);
+    assert_eq!(counted(&scene), 2);
+    scene.see(crate::decide::Observation::Record(crate::model::Instance::key_of(&arn("i-1")), None));
+    assert_eq!(counted(&scene), 1);
+}
+
+#[test]
+fn good_news_of_machines_whose_silence_is_in_doubt_is_not_believed() {
+    let cleaned = || machine("i-0").cleaning(&ask("9")).says(crate::model::Signal::RemoveRegOk);
+    let mut scene = yard(10, 5);
+    scene.add(cleaned().with(|i| i.version = 6).agent(|agent| agent.heartbeat_seq = 7));
+    assert_eq!(scene.of_machine("i-0").actions, [], "it said so before it fell silent");
+    scene.add(cleaned().with(|i| i.version = 6).agent(|agent| agent.heartbeat_seq = 8));
+    assert_eq!(write(&scene.of_machine("i-0")).0.after.pooled_at(), Some(scene.now.wall));
+}
