@@ -20,6 +20,7 @@ mod github_says;
 mod machines_are_measured;
 mod messages_are_only_hints;
 mod pools_keep_machines_warm;
+mod the_table_is_listed;
 mod the_table_refuses_us;
 mod thousands_are_free_at_once;
 mod two_operators;
