@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
@@ -23,6 +23,7 @@ use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, runs};
 
 mod around;
+mod background;
 mod clocks;
 mod company;
 mod figures;
@@ -30,6 +31,7 @@ mod hints;
 mod intake;
 mod places;
 
+use background::Background;
 use clocks::Clocks;
 use company::{Company, Inbox};
 use places::Places;
@@ -66,6 +68,9 @@ struct Loop {
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
+    background: Background,
+    /// The removal of old events, which takes its time: one at once.
+    removing: Option<AbortHandle>,
     places: Places,
     /// Monotonic time during which the table could be read.
     seen: Duration,
@@ -141,6 +146,8 @@ pub(super) async fn run(
         resting: BTreeMap::new(),
         due: BTreeMap::new(),
         tasks: JoinSet::new(),
+        background: Background::new(shutdown.clone()),
+        removing: None,
         places: Places::default(),
         seen: Duration::ZERO,
         listing: None,
@@ -175,6 +182,7 @@ pub(super) async fn run(
             state.finish(done);
         }
     }
+    state.background.finish().await;
     drop(state);
     while tasks.join_next().await.is_some() {}
     refused.map_or(Ok(()), |error| Err(error.into()))

@@ -12,6 +12,7 @@ mod a_request_waits;
 mod a_storm_of_launches;
 mod a_zone_has_no_capacity;
 mod agents;
+mod an_operator_ends;
 mod an_upgrade;
 #[path = "../support/counting.rs"]
 mod counting;
