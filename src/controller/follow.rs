@@ -112,7 +112,10 @@ impl Follower {
                     self.tell.send(Seen::Changes(changes)).await.ok()?;
                     if silent {
                         let seconds = told.elapsed().as_secs();
-                        tracing::warn!(seconds, "the watch tells nothing although the lease is renewed, opening another and listing again");
+                        tracing::warn!(
+                            seconds,
+                            "the watch tells nothing although the lease is renewed, opening another and listing again"
+                        );
                         return Some(());
                     }
                 }
@@ -222,7 +225,8 @@ mod tests {
         let mut waiting = VecDeque::new();
         let mut next = |told: &mut mpsc::Receiver<Seen>| {
             while let Ok(seen) = told.try_recv() {
-                waiting.extend((!matches!(&seen, Seen::Changes(changes) if changes.is_empty())).then_some(seen));
+                waiting
+                    .extend((!matches!(&seen, Seen::Changes(changes) if changes.is_empty())).then_some(seen));
             }
             let pages = waiting.iter().filter(|seen| matches!(seen, Seen::Page(..))).count();
             (pages, waiting.pop_front())
@@ -260,7 +264,9 @@ mod tests {
             news(&mut told).await,
             Some(Seen::Page(items, _)) if items.iter().filter_map(Key::of).eq([kept.clone()])
         ));
-        assert!(matches!(news(&mut told).await, Some(Seen::ListEnds(keys)) if keys == BTreeSet::from([kept])));
+        assert!(
+            matches!(news(&mut told).await, Some(Seen::ListEnds(keys)) if keys == BTreeSet::from([kept]))
+        );
         shutdown.cancel();
         following.await.expect("it stops");
     }

@@ -123,7 +123,8 @@ pub(super) async fn run(
     let shutdown = shutdown.child_token();
     let asks = health.window().answer();
     let company = Company::start(&ports, &settings, asks, &shutdown).await;
-    let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, courier } = company;
+    let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, courier } =
+        company;
     let policy = settings.policy(courier.is_some(), ports.compute.keeps_inventory());
     let executor = Executor {
         ports: ports.clone(),
