@@ -25,6 +25,8 @@ struct Stream {
     /// What reading says instead, once.
     fault: Option<(u16, String)>,
     disabled: bool,
+    /// The shards that were read, each time.
+    reads: Vec<String>,
     /// Told when a shard is read.
     asked: BTreeMap<&'static str, watch::Sender<bool>>,
     /// Until when reads of a shard are not answered.
@@ -59,6 +61,7 @@ impl Stream {
         let (status, text) = self.answer(call, body);
         let shard = body["ShardIterator"].as_str().and_then(|iterator| iterator.split('/').next());
         let Some(shard) = shard else { return Plan::Instead(status, text) };
+        self.reads.push(shard.to_owned());
         if let Some(asked) = self.asked.get(shard) {
             asked.send_replace(true);
         }
@@ -183,12 +186,15 @@ async fn shards_are_read_side_by_side() {
         // Each is answered once the other was asked.
         stream.held.extend([("a", asked_b.subscribe()), ("b", asked_a.subscribe())]);
         stream.asked.extend([("a", asked_a), ("b", asked_b)]);
+        stream.reads.clear();
     }
     add(&stream, "a", &["a-1"]);
     add(&stream, "b", &["b-1"]);
     let mut seen = told(&mut *watch, 2).await;
     seen.sort();
     assert_eq!(seen, ["a-1", "b-1"]);
+    let reads = &stream.lock().unwrap().reads;
+    assert_ne!(reads[0], reads[1], "one is not given up before the other is read: {reads:?}");
 }
 
 #[tokio::test]
@@ -201,6 +207,9 @@ async fn a_shard_that_does_not_answer_holds_up_no_other() {
         add(&stream, shard, &[record]);
         assert_eq!(told(&mut *watch, 1).await, [record]);
     }
+    let reads = stream.lock().unwrap().reads.clone();
+    let of = |shard: &str| reads.iter().filter(|read| *read == shard).count();
+    assert!(of("b") < of("a") && of("b") < of("c"), "they are read on while it is waited for: {reads:?}");
     answers.send_replace(true);
     assert_eq!(told(&mut *watch, 1).await, ["b-1"]);
 }
