@@ -46,13 +46,11 @@ impl Candidate {
 
     /// Renews, or takes the lease if it may; answers the token while it is held.
     pub(super) async fn attempt(&mut self) -> Result<Option<u64>, StoreError> {
-        if let Some(held) = self.held.clone() {
-            let renewed = self.put(&held, |next| next.renewals += 1).await;
-            match renewed {
-                Ok(token) => return Ok(Some(token)),
-                Err(StoreError::Refused { .. }) => self.held = None,
-                Err(other) => return Err(other),
-            }
+        match self.amend(|next| next.renewals += 1).await {
+            Ok(Some(token)) => return Ok(Some(token)),
+            Ok(None) => {}
+            Err(StoreError::Refused { .. }) => self.held = None,
+            Err(other) => return Err(other),
         }
         let lease = match self.store.get(&Self::key()).await? {
             None => return self.create().await,
@@ -85,6 +83,26 @@ impl Candidate {
             Err(StoreError::Refused { .. }) => Ok(None),
             Err(other) => Err(other),
         }
+    }
+
+    /// Changes the lease while it is ours; none when it is not. A write whose answer was lost moved the record on: holder
+    /// and token tell that it is still ours, since a token is given once.
+    async fn amend(&mut self, change: impl Fn(&mut Lease)) -> Result<Option<u64>, StoreError> {
+        let Some(held) = self.held.clone() else { return Ok(None) };
+        match self.put(&held, &change).await {
+            Ok(token) => return Ok(Some(token)),
+            Err(StoreError::Refused { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        let there = self.store.get(&Self::key()).await?;
+        self.held = match there.as_ref().map(read::<Lease>) {
+            Some(Reading::Record(lease)) => {
+                (lease.holder == held.holder && lease.token == held.token).then_some(lease)
+            }
+            Some(Reading::Newer { .. } | Reading::Unreadable(_)) | None => None,
+        };
+        let Some(ours) = self.held.clone() else { return Ok(None) };
+        self.put(&ours, &change).await.map(Some)
     }
 
     /// Whether it may be taken: handed back, left by our own former life, or not moved for its term.
@@ -138,15 +156,12 @@ impl Candidate {
         Ok(token)
     }
 
-    /// Hands the lease back, so that another need not wait for its term.
+    /// Hands the lease back, so that another need not wait for its term. The token stays: who takes it next raises it.
     async fn hand_back(&mut self) {
-        if let Some(held) = self.held.take() {
-            let handed = self.put(&held, |next| next.holder = String::new()).await;
-            if let Err(error) = handed {
-                tracing::debug!(%error, "the lease was not handed back, it will run out");
-            }
-            self.held = None;
+        if let Err(error) = self.amend(|next| next.holder.clear()).await {
+            tracing::debug!(%error, "the lease was not handed back, it will run out");
         }
+        self.held = None;
     }
 
     /// Keeps at it until told to stop. While renewals fail, the lease counts as held for two thirds of its term.
@@ -213,4 +228,72 @@ pub(super) async fn answer(store: &dyn Store, clock: &dyn Clock) -> Result<(), S
     done.completed_at = lease.requested_at.max(Some(clock.now()));
     debug_assert_eq!(done.key(), key, "the answer goes where the question was");
     store.write(&done.replacing(&lease)).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fakes::{Fault, MemoryStore, TokioClock};
+
+    const TERM: Duration = Duration::from_secs(15);
+
+    fn candidate(store: &MemoryStore, identity: &str) -> Candidate {
+        let clock = TokioClock::starting(jiff::Timestamp::UNIX_EPOCH);
+        Candidate::new(Arc::new(store.clone()), Arc::new(clock), identity.into(), TERM)
+    }
+
+    async fn lease(store: &MemoryStore) -> Lease {
+        let item = store.get(&fence()).await.unwrap().expect("the lease is there");
+        let Reading::Record(lease) = read::<Lease>(&item) else { panic!("it can be read: {item:?}") };
+        lease
+    }
+
+    fn lost() -> Fault<StoreError> {
+        Fault::LoseAnswer(StoreError::Unknown("simulated: the answer was lost".into()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_whose_answer_was_lost_costs_no_leadership() {
+        let store = MemoryStore::new();
+        let mut holder = candidate(&store, "one");
+        assert_eq!(holder.attempt().await, Ok(Some(1)));
+        for renewals in [1, 3] {
+            store.next_write(lost());
+            assert!(matches!(holder.attempt().await, Err(StoreError::Unknown(_))));
+            assert_eq!(lease(&store).await.renewals, renewals, "it was written");
+            tokio::time::sleep(TERM / 3).await;
+            assert_eq!(holder.attempt().await, Ok(Some(1)), "the token is the same: no budget is held up");
+            assert_eq!(lease(&store).await.renewals, renewals + 1, "and it is renewed");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_another_took_is_not_gone_on_with() {
+        let store = MemoryStore::new();
+        let (mut holder, mut heir) = (candidate(&store, "one"), candidate(&store, "two"));
+        assert_eq!(holder.attempt().await, Ok(Some(1)));
+        assert_eq!(heir.attempt().await, Ok(None));
+        tokio::time::sleep(TERM).await;
+        assert_eq!(heir.attempt().await, Ok(Some(2)));
+        assert_eq!(holder.attempt().await, Ok(None));
+        // By a process of the same name, which a stateful set gives, it is another's too.
+        let mut again = candidate(&store, "two");
+        assert_eq!(again.attempt().await, Ok(Some(3)));
+        assert_eq!(again.amend(|_| {}).await, Ok(Some(3)));
+        assert_eq!(heir.amend(|_| {}).await, Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_given_up_keeps_its_token_and_the_next_holder_raises_it() {
+        let store = MemoryStore::new();
+        let (mut holder, mut heir) = (candidate(&store, "one"), candidate(&store, "two"));
+        assert_eq!(holder.attempt().await, Ok(Some(1)));
+        // Even if the answer to the last renewal was lost.
+        store.next_write(lost());
+        assert!(holder.attempt().await.is_err());
+        holder.hand_back().await;
+        let given_up = lease(&store).await;
+        assert_eq!((given_up.holder.as_str(), given_up.token), ("", 1));
+        assert_eq!(heir.attempt().await, Ok(Some(2)), "at once");
+    }
 }

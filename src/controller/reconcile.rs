@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
@@ -23,6 +23,7 @@ use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, runs};
 
 mod around;
+mod background;
 mod clocks;
 mod company;
 mod figures;
@@ -32,6 +33,7 @@ mod places;
 mod resting;
 mod stuck;
 
+use background::Background;
 use clocks::Clocks;
 use company::{Company, Inbox};
 use places::Places;
@@ -70,6 +72,9 @@ struct Loop {
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
     tasks: JoinSet<Done>,
+    background: Background,
+    /// The removal of old events, which takes its time: one at once.
+    removing: Option<AbortHandle>,
     places: Places,
     /// Monotonic time during which the table could be read.
     seen: Duration,
@@ -124,7 +129,8 @@ pub(super) async fn run(
     let shutdown = shutdown.child_token();
     let asks = health.window().answer();
     let company = Company::start(&ports, &settings, asks, &shutdown).await;
-    let Company { mut tasks, mut inbox, lease, kick_list, kick_sweep, live, events, courier } = company;
+    let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, courier } =
+        company;
     let policy = settings.policy(courier.is_some(), ports.compute.keeps_inventory());
     let executor = Executor {
         ports: ports.clone(),
@@ -149,6 +155,8 @@ pub(super) async fn run(
         failing: Failing::default(),
         due: BTreeMap::new(),
         tasks: JoinSet::new(),
+        background: Background::new(shutdown.clone()),
+        removing: None,
         places: Places::default(),
         seen: Duration::ZERO,
         listing: None,
@@ -172,6 +180,7 @@ pub(super) async fn run(
         refused: None,
     };
     state.roles();
+    tasks.spawn(follower);
     state.turn(&mut inbox, &shutdown).await;
     let refused = state.refused.take();
     shutdown.cancel();
@@ -182,6 +191,7 @@ pub(super) async fn run(
             state.finish(done);
         }
     }
+    state.background.finish().await;
     drop(state);
     while tasks.join_next().await.is_some() {}
     refused.map_or(Ok(()), |error| Err(error.into()))

@@ -1,73 +1,81 @@
 //! Which machines end together? Those whose end is asked for within a moment share a call; one that cannot be ended
 //! holds up no other.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared, WeakShared};
 
 use super::line::Line;
 use super::{GATHER, NOBODY, TOGETHER, in_line};
 use crate::model::InstanceId;
 use crate::ports::{Compute, ComputeError};
 
-type Waiting = (InstanceId, oneshot::Sender<Result<(), ComputeError>>);
+type Answers = BTreeMap<InstanceId, Result<(), ComputeError>>;
+/// A call that all who asked for it drive: one who gives up leaves it to the others, and with the last it ends.
+type Call = BoxFuture<'static, Arc<Answers>>;
+/// The machines of a call; none once it is being sent.
+type Ids = Arc<Mutex<Option<BTreeSet<InstanceId>>>>;
 
 /// Terminations that wait for company.
-pub(super) struct Endings(Arc<Inner>);
+pub(super) struct Endings {
+    inner: Arc<Inner>,
+    gathering: Mutex<Option<(Ids, WeakShared<Call>)>>,
+}
 
 struct Inner {
     compute: Arc<dyn Compute>,
     line: Line,
-    waiting: Mutex<Vec<Waiting>>,
 }
 
 impl Endings {
     pub(super) fn new(compute: Arc<dyn Compute>, line: Line) -> Self {
-        Self(Arc::new(Inner { compute, line, waiting: Mutex::default() }))
+        Self { inner: Arc::new(Inner { compute, line }), gathering: Mutex::default() }
     }
 
     /// Ends machines; the first error of any of them.
     pub(super) async fn end(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
-        let mut answers = Vec::new();
-        let first = {
-            let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let first = waiting.is_empty();
-            for id in ids {
-                let (tell, answer) = oneshot::channel();
-                waiting.push((id.clone(), tell));
-                answers.push(answer);
-            }
-            first && !ids.is_empty()
-        };
-        if first {
-            // Apart from the caller, whose giving up would leave the others waiting.
-            tokio::spawn(self.0.clone().send());
+        if ids.is_empty() {
+            return Ok(());
         }
-        let mut all = Ok(());
-        for answer in answers {
-            let unanswered = || Err(ComputeError::Unknown("the call that ends it was broken off".into()));
-            all = all.and(answer.await.unwrap_or_else(|_| unanswered()));
+        let answers = self.join(ids).await;
+        ids.iter().filter_map(|id| answers.get(id)).cloned().collect()
+    }
+
+    /// The call that ends these machines: the one that gathers, else a new one.
+    fn join(&self, ids: &[InstanceId]) -> Shared<Call> {
+        let mut gathering = locked(&self.gathering);
+        if let Some((waiting, call)) = &*gathering
+            && let Some(call) = call.upgrade()
+            && let Some(waiting) = locked(waiting).as_mut()
+        {
+            waiting.extend(ids.iter().cloned());
+            return call;
         }
-        all
+        let waiting: Ids = Arc::new(Mutex::new(Some(ids.iter().cloned().collect())));
+        let call = self.inner.clone().send(waiting.clone()).boxed().shared();
+        *gathering = call.downgrade().map(|call| (waiting, call));
+        call
     }
 }
 
 impl Inner {
-    async fn send(self: Arc<Self>) {
+    async fn send(self: Arc<Self>, waiting: Ids) -> Arc<Answers> {
         tokio::time::sleep(GATHER).await;
-        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut rest = waiting.into_iter().peekable();
-        while rest.peek().is_some() {
-            self.batch(rest.by_ref().take(TOGETHER).collect()).await;
+        let ids: Vec<InstanceId> = locked(&waiting).take().into_iter().flatten().collect();
+        let mut answers = Answers::new();
+        for ids in ids.chunks(TOGETHER) {
+            self.batch(ids.to_vec(), &mut answers).await;
         }
+        Arc::new(answers)
     }
 
     /// A batch that is refused is halved until who is to blame stands alone.
-    async fn batch(&self, batch: Vec<Waiting>) {
+    async fn batch(&self, batch: Vec<InstanceId>, answers: &mut Answers) {
         let mut todo = vec![batch];
         while let Some(mut batch) = todo.pop() {
-            let ids: Vec<InstanceId> = batch.iter().map(|(id, _)| id.clone()).collect();
-            let answer = in_line(&self.line, NOBODY, &[1.0], self.compute.terminate(&ids)).await;
+            let answer = in_line(&self.line, NOBODY, &[1.0], self.compute.terminate(&batch)).await;
             if let Err(ComputeError::Refused(_)) = answer
                 && batch.len() > 1
             {
@@ -75,10 +83,11 @@ impl Inner {
                 todo.extend([right, batch]);
                 continue;
             }
-            for (_, tell) in batch {
-                // Who asked may have gone away.
-                let _ = tell.send(answer.clone());
-            }
+            answers.extend(batch.into_iter().map(|id| (id, answer.clone())));
         }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

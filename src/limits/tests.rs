@@ -63,6 +63,38 @@ async fn ends_that_are_asked_for_within_a_moment_share_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_caller_that_gives_up_leaves_the_shared_call_to_the_others() {
+    let maker = Arc::new(Maker::default());
+    let limited = Arc::new(Limited::new(maker.clone(), &Limits::default()));
+    let ids = [id(1), id(2)];
+    let mut first = Box::pin(limited.terminate(&ids[..1]));
+    assert!(futures::poll!(&mut first).is_pending());
+    let second = tokio::spawn({
+        let limited = limited.clone();
+        async move { limited.terminate(&[id(2)]).await }
+    });
+    tokio::task::yield_now().await;
+    drop(first);
+    assert_eq!(second.await.unwrap(), Ok(()));
+    assert_eq!(*maker.batches.lock().unwrap(), [ids.to_vec()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_nobody_waits_for_any_more_leaves_no_task_behind() {
+    let maker = Arc::new(Maker::default());
+    let limited = Limited::new(maker.clone(), &Limits::default());
+    let ids = [id(1)];
+    let mut asked = Box::pin(limited.terminate(&ids));
+    assert!(futures::poll!(&mut asked).is_pending());
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+    drop(asked);
+    tokio::time::sleep(GATHER * 10).await;
+    assert!(maker.batches.lock().unwrap().is_empty(), "who asked is dead");
+    assert_eq!(limited.terminate(&[id(2)]).await, Ok(()));
+    assert_eq!(*maker.batches.lock().unwrap(), [[id(2)]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_cannot_be_ended_holds_up_no_other() {
     let maker = Arc::new(Maker { protected: Some(id(13)), ..Maker::default() });
     let limited = Arc::new(Limited::new(maker.clone(), &Limits::default()));

@@ -7,6 +7,7 @@
 mod support;
 
 mod dynamo;
+mod listing;
 mod notices;
 mod queue;
 mod shards;

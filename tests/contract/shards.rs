@@ -8,6 +8,7 @@ use runyard::model::TableName;
 use runyard::ports::{Store, StoreError, Watch};
 use runyard::store::{DynamoStore, Watching};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::store::sdk_config;
@@ -24,6 +25,12 @@ struct Stream {
     /// What reading says instead, once.
     fault: Option<(u16, String)>,
     disabled: bool,
+    /// The shards that were read, each time.
+    reads: Vec<String>,
+    /// Told when a shard is read.
+    asked: BTreeMap<&'static str, watch::Sender<bool>>,
+    /// Until when reads of a shard are not answered.
+    held: BTreeMap<&'static str, watch::Receiver<bool>>,
 }
 
 #[derive(Default)]
@@ -46,6 +53,21 @@ impl Stream {
             "GetShardIterator" => self.iterator(body),
             "GetRecords" => self.read(body["ShardIterator"].as_str().unwrap()),
             other => panic!("a watch has no need of {other}"),
+        }
+    }
+
+    /// What becomes of a call: a read of a shard that is held is answered later.
+    fn plan(&mut self, call: &str, body: &Value) -> Plan {
+        let (status, text) = self.answer(call, body);
+        let shard = body["ShardIterator"].as_str().and_then(|iterator| iterator.split('/').next());
+        let Some(shard) = shard else { return Plan::Instead(status, text) };
+        self.reads.push(shard.to_owned());
+        if let Some(asked) = self.asked.get(shard) {
+            asked.send_replace(true);
+        }
+        match self.held.get(shard) {
+            Some(held) => Plan::When(held.clone(), Box::new(Plan::Instead(status, text))),
+            None => Plan::Instead(status, text),
         }
     }
 
@@ -99,14 +121,17 @@ type Shared = Arc<Mutex<Stream>>;
 
 /// A watch of a stream that begins with one open shard, `a`, which has one old record.
 async fn watched() -> (Shared, Box<dyn Watch>) {
+    watched_on(&["a"]).await
+}
+
+/// A watch of a stream that begins with these open shards, each with one old record.
+async fn watched_on(shards: &[&'static str]) -> (Shared, Box<dyn Watch>) {
     let mut stream = Stream::default();
-    stream.shards.insert("a", Shard { records: vec!["old"], ..Shard::default() });
+    let shard = |id: &&'static str| (*id, Shard { records: vec!["old"], ..Shard::default() });
+    stream.shards.extend(shards.iter().map(shard));
     let stream = Arc::new(Mutex::new(stream));
     let answers = stream.clone();
-    let judge = move |call: &str, _: usize, body: &Value| {
-        let (status, text) = answers.lock().unwrap().answer(call, body);
-        Plan::Instead(status, text)
-    };
+    let judge = move |call: &str, _: usize, body: &Value| answers.lock().unwrap().plan(call, body);
     let (endpoint, _) = peer("", judge).await;
     let store = DynamoStore::connect(TableName::parse("runyard").unwrap(), &sdk_config(&endpoint).await);
     let every = Duration::from_millis(5);
@@ -140,10 +165,79 @@ async fn a_split_is_followed_parents_before_children_and_nothing_is_missed() {
         stream.shards.insert("b", child(vec!["b-1"]));
         stream.shards.insert("c", child(vec!["c-1", "c-2"]));
     }
-    assert_eq!(told(&mut *watch, 4).await, ["a-1", "b-1", "c-1", "c-2"]);
+    let seen = told(&mut *watch, 4).await;
+    assert_eq!(seen[0], "a-1");
+    // Siblings are read side by side, each in its order.
+    let of = |shard: &str| seen.iter().filter(|pk| pk.starts_with(shard)).cloned().collect::<Vec<_>>();
+    assert_eq!((of("b"), of("c")), (vec!["b-1".into()], vec!["c-1".into(), "c-2".into()]));
     add(&stream, "c", &["c-3"]);
     add(&stream, "b", &["b-2"]);
-    assert_eq!(told(&mut *watch, 2).await, ["b-2", "c-3"]);
+    let mut seen = told(&mut *watch, 2).await;
+    seen.sort();
+    assert_eq!(seen, ["b-2", "c-3"]);
+}
+
+#[tokio::test]
+async fn shards_are_read_side_by_side() {
+    let (stream, mut watch) = watched_on(&["a", "b"]).await;
+    let (asked_a, asked_b) = (watch::Sender::new(false), watch::Sender::new(false));
+    {
+        let mut stream = stream.lock().unwrap();
+        // Each is answered once the other was asked.
+        stream.held.extend([("a", asked_b.subscribe()), ("b", asked_a.subscribe())]);
+        stream.asked.extend([("a", asked_a), ("b", asked_b)]);
+        stream.reads.clear();
+    }
+    add(&stream, "a", &["a-1"]);
+    add(&stream, "b", &["b-1"]);
+    let mut seen = told(&mut *watch, 2).await;
+    seen.sort();
+    assert_eq!(seen, ["a-1", "b-1"]);
+    let reads = &stream.lock().unwrap().reads;
+    assert_ne!(reads[0], reads[1], "one is not given up before the other is read: {reads:?}");
+}
+
+#[tokio::test]
+async fn a_shard_that_does_not_answer_holds_up_no_other() {
+    let (stream, mut watch) = watched_on(&["a", "b", "c"]).await;
+    let answers = watch::Sender::new(false);
+    stream.lock().unwrap().held.insert("b", answers.subscribe());
+    add(&stream, "b", &["b-1"]);
+    for (shard, record) in [("a", "a-1"), ("c", "c-1"), ("a", "a-2"), ("c", "c-2")] {
+        add(&stream, shard, &[record]);
+        assert_eq!(told(&mut *watch, 1).await, [record]);
+    }
+    let reads = stream.lock().unwrap().reads.clone();
+    let of = |shard: &str| reads.iter().filter(|read| *read == shard).count();
+    assert!(of("b") < of("a") && of("b") < of("c"), "they are read on while it is waited for: {reads:?}");
+    answers.send_replace(true);
+    assert_eq!(told(&mut *watch, 1).await, ["b-1"]);
+}
+
+#[tokio::test]
+async fn the_second_child_of_a_split_is_found_though_it_is_listed_later() {
+    let (stream, mut watch) = watched().await;
+    let child = |record| Shard { parent: Some("a"), records: vec![record], closed: false };
+    {
+        let mut stream = stream.lock().unwrap();
+        stream.shards.get_mut("a").unwrap().closed = true;
+        stream.shards.insert("b", child("b-1"));
+    }
+    assert_eq!(told(&mut *watch, 1).await, ["b-1"]);
+    stream.lock().unwrap().shards.insert("c", child("c-1"));
+    assert_eq!(told(&mut *watch, 1).await, ["c-1"]);
+}
+
+#[tokio::test]
+async fn a_grandchild_that_is_listed_first_is_read_after_its_parent() {
+    let (stream, mut watch) = watched_on(&["m"]).await;
+    {
+        let mut stream = stream.lock().unwrap();
+        stream.shards.get_mut("m").unwrap().closed = true;
+        stream.shards.insert("n", Shard { parent: Some("m"), records: vec!["n-1"], closed: true });
+        stream.shards.insert("a", Shard { parent: Some("n"), records: vec!["a-1"], closed: false });
+    }
+    assert_eq!(told(&mut *watch, 2).await, ["n-1", "a-1"]);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use runyard::model::{AttributeValue, Guard, Item, Key, TableName, Write};
 use runyard::ports::{Store, StoreError};
 use runyard::store::DynamoStore;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::store::sdk_config;
@@ -27,6 +28,8 @@ pub(crate) enum Plan {
     After(u16, String),
     /// Only this is said.
     Instead(u16, String),
+    /// What becomes of the call once this is true.
+    When(watch::Receiver<bool>, Box<Plan>),
     /// Nothing is said for a long time.
     Silence,
 }
@@ -63,7 +66,11 @@ async fn answer(State(peer): State<Peer>, headers: HeaderMap, body: Bytes) -> Re
     let target = target.unwrap_or_default();
     let call = target.rsplit('.').next().unwrap_or_default();
     let said = serde_json::from_slice(&body).unwrap_or_default();
-    let plan = (peer.judge)(call, nth, &said);
+    let mut plan = (peer.judge)(call, nth, &said);
+    while let Plan::When(mut so, then) = plan {
+        // Nobody is left to say so when the test is over.
+        plan = if so.wait_for(|so| *so).await.is_ok() { *then } else { Plan::Silence };
+    }
     let (status, text) = match plan {
         Plan::Pass => peer.forward(&headers, body).await,
         Plan::After(status, text) => {
@@ -71,7 +78,7 @@ async fn answer(State(peer): State<Peer>, headers: HeaderMap, body: Bytes) -> Re
             (status, text)
         }
         Plan::Instead(status, text) => (status, text),
-        Plan::Silence => {
+        Plan::When(..) | Plan::Silence => {
             tokio::time::sleep(Duration::from_secs(60)).await;
             (503, String::new())
         }

@@ -167,6 +167,19 @@ class Restart(Scenario):
     def test_an_operator_asked_to_end_does_so_and_says_success(self):
         self.assertEqual(self.operator.end(), 0)
 
+    def test_a_lease_given_up_keeps_its_token_and_the_next_holder_raises_it(self):
+        def lease():
+            return next(item for item in self.table.all("lease") if item["pk"] == "lease#operator")
+
+        held = lease()
+        self.assertTrue(held["holder"])
+        self.operator.end()
+        given_up = lease()
+        self.assertEqual((given_up["holder"], given_up["token"]), ("", held["token"]))
+        self.start_operator()
+        again = self.eventually("it is held", lambda: (now := lease())["holder"] and now)
+        self.assertEqual(again["token"], held["token"] + 1)
+
 
 class TwoOperators(Scenario):
     operators = 2

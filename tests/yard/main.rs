@@ -15,6 +15,7 @@ mod a_request_waits;
 mod a_storm_of_launches;
 mod a_zone_has_no_capacity;
 mod agents;
+mod an_operator_ends;
 mod an_upgrade;
 #[path = "../support/counting.rs"]
 mod counting;
@@ -24,6 +25,7 @@ mod machines_are_measured;
 mod messages_are_only_hints;
 mod pools_keep_machines_warm;
 mod the_lease_changes_hands;
+mod the_table_is_listed;
 mod the_table_refuses_us;
 mod thousands_are_free_at_once;
 mod two_operators;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,9 @@ impl Inbox {
 pub(super) struct Company {
     /// Dropped with the loop, so that nothing of an operator outlives it.
     pub(super) tasks: JoinSet<()>,
+    /// Follows the table. Runs once the loop knows its role, so that the first list begins after the lease was taken and
+    /// no second one is needed.
+    pub(super) follower: BoxFuture<'static, ()>,
     pub(super) inbox: Inbox,
     pub(super) lease: watch::Receiver<Option<u64>>,
     pub(super) kick_list: mpsc::Sender<()>,
@@ -71,10 +75,9 @@ impl Company {
             resync: settings.resync,
             silence: settings.lease * SILENT_LEASES,
             tell: tell_seen,
-            kicks: list_kicks,
             shutdown: shutdown.child_token(),
         };
-        tasks.spawn(follower.run());
+        let follower = Box::pin(follower.run(list_kicks));
         let (kick_sweep, sweep_kicks) = mpsc::channel(1);
         let (tell_machines, machines) = mpsc::channel(4);
         tasks.spawn(sweep::run(
@@ -96,7 +99,7 @@ impl Company {
         watches_runs(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
         let courier = sweeps_ghosts(ports, settings, &lease, &mut tasks, shutdown);
         let inbox = Inbox { seen, machines, told, asks };
-        Self { tasks, inbox, lease, kick_list, kick_sweep, live, events, courier }
+        Self { tasks, follower, inbox, lease, kick_list, kick_sweep, live, events, courier }
     }
 }
 

@@ -87,7 +87,8 @@ impl Loop {
             let classes =
                 self.yard.classes().filter(|(_, class)| class.pool.is_some()).map(|(name, _)| name.clone());
             let (queue, metrics) = (self.ports.queue.clone(), self.ports.metrics.clone());
-            tokio::spawn(measure::depths(queue, metrics, classes.collect()));
+            let depths = measure::depths(queue, metrics, classes.collect());
+            self.background.spawn_long(depths);
         }
     }
 

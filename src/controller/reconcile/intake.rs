@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::controller::follow::Seen;
 use crate::controller::{events, lease};
-use crate::decide::{Context, Observation, Unit};
+use crate::decide::{Context, Observation, Unit, Written};
 use crate::model::{
     ClassName, Event, Instance, InstanceArn, InterruptionAction, Item, Key, Lease, PoolSpec, Reading, State,
     read,
@@ -42,7 +42,7 @@ impl Loop {
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
         if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
-            tokio::spawn(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
+            self.background.spawn_long(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
         }
         if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
             self.history.note(&tracked.instance);
@@ -104,7 +104,7 @@ impl Loop {
         self.told = left;
         let receipts: Vec<String> = done.into_iter().map(|told| told.receipt).collect();
         if let Some(port) = self.ports.notices.clone().filter(|_| !receipts.is_empty()) {
-            tokio::spawn(async move {
+            self.background.spawn(async move {
                 if let Err(error) = port.acknowledge(&receipts).await {
                     tracing::debug!(%error, "notices were not acknowledged, they come again");
                 }
@@ -235,8 +235,10 @@ impl Loop {
             self.taken = None;
         }
         let late = std::mem::take(&mut self.late);
-        if self.role.lease.is_some() && !late.is_empty() {
-            tokio::spawn(events::remove(self.ports.store.clone(), late));
+        let removing = self.removing.as_ref().is_some_and(|removing| !removing.is_finished());
+        if self.role.lease.is_some() && !late.is_empty() && !removing {
+            let removal = events::remove(self.ports.store.clone(), late);
+            self.removing = Some(self.background.spawn_long(removal));
         }
         if let Some(asked) = self.asked
             && begun >= asked
@@ -244,7 +246,7 @@ impl Loop {
             self.asked = None;
             if self.role.lease.is_some() {
                 let ports = self.ports.clone();
-                tokio::spawn(async move {
+                self.background.spawn(async move {
                     if let Err(error) = lease::answer(ports.store.as_ref(), ports.clock.as_ref()).await {
                         tracing::warn!(%error, "a resync was done and could not be reported");
                     }
@@ -274,7 +276,7 @@ async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
     }
 }
 
-/// The machine whose record was seen.
+/// The machine whose record was seen or written here: a state that was short is told of too.
 fn recorded(seen: &Observation) -> Option<InstanceArn> {
     match seen {
         Observation::Record(key, Some(_))
@@ -282,6 +284,10 @@ fn recorded(seen: &Observation) -> Option<InstanceArn> {
         | Observation::Looked(_, key, Some(_)) => {
             key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
         }
+        Observation::Written(record) => match &**record {
+            Written::Instance(instance) => Some(instance.facts.instance_arn.clone()),
+            Written::Agent(_) | Written::Request(_) | Written::Launch(_) | Written::Pool(_) => None,
+        },
         _ => None,
     }
 }
@@ -349,6 +355,15 @@ mod tests {
             let [beat, stale] = [heartbeat, stale].map(Duration::from_millis);
             assert_eq!(vouches(beat, stale), Duration::from_millis(vouched), "{beat:?} {stale:?}");
         }
+    }
+
+    #[test]
+    fn a_machine_written_here_reaches_the_timeline_without_the_stream() {
+        let item = include_str!("../../../tests/golden/instance-claimed.json");
+        let item: Item = serde_json::from_str(item).unwrap();
+        let Reading::Record(instance) = read::<Instance>(&item) else { panic!("a golden record") };
+        let arn = instance.facts.instance_arn.clone();
+        assert_eq!(recorded(&Observation::Written(Box::new(Written::Instance(instance)))), Some(arn));
     }
 
     #[tokio::test(start_paused = true)]

@@ -138,9 +138,7 @@ impl MemoryStore {
 
     async fn take_time(&self) {
         let delay = *locked(&self.shared.delay);
-        if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
-        }
+        pass(delay).await;
     }
 
     /// The guards that do not hold, with what is there instead.
@@ -194,6 +192,12 @@ impl MemoryStore {
     }
 }
 
+async fn pass(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
 fn done(writes: &[Write], refusals: &[Refusal]) -> bool {
     match writes {
         [write] => already_done(write, refusals[0].current.as_ref()),
@@ -210,11 +214,14 @@ impl Store for MemoryStore {
     }
 
     async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
-        self.take_time().await;
+        // A page is old by the time it arrives: half of its time is the way back.
+        let half = *locked(&self.shared.delay) / 2;
+        pass(half).await;
         let exit = self.shared.reads.enter()?;
-        let table = locked(&self.shared.table);
         let from = after.map_or(Unbounded, Excluded);
-        exit.answer(Ok(self.page(table.range::<Key, _>((from, Unbounded)))))
+        let page = self.page(locked(&self.shared.table).range::<Key, _>((from, Unbounded)));
+        pass(half).await;
+        exit.answer(Ok(page))
     }
 
     async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {

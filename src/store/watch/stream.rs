@@ -1,14 +1,17 @@
 //! A watch by DynamoDB Streams. It follows the open shards from the moment it was opened, and their children when they
-//! end (DynamoDB ends a shard every few hours and when it splits a partition), parents before children.
+//! end (DynamoDB ends a shard every few hours and when it splits a partition), parents before children. Shards are read
+//! side by side: one that answers late holds up no other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::operation::get_records::{GetRecordsError, GetRecordsOutput};
 use aws_sdk_dynamodbstreams::types::{Record, ShardIteratorType, StreamStatus};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::PATIENCE;
@@ -20,35 +23,50 @@ use crate::store::items::from_stream;
 
 /// How long between two looks for the children of a shard that ended.
 const CHILDREN: Duration = Duration::from_secs(1);
+/// How many looks follow the one that found a first child: the stream may list the second child of a split later.
+const FURTHER_LOOKS: u32 = 10;
+/// Most calls of one watch at the same time; each takes a connection.
+const AT_ONCE: usize = 64;
 
 /// A watch of a stream.
 pub(super) struct StreamWatch {
-    client: Client,
-    arn: String,
+    stream: Stream,
     every: Duration,
     /// Tells that there is something to be read now.
     wake: Option<watch::Receiver<()>>,
-    /// The shards being read.
-    shards: Vec<Shard>,
+    /// The shards being followed, by their ids.
+    shards: BTreeMap<String, Shard>,
     /// Every shard that was ever listed and is, was, or need not be read.
     seen: BTreeSet<String>,
-    /// Shards that ended and whose children are not found yet.
-    ended: BTreeSet<String>,
-    /// Changes read and not told yet, so that whoever stops waiting loses nothing.
+    /// Shards that ended and of whose children some may not be listed yet; with the looks that are left once one was.
+    ended: BTreeMap<String, Option<u32>>,
+    /// Calls under way, kept here so that whoever stops waiting loses nothing. They end with the watch.
+    calls: JoinSet<Answer>,
+    /// Whether one of them lists the shards.
+    listing: bool,
+    /// Changes read and not told yet.
     changes: Vec<Change>,
+    /// A failure that is not told yet.
+    failed: Option<StoreError>,
+    /// When something was last told.
+    told: Instant,
     due: Instant,
     children_due: Instant,
 }
 
-/// A shard being read.
+/// A shard being followed.
 struct Shard {
-    id: String,
-    /// Where the next read begins; none at the end of the shard.
+    /// Where the next read begins; none until one is fetched for the position.
     iterator: Option<String>,
     position: Position,
+    /// Whether a read is under way.
+    reading: bool,
+    /// When the last read began that was answered.
+    answered: Option<Instant>,
 }
 
 /// How far a shard was read, by which an expired iterator is replaced.
+#[derive(Clone)]
 enum Position {
     /// Nothing yet, from the opening of the watch on.
     Opening,
@@ -64,41 +82,29 @@ struct Listed {
     parent: Option<String>,
 }
 
-impl StreamWatch {
-    /// Opens the table's stream; none when it has none that carries new images.
-    pub(super) async fn open(store: &DynamoStore) -> Result<Option<Self>, StoreError> {
-        let missing = || StoreError::NoTable(format!("there is no table {}", store.table));
-        let table = store.describe().await?.ok_or_else(missing)?;
-        let images = table.stream_specification.as_ref().is_some_and(|stream| {
-            let view = stream.stream_view_type.as_ref().map(|view| view.as_str());
-            stream.stream_enabled && matches!(view, Some("NEW_IMAGE" | "NEW_AND_OLD_IMAGES"))
-        });
-        let Some(arn) = table.latest_stream_arn.filter(|_| images) else { return Ok(None) };
-        let mut watch = Self {
-            client: store.streams(),
-            arn,
-            every: store.watching.every,
-            wake: store.wake.clone(),
-            shards: Vec::new(),
-            seen: BTreeSet::new(),
-            ended: BTreeSet::new(),
-            changes: Vec::new(),
-            due: Instant::now(),
-            children_due: Instant::now(),
-        };
-        let listed = watch.list().await?;
-        let parents: BTreeSet<_> = listed.iter().filter_map(|shard| shard.parent.clone()).collect();
-        // A shard without children is open, or has ended so lately that its children are not listed yet.
-        for Listed { id, .. } in listed {
-            if !parents.contains(&id) {
-                watch.start(&id, Position::Opening).await?;
-            }
-            watch.seen.insert(id);
-        }
-        Ok(Some(watch))
-    }
+/// What a call brought.
+enum Answer {
+    /// A read of this shard that began then.
+    Read(String, Instant, Result<Got, StoreError>),
+    Listed(Result<Vec<Listed>, StoreError>),
+}
 
-    /// All shards of the stream.
+enum Got {
+    Records(GetRecordsOutput),
+    /// The iterator expired: the next read fetches another for its position.
+    Expired,
+}
+
+/// The stream and how it is called.
+#[derive(Clone)]
+struct Stream {
+    client: Client,
+    arn: String,
+    places: Arc<Semaphore>,
+}
+
+impl Stream {
+    /// All its shards.
     async fn list(&self) -> Result<Vec<Listed>, StoreError> {
         let mut listed = Vec::new();
         let mut from = None;
@@ -130,67 +136,138 @@ impl StreamWatch {
                 call.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).sequence_number(number)
             }
         };
+        let _place = self.places.acquire().await;
         Ok(call.send().await.map_err(|error| classify(&error))?.shard_iterator)
     }
 
-    async fn start(&mut self, id: &str, position: Position) -> Result<(), StoreError> {
-        let iterator = self.iterator(id, &position).await?;
-        self.shards.push(Shard { id: id.to_owned(), iterator, position });
-        Ok(())
-    }
-
-    /// Takes up the children of shards that ended.
-    async fn follow(&mut self) -> Result<(), StoreError> {
-        if self.ended.is_empty() || self.children_due > Instant::now() {
-            return Ok(());
-        }
-        self.children_due = Instant::now() + CHILDREN;
-        for Listed { id, parent } in self.list().await? {
-            let waits = self.shards.iter().any(|shard| Some(&shard.id) == parent.as_ref());
-            if waits || self.seen.contains(&id) {
-                continue;
+    /// Reads a shard once from where it stands.
+    async fn read(
+        &self,
+        shard: &str,
+        iterator: Option<String>,
+        position: &Position,
+    ) -> Result<Got, StoreError> {
+        let iterator = match iterator {
+            Some(iterator) => Some(iterator),
+            None => self.iterator(shard, position).await?,
+        };
+        // A shard without an iterator has nothing more to be read.
+        let Some(iterator) = iterator else { return Ok(Got::Records(GetRecordsOutput::builder().build())) };
+        let _place = self.places.acquire().await;
+        let error = match self.client.get_records().shard_iterator(iterator).send().await {
+            Ok(got) => return Ok(Got::Records(got)),
+            Err(error) => error,
+        };
+        match (error.as_service_error(), position) {
+            (Some(GetRecordsError::ExpiredIteratorException(_)), Position::Opening) => {
+                Err(lost("it was not read for too long"))
             }
-            self.start(&id, Position::Beginning).await?;
-            self.seen.insert(id);
-            parent.map(|parent| self.ended.remove(&parent));
+            (
+                Some(GetRecordsError::ExpiredIteratorException(_)),
+                Position::Beginning | Position::After(_),
+            ) => Ok(Got::Expired),
+            (Some(GetRecordsError::ResourceNotFoundException(_)), _) => Err(lost("it is gone")),
+            (Some(_) | None, _) => Err(classify(&error)),
         }
-        Ok(())
     }
+}
 
-    /// Reads every shard once. One that cannot be read does not keep the others from being read.
-    async fn look(&mut self) -> Result<(), StoreError> {
-        let mut outcome = self.follow().await;
-        for at in 0..self.shards.len() {
-            if let Err(error) = self.read(at).await {
-                outcome = outcome.and(Err(error));
+impl Shard {
+    fn new(iterator: Option<String>, position: Position) -> Self {
+        Self { iterator, position, reading: false, answered: None }
+    }
+}
+
+impl StreamWatch {
+    /// Opens the table's stream; none when it has none that carries new images.
+    pub(super) async fn open(store: &DynamoStore) -> Result<Option<Self>, StoreError> {
+        let missing = || StoreError::NoTable(format!("there is no table {}", store.table));
+        let table = store.describe().await?.ok_or_else(missing)?;
+        let images = table.stream_specification.as_ref().is_some_and(|stream| {
+            let view = stream.stream_view_type.as_ref().map(|view| view.as_str());
+            stream.stream_enabled && matches!(view, Some("NEW_IMAGE" | "NEW_AND_OLD_IMAGES"))
+        });
+        let Some(arn) = table.latest_stream_arn.filter(|_| images) else { return Ok(None) };
+        let stream = Stream { client: store.streams(), arn, places: Arc::new(Semaphore::new(AT_ONCE)) };
+        let listed = stream.list().await?;
+        let parents: BTreeSet<_> = listed.iter().filter_map(|shard| shard.parent.as_ref()).collect();
+        let mut opening = JoinSet::new();
+        // A shard without children is open, or has ended so lately that its children are not listed yet.
+        for Listed { id, .. } in listed.iter().filter(|shard| !parents.contains(&shard.id)) {
+            let (stream, id) = (stream.clone(), id.clone());
+            opening.spawn(async move { (stream.iterator(&id, &Position::Opening).await, id) });
+        }
+        let (mut shards, mut ended) = (BTreeMap::new(), BTreeMap::new());
+        while let Some(opened) = opening.join_next().await {
+            match answered(opened) {
+                (Ok(None), id) => drop(ended.insert(id, None)),
+                (iterator, id) => drop(shards.insert(id, Shard::new(iterator?, Position::Opening))),
             }
         }
-        let ended = self.shards.extract_if(.., |shard| shard.iterator.is_none()).map(|shard| shard.id);
-        self.ended.extend(ended);
-        outcome
+        let now = Instant::now();
+        Ok(Some(Self {
+            stream,
+            every: store.watching.every,
+            wake: store.wake.clone(),
+            shards,
+            seen: listed.into_iter().map(|shard| shard.id).collect(),
+            ended,
+            calls: JoinSet::new(),
+            listing: false,
+            changes: Vec::new(),
+            failed: None,
+            told: now,
+            due: now,
+            children_due: now,
+        }))
     }
 
-    async fn read(&mut self, at: usize) -> Result<(), StoreError> {
-        let Shard { iterator: Some(iterator), id, position } = &self.shards[at] else { return Ok(()) };
-        match self.client.get_records().shard_iterator(iterator).send().await {
-            Ok(got) => self.take(at, got),
-            Err(error) => match error.as_service_error() {
-                Some(GetRecordsError::ExpiredIteratorException(_)) => {
-                    if let Position::Opening = position {
-                        return Err(lost("it was not read for too long"));
+    /// Begins to read every shard that is not being read, and to look for children that are missing.
+    fn look(&mut self) {
+        let now = Instant::now();
+        self.due = now + self.every;
+        for (id, shard) in self.shards.iter_mut().filter(|(_, shard)| !shard.reading) {
+            shard.reading = true;
+            let (stream, id, position) = (self.stream.clone(), id.clone(), shard.position.clone());
+            let iterator = shard.iterator.clone();
+            self.calls.spawn(async move {
+                let got = stream.read(&id, iterator, &position).await;
+                Answer::Read(id, now, got)
+            });
+        }
+        if !self.ended.is_empty() && !self.listing && self.children_due <= now {
+            (self.listing, self.children_due) = (true, now + CHILDREN);
+            let stream = self.stream.clone();
+            self.calls.spawn(async move { Answer::Listed(stream.list().await) });
+        }
+    }
+
+    fn take_in(&mut self, answer: Answer) {
+        match answer {
+            Answer::Read(id, begun, got) => {
+                let Some(shard) = self.shards.get_mut(&id) else { return };
+                shard.reading = false;
+                match got {
+                    Ok(Got::Records(got)) => {
+                        shard.answered = Some(begun);
+                        self.records(id, got);
                     }
-                    let iterator = self.iterator(id, position).await?;
-                    self.shards[at].iterator = iterator;
+                    Ok(Got::Expired) => shard.iterator = None,
+                    Err(error) => self.fails(error),
                 }
-                Some(GetRecordsError::ResourceNotFoundException(_)) => return Err(lost("it is gone")),
-                _ => return Err(classify(&error)),
-            },
+            }
+            Answer::Listed(listed) => {
+                self.listing = false;
+                match listed {
+                    Ok(listed) => self.follow(listed),
+                    Err(error) => self.fails(error),
+                }
+            }
         }
-        Ok(())
     }
 
-    fn take(&mut self, at: usize, got: GetRecordsOutput) {
-        let shard = &mut self.shards[at];
+    fn records(&mut self, id: String, got: GetRecordsOutput) {
+        let Some(shard) = self.shards.get_mut(&id) else { return };
         shard.iterator = got.next_shard_iterator;
         for record in got.records.unwrap_or_default() {
             let number = record.dynamodb.as_ref().and_then(|told| told.sequence_number.clone());
@@ -199,6 +276,54 @@ impl StreamWatch {
             }
             self.changes.extend(change(record));
         }
+        if shard.iterator.is_none() {
+            self.shards.remove(&id);
+            self.ended.insert(id, None);
+        }
+    }
+
+    /// Remembers a failure until it is told; one after which changes may be missing is not forgotten for another.
+    fn fails(&mut self, error: StoreError) {
+        if !matches!(self.failed, Some(StoreError::Invalid(_))) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Takes up the children of shards that ended.
+    fn follow(&mut self, listed: Vec<Listed>) {
+        let unread: BTreeSet<_> =
+            listed.iter().map(|shard| &shard.id).filter(|id| !self.seen.contains(*id)).collect();
+        let waits = |parent: &String| unread.contains(parent) || self.shards.contains_key(parent);
+        let ready = |shard: &&Listed| unread.contains(&shard.id) && !shard.parent.as_ref().is_some_and(waits);
+        let ready: Vec<_> = listed.iter().filter(ready).collect();
+        for Listed { id, parent } in ready {
+            self.seen.insert(id.clone());
+            self.shards.insert(id.clone(), Shard::new(None, Position::Beginning));
+            if let Some(left) = parent.as_ref().and_then(|parent| self.ended.get_mut(parent)) {
+                left.get_or_insert(FURTHER_LOOKS);
+            }
+        }
+        self.ended.retain(|_, left| match left {
+            None => true,
+            Some(0) => false,
+            Some(looks) => {
+                *looks -= 1;
+                true
+            }
+        });
+    }
+
+    /// Whether every shard was read since something was last told.
+    fn all_read(&self) -> bool {
+        self.shards.values().all(|shard| shard.answered.is_some_and(|at| at >= self.told))
+    }
+}
+
+/// What a task came to; its panic goes on here.
+fn answered<T>(ended: Result<T, tokio::task::JoinError>) -> T {
+    match ended {
+        Ok(answer) => answer,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
@@ -227,22 +352,23 @@ fn lost(why: &str) -> StoreError {
 #[async_trait]
 impl Watch for StreamWatch {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
-        let until = Instant::now() + PATIENCE;
         loop {
             if !self.changes.is_empty() {
+                self.told = Instant::now();
                 return Ok(std::mem::take(&mut self.changes));
             }
-            tokio::select! {
-                () = sleep_until(self.due) => {}
-                () = woken(&mut self.wake) => {}
+            if let Some(error) = self.failed.take() {
+                return Err(error);
             }
-            self.due = Instant::now() + self.every;
-            let outcome = self.look().await;
-            if self.changes.is_empty() {
-                outcome?;
-                if Instant::now() >= until {
-                    return Ok(Vec::new());
-                }
+            if self.told.elapsed() >= PATIENCE && self.all_read() {
+                self.told = Instant::now();
+                return Ok(Vec::new());
+            }
+            tokio::select! {
+                Some(answer) = self.calls.join_next() => self.take_in(answered(answer)),
+                () = sleep_until(self.due) => self.look(),
+                // What wakes may be younger than a read under way.
+                () = woken(&mut self.wake), if self.calls.is_empty() => self.look(),
             }
         }
     }

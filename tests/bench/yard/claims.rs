@@ -29,16 +29,16 @@ pub(crate) fn heading() {
     );
 }
 
-fn percentile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
-fn sorted(mut times: Vec<f64>) -> Vec<f64> {
+pub(crate) fn sorted(mut times: Vec<f64>) -> Vec<f64> {
     times.sort_by(f64::total_cmp);
     times
 }
 
-fn millis(time: Duration) -> f64 {
+pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
@@ -66,7 +66,7 @@ fn about(call: &Call, key: &Key) -> bool {
 }
 
 /// One workflow: asks, is served, gives back. Claim and release in milliseconds.
-async fn cycle(ground: &Ground, run: usize) -> (f64, f64, Vec<Call>, Instant) {
+pub(crate) async fn cycle(ground: &Ground, run: usize) -> (f64, f64, Vec<Call>, Instant) {
     let (key, mut calls) = (key(run), Vec::new());
     ground.calls.take();
     ground.store.write(&intent(run, runyard::ports::Clock::now(ground.clock.as_ref()))).await.unwrap();
@@ -89,7 +89,7 @@ async fn cycle(ground: &Ground, run: usize) -> (f64, f64, Vec<Call>, Instant) {
 }
 
 /// Waits for a phase: the record is looked at, again after each write of it; the moment of the write that made it so.
-async fn until_phase(ground: &Ground, calls: &mut Vec<Call>, key: &Key, phase: Phase) -> Instant {
+pub(crate) async fn until_phase(ground: &Ground, calls: &mut Vec<Call>, key: &Key, phase: Phase) -> Instant {
     loop {
         let item = ground.store.get(key).await.unwrap().unwrap();
         if let Reading::Record(request) = read::<Request>(&item)
@@ -111,45 +111,93 @@ pub(crate) async fn measure(
     samples: usize,
     figures: &mut Figures,
 ) -> Measured {
-    let ground = Ground::lay(services, records).await;
-    // The first launches the machine.
-    let (cold, ..) = cycle(&ground, 1_000_000).await;
-    for run in 0..10 {
-        cycle(&ground, 2_000_000 + run).await;
+    let [measured] = compare([(title, services, records)], samples, figures).await;
+    measured
+}
+
+/// Measures so many claims on each of several yards, by turns, so that all are measured in the same weather.
+pub(crate) async fn compare<const YARDS: usize>(
+    yards: [(&str, Services, usize); YARDS],
+    samples: usize,
+    figures: &mut Figures,
+) -> [Measured; YARDS] {
+    let mut series = Vec::new();
+    for (title, services, records) in yards {
+        series.push(Series::begin(title, services, records).await);
     }
-    let (mut claims, mut again, mut floors) = (Vec::new(), Vec::new(), Vec::new());
-    let mut phases: BTreeMap<usize, (&'static str, Vec<f64>)> = BTreeMap::new();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for run in 0..samples {
-        floors.push(millis(floor(&ground, run).await));
-        let (claim, release, calls, asked) = cycle(&ground, 3_000_000 + run).await;
-        claims.push(claim);
-        again.push(release);
-        split(&calls, asked, &mut phases);
+        for series in &mut series {
+            series.sample(run).await;
+        }
+    }
+    let mut measured = Vec::new();
+    for series in series {
+        measured.push(series.end(figures).await);
+    }
+    measured.try_into().unwrap_or_else(|_| unreachable!("one of each yard"))
+}
+
+/// The claims of one yard.
+struct Series {
+    title: String,
+    ground: Ground,
+    cold: f64,
+    claims: Vec<f64>,
+    again: Vec<f64>,
+    floors: Vec<f64>,
+    phases: BTreeMap<usize, (&'static str, Vec<f64>)>,
+    counts: BTreeMap<String, usize>,
+}
+
+impl Series {
+    async fn begin(title: &str, services: Services, records: usize) -> Self {
+        let ground = Ground::lay(services, records).await;
+        // The first launches the machine.
+        let (cold, ..) = cycle(&ground, 1_000_000).await;
+        for run in 0..10 {
+            cycle(&ground, 2_000_000 + run).await;
+        }
+        let (title, phases, counts) = (title.to_owned(), BTreeMap::new(), BTreeMap::new());
+        let (claims, again, floors) = (Vec::new(), Vec::new(), Vec::new());
+        Self { title, ground, cold, claims, again, floors, phases, counts }
+    }
+
+    async fn sample(&mut self, run: usize) {
+        self.floors.push(millis(floor(&self.ground, run).await));
+        let (claim, release, calls, asked) = cycle(&self.ground, 3_000_000 + run).await;
+        self.claims.push(claim);
+        self.again.push(release);
+        split(&calls, asked, &mut self.phases);
         let company = |call: &&Call| {
             call.name != "told"
                 && !call.keys.iter().any(|key| key.pk.starts_with("lease#") || key.pk.starts_with("pool#"))
         };
-        calls.iter().filter(company).for_each(|call| *counts.entry(call.name.to_owned()).or_default() += 1);
+        for call in calls.iter().filter(company) {
+            *self.counts.entry(call.name.to_owned()).or_default() += 1;
+        }
     }
-    ground.clear().await;
-    let (claims, again, floors) = (sorted(claims), sorted(again), sorted(floors));
-    let shown = |times: &[f64]| {
-        let all = [0.5, 0.9, 0.99, 1.0].map(|share| format!("{:>9.1}", percentile(times, share)));
-        all.concat()
-    };
-    println!(
-        "{title:<36}{}   {}{:>9.1}   cold {cold:.0} ms, per claim {counts:?}/{samples}",
-        shown(&claims),
-        shown(&again),
-        percentile(&floors, 0.5)
-    );
-    let measured = Measured { claim: percentile(&claims, 0.5), floor: percentile(&floors, 0.5), phases };
-    figures.add(
-        &format!("{title}: reads a claim"),
-        counts.get("get").copied().unwrap_or(0) as f64 / samples as f64,
-    );
-    measured
+
+    async fn end(self, figures: &mut Figures) -> Measured {
+        let Self { title, ground, cold, claims, again, floors, phases, counts } = self;
+        ground.clear().await;
+        let samples = claims.len();
+        let (claims, again, floors) = (sorted(claims), sorted(again), sorted(floors));
+        let shown = |times: &[f64]| {
+            let all = [0.5, 0.9, 0.99, 1.0].map(|share| format!("{:>9.1}", percentile(times, share)));
+            all.concat()
+        };
+        println!(
+            "{title:<36}{}   {}{:>9.1}   cold {cold:.0} ms, per claim {counts:?}/{samples}",
+            shown(&claims),
+            shown(&again),
+            percentile(&floors, 0.5)
+        );
+        figures.add(
+            &format!("{title}: reads a claim"),
+            counts.get("get").copied().unwrap_or(0) as f64 / samples as f64,
+        );
+        Measured { claim: percentile(&claims, 0.5), floor: percentile(&floors, 0.5), phases }
+    }
 }
 
 /// The four store operations of a claim one after the other: a transaction of two, a signal, two writes.

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::support::engine::Engine;
 use super::timed::{Calls, Latency, Slow, Timed};
+use super::wire;
 
 pub(crate) const CLASS: &str = "linux";
 
@@ -37,6 +38,8 @@ pub(crate) enum Services {
     Embedded,
     /// The same behind AWS's latencies, with the stream looked at as on AWS.
     LikeAws,
+    /// The embedded engine across a wire with AWS's latencies, its stream in so many shards, all but one of them empty.
+    Wire(usize),
     /// The records in dynoxide, the hints in an SQS of the tests.
     Foreign(fn() -> Engine),
 }
@@ -266,6 +269,11 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
             let engine = Embedded::start(&dir).await.unwrap();
             let store = DynamoStore::connect(table(), &sdk(&engine.endpoint()));
             (Some(engine), Vec::new(), store, None, true)
+        }
+        Services::Wire(shards) => {
+            let engine = Embedded::start(&dir).await.unwrap();
+            let endpoint = wire::before(&engine.endpoint(), shards).await;
+            (Some(engine), Vec::new(), DynamoStore::connect(table(), &sdk(&endpoint)), None, false)
         }
         Services::Foreign(hints) => {
             let (records, hints) = (Engine::dynoxide_memory(), hints());

@@ -15,6 +15,8 @@ mod restart;
 #[path = "../../support/mod.rs"]
 mod support;
 mod timed;
+mod watching;
+mod wire;
 
 use ground::Services;
 use support::engine::Engine;
@@ -30,16 +32,11 @@ fn main() {
     runtime.block_on(async {
         claims::heading();
         if wanted("embedded") {
-            let few =
-                claims::measure("embedded, 10 records", Services::Embedded, 10, SAMPLES, &mut figures).await;
-            let many = claims::measure(
-                "embedded, 10 000 records",
-                Services::Embedded,
-                10_000,
-                SAMPLES,
-                &mut figures,
-            )
-            .await;
+            let yards = [
+                ("embedded, 10 records", Services::Embedded, 10),
+                ("embedded, 10 000 records", Services::Embedded, 10_000),
+            ];
+            let [few, many] = claims::compare(yards, SAMPLES, &mut figures).await;
             figures.add("claim: 10 000 records over 10", many.claim / few.claim);
             figures.add("claim over its four store operations", few.claim / few.floor);
             few.print_phases();
@@ -54,6 +51,13 @@ fn main() {
         if wanted("aws") {
             let aws = claims::measure("AWS's latencies", Services::LikeAws, 10, SAMPLES, &mut figures).await;
             aws.print_phases();
+        }
+        if wanted("shards") {
+            watching::shards(64, SAMPLES / 5, &mut figures).await;
+        }
+        if wanted("list") {
+            let records = std::env::var("RECORDS").map_or(10_000, |records| records.parse().unwrap());
+            watching::list(records, SAMPLES / 10, &mut figures).await;
         }
         if wanted("restart") {
             restart::measure(10_000, &mut figures).await;

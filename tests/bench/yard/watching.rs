@@ -1,0 +1,114 @@
+//! What does a claim cost while the table is listed, and on a stream of many shards? Each beside its opposite, by turns.
+
+use std::time::{Duration, Instant};
+
+use runyard::model::{Lease, Phase, Reading, Versioned as _, read};
+use runyard::ports::{Clock as _, Store as _};
+
+use super::claims::{compare, cycle, millis, percentile, sorted, until_phase};
+use super::floors::Figures;
+use super::ground::{Ground, Services, intent, key, release};
+
+/// Claims on a stream of so many shards beside claims on one of a single shard.
+pub(crate) async fn shards(shards: usize, samples: usize, figures: &mut Figures) {
+    let title = format!("a wire like AWS's, {shards} shards");
+    let yards =
+        [("a wire like AWS's, 1 shard", Services::Wire(1), 10), (title.as_str(), Services::Wire(shards), 10)];
+    let [one, many] = compare(yards, samples, figures).await;
+    figures.add(&format!("claim: {shards} shards over one"), many.claim / one.claim);
+}
+
+/// Claims asked for inside a list of so many records beside claims outside.
+pub(crate) async fn list(records: usize, samples: usize, figures: &mut Figures) {
+    let ground = Ground::lay(Services::Wire(1), records).await;
+    cycle(&ground, 1_000_000).await;
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for run in 0..samples {
+        outside.push(claim(&ground, 5_000_000 + run).await);
+        ground.calls.take();
+        ask(&ground).await;
+        // The list has begun once its first page was read.
+        while !ground.calls.take().iter().any(|call| call.name == "list") {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let run = 6_000_000 + run;
+        let took = claim_of(&ground, run).await;
+        if !listed(&ground).await {
+            inside.push(took);
+        }
+        give_back(&ground, run).await;
+        while !listed(&ground).await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    ground.clear().await;
+    let of = inside.len();
+    assert!(of > 0, "no list of {records} records lasted as long as a claim");
+    let (inside, outside) = (sorted(inside), sorted(outside));
+    let shown = |times: &[f64]| format!("{:.0} / {:.0}", percentile(times, 0.5), percentile(times, 0.95));
+    println!(
+        "\na claim inside a list of {records} records, p50 / p95: {} ms ({of} of {samples} ended inside); outside: {} ms",
+        shown(&inside),
+        shown(&outside)
+    );
+    let ratio = percentile(&inside, 0.5) / percentile(&outside, 0.5);
+    figures.add(&format!("claim: inside a list of {records} records over outside"), ratio);
+}
+
+async fn claim(ground: &Ground, run: usize) -> f64 {
+    let took = claim_of(ground, run).await;
+    give_back(ground, run).await;
+    took
+}
+
+async fn claim_of(ground: &Ground, run: usize) -> f64 {
+    ground.store.write(&intent(run, ground.clock.now())).await.unwrap();
+    let asked = Instant::now();
+    let ready = until_phase(ground, &mut Vec::new(), &key(run), Phase::Ready).await;
+    millis(ready.saturating_duration_since(asked))
+}
+
+async fn give_back(ground: &Ground, run: usize) {
+    ground.store.write(&release(run)).await.unwrap();
+    until_phase(ground, &mut Vec::new(), &key(run), Phase::Released).await;
+}
+
+async fn resync(ground: &Ground) -> Option<Lease> {
+    let item = ground.store.get(&Lease::key_of(Lease::RESYNC)).await.unwrap()?;
+    match read::<Lease>(&item) {
+        Reading::Record(lease) => Some(lease),
+        Reading::Newer { .. } | Reading::Unreadable(_) => None,
+    }
+}
+
+/// Asks for a list, as `runyard refresh` does.
+async fn ask(ground: &Ground) {
+    let now = Some(ground.clock.now());
+    let write = match resync(ground).await {
+        Some(before) => {
+            let mut after = Lease { requested_at: now, ..before.clone() };
+            after.advance(ground.clock.now());
+            after.replacing(&before)
+        }
+        None => {
+            let lease = Lease {
+                name: Lease::RESYNC.into(),
+                holder: String::new(),
+                token: 0,
+                renewals: 0,
+                term_seconds: 0.0,
+                requested_at: now,
+                completed_at: None,
+                version: 1,
+                updated_at: now,
+            };
+            lease.creating()
+        }
+    };
+    ground.store.write(&write).await.unwrap();
+}
+
+/// Whether the list that was asked for came to its end.
+async fn listed(ground: &Ground) -> bool {
+    resync(ground).await.is_some_and(|lease| lease.completed_at >= lease.requested_at)
+}
