@@ -14,7 +14,7 @@ use runyard::model::{
     Agent, AttributeValue, Guard, Instance, Item, Key, Life, Operation, Phase, Pool, PoolSpec, PoolStatus,
     Reading, Request, Versioned as _, Write, millis, read,
 };
-use runyard::ports::{Clock as _, Store as _};
+use runyard::ports::{Clock as _, Store as _, StoreError};
 use runyard::store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -138,9 +138,18 @@ impl Scene {
     /// Writes so many intents.
     async fn ask(&self, intents: impl Iterator<Item = Write>) {
         let asking = stream::iter(intents.collect::<Vec<_>>());
-        asking
-            .for_each_concurrent(AT_ONCE, async |write| drop(self.store.write(&write).await.unwrap()))
-            .await;
+        asking.for_each_concurrent(AT_ONCE, async |write| self.write(&write).await).await;
+    }
+
+    /// Writes an intent or a release; one that is refused was written by an attempt whose answer was lost.
+    async fn write(&self, write: &Write) {
+        loop {
+            match self.store.write(write).await {
+                Ok(_) | Err(StoreError::Refused { .. }) => return,
+                Err(StoreError::Unknown(_) | StoreError::Throttled | StoreError::Contended) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     /// When each of so many requests became ready.
@@ -212,9 +221,9 @@ async fn flood(open: usize, repositories: usize) -> f64 {
     let mut alone = Vec::new();
     let took = async |scene: &mut Scene, run: usize| {
         let begun = Instant::now();
-        scene.store.write(&honest(run, scene.clock.now())).await.unwrap();
+        scene.write(&honest(run, scene.clock.now())).await;
         let at = scene.become_ready(1).await[0].saturating_duration_since(begun);
-        scene.store.write(&super::ground::release(run)).await.unwrap();
+        scene.write(&super::ground::release(run)).await;
         // Cleaned and pooled again before the next.
         sleep(Duration::from_secs(2)).await;
         at.as_secs_f64()
