@@ -14,7 +14,7 @@ use runyard::model::{
     Agent, AttributeValue, Guard, Instance, Item, Key, Life, Operation, Phase, Pool, PoolSpec, PoolStatus,
     Reading, Request, Versioned as _, Write, millis, read,
 };
-use runyard::ports::{Clock as _, Store as _};
+use runyard::ports::{Clock as _, Store as _, StoreError};
 use runyard::store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -74,6 +74,17 @@ fn says(item: &Item, clock: &SystemClock) -> Option<Write> {
     Some(Write::update(key, Guard::Exists, set, [("heartbeatSeq".to_owned(), 1)].into()))
 }
 
+/// Writes for a workflow or an agent; what is refused was written by an attempt whose answer was lost.
+async fn put(store: &DynamoStore, write: &Write) {
+    loop {
+        match store.write(write).await {
+            Ok(_) | Err(StoreError::Refused { .. }) => return,
+            Err(StoreError::Unknown(_) | StoreError::Throttled | StoreError::Contended) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 impl Scene {
     /// So many warm machines of the class, and one of the class that nobody floods.
     async fn lay(machines: usize) -> Self {
@@ -100,7 +111,11 @@ impl Scene {
         let agents = tokio::spawn(async move {
             let mut known = BTreeSet::new();
             loop {
-                let changes = watch.next().await.unwrap();
+                let changes = match watch.next().await {
+                    Ok(changes) => changes,
+                    Err(StoreError::Unknown(_) | StoreError::Throttled) => continue,
+                    Err(error) => panic!("{error}"),
+                };
                 let items: Vec<Item> = changes.into_iter().filter_map(|change| change.item).collect();
                 for item in &items {
                     if let Reading::Record(request) = read::<Request>(item)
@@ -112,7 +127,7 @@ impl Scene {
                 }
                 let writes = items.iter().filter_map(|item| says(item, &agents_clock));
                 let saying = stream::iter(writes.collect::<Vec<_>>());
-                saying.for_each_concurrent(AT_ONCE, async |write| drop(table.write(&write).await)).await;
+                saying.for_each_concurrent(AT_ONCE, async |write| put(&table, &write).await).await;
             }
         });
         let scene = Self { store, clock, operator, admin, agents, ready, _engine: engine, _dir: dir };
@@ -138,9 +153,7 @@ impl Scene {
     /// Writes so many intents.
     async fn ask(&self, intents: impl Iterator<Item = Write>) {
         let asking = stream::iter(intents.collect::<Vec<_>>());
-        asking
-            .for_each_concurrent(AT_ONCE, async |write| drop(self.store.write(&write).await.unwrap()))
-            .await;
+        asking.for_each_concurrent(AT_ONCE, async |write| put(&self.store, &write).await).await;
     }
 
     /// When each of so many requests became ready.
@@ -212,9 +225,9 @@ async fn flood(open: usize, repositories: usize) -> f64 {
     let mut alone = Vec::new();
     let took = async |scene: &mut Scene, run: usize| {
         let begun = Instant::now();
-        scene.store.write(&honest(run, scene.clock.now())).await.unwrap();
+        put(&scene.store, &honest(run, scene.clock.now())).await;
         let at = scene.become_ready(1).await[0].saturating_duration_since(begun);
-        scene.store.write(&super::ground::release(run)).await.unwrap();
+        put(&scene.store, &super::ground::release(run)).await;
         // Cleaned and pooled again before the next.
         sleep(Duration::from_secs(2)).await;
         at.as_secs_f64()
