@@ -8,8 +8,8 @@ use super::failure::{Failure, Outcome};
 use super::screen::Screen;
 use super::subject::kind_of;
 use crate::model::{
-    AttributeValue, Event, EventType, Item, Key, Kind, Reading, Record, Repository, Request, RunId, TableName,
-    Unreadable, millis, read,
+    AttributeValue, Event, EventType, Item, Key, Kind, Reading, Record, Repository, Request, RunId,
+    TableName, Unreadable, millis, read,
 };
 use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
 

@@ -172,9 +172,7 @@ async fn request(
         format!("{}{name}{}", selector.run_id, selector.attempt.map(|n| format!("/{n}")).unwrap_or_default())
     };
     let items = match repository {
-        Some(repository) => {
-            context.of_run(repository, &selector.run_id, "request#").await?
-        }
+        Some(repository) => context.of_run(repository, &selector.run_id, "request#").await?,
         None => context.all_that(is_request).await?,
     };
     let mut found: Vec<(RequestKey, Item)> = items

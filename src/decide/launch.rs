@@ -2,8 +2,8 @@
 //! what its request does not want any more starts warm.
 
 use crate::model::{
-    Agent, Claim, ClaimId, Instance, InstanceFacts, Key, Launch, LaunchId, LaunchPhase, Life, Reason,
-    Record, Request, Threshold, after,
+    Agent, Claim, ClaimId, Instance, InstanceFacts, Key, Launch, LaunchId, LaunchPhase, Life, Reason, Record,
+    Request, Threshold, after,
 };
 use crate::ports::{ComputeError, Launched, Machine};
 
@@ -167,7 +167,8 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let machines: Vec<(Instance, Agent)> = new
         .iter()
         .map(|machine| {
-            let fits = wanting.is_none_or(|(_, request)| cx.yard.accepts_type(request, &machine.instance_type));
+            let fits =
+                wanting.is_none_or(|(_, request)| cx.yard.accepts_type(request, &machine.instance_type));
             let holder = wanting.filter(|_| fits && bound < wanted);
             bound += usize::from(holder.is_some());
             let mut instance = recorded(cx, launch, machine, holder);

@@ -113,16 +113,12 @@ impl Yard {
     pub fn observe(&mut self, seen: Observation, now: &Now) -> BTreeSet<Unit> {
         let mut dirty = BTreeSet::new();
         match seen {
-            Observation::Record(key, item) => {
-                self.record(&key, item.as_ref(), Source::Told, now, &mut dirty)
-            }
+            Observation::Record(key, item) => self.record(&key, item.as_ref(), Source::Told, now, &mut dirty),
             Observation::Shown(begun, key, item) => {
                 self.record(&key, Some(&item), Source::Read(begun), now, &mut dirty)
             }
             Observation::Written(record) => self.written(*record, now, &mut dirty),
-            Observation::Looked(begun, key, item) => {
-                self.looked(begun, &key, item.as_ref(), now, &mut dirty)
-            }
+            Observation::Looked(begun, key, item) => self.looked(begun, &key, item.as_ref(), now, &mut dirty),
             Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
             Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
@@ -328,7 +324,8 @@ impl Yard {
         apply: impl FnOnce(&mut Self, Option<T>, &mut BTreeSet<Unit>),
     ) {
         let reading = item.map(read::<T>);
-        if let (Some(Reading::Newer { .. } | Reading::Unreadable(_)), Source::Read(begun)) = (&reading, source)
+        if let (Some(Reading::Newer { .. } | Reading::Unreadable(_)), Source::Read(begun)) =
+            (&reading, source)
             && self.seen_since(key, begun)
         {
             return;

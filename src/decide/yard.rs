@@ -8,8 +8,9 @@ use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, ClassName, Counts, Instance, InstanceArn, InstanceFacts, InstanceId, Interruption, InterruptionAction, Key,
-    Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Request, RequestKey, drift, label,
+    Agent, ClassName, Counts, Instance, InstanceArn, InstanceFacts, InstanceId, Interruption,
+    InterruptionAction, Key, Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Request,
+    RequestKey, drift, label,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 

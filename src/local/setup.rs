@@ -158,8 +158,14 @@ async fn found_or_made(
     }
     for spec in first {
         let class = spec.resource_class.to_string();
-        let mut pool =
-            Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
+        let mut pool = Pool {
+            spec,
+            scale: None,
+            status: PoolStatus::default(),
+            uid: None,
+            version: 0,
+            updated_at: None,
+        };
         pool.uid = Uid::parse(&SystemEntropy.hex()).ok();
         pool.advance(clock.now());
         store.write(&pool.creating()).await?;

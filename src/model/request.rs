@@ -264,10 +264,7 @@ pub const MAX_RUNTIME_MINUTES: u64 = 30;
 impl Request {
     /// The key of a request.
     pub fn key_of(id: &RequestKey) -> Key {
-        Key::new(
-            Self::partition(&id.repository, &id.run_id),
-            format!("request#{}#{}", id.name, id.attempt),
-        )
+        Key::new(Self::partition(&id.repository, &id.run_id), format!("request#{}#{}", id.name, id.attempt))
     }
 
     /// What a key names, if it is a request's.

@@ -150,11 +150,13 @@ fn former(yard: &Yard) -> Key {
 #[test]
 fn a_repository_is_in_lower_case_in_the_key_and_as_written_in_the_intent() {
     let yard = Yard::new();
-    let spelt = ["provision", "--run-id", "42", "--repository", "Acme/WEB", "--class", "small", "--count", "2"];
+    let spelt =
+        ["provision", "--run-id", "42", "--repository", "Acme/WEB", "--class", "small", "--count", "2"];
     yard.runs(&spelt, 0);
     let key = Key::new("request#acme/web#42", "request#default#1");
     assert_eq!(yard.record(&key)["repository"], text("Acme/WEB"));
-    let other = ["provision", "--run-id", "42", "--repository", "acme/web", "--class", "small", "--count", "2"];
+    let other =
+        ["provision", "--run-id", "42", "--repository", "acme/web", "--class", "small", "--count", "2"];
     yard.runs(&other, 0);
     assert_eq!(yard.count(), 1, "it is the same request");
     yard.runs(&["describe", "request", "42", "--repository", "ACME/web"], 0);
@@ -166,7 +168,8 @@ fn a_repository_is_in_lower_case_in_the_key_and_as_written_in_the_intent() {
 fn a_live_request_under_a_key_of_before_is_the_same_request() {
     let yard = Yard::new();
     let key = former(&yard);
-    let spelt = ["provision", "--run-id", "42", "--repository", "Acme/Web", "--class", "small", "--count", "2"];
+    let spelt =
+        ["provision", "--run-id", "42", "--repository", "Acme/Web", "--class", "small", "--count", "2"];
     yard.runs(&spelt, 0);
     assert_eq!(yard.count(), 1);
     yard.runs(&["describe", "request", "42", "--repository", "Acme/Web"], 0);
@@ -178,7 +181,8 @@ fn a_live_request_under_a_key_of_before_is_the_same_request() {
 #[test]
 fn a_new_run_id_with_a_dot_is_refused_and_one_of_before_can_be_released() {
     let yard = Yard::new();
-    let asked = ["provision", "--run-id", "4.2", "--repository", "acme/web", "--class", "small", "--count", "1"];
+    let asked =
+        ["provision", "--run-id", "4.2", "--repository", "acme/web", "--class", "small", "--count", "1"];
     let refused = yard.runs(&asked, 2).stderr;
     for part in ["--run-id", "4.2", "must not contain a dot", "fix:"] {
         assert!(refused.contains(part), "{part}: {refused}");
@@ -186,7 +190,9 @@ fn a_new_run_id_with_a_dot_is_refused_and_one_of_before_can_be_released() {
     let mut command = yard.command(&["provision", "--class", "small", "--count", "1"]);
     command.envs([("GITHUB_RUN_ID", "4.2"), ("GITHUB_REPOSITORY", "acme/web")]);
     assert!(crate::yard::ends(command, 2).stderr.contains("GITHUB_RUN_ID"));
-    assert!(yard.runs(&["release", "--run-id", "4.2", "--repository", "acme/web"], 0).stdout.contains("nothing"));
+    assert!(
+        yard.runs(&["release", "--run-id", "4.2", "--repository", "acme/web"], 0).stdout.contains("nothing")
+    );
 }
 
 #[test]

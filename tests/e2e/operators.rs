@@ -68,8 +68,14 @@ impl Yard {
         let yard = Self { engine, environment, scratch, started: 0, store };
         let spec = serde_json::json!({"resourceClass": "linux", "cpu": 2, "mmem": 4096, "desired": desired, "max": max, "maxUses": uses});
         let spec: PoolSpec = serde_json::from_value(spec).expect("a spec");
-        let mut pool =
-            Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
+        let mut pool = Pool {
+            spec,
+            scale: None,
+            status: PoolStatus::default(),
+            uid: None,
+            version: 0,
+            updated_at: None,
+        };
         pool.advance(SystemClock::new().now());
         yard.store.write(&pool.creating()).await.expect("the class is new");
         yard

@@ -153,7 +153,8 @@ async fn contend(records: &Engine, hints: &Engine) {
     let clock = SystemClock::new();
     let spec = serde_json::json!({"resourceClass": "small", "cpu": 2, "mmem": 4096, "max": 2 * MANY});
     let spec: PoolSpec = serde_json::from_value(spec).unwrap();
-    let mut pool = Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
+    let mut pool =
+        Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
     pool.advance(clock.now());
     store.write(&pool.creating()).await.unwrap();
     let machines: Vec<Item> = (0..MANY).flat_map(|number| idle(number, millis(clock.now()))).collect();

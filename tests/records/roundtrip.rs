@@ -10,9 +10,9 @@ use runyard::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Key,
     Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Reading, Reason, Record, ReleasedBy, Registration, RegistrationMode, Replacement, Repository, Request,
-    RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, Uid, UsageClass,
-    read,
+    PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
+    Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, Uid,
+    UsageClass, read,
 };
 
 /// The record read from what is stored of it.
@@ -265,8 +265,8 @@ fn status() -> BoxedStrategy<Status> {
     let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)));
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
-    let status =
-        (told, vec(condition(), 0..3), times, claims).prop_map(|(told, conditions, (times, accepted, by), claims)| Status {
+    let status = (told, vec(condition(), 0..3), times, claims).prop_map(
+        |(told, conditions, (times, accepted, by), claims)| Status {
             phase: Some(told.0),
             instances: told.1,
             claims,
@@ -281,7 +281,8 @@ fn status() -> BoxedStrategy<Status> {
             settled_for: times.5,
             observed_generation: times.3,
             expires_at: times.4,
-        });
+        },
+    );
     prop_oneof![Just(Status::default()), status].boxed()
 }
 

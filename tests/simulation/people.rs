@@ -41,7 +41,8 @@ pub(crate) async fn open(world: &Arc<World>) {
 
 async fn create(person: &Table, spec: Value) {
     let spec = serde_json::from_value(spec).unwrap();
-    let pool = Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 1, updated_at: None };
+    let pool =
+        Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 1, updated_at: None };
     surely(person, &pool.creating()).await;
 }
 

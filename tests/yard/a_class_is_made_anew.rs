@@ -67,7 +67,9 @@ async fn served(uid: Option<&str>) -> World {
     let world = World::new();
     make(&world, uid, 0).await;
     world.start_on("one", Arc::new(Polled(world.store.clone())));
-    world.until("its status is written", Duration::from_secs(60), async || pool(&world).await.version > 1).await;
+    world
+        .until("its status is written", Duration::from_secs(60), async || pool(&world).await.version > 1)
+        .await;
     for max in 6..10 {
         let mut after = pool(&world).await;
         let before = after.clone();
@@ -103,10 +105,11 @@ async fn make_anew(world: &World, uid: Option<&str>) {
 
 async fn until_kept(world: &World, within: u64) {
     let within = Duration::from_secs(within);
-    world.until("the new record is served", within, async || {
-        pool(world).await.status.message.contains("of 2 wanted")
-    })
-    .await;
+    world
+        .until("the new record is served", within, async || {
+            pool(world).await.status.message.contains("of 2 wanted")
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,7 +44,11 @@ async fn a_run_that_ended_without_its_release_step_is_released() {
     world.github.set_run("acme", "web", 41, RunState::Completed { attempt: 1 });
     world.until_phase(&key, "Released", 90).await;
     let over = world.request(&key).await;
-    assert_eq!((over.intent.generation, over.intent.desired), (1, Desired::Provisioned), "the workflow's own");
+    assert_eq!(
+        (over.intent.generation, over.intent.desired),
+        (1, Desired::Provisioned),
+        "the workflow's own"
+    );
     assert_eq!(over.status.released_by, Some(ReleasedBy::RunEnded));
     world.sleep(1).await;
     let told = world.store.records().iter().any(|item| {

@@ -194,7 +194,14 @@ impl World {
 
     pub(crate) async fn pool(&self, spec: serde_json::Value) {
         let spec: PoolSpec = serde_json::from_value(spec).unwrap();
-        let pool = Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 1, updated_at: None };
+        let pool = Pool {
+            spec,
+            scale: None,
+            status: PoolStatus::default(),
+            uid: None,
+            version: 1,
+            updated_at: None,
+        };
         self.store.write(&pool.creating()).await.unwrap();
     }
 

@@ -308,7 +308,8 @@ fn brought(request: serde_json::Value, spec: serde_json::Value, kind: &str) -> (
 
 #[test]
 fn a_machine_of_a_type_the_request_refuses_is_not_bound_to_it() {
-    let (wants, keeps) = (json!({"allowedInstanceTypes": ["c*"]}), json!({"allowedInstanceTypes": ["m7i.*"]}));
+    let (wants, keeps) =
+        (json!({"allowedInstanceTypes": ["c*"]}), json!({"allowedInstanceTypes": ["m7i.*"]}));
     assert_eq!(brought(wants.clone(), keeps.clone(), "c7i.large"), (Place::CreatedBound, true, 0));
     assert_eq!(brought(wants.clone(), keeps.clone(), "m7i.large"), (Place::CreatedWarm, false, 1));
     assert_eq!(brought(wants, keeps.clone(), "t3.micro"), (Place::Terminated, false, 1));

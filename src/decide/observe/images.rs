@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::super::context::Now;
 use super::super::request;
 use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, label_of, line_of};
-use super::{Source, arn_of};
 use super::tally::{boots, tally};
+use super::{Source, arn_of};
 use crate::model::{
-    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Pool, Record, Request, RequestKey, UsageClass,
-    launch_digest,
+    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Pool, Record, Request, RequestKey,
+    UsageClass, launch_digest,
 };
 
 /// Whether a pooled machine's deadline was brought nearer: an operator sets it for the idle time of the class, which may

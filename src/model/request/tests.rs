@@ -68,7 +68,10 @@ fn a_key_of_before_is_read_however_its_repository_is_spelt() {
         };
         assert_eq!(read.is_some(), readable, "{key} {attribute}");
         if let Some(request) = read {
-            assert_eq!((request.id.repository.as_str(), request.intent.repository.as_str()), (key, attribute));
+            assert_eq!(
+                (request.id.repository.as_str(), request.intent.repository.as_str()),
+                (key, attribute)
+            );
             assert_eq!(request.key().pk, format!("request#{key}#1234567890"));
             assert_eq!(request.to_item()["repository"], item["repository"]);
         }

@@ -173,7 +173,8 @@ pub(crate) async fn measure(machines: usize, figures: &mut Figures) {
         "resourceClass": CLASS, "cpu": 2, "mmem": 4096, "desired": machines, "max": machines, "idleSeconds": 86400
     });
     let spec: PoolSpec = serde_json::from_value(spec).unwrap();
-    let mut pool = Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
+    let mut pool =
+        Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
     pool.advance(clock.now());
     store.write(&pool.creating()).await.unwrap();
     let (agents, records): (Vec<InstanceArn>, Vec<[Item; 2]>) =

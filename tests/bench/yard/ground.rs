@@ -162,8 +162,14 @@ impl Ground {
         store.create_table().await.unwrap();
         let spec = serde_json::json!({"resourceClass": CLASS, "cpu": 2, "mmem": 4096, "max": 50, "maxUses": 1_000_000});
         let spec: PoolSpec = serde_json::from_value(spec).unwrap();
-        let mut pool =
-            Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
+        let mut pool = Pool {
+            spec,
+            scale: None,
+            status: PoolStatus::default(),
+            uid: None,
+            version: 0,
+            updated_at: None,
+        };
         pool.advance(clock.now());
         store.write(&pool.creating()).await.unwrap();
         let items: Vec<Item> = (0..records / 2).flat_map(|number| ended(number, clock.now())).collect();

@@ -74,8 +74,16 @@ fn a_record_without_a_uid_is_another_one_to_a_change_and_to_a_later_read() {
 #[test]
 fn without_a_uid_a_read_that_began_after_the_last_sight_decides() {
     assert_eq!(taken(&pool(None, 7, 10), &pool(None, 1, 11)), [false, true, true, false, false]);
-    assert_eq!(taken(&pool(None, 7, 10), &pool(None, 7, 11)), [false, true, true, false, false], "same version");
-    assert_eq!(taken(&pool(None, 7, 10), &pool(None, 8, 11)), [true; 5], "a higher one is newer however it comes");
+    assert_eq!(
+        taken(&pool(None, 7, 10), &pool(None, 7, 11)),
+        [false, true, true, false, false],
+        "same version"
+    );
+    assert_eq!(
+        taken(&pool(None, 7, 10), &pool(None, 8, 11)),
+        [true; 5],
+        "a higher one is newer however it comes"
+    );
 }
 
 #[test]
@@ -175,10 +183,7 @@ fn made_anew() -> [(Written, Written); 2] {
     let is = Request { uid: uid("b"), ..request("1", 1, json!({"version": 1})) };
     let launched = Launch { uid: uid("a"), version: 4, ..launch("l-1", 2, None) };
     let again = Launch { uid: uid("b"), ..launch("l-1", 1, None) };
-    [
-        (Written::Request(was), Written::Request(is)),
-        (Written::Launch(launched), Written::Launch(again)),
-    ]
+    [(Written::Request(was), Written::Request(is)), (Written::Launch(launched), Written::Launch(again))]
 }
 
 #[test]

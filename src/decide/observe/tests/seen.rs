@@ -101,10 +101,7 @@ fn a_look_at_an_agent_says_which_beat_was_found_silent() {
     assert_eq!(silent(&scene), None, "it beat again");
     scene.look(key, None);
     assert_eq!(silent(&scene), Some(0), "there is none");
-    assert!(
-        scene.look(Instance::key_of(&arn("i-1")), None)
-            .contains(&Unit::Instance(arn("i-1")))
-    );
+    assert!(scene.look(Instance::key_of(&arn("i-1")), None).contains(&Unit::Instance(arn("i-1"))));
 }
 
 #[test]

@@ -76,19 +76,25 @@ fn an_ignored_change_that_is_taken_back_is_told_of_no_more() {
     kept.extend(item(json!({"generation": 3, "version": after.version + 1})));
     scene.put(&record::<Request>(&kept));
     let (after, _) = stored(&scene.of_request("1"));
-    assert_eq!((ignored(&after), after.status.observed_generation), (Some((false, "what is written is served")), 3));
+    assert_eq!(
+        (ignored(&after), after.status.observed_generation),
+        (Some((false, "what is written is served")), 3)
+    );
 }
 
 #[test]
 fn a_raised_count_within_max_is_taken_on() {
     for phase in ["Pending", "Ready"] {
         let mut scene = Scene::with(json!({"max": 4}));
-        scene.put(&changed(json!({"phase": phase, "readyAt": at(-10), "settledFor": 1}), json!({"count": 4})));
+        scene
+            .put(&changed(json!({"phase": phase, "readyAt": at(-10), "settledFor": 1}), json!({"count": 4})));
         let (after, kept) = stored(&scene.of_request("1"));
         assert_eq!((after.intent.count, after.intent.min_count, ignored(&after)), (4, 4, None), "{phase}");
         assert_eq!((after.status.settled_for, after.written.is_none()), (None, true));
         assert_eq!(after.status.observed_generation, 2);
-        assert!(matches!(&kept["accepted"], AttributeValue::M(map) if map["count"] == AttributeValue::N("4".into())));
+        assert!(
+            matches!(&kept["accepted"], AttributeValue::M(map) if map["count"] == AttributeValue::N("4".into()))
+        );
         scene.put(&after);
         assert_eq!(scene.intents(), [(4, Some(ask("1")))], "{phase}");
     }

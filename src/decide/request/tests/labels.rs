@@ -38,7 +38,8 @@ fn a_label_that_a_live_request_of_the_owner_has_is_refused() {
         (("acme/web", "42", "default", 1), ("other/web", "42", "default", 1), false),
     ] {
         let mut scene = Scene::with(json!({}));
-        let of = |(repository, run, name, attempt): (&str, &str, &str, u32)| asks(repository, run, name, attempt);
+        let of =
+            |(repository, run, name, attempt): (&str, &str, &str, u32)| asks(repository, run, name, attempt);
         scene.put(&live(of(first)));
         let new = of(second);
         scene.put(&new);
