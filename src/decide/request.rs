@@ -14,6 +14,8 @@ use super::context::Context;
 use super::unread::{Account, runtime_unknown};
 use super::yard::{Holding, Lost, Yard};
 
+mod intent;
+
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
 /// Most machines one request may ask for.
@@ -261,7 +263,7 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         let by = Some(ReleasedBy::MaxRuntime);
         return release(cx, key, request, holding, by, "its maximum runtime is over");
     }
-    if let Some(plan) = edited(cx, request) {
+    if let Some(plan) = intent::edited(cx, request) {
         return plan;
     }
     let due = status.deadline.is_some_and(|deadline| deadline <= now);
@@ -299,56 +301,6 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
         plan.wait(key, WaitReason::Deadline, message);
     }
     plan
-}
-
-/// What became of an intent after it was taken on: a higher count within the class's `max` is taken on too, any other
-/// change is ignored and told of.
-fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
-    let (intent, now) = (&request.intent, cx.now.wall);
-    let pool = Yard::class_of(request).and_then(|class| cx.yard.pool(&class));
-    let most = pool.map_or(0, |pool| pool.spec.max).min(MOST);
-    let raised = request.written.as_ref().map(|written| written.count);
-    if let Some(count) = raised.filter(|count| *count > intent.count && *count <= most) {
-        let message = format!("asks for {count} machines instead of {}", intent.count);
-        return Some(write(cx, request, Note::normal("CountRaised", message.clone()), |next| {
-            next.raise_count();
-            next.status.message = message;
-            tell_ignored(next, now);
-        }));
-    }
-    let mut next = request.clone();
-    tell_ignored(&mut next, now);
-    let status = next.status;
-    let (observed, conditions) = (status.observed_generation, status.conditions);
-    let told = &request.status;
-    if told.observed_generation == observed && told.conditions == conditions {
-        return None;
-    }
-    let ignored = request.changed_attributes().join(", ");
-    let note = match ignored.as_str() {
-        "" => Note::normal("IntentSeen", "nothing that is served was changed"),
-        _ => Note::warning("IntentIgnored", format!("{ignored}: served as it was accepted")),
-    };
-    Some(write(cx, request, note, |next| {
-        next.status.observed_generation = observed;
-        next.status.conditions = conditions;
-    }))
-}
-
-/// The status answers the intent as it is written now, and says which of it is not served.
-fn tell_ignored(next: &mut Request, now: Timestamp) {
-    next.status.observed_generation = next.intent.generation;
-    let ignored = next.changed_attributes().join(", ");
-    let was =
-        next.status.conditions.iter().any(|c| c.condition_type == ConditionType::IntentIgnored && c.status);
-    if !ignored.is_empty() {
-        let message = format!("{ignored}: changed after the request was accepted, served as it was then");
-        let reason = "ChangedAfterAcceptance";
-        set_condition(&mut next.status, ConditionType::IntentIgnored, true, reason, message, now);
-    } else if was {
-        let message = String::from("what is written is served");
-        set_condition(&mut next.status, ConditionType::IntentIgnored, false, "Served", message, now);
-    }
 }
 
 /// `Pending` becomes `Fulfilling` once something is launched for it.

@@ -134,10 +134,10 @@ class Requests(Scenario):
         self.pool(max=4)
         first = self.ask("6021", name="gpu")
         self.phase(first, "Ready")
-        other = self.ask("6021-GPU", repository="Acme/Other")
+        other = self.ask("6021-GPU", repository="Octo/Other")
         failed = self.phase(other, "Failed", within=10)
         self.assertIn("LabelTaken", conditions(failed))
-        self.assertEqual(failed["repository"], "Acme/Other")
+        self.assertEqual(failed["repository"], "Octo/Other")
         self.phase(self.ask("6022", name="gpu"), "Ready")
 
     def test_a_class_deleted_and_made_anew_is_served_by_its_new_record(self):

@@ -29,6 +29,7 @@ fn parameter(name: &str) -> &'static str {
         "AWS::AccountId" => "123456789012",
         "TableName" => "yard",
         "GitHubOwner" => "acme",
+        "GitHubOwnerInKeys" => "acme",
         other => panic!("no parameter {other}"),
     }
 }
