@@ -2,6 +2,7 @@
 //! stand-in's runner, each handed its surroundings and judged by how it ended.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -136,6 +137,10 @@ fn of_local(error: &LocalModeError) -> Failure {
             let fix = "stop that one, or use another --dir";
             Failure::error("--dir", dir.display().to_string(), message, fix)
         }
+        LocalModeError::Site(SiteError::Io { path, source }) => {
+            let message = format!("cannot be used: {source}");
+            Failure::error("--dir", path.display().to_string(), message, of_kind(source.kind()))
+        }
         LocalModeError::Site(_)
         | LocalModeError::Table(_)
         | LocalModeError::Shape { .. }
@@ -143,6 +148,17 @@ fn of_local(error: &LocalModeError) -> Failure {
         | LocalModeError::System(..) => {
             Failure::error("local", "", said(error), "mend what is said, then start it again")
         }
+    }
+}
+
+/// What to do about a data directory that the system refuses.
+fn of_kind(kind: std::io::ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => "name a directory, or a path where one can be made",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "name a directory that you may write to",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room there, or name another --dir",
+        // The system's own list, which it may lengthen.
+        _ => "check that path, or name another --dir",
     }
 }
 
