@@ -86,6 +86,10 @@ pub(crate) enum Once {
     Scale(scale::ScaleArgs),
     /// Create and change pools from a file
     Apply(apply::ApplyArgs),
+    /// Show what `apply` would change
+    Diff(apply::DiffArgs),
+    /// Change single fields of a pool
+    Set(apply::SetArgs),
     /// End a machine, or the idle ones of a class
     Expire(expire::ExpireArgs),
     /// End a stuck request

@@ -21,6 +21,7 @@ mod foresight;
 mod get;
 mod init;
 mod json;
+mod names;
 mod polling;
 mod progress;
 mod provision;
@@ -161,6 +162,11 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
             let asked = apply::check(&args, &table)?;
             apply::run(&mut connect::connect(table, environment, screen).await.0, &asked).await
         }
+        Once::Diff(args) => {
+            let wanted = apply::check_diff(&args, &table)?;
+            apply::diff(&mut connect::connect(table, environment, screen).await.0, &wanted).await
+        }
+        Once::Set(args) => apply::set(&mut connect::connect(table, environment, screen).await.0, &args).await,
         Once::Expire(args) => {
             let target = expire::check(&args)?;
             expire::run(&mut connect::connect(table, environment, screen).await.0, &args, &target).await

@@ -79,6 +79,19 @@ impl Screen {
         }
     }
 
+    /// Whether a person is there who can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.live && !self.format.for_programs() && std::io::stdin().is_terminal()
+    }
+
+    /// Asks a person; anything but yes is no.
+    pub(crate) fn ask(&mut self, question: &str) -> bool {
+        self.text(&format!("{question} [y/N] "));
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    }
+
     /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a pipe
     /// it follows.
     pub(crate) fn separate(&mut self) {
@@ -110,6 +123,9 @@ fn yaml(value: &Value) -> String {
 
 /// Says on stderr why a verb failed.
 pub(crate) fn report(failure: &Failure, format: Format) {
+    if failure.problems.is_empty() {
+        return;
+    }
     let mut err = std::io::stderr().lock();
     // Nobody can be told when stderr itself is gone; the exit code still says it.
     let _ = err.write_all(told(&failure.problems, format).as_bytes());

@@ -60,7 +60,7 @@ pub(crate) fn problem(error: &clap::Error) -> FieldError {
 fn option_of(shown: &str) -> String {
     let one = |arg: &str| {
         let word = arg.split_whitespace().next().unwrap_or_default();
-        word.trim_start_matches(['<', '[']).trim_end_matches(['>', ']']).to_owned()
+        word.trim_end_matches("...").trim_start_matches(['<', '[']).trim_end_matches(['>', ']']).to_owned()
     };
     let each = |args: &str| match args.split_once('|') {
         Some(_) if args.contains("--") => args.split('|').map(one).collect::<Vec<_>>().join("|"),

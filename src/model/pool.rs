@@ -187,6 +187,16 @@ impl PoolSpec {
         self.repositories.iter().any(|glob| matches(glob, repository.as_str()))
     }
 
+    /// Whether every repository that these globs let in may use the class already.
+    pub fn covers(&self, globs: &[String]) -> bool {
+        // A `*` of theirs is a character like any other here, which only a `*` of ours matches.
+        let within = |glob: &String| {
+            let glob = glob.to_ascii_lowercase();
+            self.repositories.iter().any(|own| matches(&own.to_ascii_lowercase(), &glob))
+        };
+        globs.iter().all(within)
+    }
+
     /// The trust domain a machine enters when it is first assigned to this repository.
     pub fn trust_domain(&self, repository: &Repository) -> String {
         match self.reuse_within {
