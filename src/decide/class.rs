@@ -16,6 +16,7 @@ use super::capacity;
 use super::context::Context;
 use super::matching::{self, Share};
 use super::offerings;
+use super::reason;
 use super::request::{self, accept, lacking};
 use super::schedule::effective;
 use super::yard::Class;
@@ -33,6 +34,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let mut plan = Plan::default();
     if let Some(pool) = &class.pool {
         serve(cx, name, class, &pool.spec, &mut plan);
+        reason::tell(cx, name, class, &pool.spec, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);
         if !class.drifted.is_empty()
@@ -109,6 +111,9 @@ fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, pla
             written.insert(key.clone());
         }
         explain(cx, key, &share, lack - got, paused, plan);
+        if !share.listed.is_empty() {
+            plan.wait(key, WaitReason::Busy, "a free machine is taken off the list of who had it before");
+        }
         for arn in &share.listed {
             let former = cx.yard.instance(arn).and_then(|tracked| tracked.instance.claim.as_ref());
             if let Some(former) = former.map(|claim| claim.request.clone())
@@ -204,11 +209,10 @@ fn claim(cx: &Context<'_>, key: &Key, request: &Request, spec: &PoolSpec, arns: 
         request::take_on(cx, next);
         request::drop_lost(cx, key, request, next);
         request::gain(next, gained);
-        request::progress(
-            next,
-            Phase::Fulfilling,
-            format!("{} of {} machines claimed", next.status.instances.len(), next.intent.count),
-        );
+        let held = next.status.instances.len() as u32;
+        let claimed = format!("{held} of {} machines claimed", next.intent.count);
+        let message = reason::kept(next, request::target(next).saturating_sub(held), claimed);
+        request::progress(next, Phase::Fulfilling, message);
     });
     Action::Claim { request: Box::new(step), machines }
 }
