@@ -127,7 +127,8 @@ fn overridden_by(item: &Item) -> String {
 
 fn too_many(desired: u32, pool: &Pool) -> Failure {
     let class = &pool.spec.resource_class;
-    let fix = format!("use 0 to {}, or raise max with `runyard set pool {class} max={desired}`", pool.spec.max);
+    let fix =
+        format!("use 0 to {}, or raise max with `runyard set pool {class} max={desired}`", pool.spec.max);
     Failure::error(
         "--desired",
         desired.to_string(),

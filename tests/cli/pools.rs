@@ -92,11 +92,15 @@ fn a_spec_that_leaves_out_what_guards_a_class_needs_a_word() {
     assert_eq!(yard.record(&pool("sec")), before);
     assert_eq!(yard.item(&pool("other")), None, "nothing of the file is written");
     let said = yard.runs(&["apply", "-f", &bare, "--allow-widening"], 0).stdout;
-    for line in ["pool sec: changed", "repositories acme/* → *", "max 3 → 100", "max is 100, the default"] {
+    for line in ["pool sec: changed", "repositories acme/* → *", "max 3 → 100", "max is 100, the default"]
+    {
         assert!(said.contains(line), "{line}: {said}");
     }
     let events = yard.runs(&["events", "pool", "sec"], 0).stdout;
-    assert!(events.contains("repositories acme/* → *") && events.contains("reuseWithin none → owner"), "{events}");
+    assert!(
+        events.contains("repositories acme/* → *") && events.contains("reuseWithin none → owner"),
+        "{events}"
+    );
 }
 
 #[test]
@@ -104,7 +108,8 @@ fn what_would_change_can_be_seen_before_and_writes_nothing() {
     let yard = Yard::new();
     apply(&yard, "a.json", r#"[{"resourceClass":"small","max":3}]"#, 0);
     let before = yard.record(&pool("small"));
-    let file = yard.file("b.json", r#"[{"resourceClass":"small","max":5,"cpu":2},{"resourceClass":"big","max":1}]"#);
+    let file =
+        yard.file("b.json", r#"[{"resourceClass":"small","max":5,"cpu":2},{"resourceClass":"big","max":1}]"#);
     for arguments in [&["apply", "-f", &file, "--dry-run"][..], &["diff", "-f", &file]] {
         let code = i32::from(arguments[0] == "diff");
         let said = yard.runs(arguments, code).stdout;
@@ -115,7 +120,12 @@ fn what_would_change_can_be_seen_before_and_writes_nothing() {
     let change = json!({"field": "max", "old": 3, "new": 5, "widens": null});
     assert_eq!(items["items"][0]["changes"][1], change);
     assert_eq!((yard.record(&pool("small")), yard.item(&pool("big"))), (before, None));
-    apply(&yard, "b.json", r#"[{"resourceClass":"small","max":5,"cpu":2},{"resourceClass":"big","max":1}]"#, 0);
+    apply(
+        &yard,
+        "b.json",
+        r#"[{"resourceClass":"small","max":5,"cpu":2},{"resourceClass":"big","max":1}]"#,
+        0,
+    );
     yard.runs(&["diff", "-f", &file], 0);
 }
 

@@ -79,9 +79,10 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
     let launches = |spec: &PoolSpec| spec.launch != LaunchTemplate::default();
     let (is, why) = match field {
         "repositories" => (!old.covers(&new.repositories), "lets more repositories in"),
-        "reuseWithin" => {
-            (reach(new.reuse_within) > reach(old.reuse_within), "lets more share a machine, one after the other")
-        }
+        "reuseWithin" => (
+            reach(new.reuse_within) > reach(old.reuse_within),
+            "lets more share a machine, one after the other",
+        ),
         "registrationMode" => (
             (old.registration_mode, new.registration_mode) == (RegistrationMode::Job, RegistrationMode::Run),
             "lets a runner serve more than one job",

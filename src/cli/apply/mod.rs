@@ -29,9 +29,9 @@ pub(crate) use set::{SetArgs, run as set};
 /// Creates and changes pools.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on
-standard input. What a spec leaves out has its default; an override made with `runyard scale` stays.
-A change that lets more in (repositories, reuseWithin, registrationMode), drops launch, or lets max fall back to its
+The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
+standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
+A change that lets more in (repositories, reuseWithin, registrationMode), drops launch, or lets max fall back to its \
 default needs --allow-widening; on a terminal it asks. To change single fields: runyard set pool.
 
 Examples:
@@ -74,7 +74,7 @@ pub(crate) struct How {
 /// Shows what `apply` would change.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code 0 when the pools are as the file says, 1 when something differs. A line marked with ! is a change that
+Exit code 0 when the pools are as the file says, 1 when something differs. A line marked with ! is a change that \
 `runyard apply` makes only with --allow-widening.
 
 Examples:

@@ -201,7 +201,8 @@ mod tests {
         for name in ["override", "counts", "fromTheFuture", "version"] {
             before.insert(name.into(), AttributeValue::S("kept".into()));
         }
-        let after = with_spec(Some(&before), &Key::new("pool#a", "pool"), &spec(r#"{"resourceClass":"a","max":4}"#));
+        let after =
+            with_spec(Some(&before), &Key::new("pool#a", "pool"), &spec(r#"{"resourceClass":"a","max":4}"#));
         for name in ["override", "counts", "fromTheFuture", "version"] {
             assert_eq!(after[name], AttributeValue::S("kept".into()));
         }

@@ -15,7 +15,7 @@ use crate::model::{ClassName, FieldError, Item, Pool, TableName};
 /// Changes single fields of a pool.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The fields are a spec's, as in `runyard apply`; of launch and replacement by their path. A list is written with commas; a
+The fields are a spec's, as in `runyard apply`; of launch and replacement by their path. A list is written with commas; a \
 field with nothing after = goes back to its default. What `runyard scale` wrote stays.
 
 Examples:
@@ -164,7 +164,11 @@ fn changed(args: &SetArgs, before: Option<&Item>, table: &TableName) -> Outcome<
 }
 
 /// The spec, refused for what is wrong with it and was not before.
-fn checked(old: Map<String, Value>, new: Map<String, Value>, table: &TableName) -> Outcome<crate::model::PoolSpec> {
+fn checked(
+    old: Map<String, Value>,
+    new: Map<String, Value>,
+    table: &TableName,
+) -> Outcome<crate::model::PoolSpec> {
     let found = |map: Map<String, Value>| {
         let mut problems = Problems::default();
         let specs = spec::all(&[Value::Object(map)], table, &mut problems);

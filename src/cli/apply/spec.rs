@@ -228,7 +228,12 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     if keeps && spec.idle_seconds < SHORTEST_IDLE {
         let message = format!("must be at least {SHORTEST_IDLE} where a pool keeps machines idle");
         let fix = "raise it, or keep none (desired, min and schedules 0)";
-        problems.add(FieldError::new(format!("{path}.idleSeconds"), spec.idle_seconds.to_string(), message, fix));
+        problems.add(FieldError::new(
+            format!("{path}.idleSeconds"),
+            spec.idle_seconds.to_string(),
+            message,
+            fix,
+        ));
     }
 }
 
