@@ -193,7 +193,7 @@ mod tests {
         let now = "2026-01-01T00:02:00Z".parse().ok();
         let long = "2 of 2 machines are running and everybody is as happy as can be";
         let at = |width, items: &[Item]| {
-            let screen = Screen { width, ..Screen::nowhere(Format::Text) };
+            let screen = Screen::of_width(width);
             lines(&screen, items, now, true)
         };
         let normal = [event(EventType::Normal, long)];

@@ -148,6 +148,10 @@ impl Failure {
             }
             StoreError::Unknown(why) => {
                 let endpoint = environment.endpoint()?;
+                if why.contains("failed to apply endpoint") {
+                    let fix = "write it as http://HOST:PORT, or unset it";
+                    return Some(Self::error("AWS_ENDPOINT_URL", endpoint, "is no address of a service", fix));
+                }
                 let local =
                     ["://127.", "://localhost", "://[::1]"].iter().any(|host| endpoint.contains(host));
                 // Refused, or accepted by somebody who hung up: the operator's process serves the table.

@@ -57,6 +57,12 @@ impl Screen {
         Self { live: false, width: None, out: Box::new(std::io::sink()), format, closed: false }
     }
 
+    /// Nobody looks, at something this wide.
+    #[cfg(test)]
+    pub(crate) fn of_width(width: Option<usize>) -> Self {
+        Self { width, ..Self::nowhere(Format::Text) }
+    }
+
     /// What is written is kept for a test.
     #[cfg(test)]
     pub(crate) fn kept(format: Format) -> (Self, impl Fn() -> String) {

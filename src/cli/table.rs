@@ -321,7 +321,7 @@ mod tests {
             row("i-06979afac7f1aaae7", "3 of 6 machines claimed, because class linux-x64 is at its max of 8"),
             row("i-1", "ready"),
         ];
-        let screen = Screen { width, ..Screen::nowhere(Format::Text) };
+        let screen = Screen::of_width(width);
         columns(&screen, HEADS, rows)
     }
 

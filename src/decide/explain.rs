@@ -15,6 +15,7 @@ use super::action::WaitReason;
 use super::context::{Context, Now, Policy, Role};
 use super::forecast::{Pace, forecast};
 use super::observe::Observation;
+use super::reason;
 use super::yard::{Tracked, Unit, Yard};
 use super::{Plan, decide, effective};
 
@@ -50,6 +51,7 @@ pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, P
     let cx = Context { yard: &yard, policy, now, role };
     let judged = |unit: Unit| {
         let mut plan = decide(&cx, &unit);
+        plan.actions.retain(|action| !reason::is_telling(action));
         if let Unit::Class(name) = &unit
             && let Some(said) = said.get(name)
         {

@@ -16,6 +16,9 @@ use super::yard::Class;
 const BECAUSE: &str = ", because ";
 /// What stands before the number that waits, in the message of a request that was ready.
 const WAITING: &str = "; waiting for ";
+/// The event of a reason, and of its end.
+const TOLD: &str = "Waits";
+const OVER: &str = "GoesOn";
 /// How long after a request's last write it is first told why it waits: most are served before.
 const FIRST: Duration = Duration::from_secs(2);
 /// How often a request's reason is written at most, once it has one.
@@ -70,9 +73,14 @@ fn tell_one(cx: &Context<'_>, key: &Key, request: &Request, why: Option<&str>, p
         None if request.phase() == Phase::Ready => base(&request.status.message).to_owned(),
         None => format!("{} of {} machines bound", request.status.instances.len(), request.intent.count),
     };
-    let note = Note::normal(if why.is_some() { "Waits" } else { "GoesOn" }, message.clone());
+    let note = Note::normal(if why.is_some() { TOLD } else { OVER }, message.clone());
     let step = Step::of(request, cx.now.wall, |next| next.status.message = message);
     plan.actions.push(Action::Request(Box::new(step), note));
+}
+
+/// Whether an action only writes down a reason. What an operator remembers decides about that, so nobody else foretells it.
+pub(super) fn is_telling(action: &Action) -> bool {
+    matches!(action, Action::Request(_, note) if [TOLD, OVER].contains(&note.reason))
 }
 
 /// The reason that a message gives, if it gives one.

@@ -195,6 +195,14 @@ fn surroundings_that_lack_something_are_told_in_one_sentence() {
 }
 
 #[test]
+fn an_endpoint_that_is_no_address_is_refused_by_its_variable() {
+    let mut one = command(&["get", "pools", "-o", "json"]);
+    one.env("AWS_ENDPOINT_URL_DYNAMODB", "nonsense");
+    let error = ends(one, 1).error();
+    assert_eq!((&error["field"], &error["value"]), (&"AWS_ENDPOINT_URL".into(), &"nonsense".into()));
+}
+
+#[test]
 fn a_pipe_gets_no_colours() {
     let mut verbose = command(&["get", "pools", "-vv"]);
     verbose.env("RUNYARD_LOG", "debug");

@@ -30,6 +30,8 @@ fn who_waits_because_the_class_is_full_or_paused_reads_it_in_the_record_once() {
     let mut scene = full();
     let message = "waiting for 1 of 1 machines, because class linux is at its max of 2";
     assert_eq!(told(&scene), [message]);
+    let foretold = crate::decide::judge(&scene.yard, &scene.policy, scene.now, scene.role);
+    assert!(!foretold.iter().any(|(_, plan)| plan.actions.iter().any(is_telling)), "only the operator knows");
     let actions = scene.served();
     scene.apply(&actions);
     assert_eq!(told(&scene), [""; 0], "said once");
