@@ -189,6 +189,12 @@ impl Metrics {
         self.families().request_ready.with_label_values(&labels).observe(after.as_secs_f64());
     }
 
+    /// A request failed, for the reason that its condition gives.
+    pub fn request_failed(&self, class: &str, reason: &str) {
+        let reason = classes::FAILURES.iter().find(|one| **one == reason).unwrap_or(&"Other");
+        self.families().request_failures.with_label_values(&[self.label(class), reason]).inc();
+    }
+
     /// Since when the oldest request of a class waits; none when none does.
     pub fn oldest_waiting(&self, class: &str, since: Option<Timestamp>) {
         let waiting = &mut self.changing().waiting;

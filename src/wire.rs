@@ -292,16 +292,31 @@ pub fn on_signals() -> Result<Stop, WireError> {
     let listen =
         |kind| signal(kind).map_err(|error| WireError::System("signals cannot be listened to", error));
     let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    // A closed terminal is a stop like any other, unless somebody said (`nohup`) that it is to change nothing.
+    let mut hangup = if ignores_hangup() { None } else { Some(listen(SignalKind::hangup())?) };
     let stop = Stop::default();
     let tell = stop.clone();
     tokio::spawn(async move {
         for token in [tell.gently, tell.at_once] {
-            tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+            let hung_up = async {
+                match &mut hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hung_up => {} }
             tracing::info!("told to stop; once more stops at once");
             token.cancel();
         }
     });
     Ok(stop)
+}
+
+/// Whether this process was started to outlive its terminal: SIGHUP was ignored before anybody listened to it.
+pub(crate) fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 fn hostname(environment: &BTreeMap<String, String>) -> String {

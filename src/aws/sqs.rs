@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use aws_config::{BehaviorVersion, SdkConfig};
+use aws_config::SdkConfig;
 use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
     QueueAttributeName,
@@ -43,12 +43,6 @@ impl SqsQueue {
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
         let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
         Self { table, client: Client::from_conf(config.build()), urls: Mutex::default() }
-    }
-
-    /// The queues of `table`, reached as the environment says: region, credentials and endpoints by AWS's own names.
-    pub async fn connect_env(table: TableName) -> Self {
-        let config = aws_config::defaults(BehaviorVersion::latest()).load().await;
-        Self::connect(table, &config)
     }
 
     fn name(&self, class: &ClassName) -> Result<String, QueueError> {

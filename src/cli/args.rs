@@ -20,7 +20,7 @@ use crate::model::TableName;
     propagate_version = true,
     max_term_width = 110,
     after_help = "\
-Exit codes: 0 done, 1 error, 2 wrong usage, 3 the request failed, 4 the wait timed out.
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 the request failed, 4 the wait timed out, 128 + N ended by signal N.
 AWS is reached by its own environment: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on.
 
 In a workflow:
@@ -86,6 +86,10 @@ pub(crate) enum Once {
     Scale(scale::ScaleArgs),
     /// Create and change pools from a file
     Apply(apply::ApplyArgs),
+    /// Show what `apply` would change
+    Diff(apply::DiffArgs),
+    /// Change single fields of a pool
+    Set(apply::SetArgs),
     /// End a machine, or the idle ones of a class
     Expire(expire::ExpireArgs),
     /// End a stuck request
@@ -108,6 +112,13 @@ pub(crate) enum Once {
     },
 }
 
+impl Once {
+    /// Whether it is a step of a workflow.
+    pub(crate) const fn is_step(&self) -> bool {
+        matches!(self, Self::Provision(_) | Self::Release(_))
+    }
+}
+
 /// Verbs that are programs of their own.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Process {
@@ -118,9 +129,6 @@ pub(crate) enum Process {
     Demo,
     /// Run the operator
     Operator(entry::OperatorArgs),
-    /// The process inside the stand-in's runner package
-    #[command(hide = true)]
-    StandInRunner(entry::RunnerArgs),
 }
 
 /// The form in which errors are wanted, as far as it can be told before everything is parsed.

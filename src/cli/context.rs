@@ -46,7 +46,7 @@ pub(crate) struct Deed<'a> {
 impl Context {
     /// What the table answered, for a person.
     pub(crate) fn failed(&self, error: &StoreError) -> Failure {
-        Failure::of_store(&self.table, error)
+        Failure::of_store(&self.table, &self.environment, error)
     }
 
     /// One item.

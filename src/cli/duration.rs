@@ -47,7 +47,8 @@ pub(crate) fn wait(text: &str) -> Result<Duration, FieldError> {
 pub(crate) fn run(text: &str) -> Result<Duration, FieldError> {
     let length = parse(text, LONGEST_RUN)?;
     if !length.as_secs().is_multiple_of(60) || length.subsec_nanos() != 0 {
-        return Err(FieldError::new("duration", text, "must be whole minutes", FIX));
+        let fix = "write whole minutes, such as 30m, 2h or 1h30m";
+        return Err(FieldError::new("duration", text, "must be whole minutes", fix));
     }
     Ok(length)
 }
@@ -98,7 +99,8 @@ mod tests {
             assert_eq!(refused.value, bad);
             assert!(refused.fix.contains("90s"));
         }
-        assert!(run("90s").is_err());
+        let refused = run("90s").unwrap_err();
+        assert!(!refused.fix.contains("90s"), "what is refused is not recommended: {refused}");
         assert_eq!(patience("300ms").unwrap().as_millis(), 300);
     }
 

@@ -2,11 +2,12 @@
 //! stand-in's runner, each handed its surroundings and judged by how it ended.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, Parser};
 
 use super::failure::{Failure, Outcome};
 use crate::clock::SystemClock;
@@ -23,9 +24,9 @@ use crate::wire::{self, WireError};
 /// Runs everything on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The table is an embedded engine on loopback, machines are child processes, GitHub is a stand-in unless the environment
-names a real one (RUNYARD_GITHUB__TOKEN_FILE or RUNYARD_GITHUB__APP_ID, and the runner package by RUNYARD_AGENT__RUNNER_URL,
-_SHA256 and _VERSION). Ctrl-C ends it and its machines; the directory keeps the table, and what still wants machines gets
+The table is an embedded engine on loopback, machines are child processes, GitHub is a stand-in unless the environment \
+names a real one (RUNYARD_GITHUB__TOKEN_FILE or RUNYARD_GITHUB__APP_ID, and the runner package by RUNYARD_AGENT__RUNNER_URL, \
+_SHA256 and _VERSION). Ctrl-C ends it and its machines; the directory keeps the table, and what still wants machines gets \
 new ones at the next start. After a kill -9 the next start finds its machines again.
 
 Example:
@@ -49,8 +50,12 @@ pub(crate) struct OperatorArgs {
     config: Option<PathBuf>,
 }
 
+/// The first word by which the scripts of the stand-in's runner package start the process inside it. No verb: nobody is
+/// to find it in help or completions.
+pub(crate) const STAND_IN_RUNNER: &str = "stand-in-runner";
+
 /// The process inside the stand-in's runner package.
-#[derive(Debug, Args)]
+#[derive(Debug, Parser)]
 pub(crate) struct RunnerArgs {
     /// The package's folder
     #[arg(long, value_name = "DIR")]
@@ -136,6 +141,10 @@ fn of_local(error: &LocalModeError) -> Failure {
             let fix = "stop that one, or use another --dir";
             Failure::error("--dir", dir.display().to_string(), message, fix)
         }
+        LocalModeError::Site(SiteError::Io { path, source }) => {
+            let message = format!("cannot be used: {source}");
+            Failure::error("--dir", path.display().to_string(), message, of_kind(source.kind()))
+        }
         LocalModeError::Site(_)
         | LocalModeError::Table(_)
         | LocalModeError::Shape { .. }
@@ -143,6 +152,21 @@ fn of_local(error: &LocalModeError) -> Failure {
         | LocalModeError::System(..) => {
             Failure::error("local", "", said(error), "mend what is said, then start it again")
         }
+    }
+}
+
+/// What to do about a data directory that the system refuses.
+fn of_kind(kind: std::io::ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            "name a directory, or a path where one can be made"
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "name a directory that you may write to"
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room there, or name another --dir",
+        // The system's own list, which it may lengthen.
+        _ => "check that path, or name another --dir",
     }
 }
 

@@ -12,6 +12,7 @@ const READ: &[&str] = &[
     "GITHUB_RUN_ID",
     "GITHUB_RUN_ATTEMPT",
     "GITHUB_REPOSITORY",
+    "GITHUB_ACTIONS",
     "GITHUB_OUTPUT",
     "GITHUB_STEP_SUMMARY",
     "GITHUB_ACTOR",
@@ -48,6 +49,11 @@ impl Environment {
     /// A variable that names a file.
     pub(crate) fn file(&self, name: &'static str) -> Option<PathBuf> {
         self.get(name).map(PathBuf::from)
+    }
+
+    /// Where DynamoDB is, if not at AWS.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        self.get("AWS_ENDPOINT_URL_DYNAMODB").or_else(|| self.get("AWS_ENDPOINT_URL"))
     }
 
     /// Who is asking, as events name them.

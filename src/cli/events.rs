@@ -13,16 +13,17 @@ use super::failure::{Failure, Outcome};
 use super::get::{LookArgs, WATCH};
 use super::json;
 use super::run::repository_hint;
-use super::screen::{Screen, plain};
+use super::screen::{Format, Screen};
 use super::subject::{Noun, Subject, kind_of};
-use super::table::columns;
-use crate::model::{AttributeValue, Item, Key, Kind, Repository};
+use super::table::{columns, distance, more_columns};
+use crate::model::{AttributeValue, EventType, Item, Key, Kind, Repository};
 
 /// Tells what happened.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   runyard events --since 30m
+  runyard events -o wide                                # with the moment and the type of each
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]
 pub(crate) struct EventsArgs {
@@ -110,16 +111,19 @@ fn show(context: &mut Context, watch: bool, first: bool, items: &[Item]) {
         }
     }
     if items.is_empty() && first && !watch {
-        context.screen.say("there are no events");
+        context.screen.remark("there are no events");
     }
     if !items.is_empty() && !context.screen.format.for_programs() {
-        let text = lines(&context.screen, items, true);
+        // What goes on below is read later: only a moment says then when it was.
+        let now = (!watch && context.screen.format != Format::Wide).then(|| context.clock.now());
+        let text = lines(&context.screen, items, now, first);
         context.screen.text(&text);
     }
 }
 
-/// Events as lines, with their subjects or without.
-pub(crate) fn lines(screen: &Screen, items: &[Item], subjects: bool) -> String {
+/// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a list.
+/// What type they are of is said where one is a warning, and where all come one by one.
+fn lines(screen: &Screen, items: &[Item], now: Option<Timestamp>, first: bool) -> String {
     let attribute = |item: &Item, name: &str| match item.get(name) {
         Some(AttributeValue::S(text)) => text.clone(),
         Some(_) | None => String::new(),
@@ -129,25 +133,34 @@ pub(crate) fn lines(screen: &Screen, items: &[Item], subjects: bool) -> String {
         (from, to) if from == to => String::new(),
         (from, to) => format!("{from} → {to}"),
     };
+    let when = |item: &Item| {
+        let at = attribute(item, "at");
+        let ago = now.and_then(|now| Some(distance(at.parse().ok()?, now)));
+        ago.unwrap_or(at)
+    };
+    let normal = |item: &Item| attribute(item, "type") == EventType::Normal.as_str();
+    let typed = now.is_none() || !items.iter().all(normal);
     let row = |item: &Item| {
         let mut cells = vec![
-            attribute(item, "at"),
+            when(item),
             attribute(item, "type"),
+            short(&attribute(item, "subject")),
             attribute(item, "reason"),
             change(item),
-            attribute(item, "message"),
             attribute(item, "actor"),
+            attribute(item, "message"),
         ];
-        if subjects {
-            cells.insert(1, short(&attribute(item, "subject")));
+        if !typed {
+            cells.remove(1);
         }
-        cells.iter().map(|cell| plain(cell)).collect()
+        cells
     };
-    let mut heads = vec!["AT", "TYPE", "REASON", "CHANGE", "MESSAGE", "BY"];
-    if subjects {
-        heads.insert(1, "SUBJECT");
+    let mut heads = vec!["WHEN", "TYPE", "SUBJECT", "REASON", "CHANGE", "BY", "MESSAGE"];
+    if !typed {
+        heads.remove(1);
     }
-    columns(screen, &heads, items.iter().map(row).collect())
+    let rows = items.iter().map(row).collect();
+    if first { columns(screen, &heads, rows) } else { more_columns(screen, &heads, rows) }
 }
 
 /// A subject's pk, an instance's by its id alone.
@@ -156,5 +169,46 @@ fn short(subject: &str) -> String {
         (Some(("instance", _)), Some((_, id))) => format!("instance {id}"),
         (Some((kind, rest)), _) => format!("{kind} {}", rest.replace('#', " ")),
         (None, _) => subject.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::context::{attributes, text};
+
+    fn event(kind: EventType, message: &str) -> Item {
+        attributes([
+            ("at", text("2026-01-01T00:00:00.123Z")),
+            ("type", text(kind.as_str())),
+            ("subject", text("request#acme/web#42")),
+            ("reason", text("Ready")),
+            ("actor", text("operator")),
+            ("message", text(message)),
+        ])
+    }
+
+    #[test]
+    fn events_fit_a_terminal_and_name_their_type_only_where_one_is_a_warning() {
+        let now = "2026-01-01T00:02:00Z".parse().ok();
+        let long = "2 of 2 machines are running and everybody is as happy as can be";
+        let at = |width, items: &[Item]| {
+            let screen = Screen::of_width(width);
+            lines(&screen, items, now, true)
+        };
+        let normal = [event(EventType::Normal, long)];
+        let head = "WHEN       SUBJECT              REASON  CHANGE  BY        MESSAGE\n";
+        let begin = "1m59s ago  request acme/web 42  Ready           operator  ";
+        assert_eq!(at(Some(60), &normal), format!("{head}{begin}2 of 2 machines are…\n"));
+        assert_eq!(at(Some(80), &normal), format!("{head}{begin}2 of 2 machines are r…\n"));
+        assert_eq!(
+            at(Some(120), &normal),
+            format!("{head}{begin}2 of 2 machines are running and everybody is as happy as can…\n")
+        );
+        assert_eq!(at(None, &normal), format!("{head}{begin}{long}\n"));
+        let warned = at(Some(120), &[event(EventType::Normal, "fine"), event(EventType::Warning, "not")]);
+        assert!(warned.contains("Warning") && warned.contains("TYPE"), "{warned}");
+        let below = lines(&Screen::nowhere(Format::Text), &normal, None, false);
+        assert!(below.starts_with("2026-01-01T00:00:00.123Z  Normal"), "a moment, and no heads: {below}");
     }
 }

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::context::{Context, Deed, attributes, one_more, readable, text};
 use super::failure::{Exit, Failure, Outcome};
-use super::json;
 use super::subject::{Noun, Subject, kind_of};
 use super::table::state;
+use super::{json, names};
 use crate::model::{
-    ClassName, Guard, Instance, Item, Key, Kind, Place, Reading, Record, State, Write, millis, read,
+    ClassName, Guard, Instance, Item, Key, Kind, Place, Pool, Reading, Record, State, Write, millis, read,
 };
 use crate::ports::StoreError;
 
@@ -58,6 +58,9 @@ pub(crate) async fn run(context: &mut Context, args: &ExpireArgs, target: &Targe
         Target::Class(class) => idle(context, class, args.now).await?,
     };
     if let (Target::Class(class), true) = (target, items.is_empty()) {
+        if context.item(&Pool::key_of(class)).await?.is_none() {
+            return Err(names::no_such_pool(context, "CLASS", class).await);
+        }
         context.screen.say(format!("class {class} has no idle machines"));
     }
     let mut after = Vec::new();

@@ -3,25 +3,71 @@
 
 use std::process::ExitCode;
 
+use super::environment::Environment;
 use crate::model::{FieldError, TableName, Unreadable};
 use crate::ports::StoreError;
 
-/// Why a verb ended without success; the number is the process's exit code.
+/// A signal that ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caught {
+    /// SIGHUP: the terminal closed.
+    Hangup,
+    /// SIGINT: Ctrl-C, or a workflow that was cancelled.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl Caught {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Hangup => 1,
+            Self::Interrupt => 2,
+            Self::Terminate => 15,
+        }
+    }
+
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Hangup => "SIGHUP",
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        }
+    }
+}
+
+/// Why a verb ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Something went wrong, or was refused after looking.
-    Error = 1,
+    Error,
     /// What could be refused without the network.
-    Usage = 2,
+    Usage,
     /// The request failed.
-    RequestFailed = 3,
+    RequestFailed,
     /// The wait ended before what was waited for.
-    TimedOut = 4,
+    TimedOut,
+    /// A signal ended the wait.
+    Signal(Caught),
+}
+
+impl Exit {
+    /// The process's exit code, as the contract has it.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Error => 1,
+            Self::Usage => 2,
+            Self::RequestFailed => 3,
+            Self::TimedOut => 4,
+            Self::Signal(caught) => 128 + caught.number(),
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(exit.code())
     }
 }
 
@@ -66,7 +112,10 @@ impl Failure {
     }
 
     /// What the table answered, with what a person does about it.
-    pub(crate) fn of_store(table: &TableName, error: &StoreError) -> Self {
+    pub(crate) fn of_store(table: &TableName, environment: &Environment, error: &StoreError) -> Self {
+        if let Some(failure) = Self::of_surroundings(environment, error) {
+            return failure;
+        }
         let fix = match error {
             StoreError::Refused { .. } | StoreError::Contended => "run the command again",
             StoreError::Throttled => "wait a little and run the command again",
@@ -80,6 +129,50 @@ impl Failure {
             StoreError::Invalid(_) => "report this: the program asked for something that cannot be done",
         };
         Self::error("table", table.as_str(), error.to_string(), fix)
+    }
+
+    /// What is wrong with our own surroundings rather than with the table, in one sentence.
+    fn of_surroundings(environment: &Environment, error: &StoreError) -> Option<Self> {
+        match error {
+            // Not a service's answer: nothing was sent for want of them.
+            StoreError::Denied(why) if why.starts_with("dispatch failure") && why.contains("credential") => {
+                let fix = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a local yard: `. DIR/env`";
+                let none =
+                    why.contains("no providers in chain") || why.contains("no credentials found in chain");
+                let why = if none {
+                    "there are none".to_owned()
+                } else {
+                    format!("they cannot be loaded: {}", why.rsplit(": ").next().unwrap_or_default())
+                };
+                Some(Self::error("AWS credentials", "", why, fix))
+            }
+            StoreError::Unknown(why) => {
+                let endpoint = environment.endpoint()?;
+                if why.contains("failed to apply endpoint") {
+                    let fix = "write it as http://HOST:PORT, or unset it";
+                    return Some(Self::error(
+                        "AWS_ENDPOINT_URL",
+                        endpoint,
+                        "is no address of a service",
+                        fix,
+                    ));
+                }
+                let local =
+                    ["://127.", "://localhost", "://[::1]"].iter().any(|host| endpoint.contains(host));
+                // Refused, or accepted by somebody who hung up: the operator's process serves the table.
+                let refused = why.contains("refused") || why.contains("tcp connect");
+                (local && refused).then(|| {
+                    let fix = "start `runyard up` in its directory, or read the `env` of one that runs: `. DIR/env`";
+                    Self::error("AWS_ENDPOINT_URL", endpoint, "nothing listens there; is `runyard up` running?", fix)
+                })
+            }
+            StoreError::Denied(_)
+            | StoreError::Refused { .. }
+            | StoreError::Contended
+            | StoreError::Throttled
+            | StoreError::NoTable(_)
+            | StoreError::Invalid(_) => None,
+        }
     }
 
     /// A record that is there and cannot be used.

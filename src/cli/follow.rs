@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::context::{Context, readable};
-use super::failure::{Exit, Failure, Outcome};
+use super::failure::{Caught, Exit, Failure, Outcome};
 use super::polling::{Interrupts, Waited, until};
 use super::progress::Progress;
 use super::release::write_released;
@@ -31,7 +31,7 @@ pub(crate) async fn follow(context: &mut Context, mut following: Following) -> O
     let mut progress = Progress::new(&context.screen);
     let waited = {
         let screen = &mut context.screen;
-        let (store, table) = (&context.store, &context.table);
+        let (store, table, environment) = (&context.store, &context.table, &context.environment);
         let (key, last) = (first.key(), &mut following.item);
         let limit = following.limit;
         until(limit, &mut following.interrupts, async || {
@@ -42,7 +42,7 @@ pub(crate) async fn follow(context: &mut Context, mut following: Following) -> O
                     tracing::warn!(%error, "the request could not be read, looking again");
                     return Ok(None);
                 }
-                Err(error) => return Err(Failure::of_store(table, &error)),
+                Err(error) => return Err(Failure::of_store(table, environment, &error)),
             };
             let request: Request = readable(&item)?;
             progress.show(screen, &told(&request));
@@ -54,8 +54,8 @@ pub(crate) async fn follow(context: &mut Context, mut following: Following) -> O
     progress.finish();
     match waited {
         Waited::Done(()) => finish(context, &following.item),
-        Waited::TimedOut => give_up(context, &following, "the wait timed out").await,
-        Waited::Interrupted => give_up(context, &following, "the wait was interrupted").await,
+        Waited::TimedOut => give_up(context, &following, None).await,
+        Waited::Interrupted(caught) => give_up(context, &following, Some(caught)).await,
     }
 }
 
@@ -103,8 +103,24 @@ fn over(request: &Request) -> Failure {
         let (reason, text) = (plain(&condition.reason), plain(&condition.message));
         message.push_str(&format!("\n  {}: {reason}: {text}", condition.condition_type));
     }
-    let fix = format!("see `runyard explain request {}/{}/{}`", id.run_id, id.name, id.attempt);
-    Failure::error("request", id.to_string(), message, fix)
+    Failure::error("request", id.to_string(), message, remedy(request))
+}
+
+/// What to do about a request that failed, by its reason.
+fn remedy(request: &Request) -> String {
+    let (id, class) = (&request.id, &request.intent.resource_class);
+    let named = format!("{}/{}/{}", id.run_id, id.name, id.attempt);
+    let ready = request.status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
+    match ready.filter(|one| !one.status).map(|one| one.reason.as_str()) {
+        Some("UnknownClass") => "use one of the classes that `runyard get pools` lists".into(),
+        Some("NotAllowed") => "use a class that allows it, or have the pool's spec changed (`runyard set pool`)".into(),
+        Some("OverMax") => format!("ask for fewer, or have it raised: `runyard set pool {class} max=N`"),
+        Some("DeadlinePassed") => {
+            "wait longer (--timeout), be content with fewer (--min-count), or have mended what the message names".into()
+        }
+        Some("FailedByPerson") => format!("`runyard events request {named}` says who"),
+        Some(_) | None => format!("see `runyard events request {named}`"),
+    }
 }
 
 /// Whether a condition says something that the message does not say already.
@@ -128,7 +144,11 @@ fn gone(request: &Request) -> Failure {
         .exiting(Exit::RequestFailed)
 }
 
-async fn give_up(context: &mut Context, following: &Following, why: &str) -> Outcome {
+async fn give_up(context: &mut Context, following: &Following, caught: Option<Caught>) -> Outcome {
+    let why = caught.map_or_else(
+        || "the wait timed out".to_owned(),
+        |caught| format!("the wait was interrupted by {}", caught.name()),
+    );
     let request: Request = readable(&following.item)?;
     let (item, then) = if following.keep {
         (following.item.clone(), "it is kept (--keep)".to_owned())
@@ -147,15 +167,25 @@ async fn give_up(context: &mut Context, following: &Following, why: &str) -> Out
         context.screen.document(&json::record(&item));
     }
     let id = &now.id;
-    let fix = format!(
-        "see `runyard explain request {}/{}/{}`; raise --timeout (now {} with the margin)",
-        id.run_id,
-        id.name,
-        id.attempt,
-        duration::show(following.limit)
-    );
     let message = format!("{why} at {}; {then}", told(&now));
-    Err(Failure::error("request", id.to_string(), message, fix).exiting(Exit::TimedOut))
+    let (fix, exit) = match caught {
+        None => (
+            format!(
+                "see `runyard explain request {}/{}/{}`; raise --timeout (now {} with the margin)",
+                id.run_id,
+                id.name,
+                id.attempt,
+                duration::show(following.limit)
+            ),
+            Exit::TimedOut,
+        ),
+        Some(caught) if following.keep => (
+            "run the same command again to wait on; `runyard release` gives it back".into(),
+            Exit::Signal(caught),
+        ),
+        Some(caught) => ("to ask again use another --name or a new --attempt".into(), Exit::Signal(caught)),
+    };
+    Err(Failure::error("request", id.to_string(), message, fix).exiting(exit))
 }
 
 #[cfg(test)]

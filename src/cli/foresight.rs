@@ -12,15 +12,15 @@ use super::failure::{Failure, Outcome};
 use super::get::{LookArgs, WATCH};
 use super::run::repository_hint;
 use super::screen::plain;
-use super::subject::{Noun, Subject};
+use super::subject::{Noun, Subject, kind_of};
 use crate::config::{self, Config};
 use crate::decide::{self, Action, Plan, Policy, Unit, Wait};
-use crate::model::{Item, Key, Repository, Request, TableName};
+use crate::model::{Item, Key, Kind, Launch, Reading, Repository, Request, TableName, read};
 
 /// Tells what the operator would do now.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked, and
+Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked, and \
 what the operator remembers of their answers is known as far as its pools' status tells it.
 
 Examples:
@@ -238,11 +238,32 @@ fn named(key: &Key) -> String {
     }
 }
 
+/// How a launch stands, as a sentence; none for what is none.
+fn launch(item: &Item) -> Option<String> {
+    let launch = match (kind_of(item), read::<Launch>(item)) {
+        (Some(Kind::Launch), Reading::Record(launch)) => launch,
+        (_, _) => return None,
+    };
+    let purpose = match launch.request.as_ref().and_then(|key| Request::id_of(key).ok()) {
+        Some(id) => format!("for {id}"),
+        None => "to be kept idle".into(),
+    };
+    let (id, class, count) = (&launch.launch_id, &launch.resource_class, launch.count);
+    let told = if launch.message.is_empty() { String::new() } else { format!(": {}", launch.message) };
+    Some(format!(
+        "launch {id} of {count} of class {class} {purpose}: {} since {}, got {}{told}",
+        launch.phase,
+        launch.created_at,
+        launch.instances.len()
+    ))
+}
+
 /// How a record stands, what would be done about it, and what it waits for.
 fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &Key) -> Vec<String> {
     let (yard, moment, _) = decide::picture(items, now);
     let mut lines: Vec<String> = decide::machine(&yard, key).into_iter().collect();
     lines.extend(decide::pool(&yard, moment, key));
+    lines.extend(items.iter().find(|item| Key::of(item).as_ref() == Some(key)).and_then(launch));
     let (actions, waits) = judged(items, policy, now);
     let class = key.pk.strip_prefix("pool#");
     let concerns = |action: &Action| {

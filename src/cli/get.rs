@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::context::Context;
 use super::environment::Environment;
 use super::failure::{Failure, Outcome, Problems};
-use super::json;
 use super::run::repository_hint;
 use super::subject::{Noun, Subject, kind_of};
 use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, Surroundings};
+use super::usage::one_of;
+use super::{json, names};
 use crate::model::{
     AttributeValue, ClassName, FieldError, Instance, Item, Key, Kind, Launch, Phase, Pool, Reading, Record,
     Repository, Request, State, read,
@@ -46,11 +47,11 @@ struct Only {
     /// Only instances, requests or launches of this class
     #[arg(long, value_name = "CLASS", conflicts_with = "name")]
     class: Option<ClassName>,
-    /// Only instances in this state: created, claimed, running, idle or terminated
-    #[arg(long, value_name = "STATE", conflicts_with = "name")]
+    /// Only instances in this state
+    #[arg(long, value_name = "STATE", conflicts_with = "name", value_parser = one_of::<State>(State::ALL, State::as_str))]
     state: Option<State>,
-    /// Only requests in this phase: Pending, Fulfilling, Ready, Releasing, Released or Failed
-    #[arg(long, value_name = "PHASE", conflicts_with = "name")]
+    /// Only requests in this phase
+    #[arg(long, value_name = "PHASE", conflicts_with = "name", value_parser = one_of::<Phase>(Phase::ALL, Phase::as_str))]
     phase: Option<Phase>,
 }
 
@@ -146,6 +147,11 @@ pub(crate) async fn run(context: &mut Context, args: &GetArgs, looked: &Looked) 
     let mut last: Option<String> = None;
     loop {
         let seen = look(context, &args.only, looked).await?;
+        if let (Some(class), true) = (&args.only.class, seen.items.is_empty())
+            && context.item(&Pool::key_of(class)).await?.is_none()
+        {
+            return Err(names::no_such_pool(context, "--class", class).await);
+        }
         if last.as_deref() != Some(&seen.mark) {
             show(context, args, looked, &seen, last.is_some());
             last = Some(seen.mark);
@@ -188,8 +194,20 @@ async fn list(context: &Context, only: &Only, looked: &Looked) -> Outcome<(Vec<I
         let of = |key: Key| Request::id_of(&key).ok().map(|id| id.repository);
         items.retain(|item| Key::of(item).and_then(of).is_some_and(|of| of.is(repository)));
     }
-    items.sort_by_key(Key::of);
+    items.sort_by_key(|item| (born(looked.noun, item), Key::of(item)));
     Ok((items, others))
+}
+
+/// Since when a request is there: they are listed by their age, which their keys do not tell.
+fn born(noun: Noun, item: &Item) -> Option<String> {
+    let at = |name| match item.get(name) {
+        Some(AttributeValue::S(at)) => Some(at.clone()),
+        Some(_) | None => None,
+    };
+    match noun {
+        Noun::Requests => at("acceptedAt").or_else(|| at("createdAt")),
+        Noun::Instances | Noun::Pools | Noun::Launches => None,
+    }
 }
 
 /// The contract's list; what cannot be read stands in it as it is and is named beside it.
@@ -210,7 +228,7 @@ fn problem(noun: Noun, item: &Item) -> Option<Value> {
         Noun::Pools => unreadable::<Pool>(item),
         Noun::Launches => unreadable::<Launch>(item),
     }?;
-    Some(json!({"key": key, "problem": problem}))
+    Some(serde_json::json!({"key": key, "problem": problem}))
 }
 
 fn unreadable<T: Record>(item: &Item) -> Option<String> {
@@ -234,7 +252,7 @@ fn show(context: &mut Context, args: &GetArgs, looked: &Looked, seen: &Seen, aga
         context.screen.separate();
     }
     if seen.items.is_empty() {
-        context.screen.say(format!("there are no {}{}", args.only.such(), plural(looked.noun)));
+        context.screen.remark(format!("there are no {}{}", args.only.such(), plural(looked.noun)));
         return;
     }
     let items: Vec<&Item> = seen.items.iter().collect();

@@ -6,8 +6,9 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::failure::{Failure, Outcome};
+use super::failure::{Caught, Failure, Outcome};
 use crate::ports::StoreError;
+use crate::wire::ignores_hangup;
 
 /// How often a refused or contended write is tried in all.
 const TRIES: usize = 8;
@@ -28,14 +29,15 @@ pub(crate) enum Waited<T> {
     Done(T),
     /// The time was over first.
     TimedOut,
-    /// SIGINT or SIGTERM came first.
-    Interrupted,
+    /// A signal came first.
+    Interrupted(Caught),
 }
 
-/// SIGINT and SIGTERM, from the moment this is made.
+/// SIGINT, SIGTERM and SIGHUP (unless `nohup` has it ignored), from the moment this is made.
 pub(crate) struct Interrupts {
     int: Signal,
     term: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Interrupts {
@@ -51,12 +53,23 @@ impl Interrupts {
                 )
             })
         };
-        Ok(Self { int: on(SignalKind::interrupt())?, term: on(SignalKind::terminate())? })
+        let hangup = if ignores_hangup() { None } else { Some(on(SignalKind::hangup())?) };
+        Ok(Self { int: on(SignalKind::interrupt())?, term: on(SignalKind::terminate())?, hangup })
     }
 
     /// The next of them.
-    pub(crate) async fn next(&mut self) {
-        tokio::select! { _ = self.int.recv() => {}, _ = self.term.recv() => {} }
+    pub(crate) async fn next(&mut self) -> Caught {
+        let hung_up = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.int.recv() => Caught::Interrupt,
+            _ = self.term.recv() => Caught::Terminate,
+            _ = hung_up => Caught::Hangup,
+        }
     }
 }
 
@@ -80,7 +93,7 @@ pub(crate) async fn until<T>(
     tokio::select! {
         biased;
         found = looking => found,
-        () = interrupts.next() => Ok(Waited::Interrupted),
+        caught = interrupts.next() => Ok(Waited::Interrupted(caught)),
         () = tokio::time::sleep(limit) => Ok(Waited::TimedOut),
     }
 }

@@ -4,14 +4,21 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::time::Instant;
 
+use super::duration;
 use super::screen::Screen;
 
 /// The progress of one wait.
 pub(crate) struct Progress {
     spinner: Option<ProgressBar>,
     last: String,
+    begun: Instant,
+    shown: Instant,
 }
+
+/// How long a log says nothing at most: a reader must see that the wait goes on, and what for.
+const SILENCE: Duration = Duration::from_secs(30);
 
 impl Progress {
     /// Progress in the form that fits where answers go.
@@ -23,17 +30,21 @@ impl Progress {
             spinner.enable_steady_tick(Duration::from_millis(120));
             spinner
         });
-        Self { spinner, last: String::new() }
+        let now = Instant::now();
+        Self { spinner, last: String::new(), begun: now, shown: now }
     }
 
-    /// Shows the latest word.
+    /// Shows the latest word, and in a log the same one again after a while.
     pub(crate) fn show(&mut self, screen: &mut Screen, line: &str) {
-        if line == self.last {
+        if line == self.last && self.shown.elapsed() < SILENCE {
             return;
         }
+        let again = line == self.last;
         line.clone_into(&mut self.last);
+        self.shown = Instant::now();
         match &self.spinner {
             Some(spinner) => spinner.set_message(line.to_owned()),
+            None if again => screen.say(format!("{line} (for {} now)", duration::show(self.begun.elapsed()))),
             None => screen.say(line),
         }
     }
@@ -43,5 +54,26 @@ impl Progress {
         if let Some(spinner) = &self.spinner {
             spinner.abandon();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::screen::Format;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_says_each_change_and_the_same_again_every_half_minute() {
+        let (mut screen, written) = Screen::kept(Format::Text);
+        let mut progress = Progress::new(&screen);
+        for word in ["Pending", "Pending", "Ready"] {
+            progress.show(&mut screen, word);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
+        for _ in 0..7 {
+            progress.show(&mut screen, "Ready");
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        assert_eq!(written(), "Pending\nReady\nReady (for 1m10s now)\nReady (for 1m40s now)\n");
     }
 }

@@ -10,10 +10,10 @@ use super::environment::Environment;
 use super::failure::{Failure, Outcome, Problems};
 use super::follow;
 use super::run::{RunArgs, in_field};
-use super::{actions, context, duration, json, subject};
+use super::{actions, context, duration, json, names, subject, usage};
 use crate::model::{
     AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, MAX_RUNTIME_MINUTES, Phase,
-    Request, RequestKey, RunId, TableName, UsageClass, Write, label, millis,
+    Pool, Request, RequestKey, RunId, TableName, UsageClass, Write, label, millis,
 };
 use crate::ports::StoreError;
 
@@ -43,8 +43,8 @@ pub(crate) struct ProvisionArgs {
     /// How many are enough when the time is over [default: all of them]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     min_count: Option<u32>,
-    /// How they must be paid for: on-demand or spot
-    #[arg(long, value_name = "CLASS")]
+    /// How they must be paid for
+    #[arg(long, value_name = "CLASS", value_parser = usage::one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
     usage_class: Option<UsageClass>,
     /// Launch on-demand machines where there are no spot ones
     #[arg(long)]
@@ -143,12 +143,35 @@ fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
 pub(crate) async fn run(context: &mut Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome {
     // Before the write: from here on an interruption must find the request and take it back.
     let interrupts = args.wait.then(super::polling::Interrupts::listen).transpose()?;
+    if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
+        context.screen.remark(format!(
+            "warning: run id {} is no number, as GitHub's are: no job asks for it",
+            id.run_id
+        ));
+    }
     let item = submit(context, args, id).await?;
+    if !args.wait {
+        warn_of_unknown_class(context, &args.class).await;
+    }
     let Some(interrupts) = interrupts else {
         return accepted(context, &item);
     };
     let limit = args.timeout.unwrap_or(TIMEOUT) + LONGER;
     follow::follow(context, follow::Following { item, limit, interrupts, keep: args.keep }).await
+}
+
+/// A class that is not there is the operator's to refuse; who does not wait for that is warned, where they may look.
+async fn warn_of_unknown_class(context: &mut Context, class: &ClassName) {
+    // A workflow has no right to look, and its wait tells it.
+    if context.environment.get("GITHUB_ACTIONS").is_some() {
+        return;
+    }
+    if let Ok(None) = context.item(&Pool::key_of(class)).await {
+        let refused = names::no_such_pool(context, "--class", class).await;
+        for problem in refused.problems {
+            context.screen.remark(format!("warning: class {class}: {}; {}", problem.message, problem.fix));
+        }
+    }
 }
 
 fn accepted(context: &mut Context, item: &Item) -> Outcome {

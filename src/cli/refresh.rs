@@ -48,7 +48,13 @@ pub(crate) async fn run(context: &mut Context, args: &RefreshArgs) -> Outcome {
             context.screen.document(&json::record(&item));
             Ok(())
         }
-        Waited::TimedOut | Waited::Interrupted => {
+        Waited::Interrupted(caught) => {
+            let message =
+                format!("interrupted by {}; it was asked for at {asked} and stays asked for", caught.name());
+            let failure = Failure::error("refresh", "", message, "run the command again to wait for it");
+            Err(failure.exiting(Exit::Signal(caught)))
+        }
+        Waited::TimedOut => {
             let message = format!("not done in time; it was asked for at {asked} and stays asked for");
             let fix = "check that an operator runs (`runyard doctor`), or wait longer";
             let failure = Failure::error("--timeout", duration::show(args.timeout), message, fix);

@@ -12,8 +12,7 @@ use super::polling::{Interrupts, Waited, again, until};
 use super::run::{RunArgs, in_field};
 use super::{duration, subject};
 use crate::model::{
-    Desired, FieldError, Guard, Item, Key, Kind, Record, Repository, Request, RequestName, RunId, Write,
-    millis,
+    Desired, Guard, Item, Key, Kind, Record, Repository, Request, RequestName, RunId, Write, millis,
 };
 use crate::ports::StoreError;
 
@@ -153,27 +152,33 @@ async fn wait(context: &mut Context, released: Vec<Item>, limit: Duration) -> Ou
             }
             Ok(items)
         }
-        Waited::TimedOut | Waited::Interrupted => {
+        Waited::TimedOut => {
             context.screen.document(&json::list(&last));
-            Err(not_given_back(&last, limit))
+            let late = format!("not given back in time: {}", open(&last));
+            Err(not_given_back("--timeout", &duration::show(limit), late).exiting(Exit::TimedOut))
+        }
+        Waited::Interrupted(caught) => {
+            context.screen.document(&json::list(&last));
+            let message = format!("interrupted by {}: {}", caught.name(), open(&last));
+            Err(not_given_back("release", "", message).exiting(Exit::Signal(caught)))
         }
     }
 }
 
-fn not_given_back(items: &[Item], limit: Duration) -> Failure {
+fn not_given_back(field: &str, value: &str, message: String) -> Failure {
+    let fix = "the release stands and goes on without you; see `runyard describe request`";
+    Failure::error(field, value, message, fix)
+}
+
+/// The requests that are not over, in a sentence.
+fn open(items: &[Item]) -> String {
     let open: Vec<String> = items
         .iter()
         .filter_map(|item| readable::<Request>(item).ok())
         .filter(|request| !request.phase().is_final())
         .map(|r| format!("{} is {} and holds {}", r.id, r.phase(), r.status.instances.len()))
         .collect();
-    let problem = FieldError::new(
-        "--timeout",
-        duration::show(limit),
-        format!("not given back in time: {}", open.join("; ")),
-        "the release stands and goes on without you; see `runyard describe request`",
-    );
-    Failure { exit: Exit::TimedOut, problems: vec![problem] }
+    open.join("; ")
 }
 
 impl std::fmt::Display for Released {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::context::{Context, Deed, number, readable, text};
 use super::failure::{Failure, Outcome};
-use super::{duration, json};
+use super::{duration, json, names};
 use crate::model::{AttributeValue, ClassName, FieldError, Guard, Item, Pool, PoolOverride, Write, millis};
 use crate::ports::StoreError;
 
@@ -43,12 +43,16 @@ fn machines(text: &str) -> Result<u32, FieldError> {
 
 /// Runs the verb.
 pub(crate) async fn run(context: &mut Context, args: &ScaleArgs) -> Outcome {
-    let item = write(context, args).await?;
+    let (before, item) = match write(context, args).await? {
+        Written::Pool(before, item) => (before, item),
+        Written::NoPool => return Err(names::no_such_pool(context, "CLASS", &args.class).await),
+    };
     let pool: Pool = readable(&item)?;
     let said = match &pool.scale {
         Some(scale) => {
             let until = scale.until.map_or_else(|| "until --reset".into(), |at| format!("until {at}"));
-            format!("keeps {} idle machines {until}", scale.desired)
+            let machines = if scale.desired == 1 { "machine" } else { "machines" };
+            format!("keeps {} idle {machines} {until}", scale.desired)
         }
         None => "goes by its spec and schedules again".into(),
     };
@@ -58,15 +62,24 @@ pub(crate) async fn run(context: &mut Context, args: &ScaleArgs) -> Outcome {
     }
     let key = Pool::key_of(&args.class);
     let message = format!("pool {}: {said}", args.class);
-    context.note(Deed { key: &key, reason: "Scaled", message, change: None }).await;
+    let change = Some((overridden_by(&before), overridden_by(&item)));
+    context.note(Deed { key: &key, reason: "Scaled", message, change }).await;
     context.screen.document(&json::record(&item));
     Ok(())
 }
 
-async fn write(context: &Context, args: &ScaleArgs) -> Outcome<Item> {
+/// What became of the write.
+enum Written {
+    /// The record before and after.
+    Pool(Item, Item),
+    /// There is no such class.
+    NoPool,
+}
+
+async fn write(context: &Context, args: &ScaleArgs) -> Outcome<Written> {
     let key = Pool::key_of(&args.class);
-    let attempt = async || -> Result<Outcome<Item>, StoreError> {
-        let Some(before) = context.store.get(&key).await? else { return Ok(Err(missing(&args.class))) };
+    let attempt = async || -> Result<Outcome<Written>, StoreError> {
+        let Some(before) = context.store.get(&key).await? else { return Ok(Ok(Written::NoPool)) };
         let pool: Pool = match readable(&before) {
             Ok(pool) => pool,
             Err(failure) => return Ok(Err(failure)),
@@ -82,11 +95,12 @@ async fn write(context: &Context, args: &ScaleArgs) -> Outcome<Item> {
             return Ok(Err(too_many(scale.desired, &pool)));
         }
         if scale.is_none() && pool.scale.is_none() {
-            return Ok(Ok(before));
+            return Ok(Ok(Written::Pool(before.clone(), before)));
         }
         let after = overridden(&before, scale.as_ref(), pool.version, now);
         let write = Write::difference(key.clone(), Guard::image(&pool), &before, &after);
-        context.store.write(&write).await.map(Ok)
+        let after = context.store.write(&write).await?;
+        Ok(Ok(Written::Pool(before, after)))
     };
     super::polling::again(attempt).await.map_err(|error| context.failed(&error))?
 }
@@ -105,13 +119,16 @@ fn overridden(before: &Item, scale: Option<&PoolOverride>, version: u64, now: Ti
     after
 }
 
-fn missing(class: &ClassName) -> Failure {
-    let fix = "see `runyard get pools`; `runyard apply -f FILE` creates one";
-    Failure::error("CLASS", class.as_str(), "there is no such pool", fix)
+/// The override of a record in a word, for its event.
+fn overridden_by(item: &Item) -> String {
+    let scale = readable::<Pool>(item).ok().and_then(|pool| pool.scale);
+    scale.map_or_else(|| "no override".into(), |scale| format!("desired {}", scale.desired))
 }
 
 fn too_many(desired: u32, pool: &Pool) -> Failure {
-    let fix = format!("use 0 to {}, or raise max with `runyard apply`", pool.spec.max);
+    let class = &pool.spec.resource_class;
+    let fix =
+        format!("use 0 to {}, or raise max with `runyard set pool {class} max={desired}`", pool.spec.max);
     Failure::error(
         "--desired",
         desired.to_string(),

@@ -40,6 +40,8 @@ pub(crate) struct Screen {
     pub(crate) format: Format,
     /// Whether a person looks at it live.
     pub(crate) live: bool,
+    /// How many columns it has; none where there is no terminal.
+    pub(crate) width: Option<usize>,
     closed: bool,
 }
 
@@ -47,12 +49,42 @@ impl Screen {
     /// The process's standard output.
     pub(crate) fn stdout(format: Format) -> Self {
         let out = std::io::stdout();
-        Self { live: out.is_terminal(), out: Box::new(out), format, closed: false }
+        let width = terminal_size::terminal_size_of(&out).map(|(width, _)| usize::from(width.0));
+        Self { live: out.is_terminal(), width, out: Box::new(out), format, closed: false }
     }
 
     /// Nobody looks.
     pub(crate) fn nowhere(format: Format) -> Self {
-        Self { live: false, out: Box::new(std::io::sink()), format, closed: false }
+        Self { live: false, width: None, out: Box::new(std::io::sink()), format, closed: false }
+    }
+
+    /// Nobody looks, at something this wide.
+    #[cfg(test)]
+    pub(crate) fn of_width(width: Option<usize>) -> Self {
+        Self { width, ..Self::nowhere(Format::Text) }
+    }
+
+    /// What is written is kept for a test.
+    #[cfg(test)]
+    pub(crate) fn kept(format: Format) -> (Self, impl Fn() -> String) {
+        #[derive(Clone, Default)]
+        struct Kept(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+        impl Write for Kept {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().expect("nobody panics with it").extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let kept = Kept::default();
+        let screen = Self { out: Box::new(kept.clone()), ..Self::nowhere(format) };
+        let read = move || {
+            let bytes = kept.0.lock().expect("nobody panics with it").clone();
+            String::from_utf8(bytes).expect("what we write is UTF-8")
+        };
+        (screen, read)
     }
 
     /// Whether nobody reads any more.
@@ -78,6 +110,26 @@ impl Screen {
         if !self.format.for_programs() {
             self.text(&format!("{}\n", line.as_ref()));
         }
+    }
+
+    /// A line that is no answer, for people: a pipe does not get it.
+    pub(crate) fn remark(&mut self, line: impl AsRef<str>) {
+        if !self.format.for_programs() {
+            let _ = writeln!(std::io::stderr(), "{}", line.as_ref());
+        }
+    }
+
+    /// Whether a person is there who can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.live && !self.format.for_programs() && std::io::stdin().is_terminal()
+    }
+
+    /// Asks a person; anything but yes is no.
+    pub(crate) fn ask(&mut self, question: &str) -> bool {
+        self.text(&format!("{question} [y/N] "));
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
     }
 
     /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a pipe
@@ -111,9 +163,29 @@ fn yaml(value: &Value) -> String {
 
 /// Says on stderr why a verb failed.
 pub(crate) fn report(failure: &Failure, format: Format) {
+    if failure.problems.is_empty() {
+        return;
+    }
     let mut err = std::io::stderr().lock();
     // Nobody can be told when stderr itself is gone; the exit code still says it.
     let _ = err.write_all(told(&failure.problems, format).as_bytes());
+}
+
+/// Says in a workflow's own way why a step failed, so that it stands on the run's page and not only in its log.
+pub(crate) fn annotate(failure: &Failure) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(annotations(&failure.problems).as_bytes());
+}
+
+fn annotations(problems: &[FieldError]) -> String {
+    // As GitHub's workflow commands want it: these three characters would end the command or begin another.
+    let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let line = |p: &FieldError| {
+        let value = if p.value.is_empty() { String::new() } else { format!(" {}", p.value) };
+        let text = format!("{}{value}: {} ({})", p.field, p.message, p.fix);
+        format!("::error title=Runyard::{}\n", escaped(&text))
+    };
+    problems.iter().map(line).collect()
 }
 
 fn told(problems: &[FieldError], format: Format) -> String {
@@ -152,6 +224,13 @@ mod tests {
         );
         let two: Value = serde_json::from_str(&told(&[problem.clone(), problem], Format::Json)).unwrap();
         assert_eq!(two["errors"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_workflows_annotation_is_one_line_whatever_it_says() {
+        let problem = FieldError::new("request", "1", "failed: 100 %\nof it", "mend it");
+        let expected = "::error title=Runyard::request 1: failed: 100 %25%0Aof it (mend it)\n";
+        assert_eq!(annotations(&[problem]), expected);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct StepPorts {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("exit code {code}: {message}")]
 pub struct StepFailed {
-    /// The exit code, as the contract has it: 1 to 4.
+    /// The exit code, as the contract has it: 1 to 4, or 128 and a signal's number.
     pub code: u8,
     /// What the command says.
     pub message: String,
@@ -45,11 +45,11 @@ pub async fn step(ports: StepPorts, arguments: &[&str]) -> Result<(), StepFailed
         Ok(cli) => cli,
         // Help and versions.
         Err(error) if !error.use_stderr() => return Ok(()),
-        Err(error) => return Err(StepFailed { code: Exit::Usage as u8, message: error.to_string() }),
+        Err(error) => return Err(StepFailed { code: Exit::Usage.code(), message: error.to_string() }),
     };
     run(ports, cli).await.map_err(|failure| {
         let said: Vec<String> = failure.problems.iter().map(ToString::to_string).collect();
-        StepFailed { code: failure.exit as u8, message: said.join("; ") }
+        StepFailed { code: failure.exit.code(), message: said.join("; ") }
     })
 }
 

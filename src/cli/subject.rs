@@ -3,9 +3,10 @@
 
 use super::context::{Context, readable};
 use super::failure::{Failure, Outcome};
+use super::names;
 use crate::decide;
 use crate::model::{
-    ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId, Repository, Request,
+    ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId, Pool, Repository, Request,
     RequestKey, RequestName, RunId,
 };
 
@@ -115,7 +116,10 @@ impl Subject {
         match self {
             Self::Instance(name) => instance(context, name).await,
             Self::Request(selector) => request(context, selector, repository).await,
-            Self::Pool(class) => by_key(context, &Key::new(format!("pool#{class}"), "pool"), class).await,
+            Self::Pool(class) => match context.item(&Pool::key_of(class)).await? {
+                Some(item) => Ok(item),
+                None => Err(names::no_such_pool(context, "pool", class).await),
+            },
             Self::Launch(id) => by_key(context, &Key::new(format!("launch#{id}"), "launch"), id).await,
         }
     }

@@ -1,19 +1,21 @@
-//! How do records look side by side? Plain columns, cut to the terminal's width where a person looks, whole in a pipe.
+//! How do records look side by side? Plain columns, one line a record. Ids, times and names are never broken: a line runs
+//! over rather, and only a message is cut to the terminal's width. In a pipe everything is whole.
 
-use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::duration;
 use super::screen::{Format, Screen, plain};
+use crate::decide::{effective, remark};
 use crate::model::{
-    Agent, AttributeValue, Instance, Item, Key, Launch, Life, Pool, Reading, Record, Request, State,
-    Unreadable, read,
+    Agent, AttributeValue, ConditionType, Instance, Item, Key, Launch, Life, Phase, Pool, Reading, Record,
+    Request, State, Unreadable, read,
 };
 
-/// What a kind of record shows: the heads of its columns, how many of them only `-o wide` has, and a record's cells.
+/// What a kind of record shows: the heads of its columns, which of them only `-o wide` has, and a record's cells.
 pub(crate) struct Columns<T> {
     heads: &'static [&'static str],
-    wide: usize,
+    wide: &'static [&'static str],
     cells: fn(&T, &Surroundings<'_>) -> Vec<String>,
 }
 
@@ -43,7 +45,7 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
         "SIGNAL",
         "HEARTBEAT",
     ],
-    wide: 8,
+    wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT"],
     cells: |instance, around| {
         let facts = &instance.facts;
         let agent = around.agent(&facts.instance_arn.to_string());
@@ -77,13 +79,13 @@ pub(crate) const REQUESTS: Columns<Request> = Columns {
         "PHASE",
         "READY",
         "AGE",
-        "MESSAGE",
         "MIN",
         "USAGE",
         "DEADLINE",
         "INSTANCES",
+        "MESSAGE",
     ],
-    wide: 4,
+    wide: &["MIN", "USAGE", "DEADLINE", "INSTANCES"],
     cells: |request, around| {
         let (id, intent, status) = (&request.id, &request.intent, &request.status);
         let born = status.accepted_at.or(intent.created_at);
@@ -93,14 +95,14 @@ pub(crate) const REQUESTS: Columns<Request> = Columns {
             id.name.to_string(),
             id.attempt.to_string(),
             intent.resource_class.clone(),
-            request.phase().to_string(),
+            phase(request),
             format!("{}/{}", status.instances.len(), intent.count),
             born.map(|at| age(at, around.now)).unwrap_or_default(),
-            status.message.clone(),
             intent.min_count.to_string(),
             intent.usage_class.map(|u| u.to_string()).unwrap_or_default(),
             status.deadline.map(|at| distance(at, around.now)).unwrap_or_default(),
             status.instances.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" "),
+            status.message.clone(),
         ]
     },
 };
@@ -115,42 +117,42 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
         "IDLE",
         "LIVE",
         "PAUSED",
-        "MESSAGE",
         "CPU",
         "MEMORY",
         "USAGE",
         "REUSE",
         "REGISTRATION",
         "OVERRIDE",
+        "MESSAGE",
     ],
-    wide: 6,
+    wide: &["CPU", "MEMORY", "USAGE", "REUSE", "REGISTRATION", "OVERRIDE"],
     cells: |pool, around| {
         let (spec, counts) = (&pool.spec, &pool.status.counts);
         let scale = pool.scale.as_ref().filter(|o| o.until.is_none_or(|until| until > around.now));
         let live: u32 = counts.iter().filter(|(state, _)| state.live()).map(|(_, count)| count).sum();
         vec![
             spec.resource_class.to_string(),
-            scale.map_or(spec.desired, |scale| scale.desired).to_string(),
+            effective(pool, around.now).desired.to_string(),
             spec.min.to_string(),
             spec.max.to_string(),
             counts.get(&State::Idle).copied().unwrap_or_default().to_string(),
             live.to_string(),
             if spec.paused { "yes".into() } else { "no".into() },
-            pool.status.message.clone(),
             spec.cpu.to_string(),
             format!("{} MiB", spec.mmem),
             spec.usage_class.to_string(),
             spec.reuse_within.to_string(),
             spec.registration_mode.to_string(),
             scale.map(|o| format!("{} by {}", o.desired, o.by)).unwrap_or_default(),
+            remark(&pool.status.message).to_owned(),
         ]
     },
 };
 
 /// The columns of launches.
 pub(crate) const LAUNCHES: Columns<Launch> = Columns {
-    heads: &["LAUNCH", "CLASS", "COUNT", "PHASE", "AGE", "FOR", "MESSAGE", "ATTEMPT", "USAGE", "INSTANCES"],
-    wide: 3,
+    heads: &["LAUNCH", "CLASS", "COUNT", "PHASE", "AGE", "FOR", "ATTEMPT", "USAGE", "INSTANCES", "MESSAGE"],
+    wide: &["ATTEMPT", "USAGE", "INSTANCES"],
     cells: |launch, around| {
         let request = launch.request.as_ref().and_then(|key| Request::id_of(key).ok());
         vec![
@@ -160,10 +162,10 @@ pub(crate) const LAUNCHES: Columns<Launch> = Columns {
             launch.phase.to_string(),
             age(launch.created_at, around.now),
             request.map_or_else(|| "warm".into(), |id| format!("{}/{}/{}", id.run_id, id.name, id.attempt)),
-            launch.message.clone(),
             launch.attempt.to_string(),
             launch.usage_class.to_string(),
             launch.instances.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" "),
+            launch.message.clone(),
         ]
     },
 };
@@ -185,16 +187,15 @@ impl Surroundings<'_> {
 impl<T: Record> Columns<T> {
     /// The table of these items; what cannot be read has its key and its problem instead of its cells.
     pub(crate) fn table(&self, screen: &Screen, items: &[&Item], around: &Surroundings<'_>) -> String {
-        let shown =
-            if screen.format == Format::Wide { self.heads.len() } else { self.heads.len() - self.wide };
+        let wide = screen.format == Format::Wide;
+        let shown: Vec<bool> = self.heads.iter().map(|head| wide || !self.wide.contains(head)).collect();
         let mut rows = Vec::new();
         let mut odd = Vec::new();
         for item in items {
             match read::<T>(item) {
                 Reading::Record(record) => {
-                    let mut cells = (self.cells)(&record, around);
-                    cells.truncate(shown);
-                    rows.push(cells);
+                    let cells = (self.cells)(&record, around).into_iter().zip(&shown);
+                    rows.push(cells.filter(|(_, shown)| **shown).map(|(cell, _)| cell).collect());
                 }
                 Reading::Newer { schema } => {
                     odd.push((key_of(item), format!("written by a newer runyard (schema {schema})")))
@@ -204,7 +205,9 @@ impl<T: Record> Columns<T> {
         }
         let mut text = String::new();
         if !rows.is_empty() {
-            text = columns(screen, &self.heads[..shown], rows);
+            let heads: Vec<&str> =
+                self.heads.iter().zip(&shown).filter(|(_, shown)| **shown).map(|(head, _)| *head).collect();
+            text = columns(screen, &heads, rows);
         }
         for (key, problem) in odd {
             text.push_str(&format!("unreadable: {}: {}\n", plain(&key), plain(&problem)));
@@ -217,19 +220,70 @@ fn key_of(item: &Item) -> String {
     Key::of(item).map(|key| key.to_string()).unwrap_or_default()
 }
 
+/// The one column that may be cut.
+const MESSAGE: &str = "MESSAGE";
+/// As little of a message as is shown, in columns: a line runs over rather than say nothing.
+const LEAST: usize = 20;
+
 /// Rows under heads.
 pub(crate) fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(heads.iter().copied());
-    let arrangement = if screen.live { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
-    table.set_content_arrangement(arrangement);
-    for row in rows {
-        table.add_row(row.iter().map(|cell| plain(cell)));
+    let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+    lined_up(screen.width, &heads, std::iter::once(heads.clone()).chain(rows).collect())
+}
+
+/// Rows without heads, for what goes on below.
+pub(crate) fn more_columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
+    let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+    lined_up(screen.width, &heads, rows)
+}
+
+/// Rows in columns two spaces apart, the message cut to what the width leaves.
+fn lined_up(width: Option<usize>, heads: &[String], mut rows: Vec<Vec<String>>) -> String {
+    rows.iter_mut().flatten().for_each(|cell| *cell = plain(cell));
+    let widest = |rows: &[Vec<String>], column: usize| {
+        rows.iter().map(|row| row.get(column).map_or(0, |cell| cell.width())).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..heads.len()).map(|column| widest(&rows, column)).collect();
+    let message = heads.iter().position(|head| head == MESSAGE);
+    if let (Some(width), Some(message)) = (width, message) {
+        let others: usize = widths.iter().sum::<usize>() - widths[message] + 2 * (widths.len() - 1);
+        let most = width.saturating_sub(others).max(LEAST);
+        rows.iter_mut().for_each(|row| row[message] = cut(&row[message], most));
+        widths[message] = widths[message].min(most);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let room = width.saturating_sub(cell.width());
+            format!("{cell}{:room$}", "")
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Text of at most so many columns.
+fn cut(text: &str, most: usize) -> String {
+    if text.width() <= most {
+        return text.to_owned();
     }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    let mut cut = String::new();
+    for char in text.chars() {
+        if cut.width() + 2 > most {
+            break;
+        }
+        cut.push(char);
+    }
+    format!("{}…", cut.trim_end())
+}
+
+/// The phase of a request, and that it has fewer machines than it says where that is so.
+fn phase(request: &Request) -> String {
+    let mut conditions = request.status.conditions.iter();
+    let degraded = conditions.any(|one| one.condition_type == ConditionType::Degraded && one.status);
+    match request.phase() {
+        Phase::Ready if degraded => "Ready, degraded".into(),
+        phase => phase.to_string(),
+    }
 }
 
 /// The state of a machine with what an idle one is idle for.
@@ -237,7 +291,7 @@ pub(crate) fn state(instance: &Instance) -> String {
     match &instance.life {
         Life::Idle { pooled_at: Some(_) } => "idle, pooled".into(),
         Life::Idle { pooled_at: None } => "idle, cleaning".into(),
-        Life::Terminated { reason, gone_at: Some(_) } => format!("gone, {reason}"),
+        Life::Terminated { reason, gone_at: Some(_) } => format!("terminated, {reason}, gone"),
         Life::Terminated { reason, gone_at: None } => format!("terminated, {reason}"),
         Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => instance.state().to_string(),
     }
@@ -251,4 +305,58 @@ pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
 /// How long until, or how long over.
 pub(crate) fn distance(at: Timestamp, now: Timestamp) -> String {
     if at >= now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADS: &[&str] = &["INSTANCE", "CLASS", "AT", "MESSAGE"];
+
+    fn shown(width: Option<usize>) -> String {
+        let row = |id: &str, message: &str| {
+            [id, "linux-x64", "2026-01-01T00:00:00Z", message].map(str::to_owned).to_vec()
+        };
+        let rows = vec![
+            row("i-06979afac7f1aaae7", "3 of 6 machines claimed, because class linux-x64 is at its max of 8"),
+            row("i-1", "ready"),
+        ];
+        let screen = Screen::of_width(width);
+        columns(&screen, HEADS, rows)
+    }
+
+    #[test]
+    fn only_the_message_is_cut_to_the_width_of_a_terminal() {
+        let at = |width| shown(Some(width));
+        let head = "INSTANCE             CLASS      AT                    MESSAGE\n";
+        let short = "i-1                  linux-x64  2026-01-01T00:00:00Z  ready\n";
+        let long = "i-06979afac7f1aaae7  linux-x64  2026-01-01T00:00:00Z  ";
+        assert_eq!(at(60), format!("{head}{long}3 of 6 machines cla…\n{short}"), "it runs over rather");
+        assert_eq!(at(80), format!("{head}{long}3 of 6 machines claimed,…\n{short}"));
+        assert_eq!(
+            at(120),
+            format!(
+                "{head}{long}3 of 6 machines claimed, because class linux-x64 is at its max of…\n{short}"
+            )
+        );
+        let whole = "3 of 6 machines claimed, because class linux-x64 is at its max of 8";
+        assert_eq!(shown(None), format!("{head}{long}{whole}\n{short}"), "in a pipe");
+    }
+
+    #[test]
+    fn no_id_is_broken_at_any_width_and_no_line_is_longer_than_it_must_be() {
+        for width in [1, 20, 60, 80, 120, 200] {
+            let text = shown(Some(width));
+            assert_eq!(text.lines().count(), 3, "{text}");
+            assert!(text.contains("i-06979afac7f1aaae7  linux-x64"), "{text}");
+            let longest = text.lines().map(|line| line.width()).max();
+            assert!(longest <= Some(width.max(54 + LEAST)), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_wide_characters_is_cut_by_what_it_takes() {
+        assert_eq!(cut("機械が足りない", 7), "機械が…");
+        assert_eq!(cut("enough", 6), "enough");
+    }
 }

@@ -1,8 +1,20 @@
 //! What did a person write wrongly? The argument parser's complaint as a problem with field, value and fix.
 
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::model::FieldError;
+
+/// A parser of the words of a closed list, which help and completions then name.
+pub(crate) fn one_of<T>(all: &'static [T], word: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + FromStr<Err = FieldError> + 'static,
+{
+    let words = PossibleValuesParser::new(all.iter().map(|one| word(*one)));
+    words.try_map(|text| text.parse::<T>())
+}
 
 /// The complaint as a problem.
 pub(crate) fn problem(error: &clap::Error) -> FieldError {
@@ -60,7 +72,7 @@ pub(crate) fn problem(error: &clap::Error) -> FieldError {
 fn option_of(shown: &str) -> String {
     let one = |arg: &str| {
         let word = arg.split_whitespace().next().unwrap_or_default();
-        word.trim_start_matches(['<', '[']).trim_end_matches(['>', ']']).to_owned()
+        word.trim_end_matches("...").trim_start_matches(['<', '[']).trim_end_matches(['>', ']']).to_owned()
     };
     let each = |args: &str| match args.split_once('|') {
         Some(_) if args.contains("--") => args.split('|').map(one).collect::<Vec<_>>().join("|"),

@@ -18,6 +18,9 @@ pub(super) const DEFAULTS: &str = include_str!("../../config/default.toml");
 /// The largest configuration file that is read, in bytes: a hundred times what anybody writes by hand.
 const LARGEST: u64 = 256 * 1024;
 
+/// The field of a file that cannot be read as a whole.
+pub(super) const FILE: &str = "--config";
+
 /// What every variable of ours begins with.
 const PREFIX: &str = "RUNYARD_";
 
@@ -65,7 +68,7 @@ pub(super) fn lay(
 /// The file's values.
 fn read(path: &Path) -> Result<Dict, FieldError> {
     let refused =
-        |message: String, fix: &str| FieldError::new("--config", path.display().to_string(), message, fix);
+        |message: String, fix: &str| FieldError::new(FILE, path.display().to_string(), message, fix);
     let unreadable =
         |error: std::io::Error| refused(format!("cannot be read: {error}"), "name a readable file");
     let mut bytes = Vec::new();

@@ -186,7 +186,12 @@ impl Config {
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigErrors> {
-        let (values, problems) = layers::lay(file, environment);
+        let (values, mut problems) = layers::lay(file, environment);
+        // Without its file nothing else can be judged: what it would have said is not missing.
+        let unread = problems.extract_if(.., |problem| problem.field == layers::FILE).collect::<Vec<_>>();
+        if !unread.is_empty() {
+            return Err(ConfigErrors::new(unread));
+        }
         let mut reader = Reader::new(values, problems);
         let config = Self::read(&mut reader);
         match config {

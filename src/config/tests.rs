@@ -286,6 +286,7 @@ fn a_file_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().unwrap();
     for path in [nowhere, directory.path()] {
         let errors = Config::load(Some(path), std::iter::empty()).unwrap_err();
+        assert_eq!(errors.problems().len(), 1, "what the file would say is not missing: {errors}");
         assert_eq!(errors.problems()[0].value, path.display().to_string());
         assert!(errors.problems()[0].message.contains("cannot be read"), "{errors}");
     }

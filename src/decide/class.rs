@@ -12,6 +12,7 @@ use super::beats;
 use super::capacity;
 use super::context::Context;
 use super::offerings;
+use super::reason;
 use super::schedule::effective;
 use super::yard::Class;
 
@@ -28,6 +29,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let mut plan = Plan::default();
     if let Some(pool) = &class.pool {
         serve::serve(cx, name, class, &pool.spec, &mut plan);
+        reason::tell(cx, name, class, &pool.spec, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);
         if let Some(at) = beats::look_again(cx, class) {

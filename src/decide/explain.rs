@@ -16,7 +16,8 @@ use super::context::{Context, Now, Policy, Role};
 use super::demand::Demand;
 use super::forecast::{Pace, forecast};
 use super::observe::Observation;
-use super::yard::{Unit, Yard};
+use super::reason;
+use super::yard::{Tracked, Unit, Yard};
 use super::{Plan, decide, effective};
 
 /// A yard as the table shows it at one moment. Every agent counts as just heard: how long one has been silent is
@@ -51,6 +52,7 @@ pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, P
     let cx = Context { yard: &yard, policy, now, role };
     let judged = |unit: Unit| {
         let mut plan = decide(&cx, &unit);
+        plan.actions.retain(|action| !reason::is_telling(action));
         if let Unit::Class(name) = &unit
             && let Some(said) = said.get(name)
         {
@@ -122,6 +124,13 @@ fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -
     waits.next().map(|wait| wait.message.as_str())
 }
 
+/// What an operator says of a class beyond its numbers, which are older there than the records: what is launched no more,
+/// what cannot be had. Empty where there is nothing.
+pub fn remark(message: &str) -> &str {
+    let numbers = message.split_once(" idle of ").is_some_and(|(idle, _)| idle.parse::<u32>().is_ok());
+    if numbers { message.split_once("; ").map_or("", |(_, remark)| remark) } else { message }
+}
+
 /// How a machine stands, as a sentence; none when it is not known.
 pub fn machine(yard: &Yard, key: &Key) -> Option<String> {
     let arn = InstanceArn::parse(key.pk.strip_prefix("instance#")?).ok()?;
@@ -134,10 +143,23 @@ pub fn machine(yard: &Yard, key: &Key) -> Option<String> {
     let holder = instance.held_by().and_then(|key| Request::id_of(key).ok());
     let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
     let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
-    let said = tracked.agent.as_ref().and_then(|agent| agent.signal).map_or("nothing yet", |s| s.as_str());
+    let said = word(tracked);
     let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
     let since = instance.state_since;
-    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; its agent says {said}"))
+    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}"))
+}
+
+/// What a machine's agent says. Its record goes when the machine has gone, and what it said last with it.
+fn word(tracked: &Tracked) -> String {
+    match (&tracked.agent, tracked.instance.state()) {
+        (None, State::Terminated) => "its agent's record is gone".into(),
+        (None, State::Created | State::Claimed | State::Running | State::Idle) => {
+            "its agent says nothing yet".into()
+        }
+        (Some(agent), _) => {
+            format!("its agent says {}", agent.signal.map_or("nothing yet", |signal| signal.as_str()))
+        }
+    }
 }
 
 /// How a class stands, who waits for it and what it lacks, as sentences.
@@ -185,14 +207,9 @@ fn machines(yard: &Yard, request: &Request) -> Vec<String> {
         None => format!("machine {id}: no record"),
         Some(tracked) => {
             let instance = &tracked.instance;
-            let said =
-                tracked.agent.as_ref().and_then(|agent| agent.signal).map_or("nothing yet", |s| s.as_str());
+            let said = word(tracked);
             let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
-            format!(
-                "machine {id}: {} since {}{until}; its agent says {said}",
-                instance.state(),
-                instance.state_since
-            )
+            format!("machine {id}: {} since {}{until}; {said}", instance.state(), instance.state_since)
         }
     })
     .collect()
@@ -206,7 +223,7 @@ fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
     let class = yard.class(name)?;
     let pool = class.pool.as_ref()?;
     let count = |state: State| class.counts.get(&state).copied().unwrap_or(0);
-    let said = &pool.status.message;
+    let said = remark(&pool.status.message);
     let said = if said.is_empty() { String::new() } else { format!("; its operator says: {said}") };
     Some(format!(
         "class {name}: {} in the pool, {} being cleaned, {} starting, {} claimed, {} running; {} live of at most {}, {} wanted idle{said}",
@@ -394,6 +411,21 @@ mod tests {
     }
 
     #[test]
+    fn what_an_operator_says_is_told_without_the_numbers_that_the_records_know_better() {
+        for (message, beyond) in [
+            ("0 idle of 0 wanted, 0 live of at most 8", ""),
+            (
+                "1 idle of 3 wanted; launches are held back after 3 failures",
+                "launches are held back after 3 failures",
+            ),
+            ("the list of machines lacks 4 of 9: too many", "the list of machines lacks 4 of 9: too many"),
+            ("", ""),
+        ] {
+            assert_eq!(remark(message), beyond);
+        }
+    }
+
+    #[test]
     fn a_machine_is_told_with_its_holder_and_its_word() {
         let scene = full();
         let told = |name: &str| super::machine(&scene.yard, &crate::model::Instance::key_of(&arn(name)));
@@ -407,6 +439,11 @@ mod tests {
         );
         assert_eq!(told("i-9"), None);
         let mut ended = scene.clone();
+        let mut gone = machine("i-6").ended(crate::model::Reason::Surplus);
+        gone.agent = None;
+        ended.add(gone);
+        let told = super::machine(&ended.yard, &crate::model::Instance::key_of(&arn("i-6"))).unwrap();
+        assert!(told.ends_with("; its agent's record is gone"), "{told}");
         ended.add(machine("i-7").ended(crate::model::Reason::Surplus));
         assert_eq!(
             super::machine(&ended.yard, &crate::model::Instance::key_of(&arn("i-7"))).unwrap(),

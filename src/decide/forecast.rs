@@ -129,6 +129,11 @@ fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
     }
 }
 
+/// How a person lets a class have more machines.
+fn raise(spec: &PoolSpec) -> String {
+    format!("raise max ({}) with `runyard set pool {} max=N`", spec.max, spec.resource_class)
+}
+
 /// What stands in the way of a request beyond the usual; none when nothing does.
 fn held_up(cx: &Context<'_>, class: &Class, spec: &PoolSpec, key: &Key, request: &Request) -> Option<String> {
     let lack = lacking(cx.yard, key, request, cx.now.wall);
@@ -143,11 +148,11 @@ fn held_up(cx: &Context<'_>, class: &Class, spec: &PoolSpec, key: &Key, request:
     if live >= spec.max && coming.saturating_add(class.under_way.of(Some(key))) < lack {
         return Some(match first_back(cx, spec, key) {
             Some((id, at)) => format!(
-                "not before others give machines back, the next ({id}) at the latest in {}; raise the class's max ({}) to change that",
+                "not before others give machines back, the next ({id}) at the latest in {}; more at once: {}",
                 told(at),
-                spec.max
+                raise(spec)
             ),
-            None => format!("not before the class's max ({}) is raised", spec.max),
+            None => format!("not before more machines are allowed: {}", raise(spec)),
         });
     }
     let blocked = class.pool.as_ref().is_some_and(|pool| {
@@ -296,7 +301,7 @@ mod tests {
         assert_eq!(
             says(&full, Some(&PACE)),
             "when it will be ready: not before others give machines back, the next (i-2) at the latest in 1m0s; \
-             raise the class's max (2) to change that"
+             more at once: raise max (2) with `runyard set pool linux max=N`"
         );
         // What is its own, idle or another class's is nothing that others give back, however early.
         let mut others = full.clone();
@@ -318,7 +323,7 @@ mod tests {
         let nobody = waiting(serde_json::json!({"max": 0}));
         assert_eq!(
             says(&nobody, Some(&PACE)),
-            "when it will be ready: not before the class's max (0) is raised"
+            "when it will be ready: not before more machines are allowed: raise max (0) with `runyard set pool linux max=N`"
         );
         // What is idle or comes back by itself is enough for it.
         let mut soon = waiting(serde_json::json!({"max": 2}));

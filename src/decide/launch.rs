@@ -186,7 +186,9 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
         Box::new(Step::of(request, now, |next| {
             request::drop_lost(cx, key, request, next);
             request::gain(next, gained);
-            let message = format!("{} of {} machines bound", next.status.instances.len(), next.intent.count);
+            let held = next.status.instances.len() as u32;
+            let bound = format!("{held} of {} machines bound", next.intent.count);
+            let message = super::reason::kept(next, request::target(next).saturating_sub(held), bound);
             request::progress(next, crate::model::Phase::Fulfilling, message);
         }))
     });

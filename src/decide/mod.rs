@@ -17,6 +17,7 @@ mod launch;
 mod matching;
 mod observe;
 mod offerings;
+mod reason;
 mod request;
 mod schedule;
 #[cfg(test)]
@@ -28,7 +29,7 @@ mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
-pub use explain::{explain, judge, machine, picture, pool};
+pub use explain::{explain, judge, machine, picture, pool, remark};
 pub use forecast::{Forecast, Pace, forecast};
 pub use observe::{Observation, Written, kind_of};
 pub use offerings::{Breaker, Offering, Rest};

@@ -11,6 +11,7 @@ use crate::model::{
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::context::Context;
+use super::reason;
 use super::unread::{Account, runtime_unknown};
 use super::yard::{Holding, Lost, Yard};
 
@@ -35,7 +36,7 @@ pub(super) fn gives_back(request: &Request) -> bool {
 }
 
 /// How many machines it is to hold: what it asked for, or what it had to be content with at its deadline.
-fn target(request: &Request) -> u32 {
+pub(super) fn target(request: &Request) -> u32 {
     let (intent, status) = (&request.intent, &request.status);
     status.settled_for.map_or(intent.count, |settled| settled.max(intent.min_count).min(intent.count))
 }
@@ -282,8 +283,11 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
     }
     if !ready && due {
         let message = format!(
-            "{} of {} machines were running at the deadline ({} are needed)",
-            holding.running, intent.count, intent.min_count
+            "{} of {} machines were running at the deadline ({} are needed){}",
+            holding.running,
+            intent.count,
+            intent.min_count,
+            reason::because(&status.message)
         );
         return fail(cx, request, "DeadlinePassed", message);
     }
@@ -334,9 +338,14 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
             next.status.message = message;
         });
     }
-    if !holding.lost.is_empty() && !is {
+    if !holding.lost.is_empty() {
+        // What is lost is held no more: whoever counts the list counts what there is.
         let note = Note::warning("Degraded", loss(holding));
-        return write(cx, request, note, |next| degrade(next, holding, now));
+        let key = request.key();
+        return write(cx, request, note, |next| {
+            drop_lost(cx, &key, request, next);
+            degrade(next, holding, now);
+        });
     }
     if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
         let message = format!("{} machines are running again", holding.running);
@@ -369,7 +378,7 @@ fn loss(holding: &Holding<'_>) -> String {
     let reason = |lost: &Lost<'_>| lost.reason.map_or("gone", |reason| reason.as_str());
     let lost: Vec<String> =
         holding.lost.iter().map(|lost| format!("{} ({})", lost.id, reason(lost))).collect();
-    format!("lost {}; being replaced", lost.join(", "))
+    format!("lost {}; to be replaced", lost.join(", "))
 }
 
 /// Says that a request that was ready lost machines, and why.

@@ -15,3 +15,30 @@ mod door;
 mod files;
 pub(crate) mod options;
 mod port;
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+/// A line for whoever looks on. A reader that left ends nothing.
+pub(crate) fn say(line: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// A path as a shell reads it.
+pub(crate) fn quoted(path: &std::path::Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
+    if text.chars().all(plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_quoted_where_a_shell_would_split_or_read_it() {
+        for (path, shell) in [("/a/b-c.d", "/a/b-c.d"), ("/a b", "'/a b'"), ("/a'b$c", r"'/a'\''b$c'")] {
+            assert_eq!(quoted(std::path::Path::new(path)), shell);
+        }
+    }
+}

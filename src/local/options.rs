@@ -16,6 +16,9 @@ use crate::model::FieldError;
 /// Where data is kept unless somebody says otherwise.
 pub(crate) const DIRECTORY: &str = ".runyard";
 
+/// Where a person says at which address the status page is.
+pub(crate) const LISTEN: &str = "RUNYARD_ADMIN__LISTEN";
+
 /// How long an agent may take to end on SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -24,7 +27,7 @@ const DEFAULTS: [(&str, &str); 15] = [
     ("RUNYARD_COMPUTE__KIND", "local"),
     ("RUNYARD_QUEUE__KIND", "memory"),
     ("RUNYARD_GITHUB__KIND", "real"),
-    ("RUNYARD_ADMIN__LISTEN", "127.0.0.1:0"),
+    (LISTEN, "127.0.0.1:0"),
     ("RUNYARD_TIMING__CREATED", "2m"),
     ("RUNYARD_TIMING__CLAIMED", "1m"),
     ("RUNYARD_TIMING__CLEANUP", "1m"),

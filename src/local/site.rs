@@ -128,7 +128,7 @@ impl Site {
 fn lock(dir: &Path) -> Result<File, SiteError> {
     let path = dir.join("lock");
     let failed = |source| SiteError::Io { path: path.clone(), source };
-    files::private_dir(dir).map_err(failed)?;
+    files::private_dir(dir).map_err(|source| SiteError::Io { path: dir.to_owned(), source })?;
     let mut options = File::options();
     let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
     match files::lock(&file) {

@@ -1,13 +1,18 @@
 //! `runyard up`: the whole yard on this machine, kept in a directory. `kill -9` loses nothing: the next `up` finds the
-//! table, its requests and its machines again. Ctrl-C ends the machines, so that no process stays (a second one kills them); their records
-//! say so at the next start, and what still wants machines gets new ones then.
+//! table, its requests and its machines again. Ctrl-C ends the machines, so that no process stays (a second one kills
+//! them), whether or not somebody still reads what we print, and so does a terminal that closes; their records say so at
+//! the next start, and what still wants machines gets new ones then.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tokio::net::TcpListener;
+
+use super::options::LISTEN;
 use super::setup::{self, Ground, LocalModeError};
 use super::site::SiteError;
+use super::{port, quoted, say};
 use crate::wire::{self, WireError};
 
 /// Runs local mode until a signal stops it.
@@ -22,13 +27,13 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
     };
     let ground = setup::open(dir, environment, setup::classes()).await?;
     let env_file = ground.site.write_environment(&ground.config.table)?;
-    let listener = wire::listener(&ground.config).await?;
+    let listener = admin_port(&ground, environment).await?;
     let page =
         listener.local_addr().map_err(|error| WireError::System("the admin port has no address", error))?;
-    println!("{}", greeting(&ground, &env_file, page));
+    say(greeting(&ground, &env_file, page));
     let Ground { site, wired, machines, .. } = ground;
     let served = wire::serve_on(listener, wired, stop.clone()).await;
-    println!("Ending the machines …");
+    say("Ending the machines …");
     tokio::select! {
         biased;
         () = stop.at_once.cancelled() => {
@@ -39,6 +44,19 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
         () = machines.end_all() => site.close().await,
     }
     Ok(served?)
+}
+
+/// The admin port: where the environment says, else on the port that the directory remembers, so that the address of the
+/// status page stays the same.
+async fn admin_port(
+    ground: &Ground,
+    environment: &BTreeMap<String, String>,
+) -> Result<TcpListener, LocalModeError> {
+    if environment.contains_key(LISTEN) {
+        return Ok(wire::listener(&ground.config).await?);
+    }
+    let remembered = port::listen(&ground.site.dir.join("status.port")).await;
+    Ok(remembered.map_err(SiteError::from)?)
 }
 
 fn greeting(ground: &Ground, env_file: &Path, page: SocketAddr) -> String {
@@ -61,7 +79,7 @@ fn greeting(ground: &Ground, env_file: &Path, page: SocketAddr) -> String {
          \x20 . {env}\n\
          \x20 runyard provision --run-id 1 --repository demo/app --class {class} --count 2 --wait\n\
          \x20 runyard get instances\n",
-        env = env_file.display(),
+        env = quoted(env_file),
     ));
     if let (Some(standin), Some(token)) = (&site.standin, site.standin.as_ref().and_then(|s| s.token_file()))
     {
@@ -70,7 +88,7 @@ fn greeting(ground: &Ground, env_file: &Path, page: SocketAddr) -> String {
              \x20   -d '{{\"repository\":\"demo/app\",\"run_id\":1,\"jobs\":[{{\"name\":\"hello\",\"runs_on\":[\"1\"],\
              \"steps\":[\"echo hello\"]}}]}}'\n",
             standin.url(),
-            token.display(),
+            quoted(&token),
         ));
     }
     text.push_str(&format!(

@@ -13,7 +13,11 @@ use crate::model::{Phase, State};
 /// The label of all classes without series of their own; no class can be called so.
 pub const OTHER: &str = "_other";
 
-/// How many classes have series of their own; each has about 50.
+/// Why requests fail, as their condition says; the last stands for what a newer version adds.
+pub(super) const FAILURES: [&str; 7] =
+    ["UnknownClass", "NotAllowed", "Invalid", "OverMax", "DeadlinePassed", "FailedByPerson", "Other"];
+
+/// How many classes have series of their own; each has about 60.
 const LIMIT: usize = 200;
 
 /// The known classes and what was said of the others.
@@ -52,6 +56,9 @@ impl Classes {
         for source in Source::ALL {
             families.request_ready.with_label_values(&[class, source.as_str()]);
         }
+        for reason in FAILURES {
+            families.request_failures.with_label_values(&[class, reason]);
+        }
         let states: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
         let phases: Vec<_> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
         self.instances.adopt(&families.instances, class, &states);
@@ -67,6 +74,9 @@ impl Classes {
         families.machines.forget(class);
         for source in Source::ALL {
             let _ = families.request_ready.remove_label_values(&[class, source.as_str()]);
+        }
+        for reason in FAILURES {
+            let _ = families.request_failures.remove_label_values(&[class, reason]);
         }
         let _ = families.oldest_waiting.remove_label_values(&[class]);
         for state in State::ALL {

@@ -26,6 +26,7 @@ pub(super) struct Families {
     pub(super) requests: IntGaugeVec,
     pub(super) breakers: IntGaugeVec,
     pub(super) request_ready: HistogramVec,
+    pub(super) request_failures: IntCounterVec,
     pub(super) oldest_waiting: GaugeVec,
     pub(super) transitions: IntCounterVec,
     pub(super) terminations: IntCounterVec,
@@ -50,12 +51,13 @@ pub(super) struct Families {
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made(Machines::register(registry)).expect("the names and labels below are valid");
-        let all: [Box<dyn Collector>; 23] = [
+        let all: [Box<dyn Collector>; 24] = [
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
             Box::new(made.requests.clone()),
             Box::new(made.breakers.clone()),
             Box::new(made.request_ready.clone()),
+            Box::new(made.request_failures.clone()),
             Box::new(made.oldest_waiting.clone()),
             Box::new(made.transitions.clone()),
             Box::new(made.terminations.clone()),
@@ -107,6 +109,10 @@ impl Families {
             request_ready: HistogramVec::new(
                 histogram("runyard_request_ready_seconds", "From a request's acceptance to ready.", READY),
                 &["resource_class", "source"],
+            )?,
+            request_failures: IntCounterVec::new(
+                Opts::new("runyard_request_failures_total", "Requests that failed, by reason."),
+                &["resource_class", "reason"],
             )?,
             oldest_waiting: GaugeVec::new(
                 Opts::new(

@@ -26,6 +26,7 @@ runyard_pool_desired gauge resource_class
 runyard_queue_depth gauge queue,resource_class
 runyard_queue_messages_total counter outcome
 runyard_reconcile_seconds histogram
+runyard_request_failures_total counter reason,resource_class
 runyard_request_ready_seconds histogram resource_class,source
 runyard_requests gauge phase,resource_class
 runyard_resync_age_seconds gauge
@@ -71,6 +72,24 @@ async fn the_names_types_and_labels_are_the_contracts() {
         format!("runyard_{name} {kind} {}", labels.join(",")).trim_end().to_owned()
     });
     assert_eq!(families.collect::<Vec<_>>().join("\n") + "\n", GOLDEN);
+}
+
+#[tokio::test]
+async fn failures_are_counted_by_the_reasons_there_are() {
+    let metrics = metrics();
+    metrics.class(&class("linux"));
+    let counted = |name: &str, reason: &str| {
+        let series =
+            format!("runyard_request_failures_total{{reason=\"{reason}\",resource_class=\"{name}\"}}");
+        value(&metrics.render(), &series)
+    };
+    assert_eq!(counted("linux", "DeadlinePassed"), 0.0, "there from the start");
+    for (name, reason) in [("linux", "DeadlinePassed"), ("linux", "fromTheFuture"), ("typo", "UnknownClass")]
+    {
+        metrics.request_failed(name, reason);
+    }
+    assert_eq!((counted("linux", "DeadlinePassed"), counted("linux", "Other")), (1.0, 1.0));
+    assert_eq!(counted("_other", "UnknownClass"), 1.0);
 }
 
 #[tokio::test]

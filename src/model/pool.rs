@@ -195,6 +195,16 @@ impl PoolSpec {
         self.repositories.iter().any(|glob| matches(&glob.to_ascii_lowercase(), folded.as_str()))
     }
 
+    /// Whether every repository that these globs let in may use the class already.
+    pub fn covers(&self, globs: &[String]) -> bool {
+        // A `*` of theirs is a character like any other here, which only a `*` of ours matches.
+        let within = |glob: &String| {
+            let glob = glob.to_ascii_lowercase();
+            self.repositories.iter().any(|own| matches(&own.to_ascii_lowercase(), &glob))
+        };
+        globs.iter().all(within)
+    }
+
     /// The trust domain a machine enters when it is first assigned to this repository, in lower case.
     pub fn trust_domain(&self, repository: &Repository) -> String {
         let repository = repository.folded();

@@ -14,9 +14,9 @@ mod watch;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use aws_config::SdkConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_dynamodb::config::StalledStreamProtectionConfig;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
@@ -73,12 +73,6 @@ impl DynamoStore {
             wake: None,
             page: None,
         }
-    }
-
-    /// The store in `table`, reached as the environment says: region, credentials and endpoints by AWS's own names.
-    pub async fn connect_env(table: TableName) -> Self {
-        let config = aws_config::defaults(BehaviorVersion::latest()).load().await;
-        Self::connect(table, &config)
     }
 
     /// The same store, watching in another way.

@@ -74,7 +74,11 @@ fn the_idle_machines_of_a_class_are_expired_and_no_others() {
     assert_eq!(shown["items"].as_array().map(Vec::len), Some(2));
     assert!(idle.iter().all(|key| expired(&yard.record(key))));
     assert!(busy.iter().all(|key| yard.record(key)["version"] == number(7)));
+    let file = yard.file("pools.json", r#"[{"resourceClass":"big","max":1}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
     assert!(yard.runs(&["expire", "big", "--idle"], 0).stdout.contains("no idle machines"));
+    let error = yard.runs(&["expire", "bigg", "--idle", "-o", "json"], 1).error();
+    assert!(error["fix"].as_str().expect("text").contains("did you mean big?"), "{error}");
 }
 
 #[test]

@@ -299,19 +299,31 @@ fn a_failed_request_is_exit_code_three_with_its_reason() {
 }
 
 fn interrupted(signal: Signal, options: &[&str]) -> (Yard, crate::yard::Ended) {
+    let code = 128 + signal as i32;
     let yard = Yard::new();
     let mut command = yard.command(&asking(options));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     yard.until(&request("default", 1), |_| true);
     kill(Pid::from_raw(child.id().try_into().expect("a pid")), signal).expect("it runs");
-    let ended = finished(child, 4);
+    let ended = finished(child, code);
     (yard, ended)
 }
 
 #[test]
 fn a_wait_that_is_interrupted_takes_the_request_back() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    // Under `nohup` nobody hears a terminal close, the program neither.
+    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let ignored = status
+        .lines()
+        .any(|line| line.starts_with("SigIgn:") && line.ends_with(['1', '3', '5', '7', '9', 'b', 'd', 'f']));
+    let hangup = (!ignored).then_some(Signal::SIGHUP);
+    for signal in [Signal::SIGINT, Signal::SIGTERM].into_iter().chain(hangup) {
         let (yard, ended) = interrupted(signal, &["--wait"]);
+        assert!(
+            !ended.stderr.contains("--timeout") && ended.stderr.contains(signal.as_str()),
+            "{}",
+            ended.stderr
+        );
         let record = yard.record(&request("default", 1));
         assert_eq!((&record["desired"], &record["generation"]), (&text("released"), &number(2)));
         assert_eq!(record["version"], number(2));
@@ -334,7 +346,7 @@ fn a_reader_that_leaves_ends_the_output_and_not_the_work() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     drop(child.stdout.take());
     let ended = finished(child, 0);
-    assert_eq!(ended.stderr, "");
+    assert!(ended.stderr.starts_with("warning: class small: there is no such pool"), "{}", ended.stderr);
     assert_eq!(yard.count(), 1);
     for arguments in
         [&["get", "requests", "-o", "json"][..], &["--help"], &["completions", "bash"], &["doctor"]]
@@ -346,5 +358,36 @@ fn a_reader_that_leaves_ends_the_output_and_not_the_work() {
         let output = child.wait_with_output().expect("the program ends");
         assert!(matches!(output.status.code(), Some(0 | 1)), "{arguments:?}: {output:?}");
         assert!(!String::from_utf8_lossy(&output.stderr).contains("panic"), "{output:?}");
+    }
+}
+
+#[test]
+fn in_a_workflow_a_failure_stands_on_the_runs_page_with_what_was_waited_for() {
+    let yard = Yard::new();
+    let mut command = yard.command(&asking(&["--wait"]));
+    command.env("GITHUB_ACTIONS", "true");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let key = request("default", 1);
+    yard.until(&key, |_| true);
+    let why = "DeadlinePassed: 0 of 2 machines were running, because class small is at its max of 8";
+    yard.change(&key, &[("phase", text("Failed")), ("message", text(why))]);
+    let ended = finished(child, 3);
+    let annotation = ended.stderr.lines().find(|line| line.starts_with("::error title=Runyard::"));
+    assert!(annotation.is_some_and(|line| line.contains("at its max of 8")), "{}", ended.stderr);
+    assert!(ended.stdout.contains("Failed"), "{}", ended.stdout);
+    let plain = yard.runs(&["provision", "--class", "small"], 2).stderr;
+    assert!(!plain.contains("::error"), "{plain}");
+}
+
+#[test]
+fn who_does_not_wait_is_warned_of_what_cannot_come_true() {
+    let yard = Yard::new();
+    let file = yard.file("pools.json", r#"[{"resourceClass":"small","max":1}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
+    assert_eq!(yard.provision(&[], 0).stderr, "");
+    let odd = ["provision", "--run-id", "abc", "--repository", REPOSITORY, "--class", "smal", "--count", "1"];
+    let ended = yard.runs(&odd, 0);
+    for warning in ["run id abc is no number", "class smal: there is no such pool; did you mean small?"] {
+        assert!(ended.stderr.contains(warning), "{warning}: {}", ended.stderr);
     }
 }

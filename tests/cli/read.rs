@@ -107,14 +107,21 @@ fn a_list_can_be_of_one_class_state_or_phase() {
     };
     assert_eq!(listed(&["requests", "--phase", "Ready"], "name"), ["other"]);
     assert_eq!(listed(&["requests", "--phase", "Pending"], "name"), ["default"], "nobody has seen it yet");
-    assert_eq!(listed(&["requests", "--class", "large"], "name"), ["other"]);
+    assert_eq!(listed(&["requests", "--class", "large"], "name"), ["other"], "it has no pool, but a request");
+    let file = yard.file("pools.json", r#"[{"resourceClass":"large","max":1}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
     assert_eq!(listed(&["requests", "--class", "large", "--phase", "Pending"], "name"), [""; 0]);
     assert_eq!(listed(&["instances", "--state", "idle"], "instanceId"), ["i-1"]);
     assert_eq!(listed(&["instances", "--class", "small", "--state", "running"], "instanceId"), ["i-2"]);
+    let error = yard.runs(&["get", "instances", "--class", "larg", "-o", "json"], 1).error();
     assert_eq!(
-        yard.runs(&["get", "instances", "--class", "large"], 0).stdout,
-        "there are no such instances\n"
+        (&error["field"], &error["value"]),
+        (&json!("--class"), &json!("larg")),
+        "no class, no machines"
     );
+    assert!(error["fix"].as_str().expect("text").contains("did you mean large?"), "{error}");
+    let none = yard.runs(&["get", "instances", "--class", "large"], 0);
+    assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "there are no such instances\n"));
 }
 
 #[test]
@@ -149,6 +156,34 @@ fn tables_for_people_have_one_line_a_record_and_more_columns_when_wide() {
     assert_eq!(&cells[..7], [REPOSITORY, "42", "default", "1", "small", "Pending", "0/2"]);
     let wide = yard.runs(&["get", "requests", "-o", "wide"], 0).stdout;
     assert!(wide.contains("DEADLINE") && !narrow.contains("DEADLINE"));
+}
+
+#[test]
+fn requests_are_listed_by_their_age_and_a_degraded_one_is_told_as_such() {
+    let yard = Yard::new();
+    for (run, at) in
+        [("9", "2026-01-01T00:00:00Z"), ("10", "2026-01-01T00:01:00Z"), ("abc", "2025-12-01T00:00:00Z")]
+    {
+        let ask =
+            ["provision", "--run-id", run, "--repository", REPOSITORY, "--class", "small", "--count", "2"];
+        yard.runs(&ask, 0);
+        let key = Key::new(format!("request#{REPOSITORY}#{run}"), "request#default#1");
+        yard.change(&key, &[("acceptedAt", text(at)), ("phase", text("Ready"))]);
+    }
+    let degraded = [
+        ("type", text("Degraded")),
+        ("status", AttributeValue::Bool(true)),
+        ("reason", text("expired")),
+        ("message", text("lost i-1 (expired); to be replaced")),
+        ("at", text("2026-01-01T00:02:00Z")),
+    ];
+    let degraded = degraded.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let key = Key::new(format!("request#{REPOSITORY}#9"), "request#default#1");
+    yard.change(&key, &[("conditions", AttributeValue::L(vec![AttributeValue::M(degraded)]))]);
+    let table = yard.runs(&["get", "requests"], 0).stdout;
+    let runs: Vec<&str> = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(runs, ["abc", "9", "10"], "{table}");
+    assert!(table.contains("Ready, degraded"), "{table}");
 }
 
 #[test]

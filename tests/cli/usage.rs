@@ -118,6 +118,9 @@ fn other_verbs_refuse_their_own_wrong_usage() {
         (&["no-such-verb"], "verb"),
         (&["get", "pools", "--colour"], "--colour"),
         (&["provision", "--class", "a", "--count", "1", "--keep"], "--wait"),
+        (&["set", "pool", "small", "maxx=1"], "FIELD=VALUE"),
+        (&["set", "pool", "small"], "FIELD=VALUE"),
+        (&["diff"], "--file"),
     ] {
         let error = refused(arguments);
         assert!(error["field"].as_str().expect("text").contains(field), "{arguments:?}: {error}");
@@ -168,7 +171,43 @@ fn a_table_that_is_not_there_and_a_network_that_is_not_are_errors_with_a_way_out
     assert_eq!(error["value"], "runyard");
     assert!(error["fix"].as_str().expect("text").contains("init"), "{error}");
     let error = ends(command(&["get", "pools", "-o", "json"]), 1).error();
-    assert!(error["fix"].as_str().expect("text").contains("network"), "{error}");
+    assert_eq!(
+        (&error["field"], &error["value"]),
+        (&"AWS_ENDPOINT_URL".into(), &"http://127.0.0.1:9".into())
+    );
+    assert!(error["fix"].as_str().expect("text").contains("runyard up"), "{error}");
+}
+
+#[test]
+fn surroundings_that_lack_something_are_told_in_one_sentence() {
+    for (without, field) in [
+        (&["AWS_REGION"][..], "AWS_REGION"),
+        (&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "AWS credentials"),
+    ] {
+        let mut one = command(&["get", "pools"]);
+        without.iter().for_each(|name| {
+            one.env_remove(name);
+        });
+        let said = ends(one, 1).stderr;
+        assert!(said.starts_with(&format!("error: {field}: ")), "{said}");
+        assert!(said.lines().count() == 2 && said.contains(". DIR/env"), "{said}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_no_address_is_refused_by_its_variable() {
+    let mut one = command(&["get", "pools", "-o", "json"]);
+    one.env("AWS_ENDPOINT_URL_DYNAMODB", "nonsense");
+    let error = ends(one, 1).error();
+    assert_eq!((&error["field"], &error["value"]), (&"AWS_ENDPOINT_URL".into(), &"nonsense".into()));
+}
+
+#[test]
+fn a_pipe_gets_no_colours() {
+    let mut verbose = command(&["get", "pools", "-vv"]);
+    verbose.env("RUNYARD_LOG", "debug");
+    let said = ends(verbose, 1).stderr;
+    assert!(said.contains("DEBUG") && !said.contains('\u{1b}'), "{said}");
 }
 
 #[test]
@@ -181,6 +220,8 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
         "events",
         "scale",
         "apply",
+        "diff",
+        "set",
         "expire",
         "fail",
         "refresh",
@@ -200,6 +241,9 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
     }
     let script = ends(command(&["completions", "bash"]), 0).stdout;
     assert!(verbs.iter().all(|verb| script.contains(verb)));
+    assert!(["--state", "created claimed running idle terminated"].iter().all(|word| script.contains(word)));
+    let offered = ends(command(&["-v"]), 2).stderr;
+    assert!(!script.contains("stand-in-runner") && !offered.contains("stand-in-runner"), "{offered}");
 }
 
 #[test]

@@ -11,8 +11,8 @@ TOOLS = ("ministack", "moto", "client")
 ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium")
 """What only `.ci/run`, `tests/github_openapi/run`, `tests/observability/run` and `tests/page/run` need."""
 
-DEBIAN = {"prometheus": "promtool", "chromium": "chromium"}
-"""What comes from Debian instead of PyPI, by a program that shows that it is there."""
+DEBIAN = {"prometheus": ("promtool", "prometheus"), "chromium": ("chromium",)}
+"""What comes from Debian instead of PyPI unless the system has it, by its programs."""
 
 WITH_LIBRARIES = ("chromium",)
 """Of those, what needs libraries that a system without a desktop lacks."""
@@ -44,7 +44,7 @@ def installed(tool: str) -> bool:
     return (
         stamp(tool).is_file()
         and stamp(tool).read_text().strip() == pins(tool)
-        and os.access(program(tool, DEBIAN.get(tool, "python")), os.X_OK)
+        and all(os.access(program(tool, name), os.X_OK) for name in DEBIAN.get(tool, ("python",)))
     )
 
 

@@ -39,17 +39,21 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 impl<'a> Up<'a> {
     fn start(dir: &'a Path) -> Self {
-        let said = dir.join("said");
+        Self::start_saying(dir, File::create(dir.join("said")).unwrap().into())
+    }
+
+    /// One that says what it says to somebody else; the status page's address in its directory tells that it serves.
+    fn start_saying(dir: &'a Path, out: Stdio) -> Self {
         let log = File::create(dir.join("log")).unwrap();
         let mut command = runyard();
         command.args(["up", "--dir"]).arg(dir.join("yard")).stdin(Stdio::null());
-        let process = command.stdout(File::create(&said).unwrap()).stderr(log).spawn().unwrap();
+        let process = command.stdout(out).stderr(log).spawn().unwrap();
         let mut up = Self { process, dir };
         until("the greeting", || {
             if let Some(status) = up.process.try_wait().unwrap() {
                 panic!("{status}: {}", std::fs::read_to_string(dir.join("log")).unwrap());
             }
-            std::fs::read_to_string(&said).unwrap().contains("another terminal").then_some(())
+            dir.join("yard/status.port").exists().then_some(())
         });
         up
     }
@@ -142,6 +146,51 @@ fn a_second_ctrl_c_ends_at_once_and_leaves_no_process_either() {
     kill(pid, Signal::SIGTERM).unwrap();
     up.process.wait().unwrap();
     assert_eq!(machines_in(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn machines_end_with_it_although_nobody_reads_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::start_saying(dir.path(), Stdio::piped());
+    up.done(ASK);
+    assert!(machines_in(dir.path()).len() >= 2);
+    drop(up.process.stdout.take());
+    assert_eq!(
+        up.end(Signal::SIGINT),
+        Some(0),
+        "{}",
+        std::fs::read_to_string(dir.path().join("log")).unwrap()
+    );
+    assert_eq!(machines_in(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_terminal_that_closes_ends_it_and_its_machines() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::start(dir.path());
+    up.done(ASK);
+    let port = || std::fs::read_to_string(dir.path().join("yard/status.port")).unwrap();
+    let before = port();
+    // Under `nohup` nobody hears a terminal close, the program neither.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status
+        .lines()
+        .any(|line| line.starts_with("SigIgn:") && line.ends_with(['1', '3', '5', '7', '9', 'b', 'd', 'f']));
+    assert_eq!(up.end(if ignored { Signal::SIGTERM } else { Signal::SIGHUP }), Some(0));
+    assert_eq!(machines_in(dir.path()), Vec::<String>::new());
+    drop(up);
+    let _again = Up::start(dir.path());
+    assert_eq!(port(), before, "the status page stays where it was");
+}
+
+#[test]
+fn a_file_in_the_place_of_its_directory_is_refused_with_a_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = runyard().args(["up", "--dir"]).arg(&file).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success() && told.contains("name a directory"), "{told}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ class Browser:
     """One browser with one page, and everything it complained of."""
 
     def __init__(self, root: Path, home: Path) -> None:
-        """Starts the browser that is unpacked under `root`, with an empty profile under `home`."""
+        """Starts the browser that is unpacked under `root`, or the system's beside it, with an empty profile under `home`."""
         # Out of the way of the two numbers that the browser expects its pipe at.
         commands, ours = (fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in os.pipe())
         answers, theirs = (fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in os.pipe())
@@ -34,7 +34,9 @@ class Browser:
         libraries = [str(path) for path in sorted(root.glob("usr/lib/*-linux-gnu"))]
         libraries += [str(path) for path in sorted(root.glob("usr/lib/*-linux-gnu/*")) if any(path.glob("*.so*"))]
         environment = os.environ | {"LD_LIBRARY_PATH": ":".join(libraries), "HOME": str(home), "TZ": "UTC", "LANG": "C.UTF-8"}
-        program = root / "usr/lib/chromium/chromium"
+        unpacked = root / "usr/lib/chromium/chromium"
+        # The system's own, which finds its libraries by itself.
+        program = unpacked if unpacked.exists() else root.parent / "bin/chromium"
         self.log = (home / "chromium.log").open("w")
         self.process = subprocess.Popen(
             [program, *SWITCHES, f"--user-data-dir={home / 'profile'}", "about:blank"],
@@ -148,7 +150,7 @@ class Browser:
 
 
 def root() -> Path:
-    """Where the browser is unpacked."""
+    """Where the browser is unpacked, if it is not the system's own."""
     setup = [sys.executable, str(Path(__file__).resolve().parents[1] / "engines/setup"), "--where", "chromium"]
     said = subprocess.run(setup, check=True, capture_output=True, text=True).stdout
     return Path(said.strip()).parent / "root"

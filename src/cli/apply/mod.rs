@@ -1,31 +1,41 @@
 //! How do pools come to be? From a file of specs that is checked whole before anything is written; each is written
 //! on the version that was read, and no more of it than a person owns.
 
+mod change;
 mod checks;
 mod file;
 mod launch;
+mod plan;
+mod set;
 mod spec;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::{Value, json};
 
-use super::context::{Context, Deed, number, text};
-use super::failure::{Failure, Outcome, Problems};
-use super::{configured, init, json};
+use super::context::Context;
+use super::failure::{Exit, Failure, Outcome, Problems};
+use super::{configured, init, json as documents};
 use crate::config::Config;
-use crate::model::{ClassName, FieldError, Guard, Item, Key, Kind, Pool, PoolSpec, TableName, Write, millis};
-use crate::ports::{QueueError, StoreError};
+use crate::model::{ClassName, FieldError, PoolSpec, TableName};
+use crate::ports::QueueError;
+
+use plan::{Planned, Wanted};
 
 pub(crate) use checks::is_type_glob;
+pub(crate) use set::{SetArgs, run as set};
 
 /// Creates and changes pools.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on
-standard input. What a spec leaves out has its default; an override made with `runyard scale` stays.
+The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
+standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
+A change that lets more in (repositories, reuseWithin, registrationMode), drops launch, or lets max fall back to its \
+default needs --allow-widening; on a terminal it asks. To change single fields: runyard set pool.
 
 Examples:
+  runyard apply -f pools.yaml --dry-run
   runyard apply -f pools.yaml
   runyard apply -f - <<'END'
   pools:
@@ -46,6 +56,34 @@ pub(crate) struct ApplyArgs {
     /// operator keeps them when it launches]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How a change of pools is made.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct How {
+    /// Show what would change, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Also make changes that let more in, drop launch or let max fall back to its default
+    #[arg(long)]
+    allow_widening: bool,
+}
+
+/// Shows what `apply` would change.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 0 when the pools are as the file says, 1 when something differs. A line marked with ! is a change that \
+`runyard apply` makes only with --allow-widening.
+
+Examples:
+  runyard diff -f pools.yaml
+  runyard diff -f pools.yaml -o json")]
+pub(crate) struct DiffArgs {
+    /// The file of pool specs, as `apply` takes it
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
 }
 
 /// The most characters of the table's name and the class together: both are in the name of the class's queue.
@@ -64,146 +102,120 @@ pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<()
 /// What was asked, checked.
 pub(crate) struct Asked {
     config: Option<Config>,
-    specs: Vec<PoolSpec>,
+    wanted: Vec<Wanted>,
+    how: How,
+    /// Whether a person can be asked: the file does not come from where they would answer.
+    askable: bool,
 }
 
 /// What can be refused without the network; a file of specs as a whole where any of it makes no sense.
 pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Asked> {
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
-    Ok(Asked { config, specs: specs(&args.file, table)? })
+    let askable = args.file != Path::new("-");
+    Ok(Asked { config, wanted: wanted(&args.file, table)?, how: args.how, askable })
+}
+
+/// The specs that `diff` compares.
+pub(crate) fn check_diff(args: &DiffArgs, table: &TableName) -> Outcome<Vec<Wanted>> {
+    wanted(&args.file, table)
 }
 
 /// The specs of a file, refused as a whole where any of it makes no sense.
 pub(crate) fn specs(file: &Path, table: &TableName) -> Outcome<Vec<PoolSpec>> {
+    Ok(wanted(file, table)?.into_iter().map(|wanted| wanted.spec).collect())
+}
+
+fn wanted(file: &Path, table: &TableName) -> Outcome<Vec<Wanted>> {
     let mut problems = Problems::default();
     let entries = file::read(file).map_err(Failure::usage)?;
     let specs = spec::all(&entries, table, &mut problems);
     problems.check()?;
-    Ok(specs)
+    // As many specs as entries: each that was left out left a problem behind.
+    let wanted = specs.into_iter().zip(&entries).enumerate().map(|(i, (spec, entry))| Wanted {
+        spec,
+        says_max: entry.get("max").is_some(),
+        path: format!("pools[{i}]."),
+    });
+    Ok(wanted.collect())
 }
 
-/// Runs the verb.
+/// `runyard apply`.
 pub(crate) async fn run(context: &mut Context, asked: &Asked) -> Outcome {
+    let plans = plans(context, &asked.wanted).await?;
+    if asked.how.dry_run {
+        show(context, &plans);
+        return plan::allowed(&plans, asked.how.allow_widening);
+    }
+    let allowed = asked.how.allow_widening || agreed(context, &plans, asked.askable);
+    plan::allowed(&plans, allowed)?;
     // A class exists when its record does, so its launch template comes first, and its queue.
-    for line in init::keep_templates(asked.config.as_ref(), &asked.specs).await? {
+    let specs: Vec<PoolSpec> = asked.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
+    for line in init::keep_templates(asked.config.as_ref(), &specs).await? {
         context.screen.say(line);
     }
     let mut records = Vec::new();
-    for spec in &asked.specs {
-        let class = &spec.resource_class;
-        if let Some(queue) = &context.queue {
-            match queue.ensure(class).await {
-                Ok(()) => {}
-                // Queues are hints: where there are none, the records alone do.
-                Err(QueueError::NoService(why)) => {
-                    tracing::warn!(%class, %why, "no queue for the class: no SQS there")
-                }
-                Err(error) => {
-                    let fix = "check the permissions and the endpoint of SQS, then apply again";
-                    return Err(Failure::error("queue", class.as_str(), error.to_string(), fix));
-                }
-            }
-        }
-        let (done, item) = apply(context, spec).await?;
-        context.screen.say(format!("pool {class}: {}", done.said()));
-        if let Some(reason) = done.reason() {
-            let (key, message) = (Pool::key_of(class), format!("pool {class} {}", done.said()));
-            context.note(Deed { key: &key, reason, message, change: None }).await;
-        }
-        records.push(item);
+    for wanted in &asked.wanted {
+        ensure_queue(context, &wanted.spec.resource_class).await?;
+        records.push(plan::carry_out(context, &wanted.key(), allowed, |before| wanted.plan(before)).await?);
     }
-    context.screen.document(&json::list(&records));
+    context.screen.document(&documents::list(&records));
     Ok(())
 }
 
-enum Done {
-    Created,
-    Changed,
-    Nothing,
+/// `runyard diff`.
+pub(crate) async fn diff(context: &mut Context, wanted: &[Wanted]) -> Outcome {
+    let plans = plans(context, wanted).await?;
+    show(context, &plans);
+    let same = plans.iter().all(|plan| !plan.writes());
+    if same { Ok(()) } else { Err(Failure { exit: Exit::Error, problems: Vec::new() }) }
 }
 
-impl Done {
-    const fn said(&self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Changed => "changed",
-            Self::Nothing => "unchanged",
+async fn plans(context: &Context, wanted: &[Wanted]) -> Outcome<Vec<Planned>> {
+    let mut plans = Vec::new();
+    for one in wanted {
+        plans.push(one.plan(context.item(&one.key()).await?.as_ref())?);
+    }
+    Ok(plans)
+}
+
+fn show(context: &mut Context, plans: &[Planned]) {
+    for line in plans.iter().flat_map(|plan| plan.told(true)) {
+        context.screen.say(line);
+    }
+    let items: Vec<Value> = plans.iter().map(Planned::document).collect();
+    context.screen.document(&json!({"items": items}));
+}
+
+/// Whether a person at the terminal agrees to what lets more in than before.
+fn agreed(context: &mut Context, plans: &[Planned], askable: bool) -> bool {
+    if !askable || plans.iter().all(|plan| !plan.widens()) || !context.screen.can_ask() {
+        return false;
+    }
+    for line in plans.iter().filter(|plan| plan.widens()).flat_map(|plan| plan.told(true)) {
+        context.screen.say(line);
+    }
+    context.screen.ask("The lines marked with ! let more in or drop what was said. Write them?")
+}
+
+async fn ensure_queue(context: &Context, class: &ClassName) -> Outcome {
+    let Some(queue) = &context.queue else { return Ok(()) };
+    match queue.ensure(class).await {
+        Ok(()) => Ok(()),
+        // Queues are hints: where there are none, the records alone do.
+        Err(QueueError::NoService(why)) => {
+            tracing::warn!(%class, %why, "no queue for the class: no SQS there");
+            Ok(())
+        }
+        Err(error) => {
+            let fix = "check the permissions and the endpoint of SQS, then apply again";
+            Err(Failure::error("queue", class.as_str(), error.to_string(), fix))
         }
     }
-
-    const fn reason(&self) -> Option<&'static str> {
-        match self {
-            Self::Created => Some("PoolCreated"),
-            Self::Changed => Some("PoolChanged"),
-            Self::Nothing => None,
-        }
-    }
-}
-
-async fn apply(context: &Context, spec: &PoolSpec) -> Outcome<(Done, Item)> {
-    let key = Pool::key_of(&spec.resource_class);
-    let attempt = async || -> Result<Outcome<(Done, Item)>, StoreError> {
-        let Some(before) = context.store.get(&key).await? else {
-            let write = Write::create(key.clone(), born(context, &key, spec));
-            return Ok(Ok((Done::Created, context.store.write(&write).await?)));
-        };
-        let pool: Pool = match super::context::readable(&before) {
-            Ok(pool) => pool,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        let mut after = with_spec(&before, spec);
-        if after == before {
-            return Ok(Ok((Done::Nothing, before)));
-        }
-        after.insert("version".into(), number(pool.version + 1));
-        after.insert("updatedAt".into(), text(millis(context.clock.now())));
-        let write = Write::difference(key.clone(), Guard::image(&pool), &before, &after);
-        Ok(Ok((Done::Changed, context.store.write(&write).await?)))
-    };
-    super::polling::again(attempt).await.map_err(|error| context.failed(&error))?
-}
-
-fn born(context: &Context, key: &Key, spec: &PoolSpec) -> Item {
-    let mut item = spec::attributes_of(spec);
-    item.insert("pk".into(), text(&key.pk));
-    item.insert("sk".into(), text(&key.sk));
-    item.insert("kind".into(), text(Kind::Pool));
-    item.insert("uid".into(), text(context.entropy.hex()));
-    item.insert("version".into(), number(1u64));
-    item.insert("updatedAt".into(), text(millis(context.clock.now())));
-    item
-}
-
-/// The record with this spec instead of the one it has; what is not the spec's stays as it is.
-fn with_spec(before: &Item, spec: &PoolSpec) -> Item {
-    let mut after = before.clone();
-    after.retain(|name, _| !spec::NAMES.contains(&name.as_str()));
-    after.extend(spec::attributes_of(spec));
-    after
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::AttributeValue;
-
-    fn spec(json: &str) -> PoolSpec {
-        serde_json::from_str(json).unwrap()
-    }
-
-    #[test]
-    fn an_applied_spec_leaves_the_override_the_status_and_the_unknown_alone() {
-        let mut before = spec::attributes_of(&spec(r#"{"resourceClass":"a","max":3,"labels":["x"]}"#));
-        for name in ["override", "counts", "fromTheFuture", "version"] {
-            before.insert(name.into(), AttributeValue::S("kept".into()));
-        }
-        let after = with_spec(&before, &spec(r#"{"resourceClass":"a","max":4}"#));
-        for name in ["override", "counts", "fromTheFuture", "version"] {
-            assert_eq!(after[name], AttributeValue::S("kept".into()));
-        }
-        assert_eq!(after["max"], AttributeValue::N("4".into()));
-        assert!(!after.contains_key("labels"), "what the file no longer says goes");
-    }
 
     #[test]
     fn the_example_is_taken_as_it_is() {

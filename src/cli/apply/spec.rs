@@ -40,6 +40,8 @@ pub(super) const NAMES: &[&str] = &[
 
 /// The most machines of a class that can be counted on.
 const MACHINES: u64 = 100_000;
+/// The shortest time an idle machine stays where some are kept, in seconds: less would end them before they are renewed.
+const SHORTEST_IDLE: u64 = 60;
 /// Ten years, in seconds: longer than any machine lives.
 const LONGEST: u64 = 315_360_000;
 
@@ -221,6 +223,17 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
             let fix = "lower it, or raise max";
             problems.add(FieldError::new(format!("{path}.{name}"), value.to_string(), message, fix));
         }
+    }
+    let keeps = spec.desired.max(spec.min) > 0 || spec.schedules.iter().any(|schedule| schedule.desired > 0);
+    if keeps && spec.idle_seconds < SHORTEST_IDLE {
+        let message = format!("must be at least {SHORTEST_IDLE} where a pool keeps machines idle");
+        let fix = "raise it, or keep none (desired, min and schedules 0)";
+        problems.add(FieldError::new(
+            format!("{path}.idleSeconds"),
+            spec.idle_seconds.to_string(),
+            message,
+            fix,
+        ));
     }
 }
 

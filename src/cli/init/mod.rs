@@ -25,7 +25,7 @@ use steps::{State, Step};
 /// Makes, mends or checks what a yard stands on.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Classes are those of the table's pool records and those of --file, which win. With --config and compute.kind = \"ec2\"
+Classes are those of the table's pool records and those of --file, which win. With --config and compute.kind = \"ec2\" \
 each class's launch template is made too, and the queue that interruptions.queue names. Run again it changes nothing.
 
 Examples:

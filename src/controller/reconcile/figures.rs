@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::controller::{measure, runs};
 use crate::decide::{Action, Breaker, Class, effective};
 use crate::metrics::{OTHER, Source};
-use crate::model::{ClassName, Event, EventType, Instance, Life, Phase, Pool, Request, State};
+use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
 
 use super::Loop;
 
@@ -44,6 +44,12 @@ impl Loop {
             Action::Bind { machines, .. } => machines.iter().for_each(|(instance, _)| moved(None, instance)),
             Action::Orphan(instance, _) => moved(None, instance),
             Action::Request(step, _) => {
+                if step.before.phase() != Phase::Failed && step.after.phase() == Phase::Failed {
+                    let mut conditions = step.after.status.conditions.iter();
+                    let ready = conditions.find(|one| one.condition_type == ConditionType::Ready);
+                    let reason = ready.map_or("Other", |one| one.reason.as_str());
+                    metrics.request_failed(&step.after.intent.resource_class, reason);
+                }
                 let became = step.before.phase() != Phase::Ready && step.after.phase() == Phase::Ready;
                 let status = &step.after.status;
                 if let (true, Some(accepted), Some(ready)) = (became, status.accepted_at, status.ready_at) {

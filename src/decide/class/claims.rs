@@ -7,6 +7,7 @@ use crate::model::{
 
 use super::super::action::{Action, Step};
 use super::super::context::Context;
+use super::super::reason;
 use super::super::request;
 
 /// Most machines in one claim: with the request, well within DynamoDB's 100 items a transaction.
@@ -51,11 +52,10 @@ pub(super) fn claim(
         request::take_on(cx, next);
         request::drop_lost(cx, key, request, next);
         request::gain(next, gained);
-        request::progress(
-            next,
-            Phase::Fulfilling,
-            format!("{} of {} machines claimed", next.status.instances.len(), next.intent.count),
-        );
+        let held = next.status.instances.len() as u32;
+        let claimed = format!("{held} of {} machines claimed", next.intent.count);
+        let message = reason::kept(next, request::target(next).saturating_sub(held), claimed);
+        request::progress(next, Phase::Fulfilling, message);
     });
     Action::Claim { request: Box::new(step), machines }
 }

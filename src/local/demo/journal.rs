@@ -12,6 +12,7 @@ use crate::model::{Event, Key, Reading, read};
 use crate::ports::{Clock, Store, StoreError};
 
 use super::timeline::Timeline;
+use crate::local::say;
 
 /// Events are written in batches and watched: that long after the fact they have been seen.
 pub(super) const HELD: Duration = Duration::from_millis(800);
@@ -69,9 +70,9 @@ impl Journal {
         let later = lines.waiting.split_off(&(until, u64::MAX));
         for ((at, _), entry) in std::mem::replace(&mut lines.waiting, later) {
             match entry {
-                Entry::Title(text) => println!("\n{text}"),
-                Entry::Said(text) => println!("{}", lines.timeline.said(at, &text)),
-                Entry::Event(event) => println!("{}", lines.timeline.event(&event)),
+                Entry::Title(text) => say(format_args!("\n{text}")),
+                Entry::Said(text) => say(lines.timeline.said(at, &text)),
+                Entry::Event(event) => say(lines.timeline.event(&event)),
             }
         }
     }

@@ -21,6 +21,7 @@ use self::journal::Journal;
 use self::plan::RUNS;
 use self::stage::Stage;
 use super::files;
+use super::say;
 use super::setup::{self, Ground, LocalModeError};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::model::{InstanceId, PoolSpec};
@@ -48,7 +49,7 @@ pub async fn run(environment: &BTreeMap<String, String>) -> Result<bool, LocalMo
     if good {
         files::remove_dir(&dir).map_err(|error| system(&dir, error))?;
     } else {
-        println!("\nWhat it left to look at: {}", dir.display());
+        say(format_args!("\nWhat it left to look at: {}", dir.display()));
     }
     checks.map(|_| good)
 }
@@ -164,14 +165,14 @@ fn read_results(path: &PathBuf, facts: &mut Facts) -> Result<(), LocalModeError>
 
 fn verdict(facts: &Facts) -> Vec<Check> {
     let checks = checks::all(facts);
-    println!("\nWhat the jobs, the records, GitHub and the process table say:");
+    say("\nWhat the jobs, the records, GitHub and the process table say:");
     for check in &checks {
-        println!("  {} {}", if check.against.is_empty() { "✓" } else { "✗" }, check.claim);
+        say(format_args!("  {} {}", if check.against.is_empty() { "✓" } else { "✗" }, check.claim));
         for reason in check.against.iter().take(SHOWN) {
-            println!("      {reason}");
+            say(format_args!("      {reason}"));
         }
         if let Some(more @ 1..) = check.against.len().checked_sub(SHOWN) {
-            println!("      and {more} more");
+            say(format_args!("      and {more} more"));
         }
     }
     checks

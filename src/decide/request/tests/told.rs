@@ -49,7 +49,7 @@ fn only_what_is_pending_becomes_fulfilling_by_a_launch() {
 fn a_loss_is_told_by_name_with_its_reason_and_recovered_only_with_the_whole_number() {
     let mut scene = yard(ready(2, &["i-1", "i-2"]), vec![running("i-1"), running("i-2")]);
     scene.add(running("i-1").ended(Reason::Vanished).with(|i| i.version = 6));
-    assert_eq!(message(&of(&scene)), "lost i-1 (vanished); being replaced");
+    assert_eq!(message(&of(&scene)), "lost i-1 (vanished); to be replaced");
     let actions = of(&scene).actions;
     scene.apply(&actions);
     scene.add(machine("i-9").pooled());

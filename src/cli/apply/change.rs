@@ -1,0 +1,187 @@
+//! What does a spec change in the one that is there, and which of that lets more in than before?
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::screen::plain;
+use crate::model::{FieldError, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin};
+
+/// The most characters of a value that are shown.
+const SHOWN: usize = 160;
+
+/// A field whose value changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Its name, for example `max` or `launch.ami`.
+    pub(crate) field: String,
+    /// Its value so far; null where it has none.
+    old: Value,
+    /// Its value from now on; null where it has none.
+    new: Value,
+    /// Why the change needs `--allow-widening`, if it does.
+    pub(crate) widens: Option<&'static str>,
+}
+
+impl Changed {
+    /// `max 3 → 5`.
+    pub(super) fn told(&self) -> String {
+        format!("{} {} → {}", self.field, shown(&self.old), shown(&self.new))
+    }
+
+    /// As a program reads it.
+    pub(super) fn document(&self) -> Value {
+        json!({"field": self.field, "old": self.old, "new": self.new, "widens": self.widens})
+    }
+
+    /// The refusal of this change, if it needs a word that was not given.
+    pub(super) fn refused(&self, path: &str) -> Option<FieldError> {
+        let why = self.widens?;
+        let message = format!("{why}: it is {} now", shown(&self.old));
+        let fix = "write the field as it is to be, or add --allow-widening to change it";
+        Some(FieldError::new(format!("{path}{}", self.field), shown(&self.new), message, fix))
+    }
+}
+
+/// What differs between two specs of a class. `says_max` is whether the newer one names `max` itself.
+pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Vec<Changed> {
+    let (before, after) = (fields(old), fields(new));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let differing = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
+    let changed = differing.map(|name| Changed {
+        field: name.clone(),
+        old: before.get(name).cloned().unwrap_or_default(),
+        new: after.get(name).cloned().unwrap_or_default(),
+        widens: widens(name, old, new, says_max),
+    });
+    changed.collect()
+}
+
+/// A spec's fields, those of `launch` and `replacement` by their path.
+fn fields(spec: &PoolSpec) -> Map<String, Value> {
+    let Ok(Value::Object(map)) = serde_json::to_value(spec) else { return Map::new() };
+    let mut fields = Map::new();
+    for (name, value) in map {
+        match value {
+            Value::Object(inner) => {
+                fields.extend(inner.into_iter().map(|(key, value)| (format!("{name}.{key}"), value)));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                fields.insert(name, value);
+            }
+        }
+    }
+    fields
+}
+
+/// Why a change of this field lets more in, or ends what a class can do.
+fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option<&'static str> {
+    let launches = |spec: &PoolSpec| spec.launch != LaunchTemplate::default();
+    let (is, why) = match field {
+        "repositories" => (!old.covers(&new.repositories), "lets more repositories in"),
+        "reuseWithin" => (
+            reach(new.reuse_within) > reach(old.reuse_within),
+            "lets more share a machine, one after the other",
+        ),
+        "registrationMode" => (
+            (old.registration_mode, new.registration_mode) == (RegistrationMode::Job, RegistrationMode::Run),
+            "lets a runner serve more than one job",
+        ),
+        "max" => (!says_max, "lets max fall back to its default"),
+        "launch.securityGroupIds" => {
+            let dropped = new.launch.security_group_ids.is_empty() && new.launch.launch_template_id.is_none();
+            (dropped, "drops the security groups")
+        }
+        _ => (field.starts_with("launch.") && launches(old) && !launches(new), "drops launch"),
+    };
+    is.then_some(why)
+}
+
+const fn reach(within: ReuseWithin) -> u8 {
+    match within {
+        ReuseWithin::Never => 0,
+        ReuseWithin::Repository => 1,
+        ReuseWithin::Owner => 2,
+        ReuseWithin::Any => 3,
+    }
+}
+
+/// A value as a person reads it.
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "none".into(),
+        Value::String(text) => plain(text),
+        Value::Array(list) if list.iter().all(Value::is_string) && !list.is_empty() => {
+            list.iter().map(shown).collect::<Vec<_>>().join(" ")
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => plain(&value.to_string()),
+    };
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(value: Value) -> PoolSpec {
+        let mut spec = json!({"resourceClass": "a", "max": 3});
+        spec.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn told(old: Value, new: Value, says_max: bool) -> (Vec<String>, Vec<String>) {
+        let changed = between(&spec(old), &spec(new), says_max);
+        let widening = changed.iter().filter(|one| one.widens.is_some()).map(|one| one.field.clone());
+        (changed.iter().map(Changed::told).collect(), widening.collect())
+    }
+
+    #[test]
+    fn a_change_is_told_by_field_with_its_value_before_and_after() {
+        let old = json!({"launch": {"ami": "ami-0123456789abcdef0"}, "labels": ["x", "y"], "max": 3});
+        let new = json!({"launch": {"ami": "ami-0123456789abcdef1"}, "max": 5, "maxUses": 2});
+        let (changes, widening) = told(old, new, true);
+        assert_eq!(
+            changes,
+            [
+                "labels x y → none",
+                "launch.ami ami-0123456789abcdef0 → ami-0123456789abcdef1",
+                "max 3 → 5",
+                "maxUses none → 2"
+            ]
+        );
+        assert_eq!(widening, [""; 0]);
+        assert_eq!(told(json!({}), json!({}), false), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_lets_more_in_is_marked_and_what_lets_less_in_is_not() {
+        for (field, narrow, wide) in [
+            ("repositories", json!(["acme/*"]), json!(["*"])),
+            ("repositories", json!(["acme/web"]), json!(["acme/web", "acme/api"])),
+            ("reuseWithin", json!("none"), json!("repository")),
+            ("reuseWithin", json!("owner"), json!("any")),
+            ("registrationMode", json!("job"), json!("run")),
+        ] {
+            let (narrow, wide) = (json!({field: narrow}), json!({field: wide}));
+            assert_eq!(told(narrow.clone(), wide.clone(), true).1, [field], "{narrow} {wide}");
+            assert_eq!(told(wide.clone(), narrow.clone(), true).1, [""; 0], "{wide} {narrow}");
+        }
+        let same_owner = (json!({"repositories": ["acme/*"]}), json!({"repositories": ["Acme/web"]}));
+        assert_eq!(told(same_owner.0, same_owner.1, true).1, [""; 0]);
+    }
+
+    #[test]
+    fn dropping_launch_and_a_max_that_nobody_says_are_marked() {
+        let launch = json!({"launch": {"ami": "ami-01234567", "subnetIds": ["subnet-01234567"]}});
+        assert_eq!(told(launch.clone(), json!({}), true).1, ["launch.ami", "launch.subnetIds"]);
+        assert_eq!(told(launch, json!({"launch": {"launchTemplateId": "lt-01234567"}}), true).1, [""; 0]);
+        let groups = json!({"launch": {"ami": "ami-01234567", "securityGroupIds": ["sg-01234567"]}});
+        let without = json!({"launch": {"ami": "ami-01234567"}});
+        assert_eq!(told(groups, without, true).1, ["launch.securityGroupIds"]);
+        assert_eq!(told(json!({"max": 3}), json!({"max": 100}), false).1, ["max"]);
+        assert_eq!(told(json!({"max": 3}), json!({"max": 100}), true).1, [""; 0]);
+    }
+}

@@ -1,0 +1,218 @@
+//! What becomes of a pool's record when a spec is written: what is there is compared with what is wanted, told to the
+//! person by field, and written on the version that was read.
+
+use serde_json::{Value, json};
+
+use super::change::{Changed, between};
+use super::spec;
+use crate::cli::context::{Context, Deed, number, readable, text};
+use crate::cli::failure::{Exit, Failure, Outcome};
+use crate::model::{Guard, Item, Key, Kind, Pool, PoolSpec, Write, millis};
+use crate::ports::StoreError;
+
+/// The most characters of changes that an event carries.
+const TOLD: usize = 2000;
+
+/// A spec that is to hold.
+pub(crate) struct Wanted {
+    pub(super) spec: PoolSpec,
+    /// Whether it names `max` itself; else 100 is only what nobody said otherwise.
+    pub(super) says_max: bool,
+    /// What its fields' names begin with in a refusal.
+    pub(super) path: String,
+}
+
+impl Wanted {
+    /// The key of its record.
+    pub(super) fn key(&self) -> Key {
+        Pool::key_of(&self.spec.resource_class)
+    }
+
+    /// What it makes of the record that is there.
+    pub(super) fn plan(&self, before: Option<&Item>) -> Outcome<Planned> {
+        let pool: Option<Pool> = before.map(readable).transpose()?;
+        let changes = pool.as_ref().map(|pool| between(&pool.spec, &self.spec, self.says_max));
+        Ok(Planned {
+            key: self.key(),
+            version: pool.as_ref().map_or(0, |pool| pool.version),
+            guard: pool.as_ref().map(Guard::image),
+            after: with_spec(before, &self.key(), &self.spec),
+            before: before.cloned(),
+            changes: changes.unwrap_or_default(),
+            default_max: (!self.says_max).then_some(self.spec.max),
+            path: self.path.clone(),
+        })
+    }
+}
+
+/// What is to become of one pool.
+pub(crate) struct Planned {
+    key: Key,
+    version: u64,
+    /// What the write replaces: none for a new record.
+    guard: Option<Guard>,
+    before: Option<Item>,
+    after: Item,
+    changes: Vec<Changed>,
+    default_max: Option<u32>,
+    path: String,
+}
+
+impl Planned {
+    /// Whether anything is written.
+    pub(super) fn writes(&self) -> bool {
+        self.before.as_ref() != Some(&self.after)
+    }
+
+    /// Whether something in it needs `--allow-widening`.
+    pub(super) fn widens(&self) -> bool {
+        self.changes.iter().any(|change| change.widens.is_some())
+    }
+
+    fn class(&self) -> &str {
+        self.key.pk.trim_start_matches("pool#")
+    }
+
+    fn done(&self) -> &'static str {
+        match (&self.before, self.writes()) {
+            (None, _) => "created",
+            (Some(_), true) => "changed",
+            (Some(_), false) => "unchanged",
+        }
+    }
+
+    /// For a person: one line for the pool and one for each field; `ahead` is whether it is still to be done.
+    pub(super) fn told(&self, ahead: bool) -> Vec<String> {
+        let done = match (ahead && self.writes(), self.done()) {
+            (true, done) => format!("would be {done}"),
+            (false, done) => done.to_owned(),
+        };
+        let mut lines = vec![format!("pool {}: {done}", self.class())];
+        lines.extend(self.changes.iter().map(|change| match change.widens {
+            Some(why) => format!("! {}  ({why})", change.told()),
+            None => format!("  {}", change.told()),
+        }));
+        if let Some(max) = self.default_max {
+            lines.push(format!("  max is {max}, the default: the spec does not say"));
+        }
+        lines
+    }
+
+    /// For a program.
+    pub(super) fn document(&self) -> Value {
+        let changes: Vec<Value> = self.changes.iter().map(Changed::document).collect();
+        json!({"resourceClass": self.class(), "state": self.done(), "changes": changes})
+    }
+
+    /// For whoever reads the events.
+    fn event(&self) -> (&'static str, String) {
+        let reason = if self.before.is_none() { "PoolCreated" } else { "PoolChanged" };
+        let mut message = format!("pool {} {}", self.class(), self.done());
+        let changes: Vec<String> = self.changes.iter().map(Changed::told).collect();
+        if !changes.is_empty() {
+            message.push_str(&format!(": {}", changes.join("; ")));
+        }
+        message.truncate(message.floor_char_boundary(TOLD));
+        (reason, message)
+    }
+}
+
+/// Refuses what needs a word that was not given, in all pools at once.
+pub(super) fn allowed(plans: &[Planned], allowed: bool) -> Outcome {
+    let refused = |plan: &Planned| {
+        let problems = plan.changes.iter().filter_map(|change| change.refused(&plan.path));
+        problems.collect::<Vec<_>>()
+    };
+    let problems: Vec<_> = if allowed { Vec::new() } else { plans.iter().flat_map(refused).collect() };
+    if problems.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Error, problems }) }
+}
+
+/// Writes what `plan` makes of the record as it is at that moment, and says so; answers the record.
+pub(super) async fn carry_out(
+    context: &mut Context,
+    key: &Key,
+    may_widen: bool,
+    plan: impl Fn(Option<&Item>) -> Outcome<Planned>,
+) -> Outcome<Item> {
+    let (planned, item) = {
+        let context = &*context;
+        let attempt = async || -> Result<Outcome<(Planned, Item)>, StoreError> {
+            let before = context.store.get(key).await?;
+            let planned = match plan(before.as_ref()).and_then(|planned| {
+                allowed(std::slice::from_ref(&planned), may_widen)?;
+                Ok(planned)
+            }) {
+                Ok(planned) => planned,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            let Some(write) = write(context, &planned) else {
+                return Ok(Ok((planned, before.unwrap_or_default())));
+            };
+            let item = context.store.write(&write).await?;
+            Ok(Ok((planned, item)))
+        };
+        crate::cli::polling::again(attempt).await.map_err(|error| context.failed(&error))??
+    };
+    for line in planned.told(false) {
+        context.screen.say(line);
+    }
+    if planned.writes() {
+        let (reason, message) = planned.event();
+        context.note(Deed { key, reason, message, change: None }).await;
+    }
+    Ok(item)
+}
+
+/// The conditional write of a plan, unless it changes nothing.
+fn write(context: &Context, planned: &Planned) -> Option<Write> {
+    if !planned.writes() {
+        return None;
+    }
+    let mut after = planned.after.clone();
+    after.insert("version".into(), number(planned.version + 1));
+    after.insert("updatedAt".into(), text(millis(context.clock.now())));
+    let key = planned.key.clone();
+    Some(match (&planned.before, &planned.guard) {
+        (Some(before), Some(guard)) => Write::difference(key, guard.clone(), before, &after),
+        (Some(_), None) | (None, _) => {
+            after.insert("uid".into(), text(context.entropy.hex()));
+            Write::create(key, after)
+        }
+    })
+}
+
+/// The record with this spec instead of the one it has; what is not the spec's stays as it is.
+fn with_spec(before: Option<&Item>, key: &Key, spec: &PoolSpec) -> Item {
+    let mut after = before.cloned().unwrap_or_else(|| {
+        let born = [("pk", text(&key.pk)), ("sk", text(&key.sk)), ("kind", text(Kind::Pool))];
+        born.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    });
+    after.retain(|name, _| !spec::NAMES.contains(&name.as_str()));
+    after.extend(spec::attributes_of(spec));
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AttributeValue;
+
+    fn spec(json: &str) -> PoolSpec {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn an_applied_spec_leaves_the_override_the_status_and_the_unknown_alone() {
+        let mut before = spec::attributes_of(&spec(r#"{"resourceClass":"a","max":3,"labels":["x"]}"#));
+        for name in ["override", "counts", "fromTheFuture", "version"] {
+            before.insert(name.into(), AttributeValue::S("kept".into()));
+        }
+        let after =
+            with_spec(Some(&before), &Key::new("pool#a", "pool"), &spec(r#"{"resourceClass":"a","max":4}"#));
+        for name in ["override", "counts", "fromTheFuture", "version"] {
+            assert_eq!(after[name], AttributeValue::S("kept".into()));
+        }
+        assert_eq!(after["max"], AttributeValue::N("4".into()));
+        assert!(!after.contains_key("labels"), "what the file no longer says goes");
+    }
+}
