@@ -4,11 +4,14 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::process::Command;
+
+use super::jail::{ITSELF, Jail};
+use super::layout::ClaimDirs;
 use super::output::detail;
-use super::{Account, Host};
+use super::{Account, Host, network};
 use crate::probe::{Targets, arguments};
 
 /// Longest run of the probe.
@@ -23,9 +26,36 @@ pub struct Isolation {
     pub config: PathBuf,
     /// The metadata service.
     pub metadata: reqwest::Url,
+    /// The job user's home, which is root's and empty but in a job's own view of it.
+    pub home: PathBuf,
 }
 
 impl Host {
+    /// What a job is in, with the directories of a claim; none where jobs are not isolated.
+    fn jail(&self, dirs: Option<&ClaimDirs>) -> Option<Jail> {
+        let (isolation, account) =
+            (self.settings.isolation.as_ref()?, self.settings.account.as_ref()?);
+        Some(Jail {
+            uid: account.uid,
+            gid: account.gid,
+            scaffold: self.layout.scaffold(),
+            claim: dirs.map(|dirs| dirs.root.clone()),
+            inside: self.layout.inside().root,
+            home: isolation.home.clone(),
+            hidden: self.layout.hidden(),
+            directory: "/".into(),
+        })
+    }
+
+    /// A script of a package, which lies in the directories of a claim, in a jail; none where jobs are not isolated.
+    pub(super) fn jailed(&self, package: &Path, name: &str, dirs: &ClaimDirs) -> Option<Command> {
+        let (isolation, mut jail) = (self.settings.isolation.as_ref()?, self.jail(Some(dirs))?);
+        jail.directory = jail.inside.join(package.strip_prefix(&dirs.root).unwrap_or(package));
+        let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
+        command.args(jail.words()).arg(jail.directory.join(name)).current_dir("/");
+        Some(command)
+    }
+
     /// Tries whether jobs are kept from what is the machine's.
     ///
     /// # Errors
@@ -39,7 +69,7 @@ impl Host {
         fixed.extend(above([&isolation.program, &isolation.config, state, work], account));
         let targets = Targets {
             metadata: isolation.metadata.clone(),
-            agent: std::process::id(),
+            agent: 1,
             secret: vec![
                 isolation.config.clone(),
                 state.clone(),
@@ -52,18 +82,11 @@ impl Host {
             ],
             fixed,
         };
-        let mut command = tokio::process::Command::new(&isolation.program);
-        command
-            .arg("probe")
-            .args(arguments(&targets))
-            .env_clear()
-            .env("PATH", super::shell::PATH)
-            .current_dir("/")
-            .uid(account.uid)
-            .gid(account.gid)
-            .process_group(0)
-            .kill_on_drop(true)
-            .stdin(Stdio::null());
+        let Some(jail) = self.jail(None) else { return Ok(()) };
+        network::cut().map_err(|why| format!("{why:#}"))?;
+        let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
+        command.args(jail.words()).arg(ITSELF).arg("probe").args(arguments(&targets));
+        command.current_dir("/").kill_on_drop(true);
         let cannot = |why: String| format!("whether jobs are isolated cannot be told: {why}");
         let run = tokio::time::timeout(LIMIT, command.output()).await;
         let output = run
@@ -73,7 +96,7 @@ impl Host {
         match output.status.code() {
             Some(0) => Ok(()),
             Some(1) => Err(detail("jobs are not isolated from this machine", &said, &[])),
-            Some(_) | None => Err(cannot(output.status.to_string())),
+            Some(_) | None => Err(cannot(String::from_utf8_lossy(&output.stderr).into_owned())),
         }
     }
 }
