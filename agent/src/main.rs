@@ -37,7 +37,8 @@ On machines, not for people:
   install --config FILE  first boot: makes the job user, writes the systemd units, starts them
   wall                   lets nobody but root reach the instance metadata service
   fuse --config FILE     powers the machine off if its deadline is over and the agent did not
-  probe METADATA PID secret=PATH... fixed=PATH...  as the job user: says what it can reach; exit 1 if that is anything";
+  probe PID metadata=URL... machine=PORT secret=PATH... fixed=PATH...  where jobs run: says what they reach; exit 1 if anything
+  job-init STAGE JAIL PROGRAM...  as root: runs a program where jobs run";
 
 /// Where user data puts the configuration.
 const STATE_DIR: &str = "/run/runyard";

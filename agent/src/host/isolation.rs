@@ -2,6 +2,7 @@
 //! that is not isolated registers nothing.
 
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,9 +12,11 @@ use tokio::process::Command;
 use super::jail::{ITSELF, Jail};
 use super::layout::ClaimDirs;
 use super::output::detail;
-use super::{Account, Host, network};
+use super::{Account, Host, account, network};
 use crate::probe::{Targets, arguments};
 
+/// Where the metadata service is by the sixth version of the protocol (EC2's own; no machine has another).
+const METADATA_6: &str = "http://[fd00:ec2::254]";
 /// Longest run of the probe.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -33,8 +36,7 @@ pub struct Isolation {
 impl Host {
     /// What a job is in, with the directories of a claim; none where jobs are not isolated.
     fn jail(&self, dirs: Option<&ClaimDirs>) -> Option<Jail> {
-        let (isolation, account) =
-            (self.settings.isolation.as_ref()?, self.settings.account.as_ref()?);
+        let (isolation, account) = (self.settings.isolation.as_ref()?, self.settings.account.as_ref()?);
         Some(Jail {
             uid: account.uid,
             gid: account.gid,
@@ -64,12 +66,22 @@ impl Host {
         let (Some(isolation), Some(account)) = (&self.settings.isolation, &self.settings.account) else {
             return Ok(());
         };
+        let ways = account::ways_back(Path::new("/etc"), account, &isolation.home);
+        let ways = ways.map_err(|why| why.to_string())?;
+        if !ways.is_empty() {
+            return Err(format!("{} can come back after its jobs: {}", account.name, ways.join("; ")));
+        }
         let (state, work) = (&self.settings.state_dir, &self.settings.work_dir);
         let mut fixed = vec![isolation.program.clone(), work.clone(), self.layout.claims()];
         fixed.extend(above([&isolation.program, &isolation.config, state, work], account));
+        let cannot = |why: String| format!("whether jobs are isolated cannot be told: {why}");
+        // Nobody is answered; that a connection is made tells enough.
+        let machine = TcpListener::bind("0.0.0.0:0").map_err(|why| cannot(why.to_string()))?;
         let targets = Targets {
-            metadata: isolation.metadata.clone(),
+            metadata: vec![isolation.metadata.clone(), METADATA_6.parse().expect("it is an address")],
+            // The process that made the jail.
             agent: 1,
+            machine: Some(machine.local_addr().map_err(|why| cannot(why.to_string()))?.port()),
             secret: vec![
                 isolation.config.clone(),
                 state.clone(),
@@ -87,7 +99,6 @@ impl Host {
         let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
         command.args(jail.words()).arg(ITSELF).arg("probe").args(arguments(&targets));
         command.current_dir("/").kill_on_drop(true);
-        let cannot = |why: String| format!("whether jobs are isolated cannot be told: {why}");
         let run = tokio::time::timeout(LIMIT, command.output()).await;
         let output = run
             .map_err(|_| cannot(format!("the probe took longer than {LIMIT:?}")))?

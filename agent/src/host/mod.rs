@@ -1,6 +1,7 @@
 //! The hands: what the words of [`Work`] mean on a real machine. Every runner lives in directories of
 //! its claim and in processes that carry its claim's name, so that both can be found and ended.
 
+pub(crate) mod account;
 mod boot;
 mod clean;
 mod group;

@@ -2,10 +2,10 @@
 //! layer of their own, so that no socket or pipe on them leads anywhere; and in memory or in the claim's directories all
 //! that is to be written to. What is not named here is not there.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -25,8 +25,7 @@ const ANEW: [&str; 6] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"];
 /// Of the claim's directories, those that appear elsewhere too, and where. All may write to them, as is usual there.
 const SHARED: [(&str, &str); 2] = [("tmp", "/tmp"), ("var-tmp", "/var/tmp")];
 /// Devices that everybody may use, if they are there; all that begin like those of the second list as well.
-const DEVICES: [&str; 9] =
-    ["null", "zero", "full", "random", "urandom", "tty", "kvm", "fuse", "net/tun"];
+const DEVICES: [&str; 9] = ["null", "zero", "full", "random", "urandom", "tty", "kvm", "fuse", "net/tun"];
 const FAMILIES: [&str; 4] = ["nvidia", "neuron", "dri/renderD", "infiniband/uverbs"];
 const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "fd"),
@@ -44,14 +43,14 @@ const TAME: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 /// # Errors
 /// What could not be mounted.
 pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
-    umask(Mode::empty());
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
     let (machine, resolvers) = (fs::read_to_string("/proc/self/mountinfo")?, network::resolvers());
     mount_at(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, "")?;
     let base = &jail.scaffold;
     mount_at(Some("tmpfs"), base, Some("tmpfs"), TAME, "mode=0700")?;
     let [frame, nothing, root] = ["frame", "nothing", "root"].map(|name| base.join(name));
     for dir in [&nothing, &root] {
-        DirBuilder::new().mode(0o755).create(dir)?;
+        fs::create_dir(dir)?;
     }
     let anew = ANEW.into_iter().map(Path::new);
     let places = anew.chain([jail.home.as_path()]).chain(jail.hidden.iter().map(PathBuf::as_path));
@@ -71,7 +70,8 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
         let place = within(&root, hidden);
         // Below a directory that is made anew it is not there.
         fs::create_dir_all(&place).with_context(|| hidden.display().to_string())?;
-        mount_at(Some("tmpfs"), &place, Some("tmpfs"), TAME, "mode=0755,size=64k")?;
+        let mode = fs::metadata(hidden).map_or(0o700, |there| there.mode() & 0o777);
+        mount_at(Some("tmpfs"), &place, Some("tmpfs"), TAME, &format!("mode={mode:o},size=64k"))?;
     }
     if let Some(claim) = &jail.claim {
         own(jail, claim, &root)?;
@@ -84,9 +84,7 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
     chdir(&root)?;
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
-    chdir("/")?;
-    umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    Ok(())
+    Ok(chdir("/")?)
 }
 
 /// A read-only view of directories, the first above the others. By way of it, a socket or a pipe is another than
@@ -112,10 +110,12 @@ fn frame_for(frame: &Path, place: &Path) -> io::Result<()> {
             Ok(there) => (there.mode() & 0o7777, (there.uid(), there.gid())),
             Err(_) => (0o755, (0, 0)),
         };
-        match DirBuilder::new().mode(mode).create(&made) {
+        match fs::create_dir(&made) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => std::os::unix::fs::chown(&made, Some(owner.0), Some(owner.1))?,
+            Ok(()) | Err(_) => {}
         }
+        chown(&made, Some(owner.0), Some(owner.1))?;
+        fs::set_permissions(&made, Permissions::from_mode(mode))?;
     }
     Ok(())
 }
@@ -184,9 +184,10 @@ fn devices(dev: &Path) -> anyhow::Result<()> {
         if there.file_type().is_char_device() {
             let own = dev.join(&name);
             own.parent().map_or(Ok(()), fs::create_dir_all)?;
-            let mode = Mode::from_bits_truncate(there.mode());
-            mknod(&own, SFlag::S_IFCHR, mode, there.rdev()).with_context(|| own.display().to_string())?;
-            std::os::unix::fs::chown(&own, Some(there.uid()), Some(there.gid()))?;
+            mknod(&own, SFlag::S_IFCHR, Mode::empty(), there.rdev())
+                .with_context(|| own.display().to_string())?;
+            chown(&own, Some(there.uid()), Some(there.gid()))?;
+            fs::set_permissions(&own, there.permissions())?;
         }
     }
     for (target, name) in LINKS {
@@ -204,7 +205,9 @@ fn devices(dev: &Path) -> anyhow::Result<()> {
 fn kernel(root: &Path) -> anyhow::Result<()> {
     let flags = TAME | MsFlags::MS_NOEXEC;
     mount_at(Some("tmpfs"), &root.join("run"), Some("tmpfs"), TAME, "mode=0755,size=10%")?;
-    DirBuilder::new().mode(0o1777).create(root.join("run/lock"))?;
+    let lock = root.join("run/lock");
+    fs::create_dir(&lock)?;
+    fs::set_permissions(&lock, Permissions::from_mode(0o1777))?;
     mount_at(Some("proc"), &root.join("proc"), Some("proc"), flags, "")?;
     mount_at(Some("sysfs"), &root.join("sys"), Some("sysfs"), flags | MsFlags::MS_RDONLY, "")?;
     // By which programs find how much memory they may use; there are machines without.

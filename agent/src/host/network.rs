@@ -119,7 +119,8 @@ fn resolv_conf(files: &[String]) -> String {
             .parse()
             .is_ok_and(|ip: IpAddr| ip.is_ipv4() && !ip.is_loopback() && !ip.is_unspecified()),
     };
-    let kept = |file: &String| file.lines().filter(reached).map(|line| format!("{line}\n")).collect::<String>();
+    let kept =
+        |file: &String| file.lines().filter(reached).map(|line| format!("{line}\n")).collect::<String>();
     files.iter().map(kept).find(|text| text.contains("nameserver")).unwrap_or_default()
 }
 
@@ -148,7 +149,8 @@ mod tests {
 
     #[test]
     fn links_of_jobs_are_told_from_the_machines_own() {
-        let listed = "1: lo: <LOOPBACK,UP> mtu 65536\n2: eth0@if3: <UP>\n9: ryjob12@if2: <UP>\n10: ryjob4: <>\n";
+        let listed =
+            "1: lo: <LOOPBACK,UP> mtu 65536\n2: eth0@if3: <UP>\n9: ryjob12@if2: <UP>\n10: ryjob4: <>\n";
         assert_eq!(of_jobs(listed), [(9, "ryjob12".to_owned()), (10, "ryjob4".to_owned())]);
     }
 }
