@@ -42,13 +42,17 @@ pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// Makes the user jobs run as, as nobody who could come back otherwise than as a job.
-fn make_account(name: &str) -> anyhow::Result<()> {
+///
+/// # Errors
+/// There is one of that name already which could, or none can be made.
+pub fn make_account(name: &str) -> anyhow::Result<()> {
     let look = || nix::unistd::User::from_name(name).context("job_user");
     if look()?.is_none() {
         let home = format!("{HOMES}/{name}");
         let words = ["--system", "--user-group", "--no-create-home", "--home-dir", &home];
-        let no_login = ["--shell", "/usr/sbin/nologin", "--expiredate", "1970-01-02", name];
-        call("useradd", &[&words[..], &no_login[..]].concat(), None)?;
+        call("useradd", &[&words[..], &["--shell", "/usr/sbin/nologin", name]].concat(), None)?;
+        // Of a system's account, `useradd` writes no end.
+        call("usermod", &["--expiredate", "1970-01-02", name], None)?;
     }
     let user = look()?.with_context(|| format!("{name} is not there"))?;
     fs::create_dir_all(&user.dir).map_err(|e| disk::at(&user.dir, &e))?;

@@ -51,6 +51,7 @@ pub fn reached(targets: &Targets) -> Vec<String> {
         );
     }
     found.extend(held(&read_to_string("/proc/self/status").unwrap_or_default()));
+    found.extend(open_beside_the_log().into_iter().map(|what| format!("{what} is open")));
     let mounts = read_to_string("/proc/self/mountinfo").unwrap_or_default();
     found.extend(lasting(&mounts).into_iter().map(|place| format!("{place} is not read-only")));
     for name in ["mem", "environ", "maps", "auxv"] {
@@ -109,6 +110,15 @@ fn held(status: &str) -> Vec<String> {
         (found != wanted).then(|| format!("{name} is {found:?}"))
     };
     wanted.into_iter().filter_map(differs).collect()
+}
+
+/// Files that whoever started this left open, beside what it writes to and what it is read from.
+fn open_beside_the_log() -> Vec<String> {
+    let links = read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let others = links.filter(|link| !["0", "1", "2"].iter().any(|usual| link.file_name() == *usual));
+    let files = others.filter_map(|link| std::fs::read_link(link.path()).ok());
+    // The directory that is being read is open as well.
+    files.filter(|file| !file.ends_with("fd")).map(|file| file.display().to_string()).collect()
 }
 
 /// What is mounted writable and is not made for one job alone, by `/proc/self/mountinfo`.

@@ -421,7 +421,7 @@ fn on_a_machine_the_network_by_iptables() {
 fn network() {
     let _outside = Outside::new();
     let ip = |words: &str| assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
-    ip("addr add fd00:ec2::254/128 dev lo");
+    ip("addr add fd00:ec2::254/128 dev lo nodad");
     let machine = TcpListener::bind("0.0.0.0:0").unwrap();
     let _metadata = TcpListener::bind("[fd00:ec2::254]:80").unwrap();
     let port = machine.local_addr().unwrap().port();
@@ -455,6 +455,17 @@ fn network() {
 #[ignore = "called by a_machine_that_cannot_keep_jobs_to_themselves_registers_nothing"]
 fn on_a_machine_something_is_missing() {
     agent("wall");
+    // As at first boot, twice; and where an image has such a user already.
+    for _ in 0..2 {
+        runyard_agent::install::make_account("runyard-job").unwrap();
+    }
+    let home = fs::metadata("/home/runyard-job").unwrap();
+    assert_eq!((home.uid(), home.mode() & 0o777), (0, 0o755));
+    assert!(Command::new("useradd").args(["--create-home", "runner"]).status().unwrap().success());
+    let refused = runyard_agent::install::make_account("runner").unwrap_err().to_string();
+    for words in ["shell", "expire", "/etc/subuid", "/etc/subgid", "home"] {
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
     let host = hands();
     let tried = || {
         let claim = ClaimId::parse("i-jail.5").unwrap();

@@ -18,7 +18,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, setsid};
+use nix::unistd::{Pid, close, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::{mounts, network};
@@ -88,12 +88,24 @@ fn stage(name: &str, spec: &str, job: &[OsString]) -> Command {
 
 /// In the machine's namespaces but for the network: whoever ends this ends all that is in the others.
 fn outside(spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
+    close_others()?;
     // They are meant for the job, which is asked by the next stage; that one is in the same group.
     told().thread_block()?;
     network::connect()?;
     unshare(CloneFlags::CLONE_NEWPID).context("a PID namespace")?;
     let ended = stage("inside", spec, job).stdin(Stdio::null()).status().context("inside")?;
     Ok(code(ended))
+}
+
+/// What whoever started the agent left open is no business of a job's.
+fn close_others() -> anyhow::Result<()> {
+    let open = fs::read_dir("/proc/self/fd")?.flatten();
+    let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for file in open.into_iter().filter(|file| *file > 2) {
+        // The directory that was read is closed by now.
+        let _ = close(file);
+    }
+    Ok(())
 }
 
 /// The first process of the PID namespace: with it, the kernel ends all others in there.
