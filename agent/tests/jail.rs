@@ -165,7 +165,10 @@ fn a_machine_that_cannot_keep_jobs_to_themselves_registers_nothing() {
 /// A runner that does as the job's script says.
 fn package() -> (Vec<u8>, String) {
     let config = "#!/bin/sh\necho 1 >.runner\n";
-    let run = format!("#!/bin/sh\necho 'Listening for Jobs'\npython3 {JOB}\necho job-done\nexec sleep 600\n");
+    let run = format!(
+        "#!/bin/sh\necho 'Listening for Jobs'\npython3 {JOB}\ntrap 'echo asked to finish; exit 0' INT\n\
+                       echo job-done\nwhile :; do sleep 0.05; done\n"
+    );
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     for (name, script) in [("config.sh", config), ("run.sh", &run)] {
         let mut header = tar::Header::new_gnu();
@@ -267,6 +270,8 @@ async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String)
 async fn clean(host: &Host, claim: ClaimId, leader: Leader) {
     let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since: None };
     assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: true });
+    let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
+    assert!(said.contains("asked to finish"), "it was killed: {said}");
     assert_eq!(host.execute(Work::Wipe { claim, since: None }).await, Outcome::Wiped);
 }
 

@@ -174,6 +174,8 @@ fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
     init.write_all(&[1])?;
     init.read_exact(&mut [0])?;
     prctl::set_no_new_privs()?;
+    // What is blocked stays so in a new program.
+    SigSet::empty().thread_set_mask()?;
     // With a user, `Command` also gives up the groups.
     let mut command = Command::new(program);
     command.args(arguments).uid(jail.uid).gid(jail.gid).current_dir(&jail.directory).stdin(Stdio::null());
