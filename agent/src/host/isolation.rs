@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -40,6 +41,7 @@ impl Host {
         Some(Jail {
             uid: account.uid,
             gid: account.gid,
+            link: self.links.fetch_add(1, Ordering::Relaxed),
             scaffold: self.layout.scaffold(),
             claim: dirs.map(|dirs| dirs.root.clone()),
             inside: self.layout.inside().root,

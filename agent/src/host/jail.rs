@@ -39,6 +39,8 @@ pub struct Jail {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
+    /// The number of its link to the machine, by which it has its addresses; no two jails after each other have the same.
+    pub link: u32,
     /// An empty directory of root's, to build in.
     pub scaffold: PathBuf,
     /// The directories of a claim, as they are called outside; none for a job that may write nowhere but in memory.
@@ -72,7 +74,7 @@ pub fn enter(words: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
     let jail: Jail = serde_json::from_str(&spec).context("the jail")?;
     let job: Vec<OsString> = words.collect();
     match stage.to_str() {
-        Some("outside") => outside(&spec, &job),
+        Some("outside") => outside(&jail, &spec, &job),
         Some("inside") => inside(&jail, &spec, &job),
         Some("job") => become_the_job(&jail, &job),
         Some(_) | None => bail!("{WORD}: no stage {}", stage.display()),
@@ -87,11 +89,11 @@ fn stage(name: &str, spec: &str, job: &[OsString]) -> Command {
 }
 
 /// In the machine's namespaces but for the network: whoever ends this ends all that is in the others.
-fn outside(spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
+fn outside(jail: &Jail, spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
     close_others()?;
     // They are meant for the job, which is asked by the next stage; that one is in the same group.
     told().thread_block()?;
-    network::connect()?;
+    network::connect(jail.link)?;
     unshare(CloneFlags::CLONE_NEWPID).context("a PID namespace")?;
     let ended = stage("inside", spec, job).stdin(Stdio::null()).status().context("inside")?;
     Ok(code(ended))

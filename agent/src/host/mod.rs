@@ -22,10 +22,12 @@ mod version;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use runyard::ports::Clock;
 use tokio::process::Child;
 
 pub use self::group::JobGroup;
@@ -33,6 +35,7 @@ pub use self::isolation::Isolation;
 pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
 use self::layout::Layout;
 pub use self::sweep::Places;
+use crate::clock::SystemClock;
 use crate::disk;
 use crate::work::{Executor, Outcome, Work};
 
@@ -104,6 +107,9 @@ pub struct Host {
     layout: Layout,
     /// Runners this very process has started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
+    /// The number of the next job's link. It begins with the seconds since boot, so that an agent that is started again
+    /// does not begin again: jails are made less often.
+    links: AtomicU32,
     /// Whoever fills or empties the directories of claims holds this, abandoned or not.
     directories: Arc<tokio::sync::Mutex<()>>,
 }
@@ -124,7 +130,9 @@ impl Host {
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
-        Ok(Self { settings, layout, children: Mutex::default(), directories: Arc::default() })
+        let seconds = SystemClock.elapsed().as_secs();
+        let links = AtomicU32::new(u32::try_from(seconds).unwrap_or_default());
+        Ok(Self { settings, layout, children: Mutex::default(), links, directories: Arc::default() })
     }
 
     /// Does something to the directories of claims: after whatever is being done to them, and to its end, even if nobody

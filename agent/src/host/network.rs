@@ -19,10 +19,9 @@ const ETH: &str = "eth0";
 const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const LINKS: u32 = 1 << 15;
 
-/// The machine's address and the job's on the link of this number. The kernel gives each link the next number, so that
-/// an address comes back after 32768 links.
-fn addresses(index: u32) -> (Ipv4Addr, Ipv4Addr) {
-    let net = u32::from(FIRST) + (index % LINKS) * 4;
+/// The machine's address and the job's on the link of this number.
+fn addresses(link: u32) -> (Ipv4Addr, Ipv4Addr) {
+    let net = u32::from(FIRST) + (link % LINKS) * 4;
     (Ipv4Addr::from(net + 1), Ipv4Addr::from(net + 2))
 }
 
@@ -30,25 +29,25 @@ fn addresses(index: u32) -> (Ipv4Addr, Ipv4Addr) {
 ///
 /// # Errors
 /// What could not be made.
-pub(super) fn connect() -> anyhow::Result<()> {
+pub(super) fn connect(link: u32) -> anyhow::Result<()> {
     sysctl("net/ipv4/ip_forward", "1")?;
     let net = || File::open("/proc/self/ns/net").context("/proc/self/ns/net");
     let machine = net()?;
     unshare(CloneFlags::CLONE_NEWNET).context("a network namespace")?;
     let job = net()?;
     let name = format!("{LINK}{}", std::process::id());
-    ip(&format!("link set lo up\nlink add name {ETH} type veth peer name {name} netns {}\n", getppid()))?;
-    // As the unprivileged may on most machines, and cannot by a file's capability here.
-    sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
-    setns(&machine, CloneFlags::CLONE_NEWNET)?;
-    let index = links()?.into_iter().find(|(_, link)| *link == name).context("the link is not there")?.0;
-    let (gateway, own) = addresses(index);
+    let (gateway, own) = addresses(link);
     let up = |link: &str, address: Ipv4Addr| {
         format!("link set {link} addrgenmode none\naddr add {address}/30 dev {link}\nlink set {link} up\n")
     };
+    let parent = getppid();
+    let made = format!("link set lo up\nlink add name {ETH} type veth peer name {name} netns {parent}\n");
+    ip(&(made + &up(ETH, own) + &format!("route add default via {gateway}\n")))?;
+    // As the unprivileged may on most machines, and cannot by a file's capability here.
+    sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
+    setns(&machine, CloneFlags::CLONE_NEWNET)?;
     ip(&up(&name, gateway))?;
-    setns(&job, CloneFlags::CLONE_NEWNET)?;
-    ip(&(up(ETH, own) + &format!("route add default via {gateway}\n")))
+    Ok(setns(&job, CloneFlags::CLONE_NEWNET)?)
 }
 
 /// Cuts the links of earlier jobs: a connection that nobody holds any more may keep its namespace for minutes.
@@ -56,29 +55,26 @@ pub(super) fn connect() -> anyhow::Result<()> {
 /// # Errors
 /// A link does not go.
 pub(super) fn cut() -> anyhow::Result<()> {
-    for (_, link) in links()? {
+    let left = links()?;
+    for link in &left {
         // It may go by itself meanwhile.
-        let _ = Command::new("ip").args(["link", "delete", &link]).stderr(Stdio::null()).status();
+        let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
     }
-    match links()?.first() {
-        None => Ok(()),
-        Some((_, link)) => bail!("the link {link} of an earlier job does not go"),
+    match left.is_empty() || links()?.is_empty() {
+        true => Ok(()),
+        false => bail!("a link of an earlier job does not go"),
     }
 }
 
-fn links() -> anyhow::Result<Vec<(u32, String)>> {
+fn links() -> anyhow::Result<Vec<String>> {
     let listed = Command::new("ip").args(["-o", "link", "show"]).output().context("ip")?;
     Ok(of_jobs(&String::from_utf8_lossy(&listed.stdout)))
 }
 
-/// The links of jobs, with their numbers, in what `ip -o link show` prints: `7: ryjob12@if2: <BROADCAST…`.
-fn of_jobs(listed: &str) -> Vec<(u32, String)> {
-    let link = |line: &str| {
-        let (index, rest) = line.split_once(": ")?;
-        let name = rest.split([':', '@']).next()?;
-        name.starts_with(LINK).then_some((index.parse().ok()?, name.to_owned()))
-    };
-    listed.lines().filter_map(link).collect()
+/// The links of jobs in what `ip -o link show` prints: `7: ryjob12@if2: <BROADCAST…`.
+fn of_jobs(listed: &str) -> Vec<String> {
+    let names = listed.lines().filter_map(|line| line.split(": ").nth(1)?.split('@').next());
+    names.filter(|name| name.starts_with(LINK)).map(str::to_owned).collect()
 }
 
 fn ip(batch: &str) -> anyhow::Result<()> {
@@ -151,6 +147,6 @@ mod tests {
     fn links_of_jobs_are_told_from_the_machines_own() {
         let listed =
             "1: lo: <LOOPBACK,UP> mtu 65536\n2: eth0@if3: <UP>\n9: ryjob12@if2: <UP>\n10: ryjob4: <>\n";
-        assert_eq!(of_jobs(listed), [(9, "ryjob12".to_owned()), (10, "ryjob4".to_owned())]);
+        assert_eq!(of_jobs(listed), ["ryjob12", "ryjob4"]);
     }
 }
