@@ -86,7 +86,10 @@ pub fn wall() -> anyhow::Result<()> {
         let path = Path::new("/proc/sys/kernel").join(name);
         fs::write(&path, value).map_err(|e| disk::at(&path, &e))?;
     }
-    let Err(nft) = call("nft", &["-f", "-"], Some(RULES)) else { return Ok(()) };
+    let Err(nft) = call("nft", &["-f", "-"], Some(RULES)) else {
+        let_pass();
+        return Ok(());
+    };
     let both = || {
         tables("iptables", RULES_4, &["filter INPUT", "filter FORWARD", "filter OUTPUT", "nat POSTROUTING"])?;
         // A kernel without the family has no such service in it either.
@@ -96,6 +99,18 @@ pub fn wall() -> anyhow::Result<()> {
         tables("ip6tables", RULES_6, &["filter INPUT", "filter FORWARD", "filter OUTPUT"])
     };
     both().with_context(|| format!("{nft:#}: jobs could take this machine's role"))
+}
+
+/// Beside rules of nft's there may be some of iptables' that drop what is passed on, as Docker's engine has it. What goes
+/// from a job to elsewhere is not for them; where there is no iptables, there are none.
+fn let_pass() {
+    let replies = ["-o", "ryjob+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"];
+    for rule in [&["-i", "ryjob+"][..], &replies] {
+        let with = |verb| call("iptables", &[&[verb, "FORWARD"], rule, &["-j", "ACCEPT"]].concat(), None);
+        if let Err(error) = with("-C").or_else(|_| with("-I")) {
+            tracing::debug!("{error:#}");
+        }
+    }
 }
 
 /// Writes chains of our own, and has the kernel's go there first.

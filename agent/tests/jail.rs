@@ -443,6 +443,10 @@ fn network() {
     {
         assert!(open.contains(words), "{words}: {open}");
     }
+    // As an image with a container engine has it.
+    if has("iptables") {
+        assert!(Command::new("iptables").args(["-P", "FORWARD", "DROP"]).status().unwrap().success());
+    }
     agent("wall");
     agent("wall");
     let said = runtime().block_on(async {
