@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 use crate::disk;
+use crate::host::{Account, account};
 
 /// Where systemd looks for units of this machine's owner.
 const UNITS: &str = "etc/systemd/system";
@@ -19,23 +20,48 @@ const FILES: [(&str, &str); 3] = [
     ("runyard-fuse.service", include_str!("../../config/systemd/runyard-fuse.service")),
     ("runyard-fuse.timer", include_str!("../../config/systemd/runyard-fuse.timer")),
 ];
-/// Who may reach the metadata service.
+/// Who may reach the metadata service, and what jobs reach: by nft, and the same by iptables for each family.
 const RULES: &str = include_str!("../../config/systemd/metadata.nft");
+const RULES_4: &str = include_str!("../../config/systemd/metadata.iptables");
+const RULES_6: &str = include_str!("../../config/systemd/metadata.ip6tables");
+/// Where the job user's home is in its own view; outside it is root's and empty.
+const HOMES: &str = "/home";
 
 /// Makes the job user, writes the units, and starts them: the fuse first.
 ///
 /// # Errors
 /// What did not succeed; the machine is then of no use.
 pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
-    if let Some(name) = job_user
-        && nix::unistd::User::from_name(name).context("job_user")?.is_none()
-    {
-        call("useradd", &["--create-home", "--shell", "/bin/bash", name], None)?;
+    if let Some(name) = job_user {
+        make_account(name)?;
     }
     write_units(Path::new("/"))?;
     call("systemctl", &["daemon-reload"], None)?;
     call("systemctl", &["enable", "--now", "runyard-fuse.timer"], None)?;
     call("systemctl", &["enable", "--now", "--no-block", "runyard-agent.service"], None)
+}
+
+/// Makes the user jobs run as, as nobody who could come back otherwise than as a job.
+///
+/// # Errors
+/// There is one of that name already which could, or none can be made.
+pub fn make_account(name: &str) -> anyhow::Result<()> {
+    let look = || nix::unistd::User::from_name(name).context("job_user");
+    if look()?.is_none() {
+        let home = format!("{HOMES}/{name}");
+        let words = ["--system", "--user-group", "--no-create-home", "--home-dir", &home];
+        call("useradd", &[&words[..], &["--shell", "/usr/sbin/nologin", name]].concat(), None)?;
+        // Of a system's account, `useradd` writes no end.
+        call("usermod", &["--expiredate", "1970-01-02", name], None)?;
+    }
+    let user = look()?.with_context(|| format!("{name} is not there"))?;
+    fs::create_dir_all(&user.dir).map_err(|e| disk::at(&user.dir, &e))?;
+    let account = Account { name: name.to_owned(), uid: user.uid.as_raw(), gid: user.gid.as_raw() };
+    let ways = account::ways_back(Path::new("/etc"), &account, &user.dir)?;
+    if !ways.is_empty() {
+        bail!("job_user: {name} can come back after its jobs: {}; remove it from the image", ways.join("; "));
+    }
+    Ok(())
 }
 
 /// Writes the units below a root.
@@ -49,21 +75,55 @@ fn write_units(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shuts the metadata service to everybody but root, by whichever of the two ways this machine knows.
+/// Shuts the metadata service to everybody but root, and keeps jobs from the machine itself; by nft, or else by iptables
+/// for both families.
 ///
 /// # Errors
 /// Neither works.
 pub fn wall() -> anyhow::Result<()> {
-    let Err(nft) = call("nft", &["-f", "-"], Some(RULES)) else { return Ok(()) };
-    let rule = "OUTPUT -d 169.254.169.254 -m owner ! --uid-owner 0 -j REJECT";
-    let with = |verb: &str| {
-        let words: Vec<&str> = [verb].into_iter().chain(rule.split(' ')).collect();
-        call("iptables", &words, None)
-    };
-    if with("-C").is_ok() {
-        return Ok(());
+    // What a job's crash would tell the next one: programs of root's that keep cores, and the kernel's own log.
+    for (name, value) in [("core_pattern", "core"), ("dmesg_restrict", "1")] {
+        let path = Path::new("/proc/sys/kernel").join(name);
+        fs::write(&path, value).map_err(|e| disk::at(&path, &e))?;
     }
-    with("-I").with_context(|| format!("{nft:#}: jobs could take this machine's role"))
+    let Err(nft) = call("nft", &["-f", "-"], Some(RULES)) else {
+        let_pass();
+        return Ok(());
+    };
+    let both = || {
+        tables("iptables", RULES_4, &["filter INPUT", "filter FORWARD", "filter OUTPUT", "nat POSTROUTING"])?;
+        // A kernel without the family has no such service in it either.
+        if !Path::new("/proc/net/if_inet6").exists() {
+            return Ok(());
+        }
+        tables("ip6tables", RULES_6, &["filter INPUT", "filter FORWARD", "filter OUTPUT"])
+    };
+    both().with_context(|| format!("{nft:#}: jobs could take this machine's role"))
+}
+
+/// Beside rules of nft's there may be some of iptables' that drop what is passed on, as Docker's engine has it. What goes
+/// from a job to elsewhere is not for them; where there is no iptables, there are none.
+fn let_pass() {
+    let replies = ["-o", "ryjob+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"];
+    for rule in [&["-i", "ryjob+"][..], &replies] {
+        let with = |verb| call("iptables", &[&[verb, "FORWARD"], rule, &["-j", "ACCEPT"]].concat(), None);
+        if let Err(error) = with("-C").or_else(|_| with("-I")) {
+            tracing::debug!("{error:#}");
+        }
+    }
+}
+
+/// Writes chains of our own, and has the kernel's go there first.
+fn tables(program: &str, rules: &str, chains: &[&str]) -> anyhow::Result<()> {
+    call(&format!("{program}-restore"), &["--noflush"], Some(rules))?;
+    for (table, chain) in chains.iter().filter_map(|words| words.split_once(' ')) {
+        let own = format!("runyard-{chain}");
+        let jump = |verb| call(program, &["-t", table, verb, chain, "-j", &own], None);
+        if jump("-C").is_err() {
+            jump("-I")?;
+        }
+    }
+    Ok(())
 }
 
 fn call(program: &str, arguments: &[&str], input: Option<&str>) -> anyhow::Result<()> {

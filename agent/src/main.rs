@@ -1,6 +1,7 @@
 //! The agent's program: reads its configuration, makes sure that it is alone, and runs until it or its machine ends. The
 //! other words are for systemd and for the first boot.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ On machines, not for people:
   install --config FILE  first boot: makes the job user, writes the systemd units, starts them
   wall                   lets nobody but root reach the instance metadata service
   fuse --config FILE     powers the machine off if its deadline is over and the agent did not
-  probe METADATA PID secret=PATH... fixed=PATH...  as the job user: says what it can reach; exit 1 if that is anything";
+  probe PID metadata=URL... machine=PORT secret=PATH... fixed=PATH...  where jobs run: says what they reach; exit 1 if anything
+  job-init STAGE JAIL PROGRAM...  as root: runs a program where jobs run";
 
 /// Where user data puts the configuration.
 const STATE_DIR: &str = "/run/runyard";
@@ -51,6 +53,7 @@ enum Asked {
     Fuse(PathBuf),
     Wall,
     Probe(Vec<String>),
+    Jail(Vec<OsString>),
     Told,
 }
 
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Asked::Fuse(path) => blow(&path),
         Asked::Wall => install::wall(),
         Asked::Probe(words) => return tell_reached(words),
+        Asked::Jail(words) => return in_jail(words),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -118,6 +122,7 @@ fn arguments() -> Result<Asked, String> {
         "probe" => {
             return Ok(Asked::Probe(arguments.map(|word| word.to_string_lossy().into_owned()).collect()));
         }
+        host::JAIL => return Ok(Asked::Jail(arguments.collect())),
         "wall" => Asked::Wall,
         "--config" => Asked::Agent(arguments.next().ok_or(CONFIG)?.into()),
         "install" | "fuse" => {
@@ -167,17 +172,23 @@ fn until_told() -> anyhow::Result<CancellationToken> {
 }
 
 /// What is needed to see that jobs cannot reach what they must not.
-fn isolation(path: &Path, metadata: &str) -> anyhow::Result<Isolation> {
+fn isolation(path: &Path, metadata: &str, home: &Path) -> anyhow::Result<Isolation> {
     Ok(Isolation {
         program: std::env::current_exe().context("the agent's own program")?,
         config: path.to_owned(),
         metadata: metadata.parse().context(ENDPOINT_VARIABLE)?,
+        home: home.to_owned(),
     })
 }
 
 async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
     let stop = until_told()?;
     let endpoint = metadata_endpoint();
+    let user = config.job_user.as_deref().map(account).transpose()?;
+    let isolation = match &user {
+        Some((_, home)) if config.isolated => Some(isolation(path, &endpoint, home)?),
+        Some(_) | None => None,
+    };
     let known = match config.instance.clone() {
         Some((id, arn)) => Machine { id, arn, watched: None },
         None => tokio::select! {
@@ -213,8 +224,8 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             package: config.package,
             pre_runner: config.pre_runner,
             post_run: config.post_run,
-            account: config.job_user.as_deref().map(account).transpose()?,
-            isolation: config.isolated.then(|| isolation(path, &endpoint)).transpose()?,
+            account: user.map(|(account, _)| account),
+            isolation,
             places: Places::default(),
             stop: config.stop,
             group,
@@ -297,6 +308,17 @@ fn blow(path: &Path) -> anyhow::Result<()> {
     }
 }
 
+/// As the job ended; [`host::NO_JAIL`] if none was started.
+fn in_jail(words: Vec<OsString>) -> ExitCode {
+    match host::enter(words) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("no job is started: {error:#}");
+            ExitCode::from(host::NO_JAIL)
+        }
+    }
+}
+
 /// 0: nothing can be reached; 1: something; 2: it was called wrongly.
 fn tell_reached(words: Vec<String>) -> ExitCode {
     let targets = match probe::parse(words) {
@@ -313,13 +335,13 @@ fn tell_reached(words: Vec<String>) -> ExitCode {
     if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The user jobs run as.
-fn account(name: &str) -> anyhow::Result<Account> {
+/// The user jobs run as, and its home.
+fn account(name: &str) -> anyhow::Result<(Account, PathBuf)> {
     let Some(user) = nix::unistd::User::from_name(name).context("job_user")? else {
         bail!("job_user: there is no user {name:?}; create it, or leave job_user out");
     };
     if user.uid.is_root() || user.uid == nix::unistd::geteuid() {
         bail!("job_user: {name:?} may not be root or the agent's own user; create one for jobs");
     }
-    Ok(Account { name: name.to_owned(), uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+    Ok((Account { name: name.to_owned(), uid: user.uid.as_raw(), gid: user.gid.as_raw() }, user.dir))
 }

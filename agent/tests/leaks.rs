@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use runyard::model::{AgentKey, ClaimId, State};
-use runyard_agent::host::{Account, Host, Isolation, OwnScript, PackageSource, Places, Settings};
+use runyard_agent::host::{Account, Host, OwnScript, PackageSource, Places, Settings};
 use runyard_agent::local::{Boot, Local, Mode, Served, Stage};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
@@ -123,14 +123,6 @@ fn the_second_run_finds_nothing_of_the_first() {
         return;
     }
     apart("within_namespaces_nothing_of_a_job_is_left");
-}
-
-#[test]
-fn a_machine_whose_jobs_reach_what_is_its_own_registers_nothing() {
-    if !can_be_run() {
-        return;
-    }
-    apart("within_namespaces_isolation_is_tried");
 }
 
 /// Fresh shared directories; this process and what it starts see nothing else there.
@@ -282,79 +274,6 @@ fn within_namespaces_nothing_of_a_job_is_left() {
     );
     let outcome = runtime().block_on(host.execute(Work::Wipe { claim, since: None }));
     assert!(matches!(&outcome, Outcome::Unproved(why) if why.contains("/tmp/busy")), "{outcome:?}");
-}
-
-#[test]
-#[ignore = "called by a_machine_whose_jobs_reach_what_is_its_own_registers_nothing"]
-fn within_namespaces_isolation_is_tried() {
-    fresh();
-    // The program where jobs may execute it.
-    let program = PathBuf::from("/home/yard/runyard-agent");
-    let config = PathBuf::from("/run/agent.toml");
-    let mut settings = settings();
-    fs::copy(env!("CARGO_BIN_EXE_runyard-agent"), &program).unwrap();
-    fs::write(&config, "").unwrap();
-    fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
-    settings.isolation =
-        Some(Isolation { program, config: config.clone(), metadata: "http://127.0.0.1:1".parse().unwrap() });
-    let tried = |settings: &Settings| {
-        let host = Host::new(settings.clone()).unwrap();
-        let claim = ClaimId::parse("i-leak.3").unwrap();
-        let start = Work::Configure { claim, registration: Box::new(registration()) };
-        format!("{:?}", runtime().block_on(host.execute(start)))
-    };
-    // Isolated, it goes on to the package, in which nothing is.
-    let good = tried(&settings);
-    assert!(!good.contains("isolated"), "{good}");
-    fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).unwrap();
-    let bad = tried(&settings);
-    assert!(bad.contains("jobs are not isolated") && bad.contains("agent.toml can be read"), "{bad}");
-    fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
-    // A directory of the job's above the machine's own.
-    std::os::unix::fs::chown("/home/yard", Some(UID), Some(UID)).unwrap();
-    let bad = tried(&settings);
-    assert!(bad.contains("/home/yard can be changed"), "{bad}");
-    std::os::unix::fs::chown("/home/yard", Some(0), Some(0)).unwrap();
-    // A metadata service that answers everybody, and then nobody but root.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let _ = std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 200 OK\r\n\r\n");
-        }
-    });
-    let open = format!("http://127.0.0.1:{port}");
-    settings.isolation.as_mut().unwrap().metadata = open.parse().unwrap();
-    let bad = tried(&settings);
-    assert!(bad.contains("metadata service") && bad.contains("answers"), "{bad}");
-    // The real address and the shipped rules, where there is nft.
-    if Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_ok() {
-        assert!(
-            Command::new("ip")
-                .args(["addr", "add", "169.254.169.254/32", "dev", "lo"])
-                .status()
-                .unwrap()
-                .success()
-        );
-        let listener = std::net::TcpListener::bind("169.254.169.254:80").unwrap();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let _ = std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 200 OK\r\n\r\n");
-            }
-        });
-        settings.isolation.as_mut().unwrap().metadata = "http://169.254.169.254".parse().unwrap();
-        let bad = tried(&settings);
-        assert!(bad.contains("metadata service"), "{bad}");
-        let agent = env!("CARGO_BIN_EXE_runyard-agent");
-        for _ in 0..2 {
-            assert!(Command::new(agent).arg("wall").status().unwrap().success());
-        }
-        let good = tried(&settings);
-        assert!(!good.contains("isolated"), "{good}");
-        assert!(std::net::TcpStream::connect("169.254.169.254:80").is_ok(), "root still reaches it");
-    } else {
-        aloud("without nft, the shipped rules of the firewall were not tried");
-    }
 }
 
 /// What no job may write, and what none may read.

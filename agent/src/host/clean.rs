@@ -65,7 +65,9 @@ impl Host {
         let dirs = dirs.clone();
         self.in_turn(move || {
             remove(&dirs.root)?;
-            [&dirs.root, &dirs.home(), &dirs.tmp()].into_iter().try_for_each(|dir| disk::private_dir(dir))
+            [&dirs.root, &dirs.home(), &dirs.tmp(), &dirs.var_tmp()]
+                .into_iter()
+                .try_for_each(|dir| disk::private_dir(dir))
         })
         .await
     }

@@ -2,15 +2,22 @@
 //! that is not isolated registers nothing.
 
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::process::Command;
+
+use super::jail::{ITSELF, Jail};
+use super::layout::ClaimDirs;
 use super::output::detail;
-use super::{Account, Host};
+use super::{Account, Host, account, network};
 use crate::probe::{Targets, arguments};
 
+/// Where the metadata service is by the sixth version of the protocol (EC2's own; no machine has another).
+const METADATA_6: &str = "http://[fd00:ec2::254]";
 /// Longest run of the probe.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -23,9 +30,36 @@ pub struct Isolation {
     pub config: PathBuf,
     /// The metadata service.
     pub metadata: reqwest::Url,
+    /// The job user's home, which is root's and empty but in a job's own view of it.
+    pub home: PathBuf,
 }
 
 impl Host {
+    /// What a job is in, with the directories of a claim; none where jobs are not isolated.
+    fn jail(&self, dirs: Option<&ClaimDirs>) -> Option<Jail> {
+        let (isolation, account) = (self.settings.isolation.as_ref()?, self.settings.account.as_ref()?);
+        Some(Jail {
+            uid: account.uid,
+            gid: account.gid,
+            link: self.links.fetch_add(1, Ordering::Relaxed),
+            scaffold: self.layout.scaffold(),
+            claim: dirs.map(|dirs| dirs.root.clone()),
+            inside: self.layout.inside().root,
+            home: isolation.home.clone(),
+            hidden: self.layout.hidden(),
+            directory: "/".into(),
+        })
+    }
+
+    /// A script of a package, which lies in the directories of a claim, in a jail; none where jobs are not isolated.
+    pub(super) fn jailed(&self, package: &Path, name: &str, dirs: &ClaimDirs) -> Option<Command> {
+        let (isolation, mut jail) = (self.settings.isolation.as_ref()?, self.jail(Some(dirs))?);
+        jail.directory = jail.inside.join(package.strip_prefix(&dirs.root).unwrap_or(package));
+        let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
+        command.args(jail.words()).arg(jail.directory.join(name)).current_dir("/");
+        Some(command)
+    }
+
     /// Tries whether jobs are kept from what is the machine's.
     ///
     /// # Errors
@@ -34,12 +68,22 @@ impl Host {
         let (Some(isolation), Some(account)) = (&self.settings.isolation, &self.settings.account) else {
             return Ok(());
         };
+        let ways = account::ways_back(Path::new("/etc"), account, &isolation.home);
+        let ways = ways.map_err(|why| why.to_string())?;
+        if !ways.is_empty() {
+            return Err(format!("{} can come back after its jobs: {}", account.name, ways.join("; ")));
+        }
         let (state, work) = (&self.settings.state_dir, &self.settings.work_dir);
         let mut fixed = vec![isolation.program.clone(), work.clone(), self.layout.claims()];
         fixed.extend(above([&isolation.program, &isolation.config, state, work], account));
+        let cannot = |why: String| format!("whether jobs are isolated cannot be told: {why}");
+        // Nobody is answered; that a connection is made tells enough.
+        let machine = TcpListener::bind("0.0.0.0:0").map_err(|why| cannot(why.to_string()))?;
         let targets = Targets {
-            metadata: isolation.metadata.clone(),
-            agent: std::process::id(),
+            metadata: vec![isolation.metadata.clone(), METADATA_6.parse().expect("it is an address")],
+            // The process that made the jail.
+            agent: 1,
+            machine: Some(machine.local_addr().map_err(|why| cannot(why.to_string()))?.port()),
             secret: vec![
                 isolation.config.clone(),
                 state.clone(),
@@ -52,19 +96,11 @@ impl Host {
             ],
             fixed,
         };
-        let mut command = tokio::process::Command::new(&isolation.program);
-        command
-            .arg("probe")
-            .args(arguments(&targets))
-            .env_clear()
-            .env("PATH", super::shell::PATH)
-            .current_dir("/")
-            .uid(account.uid)
-            .gid(account.gid)
-            .process_group(0)
-            .kill_on_drop(true)
-            .stdin(Stdio::null());
-        let cannot = |why: String| format!("whether jobs are isolated cannot be told: {why}");
+        let Some(jail) = self.jail(None) else { return Ok(()) };
+        network::cut().map_err(|why| format!("{why:#}"))?;
+        let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
+        command.args(jail.words()).arg(ITSELF).arg("probe").args(arguments(&targets));
+        command.current_dir("/").kill_on_drop(true);
         let run = tokio::time::timeout(LIMIT, command.output()).await;
         let output = run
             .map_err(|_| cannot(format!("the probe took longer than {LIMIT:?}")))?
@@ -73,7 +109,7 @@ impl Host {
         match output.status.code() {
             Some(0) => Ok(()),
             Some(1) => Err(detail("jobs are not isolated from this machine", &said, &[])),
-            Some(_) | None => Err(cannot(output.status.to_string())),
+            Some(_) | None => Err(cannot(String::from_utf8_lossy(&output.stderr).into_owned())),
         }
     }
 }

@@ -33,6 +33,7 @@ impl Layout {
     /// Jobs may pass through to their own directory and see nothing else.
     pub(super) fn make(&self) -> io::Result<()> {
         disk::private_dir(&self.state)?;
+        disk::private_dir(&self.scaffold())?;
         for passage in [self.work.clone(), self.claims()] {
             fs::create_dir_all(&passage).map_err(|e| disk::at(&passage, &e))?;
             fs::set_permissions(&passage, Permissions::from_mode(0o711))
@@ -48,6 +49,21 @@ impl Layout {
 
     pub(super) fn package(&self) -> PathBuf {
         self.work.join("package")
+    }
+
+    /// Where the directories of a claim, whichever it is, are for its jobs: what they keep by its path stays the same.
+    pub(super) fn inside(&self) -> ClaimDirs {
+        ClaimDirs { root: self.claims().join("current") }
+    }
+
+    /// Where what jobs see is built; in memory, and each time in a mount namespace of its own.
+    pub(super) fn scaffold(&self) -> PathBuf {
+        self.state.join("jail")
+    }
+
+    /// Directories of which jobs see nothing.
+    pub(super) fn hidden(&self) -> Vec<PathBuf> {
+        vec![self.work.clone(), self.state.clone()]
     }
 
     /// What the runner keeps of its registration, out of the reach of jobs.
@@ -111,6 +127,11 @@ impl ClaimDirs {
 
     pub(super) fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
+    }
+
+    /// What jobs see as `/var/tmp`.
+    pub(super) fn var_tmp(&self) -> PathBuf {
+        self.root.join("var-tmp")
     }
 }
 

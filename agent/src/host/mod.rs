@@ -1,12 +1,16 @@
 //! The hands: what the words of [`Work`] mean on a real machine. Every runner lives in directories of
 //! its claim and in processes that carry its claim's name, so that both can be found and ended.
 
+pub(crate) mod account;
 mod boot;
 mod clean;
 mod group;
 mod isolation;
+mod jail;
 mod kept;
 mod layout;
+mod mounts;
+mod network;
 mod output;
 mod package;
 mod processes;
@@ -18,16 +22,20 @@ mod version;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use runyard::ports::Clock;
 use tokio::process::Child;
 
 pub use self::group::JobGroup;
 pub use self::isolation::Isolation;
+pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
 use self::layout::Layout;
 pub use self::sweep::Places;
+use crate::clock::SystemClock;
 use crate::disk;
 use crate::work::{Executor, Outcome, Work};
 
@@ -99,6 +107,9 @@ pub struct Host {
     layout: Layout,
     /// Runners this very process has started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
+    /// The number of the next job's link. It begins with the seconds since boot, so that an agent that is started again
+    /// does not begin again: jails are made less often.
+    links: AtomicU32,
     /// Whoever fills or empties the directories of claims holds this, abandoned or not.
     directories: Arc<tokio::sync::Mutex<()>>,
 }
@@ -119,7 +130,9 @@ impl Host {
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
-        Ok(Self { settings, layout, children: Mutex::default(), directories: Arc::default() })
+        let seconds = SystemClock.elapsed().as_secs();
+        let links = AtomicU32::new(u32::try_from(seconds).unwrap_or_default());
+        Ok(Self { settings, layout, children: Mutex::default(), links, directories: Arc::default() })
     }
 
     /// Does something to the directories of claims: after whatever is being done to them, and to its end, even if nobody

@@ -188,11 +188,15 @@ impl Host {
     /// An empty place for a runner, with the package in it and no process of the claim.
     async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<(), String> {
         self.end(self.claim_scope(claim, None, None)).await?;
-        self.isolated().await?;
-        self.make_fresh(dirs).await.map_err(|e| e.to_string())?;
-        self.fetch().await?;
-        self.unpack(dirs.runner()).await.map_err(|e| e.to_string())?;
-        self.hand_over(dirs).await.map_err(|e| e.to_string())
+        let files = async {
+            self.make_fresh(dirs).await.map_err(|e| e.to_string())?;
+            self.fetch().await?;
+            self.unpack(dirs.runner()).await.map_err(|e| e.to_string())?;
+            self.hand_over(dirs).await.map_err(|e| e.to_string())
+        };
+        // The one needs processor, the other the disk; nothing is in there yet that could be reached.
+        let (isolated, files) = tokio::join!(self.isolated(), files);
+        isolated.and(files)
     }
 
     fn keep_registration(&self, dirs: &ClaimDirs) -> io::Result<()> {

@@ -60,9 +60,17 @@ impl Host {
         claim: &ClaimId,
         dirs: &ClaimDirs,
     ) -> Command {
-        let mut command = self.script(&package.join(name), &dirs.home(), &dirs.tmp());
-        command.current_dir(package).env("RUNYARD_CLAIM", claim.as_str());
+        let mut command = self.jailed(package, name, dirs).unwrap_or_else(|| {
+            let mut command = self.script(&package.join(name), &dirs.home(), &dirs.tmp());
+            command.current_dir(package);
+            command
+        });
+        command.env("RUNYARD_CLAIM", claim.as_str());
         match &self.settings.account {
+            // The jail changes to it when all is made.
+            Some(account) if self.settings.isolation.is_some() => {
+                command.env("USER", &account.name).env("LOGNAME", &account.name);
+            }
             Some(account) => {
                 command.uid(account.uid).gid(account.gid);
                 command.env("USER", &account.name).env("LOGNAME", &account.name);

@@ -46,7 +46,7 @@ fn configuration(options: &Ec2Options, pre_runner: bool) -> String {
     line("table", options.table.as_str());
     line("state_dir", "/run/runyard");
     line("work_dir", "/var/lib/runyard");
-    line("job_user", "runner");
+    line("job_user", "runyard-job");
     if pre_runner {
         line("pre_runner_script", "/etc/runyard/pre-runner.sh");
         line("pre_runner_timeout", &milliseconds(options.pre_runner_timeout));

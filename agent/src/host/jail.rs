@@ -1,0 +1,200 @@
+//! Where does a job run? In namespaces of its own, one set for each script that is started: what it changes, and what it
+//! starts, is in them alone and ends with them. A program that the agent starts as root makes them (`job-init outside`),
+//! its child is the first process in them and makes the view of the file system (`job-init inside`), and the child of
+//! that becomes the job (`job-init job`): no namespace ever serves two scripts.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, bail};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, close, setsid};
+use serde::{Deserialize, Serialize};
+
+use super::{mounts, network};
+
+/// The word by which the agent's program makes a jail.
+pub const WORD: &str = "job-init";
+/// How that ends if no job was started.
+pub const NO_JAIL: u8 = 125;
+/// The program itself, wherever it is and whatever is mounted there.
+pub(super) const ITSELF: &str = "/proc/self/exe";
+/// Each user is the same in there as outside; what belongs to the namespace, keyrings for example, is not.
+const SAME: &str = "0 0 4294967295";
+
+/// What a jail is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Jail {
+    /// The user jobs run as.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// The number of its link to the machine, by which it has its addresses; no two jails after each other have the same.
+    pub link: u32,
+    /// An empty directory of root's, to build in.
+    pub scaffold: PathBuf,
+    /// The directories of a claim, as they are called outside; none for a job that may write nowhere but in memory.
+    pub claim: Option<PathBuf>,
+    /// What they are called inside.
+    pub inside: PathBuf,
+    /// The account's home, to which the claim's own is mounted.
+    pub home: PathBuf,
+    /// Directories of the agent's of which nothing is seen.
+    pub hidden: Vec<PathBuf>,
+    /// Where the job begins, as it is called inside.
+    pub directory: PathBuf,
+}
+
+impl Jail {
+    /// The words with which the agent's program makes it; the job's own follow.
+    pub(super) fn words(&self) -> [String; 3] {
+        [WORD.to_owned(), "outside".to_owned(), serde_json::to_string(self).expect("paths are text")]
+    }
+}
+
+/// Does what the words of [`Jail::words`] and of the stages after it ask for.
+///
+/// # Errors
+/// The jail could not be made; then no job was started.
+pub fn enter(words: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
+    let mut words = words.into_iter();
+    let mut next = |what: &str| words.next().with_context(|| format!("{WORD}: {what}: missing"));
+    let stage = next("stage")?;
+    let spec = next("jail")?.into_string().ok().context("the jail is no text")?;
+    let jail: Jail = serde_json::from_str(&spec).context("the jail")?;
+    let job: Vec<OsString> = words.collect();
+    match stage.to_str() {
+        Some("outside") => outside(&jail, &spec, &job),
+        Some("inside") => inside(&jail, &spec, &job),
+        Some("job") => become_the_job(&jail, &job),
+        Some(_) | None => bail!("{WORD}: no stage {}", stage.display()),
+    }
+}
+
+/// The next stage of the same program.
+fn stage(name: &str, spec: &str, job: &[OsString]) -> Command {
+    let mut command = Command::new(ITSELF);
+    command.arg0("runyard-agent").args([WORD, name, spec]).args(job);
+    command
+}
+
+/// In the machine's namespaces but for the network: whoever ends this ends all that is in the others.
+fn outside(jail: &Jail, spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
+    close_others()?;
+    // They are meant for the job, which is asked by the next stage; that one is in the same group.
+    told().thread_block()?;
+    network::connect(jail.link)?;
+    unshare(CloneFlags::CLONE_NEWPID).context("a PID namespace")?;
+    let ended = stage("inside", spec, job).stdin(Stdio::null()).status().context("inside")?;
+    Ok(code(ended))
+}
+
+/// What whoever started the agent left open is no business of a job's.
+fn close_others() -> anyhow::Result<()> {
+    let open = fs::read_dir("/proc/self/fd")?.flatten();
+    let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for file in open.into_iter().filter(|file| *file > 2) {
+        // The directory that was read is closed by now.
+        let _ = close(file);
+    }
+    Ok(())
+}
+
+/// The first process of the PID namespace: with it, the kernel ends all others in there.
+fn inside(jail: &Jail, spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let mut signals = told();
+    signals.add(Signal::SIGCHLD);
+    signals.thread_block()?;
+    let own = [
+        (CloneFlags::CLONE_NEWNS, "a mount namespace"),
+        (CloneFlags::CLONE_NEWIPC, "an IPC namespace"),
+        (CloneFlags::CLONE_NEWUTS, "a UTS namespace"),
+        (CloneFlags::CLONE_NEWCGROUP, "a control group namespace"),
+    ];
+    own.into_iter().try_for_each(|(flag, name)| unshare(flag).context(name))?;
+    mounts::make(jail)?;
+    let (mut here, there) = UnixStream::pair()?;
+    let child = stage("job", spec, job).stdin(Stdio::from(OwnedFd::from(there))).spawn().context("job")?;
+    let pid = Pid::from_raw(i32::try_from(child.id())?);
+    map_users(&mut here, pid).context("a user namespace")?;
+    loop {
+        match signals.wait()? {
+            Signal::SIGCHLD => {
+                if let Some(ended) = reap(pid)? {
+                    return Ok(ended);
+                }
+            }
+            // The session of the job, and nothing else.
+            signal => drop(killpg(pid, signal)),
+        }
+    }
+}
+
+/// Only a process outside of a user namespace, and privileged there, may say who is who in it.
+fn map_users(job: &mut UnixStream, pid: Pid) -> anyhow::Result<()> {
+    job.read_exact(&mut [0]).context("it cannot be made (is user.max_user_namespaces 0?)")?;
+    for map in ["uid_map", "gid_map"] {
+        fs::write(format!("/proc/{pid}/{map}"), SAME).context(map)?;
+    }
+    Ok(job.write_all(&[1])?)
+}
+
+/// Lets go of all that ended; how the job ended, if it did.
+fn reap(job: Pid) -> nix::Result<Option<u8>> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG))? {
+            WaitStatus::StillAlive => return Ok(None),
+            ended if ended.pid() != Some(job) => {}
+            WaitStatus::Exited(_, code) => return Ok(Some(u8::try_from(code).unwrap_or(u8::MAX))),
+            WaitStatus::Signaled(_, signal, _) => return Ok(Some(signaled(signal as i32))),
+            // Stopped and continued ones are not asked for.
+            _ => {}
+        }
+    }
+}
+
+/// Gives away everything that is root's and becomes the job.
+fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
+    let (program, arguments) = job.split_first().context("no program")?;
+    let mut init = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    setsid()?;
+    // The agent's own place in the order of being killed is not for jobs.
+    fs::write("/proc/self/oom_score_adj", "0")?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    unshare(CloneFlags::CLONE_NEWUSER).context("a user namespace")?;
+    init.write_all(&[1])?;
+    init.read_exact(&mut [0])?;
+    prctl::set_no_new_privs()?;
+    // What is blocked stays so in a new program.
+    SigSet::empty().thread_set_mask()?;
+    // With a user, `Command` also gives up the groups.
+    let mut command = Command::new(program);
+    command.args(arguments).uid(jail.uid).gid(jail.gid).current_dir(&jail.directory).stdin(Stdio::null());
+    Err(command.exec()).with_context(|| program.display().to_string())
+}
+
+/// By which a job is asked to finish.
+fn told() -> SigSet {
+    [Signal::SIGINT, Signal::SIGTERM].into_iter().collect()
+}
+
+fn code(ended: ExitStatus) -> u8 {
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
+    code.unwrap_or_else(|| signaled(ended.signal().unwrap_or_default()))
+}
+
+/// As shells tell it.
+fn signaled(signal: i32) -> u8 {
+    u8::try_from(signal).unwrap_or_default() | 128
+}

@@ -1,0 +1,502 @@
+//! Is a job kept to itself? Two claims are served one after the other, as the agent serves them, on a machine of the
+//! test's own: an overlay of the root file system in namespaces of its own, so that nothing of the real one is touched.
+//! Run A leaves and changes what it can; run B and the machine must find none of it. Needs root and python3; without
+//! them it says, aloud, that it did not run.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs::{self, Permissions};
+use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use runyard::model::{ClaimId, RegistrationBox};
+use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
+use runyard_agent::work::{Executor, Leader, Outcome, Work};
+use sha2::{Digest, Sha256};
+
+const UID: u32 = 64_009;
+const NAME: &str = "runyard-jail-test";
+const HOME: &str = "/home/runyard-jail-test";
+const WORK: &str = "/var/lib/runyard-test/work";
+/// Where everybody may write, as images have it.
+const CACHE: &str = "/opt/runyard-test-cache";
+/// What a runner of the package runs, once it listens.
+const JOB: &str = "/opt/runyard-test-job.py";
+/// A machine: a root of its own with what may be changed in memory.
+const MACHINE: &str = r#"set -e
+mount --make-rprivate /
+mount -t tmpfs none /mnt
+mkdir /mnt/upper /mnt/work /mnt/root
+mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work none /mnt/root
+for dir in sys dev; do mount --rbind /$dir /mnt/root/$dir; done
+mount -t proc proc /mnt/root/proc
+mount -t tmpfs -o mode=0755 none /mnt/root/run
+mkdir /mnt/root/run/mqueue
+mount -t mqueue none /mnt/root/run/mqueue
+mount -t tmpfs -o mode=1777 none /mnt/root/dev/shm
+ip link set lo up
+cd /mnt/root
+pivot_root . mnt
+umount -l /mnt
+exec "$@"
+"#;
+/// What both runs know.
+const COMMON: &str = r#"
+import ctypes, os, socket, subprocess, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+PLACES = ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", os.environ["HOME"], os.getcwd(), "../home", ".."]
+def refused(name, what):
+    try: what()
+    except OSError as e: return
+    print("FOUND", name, flush=True)
+def key(ring, name, value=None):
+    if value: return libc.syscall(248, b"user", name, value, len(value), ring)
+    return libc.syscall(250, 10, ring, b"user", name, 0)
+"#;
+/// Leaves what it can.
+const LEAVES: &str = r#"
+for place in PLACES:
+    open(place + "/canary", "w").write("canary")
+for path in ["/opt/runyard-test-cache/tool", "/opt/runyard-test-cache/new", "/opt/runyard-test-shared", "/etc/canary",
+             "/var/lib/canary", "/run/canary", "/dev/canary", "/opt/pipe", "/home/canary"]:
+    refused(path, lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK))
+refused("rename", lambda: os.rename("/opt/runyard-test-cache/tool", "/opt/runyard-test-cache/tool2"))
+refused("delete", lambda: os.unlink("/opt/runyard-test-cache/tool"))
+refused("attribute", lambda: os.setxattr("/opt/runyard-test-cache/tool", "user.canary", b"1"))
+refused("mode of the home", lambda: os.chmod("/home", 0o777))
+refused("sudo", lambda: subprocess.run(["sudo", "-n", "true"], check=True) if subprocess.run(["sh", "-c", "sudo -n true"], capture_output=True).returncode == 0 else os.stat("/none"))
+for name in ["/run/dbus/system_bus_socket", "/run/systemd/private", "/dev/log", "/opt/runyard-test-socket"]:
+    refused(name, lambda: socket.socket(socket.AF_UNIX).connect(name))
+refused("abstract", lambda: socket.socket(socket.AF_UNIX).connect("\0runyard-machine"))
+planted = [key(ring, b"canary", b"secret of A") > 0 for ring in (-4, -5, -3)]
+persistent = libc.syscall(250, 22, -1, -3)
+if persistent > 0: planted.append(key(persistent, b"canary", b"secret of A") > 0)
+os.chmod(os.environ["HOME"], 0o777)
+os.setxattr(os.environ["HOME"], "user.canary", b"1")
+planted += [libc.shmget(4711, 4096, 0o1666) >= 0, libc.semget(4711, 1, 0o1666) >= 0, libc.msgget(4711, 0o1666) >= 0]
+planted.append(libc.mq_open(b"/canary-queue", os.O_CREAT | os.O_RDWR, 0o666, None) >= 0)
+s = socket.socket(socket.AF_UNIX); s.bind("\0canary"); s.listen()
+t = socket.socket(); t.bind(("127.0.0.1", 4711)); t.listen()
+hide = "import time,os,ctypes,threading; "
+def start(code, **more): subprocess.Popen([sys.executable, "-c", hide + code], start_new_session=True, env={}, cwd="/", **more)
+start("time.sleep(9999)")
+start("threading.Thread(target=lambda: time.sleep(9999)).start(); ctypes.CDLL(None).syscall(60, 0)")
+subprocess.Popen(["sh", "-c", "unshare -Urm sh -c 'mount -t tmpfs none /mnt; exec sleep 9999' & sleep 9999"], env={"PATH": os.environ["PATH"]}, start_new_session=True, stderr=subprocess.DEVNULL)
+print("PLANTED", planted)
+"#;
+/// Looks for what the first left.
+const LOOKS: &str = r#"
+for place in PLACES:
+    if os.path.lexists(place + "/canary"): print("FOUND", place)
+    if os.listdir(place) and place in PLACES[:6]: print("FOUND", place, os.listdir(place))
+if os.listxattr(os.environ["HOME"]) or os.stat(os.environ["HOME"]).st_mode & 0o77: print("FOUND home")
+if open("/opt/runyard-test-cache/tool").read() != "as it was": print("FOUND tool")
+for ring in (-4, -5, -3):
+    if key(ring, b"canary") >= 0: print("FOUND key in", ring)
+persistent = libc.syscall(250, 22, -1, -3)
+if persistent > 0 and key(persistent, b"canary") >= 0: print("FOUND persistent key")
+for get in (lambda: libc.shmget(4711, 4096, 0), lambda: libc.semget(4711, 1, 0), lambda: libc.msgget(4711, 0)):
+    if get() >= 0: print("FOUND System V")
+if libc.mq_open(b"/canary-queue", os.O_RDONLY) >= 0: print("FOUND queue")
+refused("abstract", lambda: socket.socket(socket.AF_UNIX).connect("\0canary"))
+refused("listener", lambda: socket.create_connection(("127.0.0.1", 4711), 1))
+others = [p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid(), os.getppid())]
+if others: print("FOUND processes", others)
+"#;
+
+/// Past the capture of what passing tests print: what was not tried must not look tried.
+fn aloud(why: &str) {
+    let text = format!("\n******\nagent/tests/jail.rs: NOT RUN: {why}\n******\n");
+    std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+}
+
+fn machine() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--ipc", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", MACHINE, "sh"]);
+    command
+}
+
+/// Calls a test of this file that is otherwise left out, on a machine of its own.
+fn apart(test: &str) {
+    let may = nix::unistd::geteuid().is_root()
+        && machine()
+            .args(["python3", "-V"])
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+    if !may {
+        return aloud("needs root, python3 and leave to make namespaces and an overlay");
+    }
+    let own = std::env::current_exe().unwrap();
+    let arguments = ["--ignored", "--exact", test, "--nocapture", "--test-threads=1"];
+    let output = machine().arg(own).args(arguments).output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    for why in said.lines().filter_map(|line| line.split("NOT RUN: ").nth(1)) {
+        aloud(why);
+    }
+}
+
+#[test]
+fn nothing_a_job_does_is_seen_by_the_next_or_stays_on_the_machine() {
+    apart("on_a_machine_two_runs");
+}
+
+#[test]
+fn a_job_reaches_what_is_outside_and_neither_the_machine_nor_its_role() {
+    apart("on_a_machine_the_network");
+}
+
+#[test]
+fn without_nft_the_rules_of_iptables_keep_a_job_from_the_same() {
+    apart("on_a_machine_the_network_by_iptables");
+}
+
+#[test]
+fn a_machine_that_cannot_keep_jobs_to_themselves_registers_nothing() {
+    apart("on_a_machine_something_is_missing");
+}
+
+/// A runner that does as the job's script says.
+fn package() -> (Vec<u8>, String) {
+    let config = "#!/bin/sh\necho 1 >.runner\n";
+    let run = format!(
+        "#!/bin/sh\necho 'Listening for Jobs'\npython3 {JOB}\ntrap 'echo asked to finish; exit 0' INT\n\
+                       echo job-done\nwhile :; do sleep 0.05; done\n"
+    );
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for (name, script) in [("config.sh", config), ("run.sh", &run)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o755);
+        header.set_size(script.len() as u64);
+        tar.append_data(&mut header, name, script.as_bytes()).unwrap();
+    }
+    let archive = tar.into_inner().unwrap().finish().unwrap();
+    let sha256 = Sha256::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
+    (archive, sha256)
+}
+
+fn add(path: &str, line: &str) {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    fs::write(path, format!("{text}{line}\n")).unwrap();
+}
+
+fn agent(word: &str) {
+    assert!(
+        Command::new(env!("CARGO_BIN_EXE_runyard-agent")).arg(word).status().unwrap().success(),
+        "{word}"
+    );
+}
+
+/// The hands of this machine's agent, with an account as `install` makes it.
+fn hands() -> Host {
+    add("/etc/passwd", &format!("{NAME}:x:{UID}:{UID}::{HOME}:/usr/sbin/nologin"));
+    add("/etc/shadow", &format!("{NAME}:!:20000:::::1:"));
+    add("/etc/group", &format!("{NAME}:x:{UID}:"));
+    fs::create_dir_all(HOME).unwrap();
+    let (archive, sha256) = package();
+    fs::create_dir_all(format!("{WORK}/package")).unwrap();
+    fs::write(format!("{WORK}/package/{sha256}.tar.gz"), archive).unwrap();
+    fs::write("/etc/runyard-test.toml", "").unwrap();
+    fs::set_permissions("/etc/runyard-test.toml", Permissions::from_mode(0o600)).unwrap();
+    Host::new(Settings {
+        machine: "i-jail".to_owned(),
+        state_dir: "/run/runyard".into(),
+        work_dir: WORK.into(),
+        package: PackageSource {
+            url: "http://127.0.0.1:1/runner.tar.gz".parse().unwrap(),
+            sha256,
+            version: String::new(),
+        },
+        pre_runner: None,
+        post_run: None,
+        account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
+        isolation: Some(Isolation {
+            program: env!("CARGO_BIN_EXE_runyard-agent").into(),
+            config: "/etc/runyard-test.toml".into(),
+            metadata: "http://169.254.169.254".parse().unwrap(),
+            home: HOME.into(),
+        }),
+        places: Places {
+            trees: ["/var", "/home", "/opt", "/run", "/dev/shm"].map(PathBuf::from).to_vec(),
+            docker: "/run/none.sock".into(),
+        },
+        stop: Duration::from_secs(5),
+        group: None,
+        adopts_orphans: false,
+    })
+    .unwrap()
+}
+
+fn registration(claim: &ClaimId) -> Box<RegistrationBox> {
+    Box::new(RegistrationBox {
+        claim_id: claim.to_string(),
+        seq: 1,
+        url: "https://github.invalid/a/b".to_owned(),
+        token: Some("none".to_owned()),
+        jit_config: None,
+        runner_name: format!("runyard-{claim}"),
+        labels: vec!["1".to_owned()],
+        runner_group: String::new(),
+        expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
+    })
+}
+
+/// Serves a claim whose job is this, up to its end; what it said.
+async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String) {
+    fs::write(JOB, format!("{COMMON}{job}")).unwrap();
+    let claim = ClaimId::parse(claim).unwrap();
+    let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+    assert_eq!(host.execute(configure).await, Outcome::Configured);
+    let started = host.execute(Work::Start { claim: claim.clone(), single_use: None }).await;
+    let Outcome::Started(leader) = started else { panic!("{started:?}") };
+    assert_eq!(host.execute(Work::Listen { claim: claim.clone(), leader }).await, Outcome::Listening);
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
+        if said.contains("job-done") {
+            return (claim, leader, said);
+        }
+        assert!(Instant::now() < until, "the job does not end: {said}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn clean(host: &Host, claim: ClaimId, leader: Leader) {
+    let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since: None };
+    assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: true });
+    let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
+    assert!(said.contains("asked to finish"), "it was killed: {said}");
+    assert_eq!(host.execute(Work::Wipe { claim, since: None }).await, Outcome::Wiped);
+}
+
+fn place(program: &str) -> String {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().trim().to_owned()
+}
+
+fn has(program: &str) -> bool {
+    !place(program).is_empty()
+}
+
+/// From here on it fails.
+fn spoil(program: &str) {
+    let hide = ["--bind", "/bin/false", &place(program)];
+    assert!(Command::new("mount").args(hide).status().unwrap().success());
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Processes of the job user's, ended ones and those without a first thread too.
+fn processes() -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let of_job = entries.filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == UID));
+    of_job.map(|entry| entry.path().display().to_string()).collect()
+}
+
+#[test]
+#[ignore = "called by nothing_a_job_does_is_seen_by_the_next_or_stays_on_the_machine"]
+fn on_a_machine_two_runs() {
+    agent("wall");
+    let host = hands();
+    fs::create_dir_all(CACHE).unwrap();
+    fs::set_permissions(CACHE, Permissions::from_mode(0o777)).unwrap();
+    for file in ["/opt/runyard-test-cache/tool", "/opt/runyard-test-shared"] {
+        fs::write(file, "as it was").unwrap();
+        fs::set_permissions(file, Permissions::from_mode(0o777)).unwrap();
+    }
+    nix::unistd::mkfifo("/opt/pipe", nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+    fs::set_permissions("/opt/pipe", Permissions::from_mode(0o666)).unwrap();
+    let _reader = fs::OpenOptions::new().read(true).write(true).open("/opt/pipe").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind("/opt/runyard-test-socket").unwrap();
+    fs::set_permissions("/opt/runyard-test-socket", Permissions::from_mode(0o777)).unwrap();
+    let name = <std::os::unix::net::SocketAddr as SocketAddrExt>::from_abstract_name("runyard-machine");
+    let _abstract = std::os::unix::net::UnixListener::bind_addr(&name.unwrap()).unwrap();
+    fs::write(JOB, "").unwrap();
+    let before = fs::read_dir("/opt").unwrap().count();
+    runtime().block_on(async {
+        let (claim, leader, said) = serve(&host, "i-jail.1", LEAVES).await;
+        assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
+        assert!(said.contains("PLANTED [True") && !said.contains("False"), "{said}");
+        assert!(processes().len() >= 5, "{:?}", processes());
+        clean(&host, claim, leader).await;
+        assert_eq!(processes(), Vec::<String>::new());
+        assert_eq!(fs::read_to_string("/opt/runyard-test-shared").unwrap(), "as it was");
+        assert_eq!(fs::read_to_string(format!("{CACHE}/tool")).unwrap(), "as it was");
+        assert_eq!(fs::read_dir(CACHE).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(HOME).unwrap().count(), 0);
+        assert_eq!(fs::read_dir("/opt").unwrap().count(), before);
+        for kind in ["shm", "sem", "msg"] {
+            let table = fs::read_to_string(format!("/proc/sysvipc/{kind}")).unwrap();
+            assert!(!table.contains("4711"), "{table}");
+        }
+        let (claim, leader, said) = serve(&host, "i-jail.2", LOOKS).await;
+        assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
+        clean(&host, claim, leader).await;
+    });
+}
+
+/// What is outside of a machine: another network namespace, in which EC2's services and a host of the internet answer.
+struct Outside(Vec<Child>);
+
+impl Outside {
+    fn new() -> Self {
+        let hold = Command::new("unshare").args(["--net", "sleep", "9999"]).spawn().unwrap();
+        let pid = hold.id().to_string();
+        let own = fs::read_link("/proc/self/ns/net").unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|other| other == own) {
+            assert!(Instant::now() < until, "it gets no namespace");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let here = format!(
+            "link add name ens5 type veth peer name out netns {pid}\naddr add 203.0.113.2/24 dev ens5\n\
+             link set ens5 up\nroute add default via 203.0.113.1\n"
+        );
+        let there = "link set lo up\naddr add 203.0.113.1/24 dev out\naddr add 169.254.169.254/32 dev out\n\
+                     link set out up\nroute add 198.18.0.0/15 via 203.0.113.2\n";
+        let batch = |command: &mut Command, text: &str| {
+            let mut child = command.args(["ip", "-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+            std::io::Write::write_all(child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+            assert!(child.wait().unwrap().success(), "{text}");
+        };
+        batch(&mut Command::new("env"), &here);
+        let mut nsenter = Command::new("nsenter");
+        batch(nsenter.args(["--net", "--target", &pid]), there);
+        let mut serves = Command::new("nsenter");
+        serves.args(["--net", "--target", &pid, "python3", "-m", "http.server", "80", "--directory", "/mnt"]);
+        let serves = serves.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while TcpStream::connect("203.0.113.1:80").is_err() {
+            assert!(Instant::now() < until, "nobody answers outside");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self(vec![hold, serves])
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|child| drop(child.kill()));
+    }
+}
+
+const REACHES: &str = r#"
+def reach(host, port):
+    try: socket.create_connection((host, port), 5).close()
+    except OSError as e: print("NO", host, port, e)
+    else: print("YES", host, port)
+gateway = socket.inet_ntoa(bytes.fromhex([l.split()[2] for l in open("/proc/net/route") if l.split()[1] == "00000000"][0])[::-1])
+port = int(open("/opt/runyard-test-port").read())
+reach("203.0.113.1", 80)
+reach("169.254.169.254", 80)
+reach("fd00:ec2::254", 80)
+for machine in (gateway, "203.0.113.2", "127.0.0.1"): reach(machine, port)
+print("LINKS", sorted(os.listdir("/sys/class/net")))
+"#;
+
+#[test]
+#[ignore = "called by a_job_reaches_what_is_outside_and_neither_the_machine_nor_its_role"]
+fn on_a_machine_the_network() {
+    if has("nft") {
+        network();
+    } else {
+        aloud("without nft, its rules were not tried");
+    }
+}
+
+#[test]
+#[ignore = "called by without_nft_the_rules_of_iptables_keep_a_job_from_the_same"]
+fn on_a_machine_the_network_by_iptables() {
+    if !has("iptables") || !has("ip6tables") {
+        return aloud("without iptables and ip6tables, their rules were not tried");
+    }
+    if has("nft") {
+        spoil("nft");
+    }
+    network();
+}
+
+fn network() {
+    let _outside = Outside::new();
+    let ip = |words: &str| assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
+    ip("addr add fd00:ec2::254/128 dev lo nodad");
+    let machine = TcpListener::bind("0.0.0.0:0").unwrap();
+    let _metadata = TcpListener::bind("[fd00:ec2::254]:80").unwrap();
+    let port = machine.local_addr().unwrap().port();
+    fs::write("/opt/runyard-test-port", port.to_string()).unwrap();
+    let host = hands();
+    let tried = |host: &Host| {
+        let claim = ClaimId::parse("i-jail.3").unwrap();
+        let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+        format!("{:?}", runtime().block_on(host.execute(configure)))
+    };
+    // Without the firewall nothing is registered.
+    let open = tried(&host);
+    for words in ["not isolated", "the machine answers at 198.", "service at http://169.254.169.254/ answers"]
+    {
+        assert!(open.contains(words), "{words}: {open}");
+    }
+    // As an image with a container engine has it.
+    if has("iptables") {
+        assert!(Command::new("iptables").args(["-P", "FORWARD", "DROP"]).status().unwrap().success());
+    }
+    agent("wall");
+    agent("wall");
+    let said = runtime().block_on(async {
+        let (claim, leader, said) = serve(&host, "i-jail.4", REACHES).await;
+        clean(&host, claim, leader).await;
+        said
+    });
+    assert!(said.contains("YES 203.0.113.1 80"), "{said}");
+    assert_eq!(said.matches("YES").count(), 1, "{said}");
+    assert_eq!(said.matches("NO").count(), 5, "{said}");
+    assert!(said.contains("LINKS ['eth0', 'lo']"), "{said}");
+}
+
+#[test]
+#[ignore = "called by a_machine_that_cannot_keep_jobs_to_themselves_registers_nothing"]
+fn on_a_machine_something_is_missing() {
+    agent("wall");
+    // As at first boot, twice; and where an image has such a user already.
+    for _ in 0..2 {
+        runyard_agent::install::make_account("runyard-job").unwrap();
+    }
+    let home = fs::metadata("/home/runyard-job").unwrap();
+    assert_eq!((home.uid(), home.mode() & 0o777), (0, 0o755));
+    assert!(Command::new("useradd").args(["--create-home", "runner"]).status().unwrap().success());
+    let refused = runyard_agent::install::make_account("runner").unwrap_err().to_string();
+    for words in ["shell", "expire", "/etc/subuid", "/etc/subgid", "home"] {
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
+    let host = hands();
+    let tried = || {
+        let claim = ClaimId::parse("i-jail.5").unwrap();
+        let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+        format!("{:?}", runtime().block_on(host.execute(configure)))
+    };
+    assert_eq!(tried(), "Configured");
+    fs::create_dir(format!("{HOME}/.ssh")).unwrap();
+    let said = tried();
+    assert!(said.contains("can come back") && said.contains("not empty"), "{said}");
+    fs::remove_dir(format!("{HOME}/.ssh")).unwrap();
+    add("/etc/subuid", &format!("{NAME}:165536:65536"));
+    let said = tried();
+    assert!(said.contains("can come back") && said.contains("/etc/subuid"), "{said}");
+    fs::write("/etc/subuid", "").unwrap();
+    assert_eq!(tried(), "Configured");
+    fs::set_permissions("/etc/runyard-test.toml", Permissions::from_mode(0o644)).unwrap();
+    let said = tried();
+    assert!(said.contains("runyard-test.toml can be read"), "{said}");
+    fs::set_permissions("/etc/runyard-test.toml", Permissions::from_mode(0o600)).unwrap();
+    // No namespace can be connected.
+    spoil("ip");
+    let said = tried();
+    assert!(said.contains("no job is started") || said.contains("cannot be told"), "{said}");
+}
