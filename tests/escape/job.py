@@ -1,5 +1,5 @@
-"""A job's step in the laboratory: `job.py look` or `job.py plant`, with what /srv/lab/batch.json says. It tells the
-laboratory over loopback what came of it, for a job's log is short.
+"""A job's step in the laboratory: looks or plants as /srv/lab/batch.json says, and tells the laboratory over loopback what
+came of it, for a job's log is short.
 """
 
 import json
@@ -13,9 +13,6 @@ import traces
 
 SCRIPTS = "/srv/lab/scripts"
 LIBRARY = "/srv/lab/tests/library.sh"
-# Where a canary cannot be planted because something is not there.
-LACKING = 77
-CLOSED = (subprocess.TimeoutExpired,)
 
 
 def script(plant: dict, kind: str, limit: float) -> tuple[int | None, str]:
@@ -51,16 +48,17 @@ def tell(port: int, what: str, report: dict) -> None:
     urllib.request.urlopen(f"http://127.0.0.1:{port}/{what}", data=data, timeout=30).close()
 
 
-def main(what: str, word: str) -> None:
+def main(what: str, which: str, word: str) -> None:
+    """`look` or `plant`, of which plants of the batch, told under this word."""
     with open("/srv/lab/batch.json") as file:
         batch = json.load(file)
     if what == "look":
-        tell(batch["port"], word, look(batch, batch["plants"]))
+        tell(batch["port"], word, look(batch, batch[which]))
         return
-    for plant in batch["plants"]:
+    for plant in batch[which]:
         code, said = script(plant, "plant", plant.get("limit", 30))
-        tell(batch["port"], "planted", {plant["id"]: [code, said]})
+        tell(batch["port"], word, {plant["id"]: [code, said]})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

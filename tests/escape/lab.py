@@ -1,5 +1,5 @@
 """The laboratory itself, as process 1 of namespaces of its own: builds a machine out of an overlay of this one, serves a
-yard in it, has run A plant and run B look, and writes what came of it as JSON to the descriptor it is given. It is called
+yard in it, has one run plant and the next one look, and writes what came of it as JSON to the descriptor it is given. It is called
 by `run` and leaves nothing behind: what it mounts and starts goes with its namespaces.
 """
 
@@ -68,7 +68,11 @@ def build(spec: dict) -> None:
     root, upper, work = (base / name for name in ("root", "upper", "work"))
     for directory in (root, upper, work):
         directory.mkdir()
-    lower = ":".join([*([spec["packages"]] if spec["packages"] else []), "/"])
+    lower = "/"
+    if spec["packages"]:
+        # No layer may lie within another.
+        subprocess.run(["cp", "-a", spec["packages"], str(base / "packages")], check=True)
+        lower = f"{base}/packages:/"
     mount("-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "none", str(root))
     cover(root)
     for kind, place in (("proc", "proc"), ("sysfs", "sys")):
@@ -144,9 +148,13 @@ class Lab:
 
     def __init__(self, spec: dict) -> None:
         self.spec, self.since = spec, time.time() - 1
-        self.plants = [plant | {"canary": [f"CNRY-{plant['id']}", secrets.token_hex(4)]} for plant in spec["plants"]]
-        self.result: dict = {"plants": {}, "closed": None, "broken": None, "seconds": 0}
+        self.rounds = [[plant | {"canary": [f"CNRY-{plant['id']}", secrets.token_hex(4)]} for plant in plants]
+                       for plants in spec["rounds"]]
+        self.plants = [plant for plants in self.rounds for plant in plants]
+        # How many rounds have been gone through.
+        self.result: dict = {"closed": None, "broken": None, "seconds": 0, "rounds": 0}
         self.environment: dict[str, str] = {}
+        self.port = self.jobs = self.runs = 0
         self.processes: list[subprocess.Popen] = []
 
     def run(self) -> dict:
@@ -154,7 +162,7 @@ class Lab:
         try:
             self.furnish()
             self.serve()
-            self.pass_over()
+            self.play()
         except Closed as why:
             self.result["closed"] = str(why)
         except (Broken, OSError, subprocess.SubprocessError, KeyError, ValueError) as why:
@@ -198,13 +206,24 @@ class Lab:
             for kind in ("before", "plant", "during", "find", "root"):
                 if text := plant.get(kind):
                     (LAB / "scripts" / f"{plant['id']}.{kind}").write_text(text + "\n")
-        told = {key: self.spec[key] for key in ("limits",) if key in self.spec}
+        told = {"limits": self.spec["limits"]}
         if self.spec["group"]:
             told["group"] = "/sys/fs/cgroup"
         (LAB / "lab.json").write_text(json.dumps(told))
+        if "no-nft" in self.spec["image"]:
+            # There, and no program.
+            mount("--bind", "/dev/null", "/usr/sbin/nft")
         if "brings-user" in self.spec["image"]:
             self.bring_user()
+        self.install()
         self.daemons()
+
+    def install(self) -> None:
+        """As cloud-init does at first boot, so that the account is there before anything is prepared for it."""
+        place = LAB / "first.toml"
+        place.write_text("table = 'runyard'\nrunner.url = 'http://127.0.0.1:1/x'\nrunner.sha256 = '" + "0" * 64 + "'\n")
+        machine.configure(place)
+        subprocess.run([machine.AGENT, "install", "--config", str(machine.CONFIG)], check=True, stdout=sys.stderr)
 
     def bring_user(self) -> None:
         """An image that has a user of that name already: a login, with subordinate ids, in the group of an engine."""
@@ -248,9 +267,7 @@ class Lab:
     def serve(self) -> None:
         reports = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Reports)
         threading.Thread(target=reports.serve_forever, daemon=True).start()
-        plants = [{key: plant[key] for key in ("id", "canary", "limit") if key in plant} | {"find": True} if "find" in plant
-                  else {key: plant[key] for key in ("id", "canary", "limit") if key in plant} for plant in self.plants]
-        (LAB / "batch.json").write_text(json.dumps({"port": reports.server_port, "since": self.since, "plants": plants}))
+        self.port = reports.server_port
         environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "RUNYARD_AGENT": str(LAB / "agent"),
                        "AWS_EC2_METADATA_DISABLED": "true", "RUNYARD_TIMING__AGENT_POLL": "100ms",
                        "RUNYARD_TIMING__HEARTBEAT": "500ms", "RUST_BACKTRACE": "1"}
@@ -293,45 +310,80 @@ class Lab:
 
     def why(self) -> str:
         """The agent's last word on it."""
-        said = []
-        for log in sorted((YARD / "data").glob("**/agent.log")):
-            said += [line for line in log.read_text(errors="replace").splitlines() if re.search(r"WARN|ERROR|panicked|overflow", line)]
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", said[-1] if said else "the agent ended without a word")
-        for line in reversed(said):
-            if re.search(r"(?i)unproved|not isolated|cannot|do not|does not|left", line) and "powering off" not in line:
-                plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
-                break
-        return plain[:400]
+        said = "\n".join(log.read_text(errors="replace") for log in sorted((YARD / "data").glob("**/agent.log")))
+        said = re.sub(r"\x1b\[[0-9;]*m", "", said)
+        for pattern in (r'signal=UD_\w*FAILED .*?detail="(.*)"', r"((?:thread .*)?(?:overflow|panicked).*)", r"(?:WARN|ERROR) (.*)"):
+            if found := re.findall(pattern, said):
+                return found[-1][:300]
+        return "the agent ended without a word"
 
-    # Run A, what is left of it, run B.
+    # One run plants, the next one looks, and plants again.
 
-    def pass_over(self) -> None:
-        for plant in self.plants:
+    def play(self) -> None:
+        """Until all rounds are through, or one has left something, which must not be taken for another one's."""
+        before: list[dict] = []
+        for number, plants in enumerate(self.rounds):
+            self.prepare(plants)
+            run = self.provision()
+            if before and self.reaches(run, before, number):
+                return
+            self.plant(run, plants)
+            before = plants
+            if any("before" in plant for plant in plants):
+                # What root put there for them must be there when they are looked for, and not for others.
+                run = self.provision()
+                if self.reaches(run, before, number + 1):
+                    return
+                self.release(run)
+                self.settled()
+                before = []
+                for place in (*Path("/opt").iterdir(), *Path("/var/crash").iterdir(), *Path("/etc").glob("lab-*")):
+                    subprocess.run(["rm", "-rf", str(place)], check=True)
+        if before:
+            self.reaches(self.provision(), before, len(self.rounds))
+
+    def reaches(self, run: int, plants: list[dict], number: int) -> bool:
+        """Whether this run, or root meanwhile, finds anything of the one before; so many rounds are through then."""
+        self.batch(plants, "before")
+        self.work(run, f"{JOB} look before next")
+        self.note("next-root", self.look(plants))
+        self.result["rounds"] = number
+        told = [Reports.told.get(word, {}) for word in ("next", "next-root", "left-root")]
+        return any(plant["id"] in found for found in told for plant in plants)
+
+    def prepare(self, plants: list[dict]) -> None:
+        """What plants need of root."""
+        for plant in plants:
             if "before" in plant:
                 code, said = self.as_root(plant, "before")
                 if code != 0:
                     raise Broken(f"{plant['id']}: before: {said}")
-        self.note("left", self.look(), "before")
-        first = self.provision(1)
-        steps = [f"{JOB} look clean", f"{JOB} plant -"]
-        self.work(1, steps)
-        for plant in self.plants:
-            if "during" in plant:
-                self.as_root(plant, "during")
-        self.note("control", self.look(), "root")
-        self.work(2, [f"{JOB} look control"], run=1)
-        self.release(1)
-        self.settled()
-        self.note("left", self.look(), "root")
-        self.result["pooled"] = True
-        if (second := self.provision(2)) != first:
-            raise Broken(f"run B is on {second}, run A was on {first}")
-        self.work(1, [f"{JOB} look next"], run=2)
-        self.note("next", self.look(), "root")
-        self.release(2)
 
-    def note(self, what: str, found: dict[str, str], who: str) -> None:
-        Reports.told.setdefault(f"{what}-{who}", {}).update(found)
+    def batch(self, plants: list[dict], which: str) -> None:
+        """What the steps of the next job go by."""
+        told = [{key: plant[key] for key in ("id", "canary", "limit") if key in plant} | ({"find": 1} if "find" in plant else {})
+                for plant in plants]
+        (LAB / "batch.json").write_text(json.dumps({"port": self.port, "since": self.since, which: told}))
+
+    def plant(self, run: int, plants: list[dict]) -> None:
+        """A run's jobs, what is seen of them while they stand, and the cleaning."""
+        self.batch(plants, "now")
+        self.note("clean-root", self.look(plants))
+        self.work(run, f"{JOB} look now clean", f"{JOB} plant now planted")
+        for plant in plants:
+            if "during" in plant:
+                code, said = self.as_root(plant, "during")
+                if code != 0:
+                    self.note("during", {plant["id"]: said})
+        self.note("control-root", self.look(plants))
+        if any("find" in plant for plant in plants):
+            self.work(run, f"{JOB} look now control")
+        self.release(run)
+        self.settled()
+        self.note("left-root", self.look(plants))
+
+    def note(self, what: str, found: dict[str, str]) -> None:
+        Reports.told.setdefault(what, {}).update(found)
 
     def as_root(self, plant: dict, kind: str) -> tuple[int | None, str]:
         account = subprocess.run(["id", "-u", machine.JOB_USER], capture_output=True, text=True).stdout.strip()
@@ -345,17 +397,20 @@ class Lab:
             return None, "it took too long"
         return done.returncode, (done.stdout + done.stderr).strip()[:400]
 
-    def look(self) -> dict[str, str]:
-        known = {plant["id"] for plant in self.plants}
+    def look(self, plants: list[dict]) -> dict[str, str]:
+        known = {plant["id"] for plant in plants}
         found = {name: "; ".join(places) for name, places in traces.look(self.since).items() if name in known}
-        for plant in self.plants:
+        for plant in plants:
             if "root" in plant:
                 code, said = self.as_root(plant, "root")
                 if code == 0:
                     found[plant["id"]] = said or "its own look finds it"
         return found
 
-    def provision(self, run: int) -> str:
+    def provision(self) -> int:
+        """The next run, with the machine."""
+        self.runs += 1
+        run = self.runs
         self.github("/_workflow/runs", {"repository": REPOSITORY, "run_id": run, "open": True})
         words = ["provision", "--run-id", str(run), "--repository", REPOSITORY, "--class", "one", "--count", "1", "--wait"]
         asking = subprocess.Popen(["/usr/local/bin/runyard", *words], env=self.environment, cwd=YARD, stdout=subprocess.DEVNULL,
@@ -371,13 +426,17 @@ class Lab:
             if asking.poll() is None:
                 asking.kill()
             asking.wait()
-        alive = [item for item in self.machines() if item["state"].lower() not in ("terminated", "ended")]
-        if len(alive) != 1:
-            raise Broken(f"{len(alive)} machines: {alive}")
-        return alive[0].get("instanceId") or alive[0]["id"]
+        if len(self.alive()) != 1:
+            raise Broken(f"not one machine: {self.machines()}")
+        return run
 
-    def work(self, number: int, steps: list[str], run: int = 1) -> None:
-        job = {"name": f"{run}-{number}", "runs_on": [str(run)], "steps": steps}
+    def alive(self) -> list[dict]:
+        return [item for item in self.machines() if item["state"].lower() not in ("terminated", "ended")]
+
+    def work(self, run: int, *steps: str) -> None:
+        """A job of these steps, to its end."""
+        self.jobs += 1
+        job = {"name": f"job {self.jobs}", "runs_on": [str(run)], "steps": steps}
         self.github(f"/_workflow/runs/{run}/jobs", {"jobs": [job], "open": True})
 
         def is_done() -> dict | None:
@@ -386,9 +445,9 @@ class Lab:
                 if seen["name"] == job["name"] and seen["conclusion"]:
                     return seen
             return None
-        seen = wait(f"job {job['name']}", is_done, limit=DEADLINE * 2)
+        seen = wait(job["name"], is_done, limit=DEADLINE * 2)
         if seen["conclusion"] != "success":
-            raise Broken(f"job {job['name']}: {seen['conclusion']} {seen['exit_code']}: {(seen['log'] or '')[-600:]}")
+            raise Broken(f"{job['name']}: {seen['conclusion']} {seen['exit_code']}: {(seen['log'] or '')[-600:]}")
 
     def release(self, run: int) -> None:
         asking = subprocess.Popen(["/usr/local/bin/runyard", "release", "--run-id", str(run), "--repository", REPOSITORY, "--wait"],
@@ -454,7 +513,7 @@ def main() -> int:
         build(spec)
         result = Lab(spec).run()
     except (OSError, subprocess.SubprocessError) as why:
-        result = {"plants": {}, "closed": None, "broken": f"the laboratory cannot be built: {why}", "reports": {}, "seconds": 0}
+        result = {"unbuilt": True, "closed": None, "broken": f"it cannot be built: {why}", "reports": {}, "seconds": 0}
     with os.fdopen(out, "w") as answer:
         json.dump(result, answer)
     return 0

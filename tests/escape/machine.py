@@ -207,11 +207,15 @@ def main() -> None:
     if "group" in lab:
         group = Path(lab["group"]) / "system.slice" / "runyard-agent.service"
         group.mkdir(parents=True, exist_ok=True)
-        for name, value in lab.get("limits", {}).items():
-            (group / name).write_text(value)
         (group / "cgroup.procs").write_text(str(os.getpid()))
+    limits = lab["limits"]
+    if "processes" in limits:
+        # It counts what each user has; root is bound by none.
+        resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"], limits["processes"]))
+    # As systemd sets it: 1024 for those that do not ask for more.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most if most != resource.RLIM_INFINITY and most < 524288 else 524288))
+    most = 524288 if most == resource.RLIM_INFINITY else min(most, 524288)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits.get("files", 1024), most), most))
     service = Service(directives(UNIT.read_text()))
     (LAB / "not-applied").write_text(json.dumps(service.unknown))
     service.become([AGENT, "--config", str(CONFIG)])
