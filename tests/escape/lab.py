@@ -24,6 +24,7 @@ import machine
 import traces
 
 HERE = Path(__file__).resolve().parent
+TESTS = Path("/srv/lab/tests")
 JOB = "/usr/bin/python3 -I -c \"import sys; sys.path.insert(0, '/srv/lab/tests'); import job; job.main(*sys.argv[1:])\""
 LAB = Path("/srv/lab")
 YARD = Path("/srv/yard")
@@ -172,6 +173,7 @@ class Lab:
         with contextlib.suppress(OSError, ValueError):
             self.result["not_applied"] = json.loads((LAB / "not-applied").read_text())
         self.result["reports"] = Reports.told
+        self.forget_keys()
         self.result["seconds"] = round(time.monotonic() - begun, 1)
         return self.result
 
@@ -195,6 +197,9 @@ class Lab:
                 subprocess.run(["chmod", mode, program], check=True)
         for place, owner in (("/var/spool/cron/crontabs", "root:crontab"), ("/var/spool/cron/atjobs", "daemon:daemon")):
             subprocess.run(["chown", owner, place], check=True)
+        sequence = Path("/var/spool/cron/atjobs/.SEQ")
+        sequence.touch(mode=0o600)
+        shutil.chown(sequence, "daemon", "daemon")
         switch = Path("/usr/local/sbin/systemctl")
         switch.unlink(missing_ok=True)
         switch.write_text(POWER)
@@ -213,8 +218,6 @@ class Lab:
         if "no-nft" in self.spec["image"]:
             # There, and no program.
             mount("--bind", "/dev/null", "/usr/sbin/nft")
-        if "brings-user" in self.spec["image"]:
-            self.bring_user()
         self.install()
         self.daemons()
 
@@ -223,7 +226,21 @@ class Lab:
         place = LAB / "first.toml"
         place.write_text("table = 'runyard'\nrunner.url = 'http://127.0.0.1:1/x'\nrunner.sha256 = '" + "0" * 64 + "'\n")
         machine.configure(place)
+        settings = Path("/etc/login.defs")
+        text = settings.read_text() if settings.exists() else ""
+        for name, value in self.spec["numbers"].items():
+            text = re.sub(rf"^#?{name}\b.*\n", "", text, flags=re.MULTILINE) + f"{name} {value}\n"
+        settings.write_text(text + "".join(f"{name} {most}\n" for name, most in
+                                           (("UID_MAX", 60_000), ("SUB_UID_MAX", 600_100_000), ("SUB_GID_MAX", 600_100_000))))
+        if "brings-user" in self.spec["image"]:
+            self.bring_user()
         subprocess.run([machine.AGENT, "install", "--config", str(machine.CONFIG)], check=True, stdout=sys.stderr)
+        self.forget_keys()
+
+    def forget_keys(self) -> None:
+        """What is left of another laboratory's user of that number, and of ours: keys are the kernel's, not a namespace's."""
+        subprocess.run(["setpriv", f"--reuid={machine.JOB_USER}", "--clear-groups", sys.executable, "-I", str(TESTS / "tools.py"), "forget"],
+                       check=False)
 
     def bring_user(self) -> None:
         """An image that has a user of that name already: a login, with subordinate ids, in the group of an engine."""
@@ -369,14 +386,15 @@ class Lab:
         """A run's jobs, what is seen of them while they stand, and the cleaning."""
         self.batch(plants, "now")
         self.note("clean-root", self.look(plants))
-        self.work(run, f"{JOB} look now clean", f"{JOB} plant now planted")
+        breaks = any(plant.get("breaks") for plant in plants)
+        self.work(run, f"{JOB} look now clean", f"{JOB} plant now planted", breaks=breaks)
         for plant in plants:
             if "during" in plant:
                 code, said = self.as_root(plant, "during")
                 if code != 0:
                     self.note("during", {plant["id"]: said})
         self.note("control-root", self.look(plants))
-        if any("find" in plant for plant in plants):
+        if any("find" in plant for plant in plants) and not breaks:
             self.work(run, f"{JOB} look now control")
         self.release(run)
         self.settled()
@@ -433,8 +451,8 @@ class Lab:
     def alive(self) -> list[dict]:
         return [item for item in self.machines() if item["state"].lower() not in ("terminated", "ended")]
 
-    def work(self, run: int, *steps: str) -> None:
-        """A job of these steps, to its end."""
+    def work(self, run: int, *steps: str, breaks: bool = False) -> None:
+        """A job of these steps, to its end. What it plants may break its own runner."""
         self.jobs += 1
         job = {"name": f"job {self.jobs}", "runs_on": [str(run)], "steps": steps}
         self.github(f"/_workflow/runs/{run}/jobs", {"jobs": [job], "open": True})
@@ -446,7 +464,7 @@ class Lab:
                     return seen
             return None
         seen = wait(job["name"], is_done, limit=DEADLINE * 2)
-        if seen["conclusion"] != "success":
+        if seen["conclusion"] != "success" and not breaks:
             raise Broken(f"{job['name']}: {seen['conclusion']} {seen['exit_code']}: {(seen['log'] or '')[-600:]}")
 
     def release(self, run: int) -> None:

@@ -3,11 +3,17 @@ lacking() { echo "$*"; exit 77; }
 N=${N:-$(id -un)}
 H=$(getent passwd "$N" | cut -d: -f6)
 R=${GITHUB_WORKSPACE%/_work/*}
-T="/usr/bin/python3 -I /srv/lab/tests/tools.py"
+# With nothing of the job's environment, by which the runner finds what a job leaves.
+T="env -i PATH=$PATH C=$C /usr/bin/python3 -I /srv/lab/tests/tools.py"
 # Leaves a process behind that has shed what could tell whose it is.
 stay() { (cd / && exec env -i PATH="$PATH" setsid "$@" </dev/null >/dev/null 2>&1) & sleep 0.3; }
-# The same, but dead on arrival is told.
-stays() { stay "$@"; kill -0 $! 2>/dev/null || { "$@" </dev/null; exit 1; }; }
+# A process by any of its threads: the words of one whose first thread has ended are empty.
+threads() {
+  for thread in /proc/[0-9]*/task/[0-9]*; do
+    if grep -qa "$C" "$thread/cmdline" 2>/dev/null; then echo "$thread"; return 0; fi
+  done
+  return 1
+}
 key() {
   mkdir -p "$H/.ssh" && chmod 700 "$H/.ssh"
   test -f "$H/.ssh/lab" || ssh-keygen -q -t ed25519 -N '' -f "$H/.ssh/lab"
@@ -15,10 +21,10 @@ key() {
 }
 by_ssh() {
   key
-  ssh -q -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o IdentitiesOnly=yes -i "$H/.ssh/lab" \
+  env -i PATH="$PATH" HOME="$H" ssh -q -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o IdentitiesOnly=yes -i "$H/.ssh/lab" \
     "$@"
 }
 # In a session of sshd's: root of a user namespace that maps the account's subordinate ids as well.
-subordinate() { by_ssh "$N@127.0.0.1" "$T forget; C='$C' T='$T' unshare --user --map-auto --map-root-user bash -ec '$1'"; }
+subordinate() { by_ssh "$N@127.0.0.1" "$T forget; C='$C' H='$H' T='$T' unshare --user --map-auto --map-root-user bash -ec '$1'"; }
 # A job may do this only where the image is wrong.
 must_not() { if "$@"; then echo "it may: $*"; else exit 1; fi; }

@@ -54,7 +54,12 @@ def detach() -> None:
 
 def forget() -> None:
     """Lets go of the rings that a session brought, so that nothing is counted as this user's."""
-    for ring in (USER_SESSION, USER):
+    rings = [USER_SESSION, USER]
+    try:
+        rings.append(call(KEYCTL, 22, -1, SESSION, 0, 0))
+    except OSError:
+        pass
+    for ring in rings:
         try:
             call(KEYCTL, 21, ring, 0, 0, 0)
         except OSError:
@@ -67,7 +72,9 @@ def key(ring: str, kind: str = "user") -> None:
     if ring == "persistent":
         place = call(KEYCTL, 22, -1, SESSION, 0, 0)
     call(KEYCTL, 8, place, SESSION, 0, 0)
-    made = call(ADD_KEY, kind.encode(), CANARY, CANARY, len(CANARY), place)
+    # The kernel wants a service named in those of a login.
+    name = b"lab:" + CANARY if kind == "logon" else CANARY
+    made = call(ADD_KEY, kind.encode(), name, CANARY, len(CANARY), place)
     call(KEYCTL, 5, made, 0x3F3F0000, 0, 0)
 
 
@@ -115,6 +122,8 @@ def ipc(kind: str, mode: str = "600") -> None:
     bits = 0o1000 | int(mode, 8)
     if kind == "shm":
         made = call("shmget", number(), 4096, bits)
+        if mode == "000":
+            return
         LIBC.shmat.restype = ctypes.c_void_p
         place = LIBC.shmat(made, None, 0)
         ctypes.memmove(place, CANARY, len(CANARY))
