@@ -175,9 +175,11 @@ def queue(mode: str = "600") -> None:
 
 
 def queue_there() -> None:
-    made = call(MQ_OPEN, CANARY, os.O_RDONLY | os.O_NONBLOCK, 0, None)
+    """What it holds; put back, for others look too."""
+    made = call(MQ_OPEN, CANARY, os.O_RDWR | os.O_NONBLOCK, 0, None)
     held = ctypes.create_string_buffer(8192)
     size = call(MQ_RECEIVE, made, held, 8192, None, None)
+    call(MQ_SEND, made, held, size, 0, None)
     print(f"message {held.raw[:size].decode()}")
 
 
