@@ -43,9 +43,9 @@ def look(batch: dict, plants: list[dict]) -> dict[str, str]:
     return found
 
 
-def tell(port: int, what: str, report: dict) -> None:
+def tell(reports: str, what: str, report: dict) -> None:
     data = json.dumps(report).encode()
-    urllib.request.urlopen(f"http://127.0.0.1:{port}/{what}", data=data, timeout=30).close()
+    urllib.request.urlopen(f"{reports}/{what}", data=data, timeout=30).close()
 
 
 def main(what: str, which: str, word: str) -> None:
@@ -53,11 +53,11 @@ def main(what: str, which: str, word: str) -> None:
     with open("/srv/lab/batch.json") as file:
         batch = json.load(file)
     if what == "look":
-        tell(batch["port"], word, look(batch, batch[which]))
+        tell(batch["reports"], word, look(batch, batch[which]))
         return
     for plant in batch[which]:
         code, said = script(plant, "plant", plant.get("limit", 30))
-        tell(batch["port"], word, {plant["id"]: [code, said]})
+        tell(batch["reports"], word, {plant["id"]: [code, said]})
 
 
 if __name__ == "__main__":

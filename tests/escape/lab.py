@@ -32,13 +32,15 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REPOSITORY = "demo/app"
 DEADLINE = 90
 # What of this machine is none of the laboratory's business, or would only make its walks long.
-COVERED = ["boot", "home", "media", "mnt", "opt", "root", "srv", "tmp", "run", "var/tmp", "var/cache", "var/log", "var/mail",
+COVERED = ["boot", "home", "media", "mnt", "opt", "root", "srv", "tmp", "var/tmp", "var/cache", "var/log", "var/mail",
            "usr/include", "usr/src", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/icons", "usr/share/fonts",
            "usr/share/mime", "usr/lib/node_modules", "usr/share/nodejs", "usr/local/lib/node_modules", "usr/share/vim",
            "usr/lib/python3/dist-packages", "usr/lib/gcc", "usr/lib/jvm", "usr/share/perl", "usr/lib/git-core"]
 # Top-level directories of a Debian or Ubuntu root; any other is covered too.
 KEPT = {"bin", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr", "var", "dev", "proc", "sys", "run"}
-SHARED = {"tmp": "1777", "var/tmp": "1777", "run": "0755"}
+IN_MEMORY = {"tmp": "1777", "var/tmp": "1777", "run": "0755"}
+# Where the world is, of which the laboratory's GitHub is a part.
+WORLD, GATEWAY = "198.51.100.2", "198.51.100.1"
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0), "fuse": (10, 229)}
 POWER = """#!/bin/sh
 # Stands for the machine's switch: tells the laboratory, and ends the agent.
@@ -65,34 +67,31 @@ def mount(*words: str) -> None:
 def build(spec: dict) -> None:
     """Mounts the machine and makes it this process's root."""
     base = Path(spec["base"])
-    mount("-t", "tmpfs", "-o", "size=1g,nr_inodes=500k,mode=0755", "none", str(base))
-    root, upper, work = (base / name for name in ("root", "upper", "work"))
+    mount("-t", "tmpfs", "-o", "size=1300m,nr_inodes=500k,mode=0755", "none", str(base))
+    root, upper, work, programs = (base / name for name in ("root", "upper", "work", "programs"))
     for directory in (root, upper, work):
         directory.mkdir()
-    lower = "/"
+    # No layer may lie within another: copies.
+    (programs / "usr/local/bin").mkdir(parents=True)
+    for name, program in spec["programs"].items():
+        shutil.copy(program, programs / "usr/local/bin" / name)
+        (programs / "usr/local/bin" / name).chmod(0o755)
+    lower = [str(programs)]
     if spec["packages"]:
-        # No layer may lie within another.
         subprocess.run(["cp", "-a", spec["packages"], str(base / "packages")], check=True)
-        lower = f"{base}/packages:/"
-    mount("-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "none", str(root))
-    cover(root)
+        lower.append(f"{base}/packages")
+    empty(upper)
+    mount("-t", "overlay", "-o", f"lowerdir={':'.join([*lower, '/'])},upperdir={upper},workdir={work}", "none", str(root))
+    furnish_directories(root)
     for kind, place in (("proc", "proc"), ("sysfs", "sys")):
         mount("-t", kind, kind, str(root / place))
+    spare_the_host(root)
     if spec["group"]:
         mount("-t", "cgroup2", "cgroup2", str(root / "sys/fs/cgroup"))
     devices(root / "dev", queues="nomqueue" not in spec["image"])
-    (root / "srv").chmod(0o755)
-    for place in ("lab", "yard", "lab/tests", "lab/scripts"):
-        (root / "srv" / place).mkdir()
     mount("-t", "tmpfs", "-o", "size=512m,mode=0700", "none", str(root / "srv/yard"))
-    mount("--bind", "-o", "ro", str(HERE), str(root / "srv/lab/tests"))
-    for name, program in spec["programs"].items():
-        place = root / "usr/local/bin" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
-        place.touch()
-        place.chmod(0o755)
-        mount("--bind", program, str(place))
+    shutil.copytree(HERE, root / "srv/lab/tests", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "go=rX,u=rwX", str(root / "srv/lab")], check=True)
     old = root / "mnt/old"
     old.mkdir()
     subprocess.run(["pivot_root", str(root), str(old)], check=True)
@@ -101,16 +100,41 @@ def build(spec: dict) -> None:
     os.rmdir("/mnt/old")
 
 
-def cover(root: Path) -> None:
-    for name in sorted({*COVERED, *(entry.name for entry in root.iterdir() if entry.is_dir())} - KEPT | {"run"}):
-        place = root / name
-        if place.is_symlink() or not place.is_dir():
-            continue
-        mount("-t", "tmpfs", "-o", f"size=512m,nr_inodes=250k,mode={SHARED.get(name, '0755')}", "none", str(place))
+def empty(upper: Path) -> None:
+    """Of these directories the machine has others of its own, on its one file system."""
+    top = {entry.name for entry in Path("/").iterdir() if entry.is_dir() and not entry.is_symlink()} - KEPT
+    for name in sorted({*COVERED, *top}):
+        if Path("/", name).is_dir() and not Path("/", name).is_symlink():
+            place = upper
+            for part in Path(name).parts:
+                place = place / part
+                place.mkdir(mode=0o755, exist_ok=True)
+            os.setxattr(place, "trusted.overlay.opaque", b"y")
+
+
+def furnish_directories(root: Path) -> None:
+    for name, mode in IN_MEMORY.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        mount("-t", "tmpfs", "-o", f"size=512m,nr_inodes=250k,mode={mode}", "none", str(root / name))
     for name, mode in (("run/lock", 0o1777), ("var/lib/systemd/linger", 0o755), ("var/spool/cron/crontabs", 0o1730),
-                       ("var/spool/cron/atjobs", 0o1770), ("run/sshd", 0o755), ("root", 0o700), ("var/crash", 0o1777)):
+                       ("var/spool/cron/atjobs", 0o1770), ("run/sshd", 0o755), ("root", 0o700), ("var/crash", 0o1777),
+                       ("var/log", 0o755), ("var/mail", 0o2775), ("home", 0o755), ("opt", 0o755), ("mnt", 0o755),
+                       ("srv/lab/scripts", 0o755), ("srv/yard", 0o700)):
         (root / name).mkdir(parents=True, exist_ok=True)
         (root / name).chmod(mode)
+
+
+def spare_the_host(root: Path) -> None:
+    """What the kernel has one of, and not one for each namespace, is not this laboratory's to set."""
+    kept = root / "run/kept"
+    for directory in ("kernel", "vm", "fs"):
+        place = root / "proc/sys" / directory
+        mount("--bind", str(place), str(place))
+        mount("-o", "remount,bind,ro", str(place))
+    kept.mkdir(mode=0o700)
+    for name in ("core_pattern", "dmesg_restrict"):
+        (kept / name).write_text((root / "proc/sys/kernel" / name).read_text())
+        mount("--bind", str(kept / name), str(root / "proc/sys/kernel" / name))
 
 
 def devices(dev: Path, queues: bool) -> None:
@@ -155,13 +179,14 @@ class Lab:
         # How many rounds have been gone through.
         self.result: dict = {"closed": None, "broken": None, "seconds": 0, "rounds": 0}
         self.environment: dict[str, str] = {}
-        self.port = self.jobs = self.runs = 0
+        self.jobs = self.runs = 0
         self.processes: list[subprocess.Popen] = []
 
     def run(self) -> dict:
         begun = time.monotonic()
         try:
             self.furnish()
+            self.connect()
             self.serve()
             self.play()
         except Closed as why:
@@ -234,7 +259,9 @@ class Lab:
                                            (("UID_MAX", 60_000), ("SUB_UID_MAX", 600_100_000), ("SUB_GID_MAX", 600_100_000))))
         if "brings-user" in self.spec["image"]:
             self.bring_user()
-        subprocess.run([machine.AGENT, "install", "--config", str(machine.CONFIG)], check=True, stdout=sys.stderr)
+        done = subprocess.run([machine.AGENT, "install", "--config", str(machine.CONFIG)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Closed(f"install: {done.stderr.strip()[-300:]}")
         self.forget_keys()
 
     def forget_keys(self) -> None:
@@ -279,15 +306,32 @@ class Lab:
         for family, address in (("4", "169.254.169.254"), ("6", "fd00:ec2::254")):
             self.start(f"metadata{family}", sys.executable, "-I", "-m", "http.server", "80", "--bind", address, "--directory", "/var/log")
 
+    def connect(self) -> None:
+        """The world at the end of a link: a job's network may not be the machine's."""
+        world = self.start("world", "unshare", "--net", "sleep", "infinity")
+        wait("the world", lambda: os.readlink(f"/proc/{world.pid}/ns/net") != os.readlink("/proc/self/ns/net"))
+        within = ["nsenter", f"--net=/proc/{world.pid}/ns/net"]
+        for words in (["link", "add", "world", "type", "veth", "peer", "name", "eth0", "netns", str(world.pid)],
+                      ["address", "add", f"{GATEWAY}/30", "dev", "world"], ["link", "set", "world", "up"]):
+            subprocess.run(["ip", *words], check=True)
+        for words in (["link", "set", "lo", "up"], ["address", "add", f"{WORLD}/30", "dev", "eth0"], ["link", "set", "eth0", "up"],
+                      ["route", "add", "default", "via", GATEWAY]):
+            subprocess.run([*within, "ip", *words], check=True)
+        ports = [f"8080={YARD}/data/github/api.port", f"8081={LAB}/reports.port"]
+        # The operator takes http of no other name.
+        Path("/etc/hosts").write_text(f"{WORLD} localhost\n127.0.1.1 laboratory\n")
+        self.start("forward", *within, sys.executable, "-I", f"{TESTS}/forward.py", *ports)
+        wait("the world's ports", lambda: "ready" in (LAB / "forward.log").read_text())
+
     # The yard.
 
     def serve(self) -> None:
         reports = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Reports)
         threading.Thread(target=reports.serve_forever, daemon=True).start()
-        self.port = reports.server_port
+        (LAB / "reports.port").write_text(str(reports.server_port))
         environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "RUNYARD_AGENT": str(LAB / "agent"),
                        "AWS_EC2_METADATA_DISABLED": "true", "RUNYARD_TIMING__AGENT_POLL": "100ms",
-                       "RUNYARD_TIMING__HEARTBEAT": "500ms", "RUST_BACKTRACE": "1"}
+                       "RUNYARD_TIMING__HEARTBEAT": "500ms", "RUNYARD_GITHUB__API_URL": "http://localhost:8080"}
         up = self.start("operator", "/usr/local/bin/runyard", "up", "--dir", str(YARD / "data"), env=environment, cwd=YARD)
 
         def is_up() -> bool:
@@ -380,7 +424,7 @@ class Lab:
         """What the steps of the next job go by."""
         told = [{key: plant[key] for key in ("id", "canary", "limit") if key in plant} | ({"find": 1} if "find" in plant else {})
                 for plant in plants]
-        (LAB / "batch.json").write_text(json.dumps({"port": self.port, "since": self.since, which: told}))
+        (LAB / "batch.json").write_text(json.dumps({"reports": f"http://{WORLD}:8081", "since": self.since, which: told}))
 
     def plant(self, run: int, plants: list[dict]) -> None:
         """A run's jobs, what is seen of them while they stand, and the cleaning."""
@@ -394,7 +438,7 @@ class Lab:
                 if code != 0:
                     self.note("during", {plant["id"]: said})
         self.note("control-root", self.look(plants))
-        if any("find" in plant for plant in plants) and not breaks:
+        if not breaks:
             self.work(run, f"{JOB} look now control")
         self.release(run)
         self.settled()
