@@ -230,31 +230,29 @@ async fn a_third_of_a_class_that_falls_silent_at_once_and_speaks_again_loses_no_
     world.until("all five ended", seconds(40), async || world.reasons() == ["unhealthy"; 5]).await;
 }
 
+/// An operator that looks before the agents' waiting writes are taken sees beats from before the outage: somewhere in
+/// these lengths of one it does.
 #[tokio::test(start_paused = true)]
 async fn a_table_that_was_away_ages_no_beat_however_short_silence_is_borne() {
-    for away in [2_000, 4_300, 9_000, 9_700, 12_100] {
-        let world = World::new().set(|settings| {
-            settings.heartbeat = Duration::from_millis(500);
-            settings.stale = seconds(3);
-        });
-        world.agents.beats(Duration::from_millis(500));
-        world.pool(linux(3, 5)).await;
-        world.start();
-        world.until("three are warm", seconds(60), async || world.pooled().len() == 3).await;
-        for round in 0..6 {
-            tokio::time::sleep(seconds(5)).await;
-            // Whoever waits for the table looks again once a second.
-            world.agents.pace(seconds(1));
-            for _ in 0..20_000 {
-                let away = runyard::ports::StoreError::Unknown("away".into());
-                world.store.next_read(runyard::fakes::Fault::Fail(away));
-            }
-            world.store.break_watches();
-            tokio::time::sleep(Duration::from_millis(away)).await;
-            world.store.heal();
-            tokio::time::sleep(seconds(10)).await;
-            world.agents.pace(Duration::from_millis(100));
-            assert!(world.reasons().is_empty(), "{away} ms, round {round}: {}", world.show());
+    let world = World::new().set(|settings| {
+        settings.heartbeat = Duration::from_millis(500);
+        settings.stale = seconds(3);
+    });
+    world.agents.beats(Duration::from_millis(500));
+    world.agents.pace(Duration::from_millis(300));
+    world.pool(linux(3, 5)).await;
+    world.start();
+    world.until("three are warm", seconds(60), async || world.pooled().len() == 3).await;
+    for length in (8_000..14_000).step_by(150) {
+        tokio::time::sleep(seconds(3)).await;
+        for _ in 0..20_000 {
+            let away = runyard::ports::StoreError::Unknown("away".into());
+            world.store.next_read(runyard::fakes::Fault::Fail(away));
         }
+        world.store.break_watches();
+        tokio::time::sleep(Duration::from_millis(length)).await;
+        world.store.heal();
+        tokio::time::sleep(seconds(7)).await;
+        assert!(world.reasons().is_empty(), "after {length} ms: {}", world.show());
     }
 }
