@@ -11,12 +11,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use runyard::model::{ClaimId, RegistrationBox};
 use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
 use runyard_agent::work::{Executor, Leader, Outcome, Work};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 const UID: u32 = 64_009;
 const NAME: &str = "runyard-jail-test";
@@ -34,6 +35,10 @@ mkdir /mnt/upper /mnt/work /mnt/root
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work none /mnt/root
 for dir in sys dev; do mount --rbind /$dir /mnt/root/$dir; done
 mount -t proc proc /mnt/root/proc
+for name in core_pattern dmesg_restrict; do
+    echo "the real one's" >/mnt/$name
+    mount --bind /mnt/$name /mnt/root/proc/sys/kernel/$name
+done
 mount -t tmpfs -o mode=0755 none /mnt/root/run
 mkdir /mnt/root/run/mqueue
 mount -t mqueue none /mnt/root/run/mqueue
@@ -464,6 +469,9 @@ fn network() {
 #[ignore = "called by a_machine_that_cannot_keep_jobs_to_themselves_registers_nothing"]
 fn on_a_machine_something_is_missing() {
     agent("wall");
+    for (name, value) in [("core_pattern", "core"), ("dmesg_restrict", "1")] {
+        assert_eq!(fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap(), value);
+    }
     // As at first boot, twice; and where an image has such a user already.
     for _ in 0..2 {
         runyard_agent::install::make_account("runyard-job").unwrap();
