@@ -4,7 +4,6 @@ by `run` and leaves nothing behind: what it mounts and starts goes with its name
 """
 
 import contextlib
-import ctypes
 import http.server
 import json
 import os
@@ -266,8 +265,8 @@ class Lab:
 
     def forget_keys(self) -> None:
         """What is left of another laboratory's user of that number, and of ours: keys are the kernel's, not a namespace's."""
-        subprocess.run(["setpriv", f"--reuid={machine.JOB_USER}", "--clear-groups", sys.executable, "-I", str(TESTS / "tools.py"), "forget"],
-                       check=False)
+        tool = [sys.executable, "-I", str(TESTS / "tools.py"), "forget"]
+        subprocess.run(["setpriv", f"--reuid={machine.JOB_USER}", "--clear-groups", *tool], check=False)
 
     def bring_user(self) -> None:
         """An image that has a user of that name already: a login, with subordinate ids, in the group of an engine."""
@@ -295,7 +294,7 @@ class Lab:
         """What stock images have running. Each is there or left out by `run`, aloud."""
         if Path("/usr/sbin/sshd").exists():
             subprocess.run(["ssh-keygen", "-A"], check=True, capture_output=True)
-            self.start("sshd", "/usr/sbin/sshd", "-D", "-e", "-o", "UsePAM=yes", "-o", "ListenAddress=127.0.0.1", "-o", "LogLevel=ERROR")
+            self.start("sshd", "/usr/sbin/sshd", "-D", "-e", "-o", "UsePAM=yes", "-o", "ListenAddress=0.0.0.0", "-o", "LogLevel=ERROR")
         if Path("/usr/sbin/cron").exists():
             self.start("cron", "/usr/sbin/cron", "-f")
         if Path("/usr/sbin/atd").exists():
