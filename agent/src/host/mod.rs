@@ -4,13 +4,13 @@
 mod boot;
 mod child;
 mod clean;
+mod filesystems;
 mod group;
 mod ids;
 mod isolation;
 mod kept;
 mod keys;
 mod layout;
-mod mounts;
 mod output;
 mod package;
 mod processes;

@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use super::Account;
 use super::child::as_user;
-use super::mounts::{foreign, mounts};
+use super::filesystems::{foreign, mounts};
 use super::sweep::Places;
 
 /// How many entries are looked at before a file system counts as one that may be written to.
@@ -51,7 +51,8 @@ pub(super) fn keeps_to_its_own(account: &Account, places: &Places) -> io::Result
     let words = std::iter::once(OsString::from("reach"));
     let words: Vec<_> = words.chain(foreign.iter().map(|mount| mount.place.clone().into())).collect();
     let said = as_user(&places.program, account, &words)?;
-    let written = |mount: &&super::mounts::Mount| said.lines().any(|line| Path::new(line) == mount.place);
+    let written =
+        |mount: &&super::filesystems::Mount| said.lines().any(|line| Path::new(line) == mount.place);
     let named: Vec<_> = foreign
         .into_iter()
         .filter(written)

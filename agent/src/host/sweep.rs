@@ -15,9 +15,9 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::Account;
+use super::filesystems::{Kind, kinds, mounts};
 use super::ids::Ids;
 use super::keys::no_keys;
-use super::mounts::{Kind, kinds, mounts};
 use super::reach::keeps_to_its_own;
 use super::remove::{empty, remove};
 use super::walk::{Moment, Walk};

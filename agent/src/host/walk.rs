@@ -14,8 +14,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{AtFlags, FileType, RawDir, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use super::filesystems::Kind;
 use super::ids::Ids;
-use super::mounts::Kind;
 use super::remove::{ENTRIES, by_number};
 use crate::disk;
 
@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
     use crate::host::Account;
-    use crate::host::mounts::{kinds, mounts};
+    use crate::host::filesystems::{kinds, mounts};
 
     fn ids(uid: u32) -> Ids {
         Ids::of(&Account { name: "nobody-of-that-name".to_owned(), uid, gid: uid }).unwrap()
