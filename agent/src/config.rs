@@ -14,6 +14,8 @@ use crate::host::{OwnScript, PackageSource};
 
 /// The shortest duration that is accepted.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// GitHub's listener gives a job that it cancels 45 s, and then its last words (actions/runner, `JobDispatcher.cs`).
+const STOP: Duration = Duration::from_secs(60);
 /// Where a machine has its post-run script, if its image or its pre-runner script put one there.
 const POST_RUN: &str = "/etc/runyard/post-run.sh";
 
@@ -41,6 +43,8 @@ pub struct Config {
     pub timing: Timing,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
+    /// Where file systems are mounted that are not the machine's own and that jobs may write to all the same.
+    pub spare: Vec<PathBuf>,
     /// The runner package.
     pub package: PackageSource,
     /// What is to be done first.
@@ -93,7 +97,8 @@ fn read(keys: &mut Keys) -> Option<Config> {
     let poll = keys.duration("timing.poll", Duration::from_secs(1));
     let grace = keys.duration("timing.grace", Duration::from_secs(300));
     let created = keys.duration("timing.created", Duration::from_secs(900));
-    let stop = keys.duration("timing.stop", Duration::from_secs(10));
+    let stop = keys.duration("timing.stop", STOP);
+    let spare = keys.places("cleaning.spare");
     let url = keys.text("runner.url").and_then(|v| keys.url("runner.url", &v));
     let sha256 = keys.text("runner.sha256").and_then(|v| keys.sha256("runner.sha256", &v));
     let version = keys.runner_version();
@@ -118,6 +123,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
         work_dir: work_dir?,
         timing: Timing { heartbeat, poll, guard: Lengths { created, grace } },
         stop,
+        spare,
         package: PackageSource { url: url?, sha256: sha256?, version },
         pre_runner: script.map(|script| OwnScript { script, timeout, optional: false }),
         post_run,
@@ -224,6 +230,21 @@ impl Keys {
         None
     }
 
+    /// Places of file systems.
+    fn places(&mut self, key: &str) -> Vec<PathBuf> {
+        let Some(value) = self.take(key) else { return Vec::new() };
+        let place = |value: &Value| {
+            let path = PathBuf::from(value.as_str()?);
+            (path.is_absolute() && path.parent().is_some()).then_some(path)
+        };
+        let places = value.as_array().and_then(|values| values.iter().map(place).collect());
+        if places.is_none() {
+            let fix = "write for example [\"/mnt/efs\"], each where one is mounted";
+            self.problem(key, &value.to_string(), "not a list of absolute paths below /", fix);
+        }
+        places.unwrap_or_default()
+    }
+
     fn duration(&mut self, key: &str, default: Duration) -> Duration {
         let Some(value) = self.optional(key) else { return default };
         let parsed = value.parse::<SignedDuration>().ok().and_then(|d| Duration::try_from(d).ok());
@@ -295,7 +316,7 @@ impl Keys {
     }
 
     fn refuse_the_rest(&mut self) {
-        let sections = ["timing", "runner", "power", "isolation"];
+        let sections = ["timing", "runner", "power", "isolation", "cleaning"];
         let mut rest = Vec::new();
         for (key, value) in std::mem::take(&mut self.table) {
             match value {
@@ -362,6 +383,19 @@ mod tests {
             let named = with("post_run_script = \"/opt/hook\"", power).unwrap();
             assert_eq!((named.script, named.optional), (PathBuf::from("/opt/hook"), false));
         }
+    }
+
+    #[test]
+    fn what_is_spared_is_a_list_of_places_below_the_root() {
+        let with = |line: &str| Config::parse(&GOOD.replace("[timing]", &format!("{line}\n[timing]")));
+        assert_eq!(with("").unwrap().spare, Vec::<PathBuf>::new());
+        let spared = with("cleaning.spare = [\"/mnt/efs\"]").unwrap().spare;
+        assert_eq!(spared, [PathBuf::from("/mnt/efs")]);
+        for bad in ["\"/mnt\"", "[\"mnt\"]", "[\"/\"]", "[1]"] {
+            let Problems(problems) = with(&format!("cleaning.spare = {bad}")).unwrap_err();
+            assert_eq!(problems[0].field, "cleaning.spare", "{bad}");
+        }
+        assert_eq!(with("").unwrap().stop, Duration::from_secs(60), "GitHub's listener needs 45");
     }
 
     #[test]

@@ -34,3 +34,10 @@ pub fn listener() -> Option<Listener> {
     let watchdog = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
     Some(Listener { socket, watchdog: watchdog.map(Duration::from_micros) })
 }
+
+/// Of which run and repository a job is, as GitHub's runner tells each of its steps and hooks; empty where it does not.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+pub fn job() -> (String, String) {
+    let told = |name: &str| std::env::var(name).unwrap_or_default();
+    (told("GITHUB_RUN_ID"), told("GITHUB_REPOSITORY"))
+}

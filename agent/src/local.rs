@@ -7,7 +7,7 @@ use runyard::model::ClaimId;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
-use crate::work::{Failure, Leader, Outcome};
+use crate::work::{Failure, Holder, Leader, Outcome};
 
 /// After how many refusals by GitHub, over the whole claim, the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -51,6 +51,8 @@ pub enum Stage {
     Listening(Leader),
     /// It cannot be registered.
     Refused(String),
+    /// Between two jobs: whatever the last one left is being removed.
+    Renewing(Option<Leader>),
     /// Its processes are being ended.
     Stopping(Option<Leader>),
     /// They are gone.
@@ -67,12 +69,18 @@ pub enum Stage {
 pub struct Served {
     /// The claim.
     pub id: ClaimId,
-    /// Its run, for people.
+    /// Its run.
     pub run: String,
+    /// Its run's repository; empty where the record did not tell.
+    #[serde(default)]
+    pub repository: String,
     /// How far it got.
     pub stage: Stage,
     /// Whether GitHub may know a runner that must be removed.
     pub registered: bool,
+    /// Whether nothing of its jobs is left; its runner may still be registered.
+    #[serde(default)]
+    pub swept: bool,
     /// How it is registered, once a box told.
     pub mode: Option<Mode>,
     /// Whether it has ever listened.
@@ -115,8 +123,10 @@ impl Served {
         Self {
             id,
             run,
+            repository: String::new(),
             stage,
             registered: false,
+            swept: false,
             mode: None,
             listened: false,
             seq: 0,
@@ -127,6 +137,11 @@ impl Served {
             failures: 0,
             retry_at: None,
         }
+    }
+
+    /// Whose jobs may begin.
+    pub fn holder(&self) -> Holder {
+        Holder { run: self.run.clone(), repository: self.repository.clone() }
     }
 
     fn try_again(&mut self, stage: Stage, now: Duration, chance: f64) {
@@ -152,6 +167,7 @@ impl Served {
             | Stage::Configured
             | Stage::Started(_)
             | Stage::Listening(_)
+            | Stage::Renewing(_)
             | Stage::Refused(_)
             | Stage::Clean
             | Stage::Unclean(_) => Stage::Accepted,
@@ -176,11 +192,25 @@ impl Served {
     fn ended(&mut self, now: Duration, chance: f64) {
         self.listened = true;
         if self.mode == Some(Mode::Job) {
-            self.done = self.seq;
-            self.registered = false;
-            self.succeeded(Stage::Accepted);
+            self.used_up(None);
         } else {
             self.try_again(Stage::Configured, now, chance);
+        }
+    }
+
+    /// Its single-use registration has served.
+    fn used_up(&mut self, leader: Option<Leader>) {
+        self.done = self.seq;
+        self.registered = false;
+        self.succeeded(Stage::Renewing(leader));
+    }
+
+    fn intruded(&mut self) {
+        let Stage::Listening(leader) = self.stage else { return };
+        if self.mode == Some(Mode::Job) {
+            self.used_up(Some(leader));
+        } else {
+            self.succeeded(Stage::Renewing(Some(leader)));
         }
     }
 }
@@ -213,6 +243,11 @@ impl Local {
                 }
             }
             Outcome::Ended => served.ended(now, chance),
+            Outcome::Intruded => served.intruded(),
+            Outcome::Renewed => {
+                let job = served.mode == Some(Mode::Job);
+                served.succeeded(if job { Stage::Accepted } else { Stage::Configured });
+            }
             Outcome::Failed(failure) => served.failed(failure, now, chance),
             Outcome::Stopped { registered } => {
                 // A single-use runner that was used up may leave its files; nothing is left to remove.
@@ -222,6 +257,10 @@ impl Local {
             }
             Outcome::Deregistered => {
                 served.registered = false;
+                served.succeeded(Stage::Stopped);
+            }
+            Outcome::Wiped if served.registered && !served.swept => {
+                served.swept = true;
                 served.succeeded(Stage::Stopped);
             }
             Outcome::Wiped => {

@@ -13,7 +13,7 @@ use runyard::store::DynamoStore;
 use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::config::{Config, PowerOff};
-use runyard_agent::environment::{listener, log_filter, metadata_endpoint};
+use runyard_agent::environment::{job, listener, log_filter, metadata_endpoint};
 use runyard_agent::fuse::{self, Verdict};
 use runyard_agent::guard::Lengths;
 use runyard_agent::host::{self, Account, Host, Isolation, JobGroup, Places, Settings};
@@ -23,6 +23,7 @@ use runyard_agent::notices::{self, Notices};
 use runyard_agent::notify::Notify;
 use runyard_agent::power::{Exit, Power, Systemctl};
 use runyard_agent::records::TableRecords;
+use runyard_agent::work::Holder;
 use runyard_agent::{disk, install, probe};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,9 @@ On machines, not for people:
   install --config FILE  first boot: makes the job user, writes the systemd units, starts them
   wall                   lets nobody but root reach the instance metadata service
   fuse --config FILE     powers the machine off if its deadline is over and the agent did not
+  empty-keyrings         as the job user: removes what it left in the kernel's keyrings
+  reach PATH...          as the job user: says below which of these it can write
+  job-started RUN REPOSITORY PIPE  as the runner's hook: refuses a job of another run or repository, and says so to the pipe
   probe PID metadata=URL... machine=PORT secret=PATH... fixed=PATH...  where jobs run: says what they reach; exit 1 if anything
   job-init STAGE JAIL PROGRAM...  as root: runs a program where jobs run";
 
@@ -54,6 +58,9 @@ enum Asked {
     Wall,
     Probe(Vec<String>),
     Jail(Vec<OsString>),
+    EmptyKeyrings,
+    Reach(Vec<PathBuf>),
+    JobStarted(Holder, PathBuf),
     Told,
 }
 
@@ -76,6 +83,15 @@ fn main() -> ExitCode {
         Asked::Wall => install::wall(),
         Asked::Probe(words) => return tell_reached(words),
         Asked::Jail(words) => return in_jail(words),
+        Asked::EmptyKeyrings => host::empty_keyrings().map_err(Into::into),
+        Asked::Reach(places) => {
+            print!("{}", host::written_to(&places));
+            Ok(())
+        }
+        Asked::JobStarted(holder, pipe) => {
+            let (run, repository) = job();
+            host::job_started(&holder, &run, &repository, &pipe).map_err(Into::into)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -124,6 +140,15 @@ fn arguments() -> Result<Asked, String> {
         }
         host::JAIL => return Ok(Asked::Jail(arguments.collect())),
         "wall" => Asked::Wall,
+        "empty-keyrings" => Asked::EmptyKeyrings,
+        "reach" => return Ok(Asked::Reach(arguments.map(PathBuf::from).collect())),
+        "job-started" => {
+            let mut word =
+                |what: &str| arguments.next().ok_or_else(|| format!("job-started: {what}: missing"));
+            let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
+            let holder = Holder { run: text(word("RUN")?), repository: text(word("REPOSITORY")?) };
+            Asked::JobStarted(holder, word("PIPE")?.into())
+        }
         "--config" => Asked::Agent(arguments.next().ok_or(CONFIG)?.into()),
         "install" | "fuse" => {
             let path = arguments.next().filter(|flag| flag == "--config").and_then(|_| arguments.next());
@@ -226,7 +251,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
             post_run: config.post_run,
             account: user.map(|(account, _)| account),
             isolation,
-            places: Places::default(),
+            places: Places { spare: config.spare, ..Places::default() },
             stop: config.stop,
             group,
             adopts_orphans: true,

@@ -34,6 +34,8 @@ pub struct Orders {
     pub state: State,
     /// `runId`; empty when no run holds the machine.
     pub run: String,
+    /// The repository in `request`, as its key has it; empty where there is none.
+    pub repository: String,
     /// `claimId`.
     pub claim: Option<ClaimId>,
     /// `threshold` and `thresholdSetAt`.
@@ -84,7 +86,23 @@ fn orders(item: &Item) -> Result<Orders, String> {
         Some(at) => Some(Deadline { at, set_at: time(item, "thresholdSetAt")? }),
     };
     let some = |name| text(item, name).map(|value| Some(value).filter(|value| !value.is_empty()));
-    Ok(Orders { state, run, claim, deadline, registration: some("registration")?, removal: some("removal")? })
+    Ok(Orders {
+        state,
+        run,
+        repository: repository(item).unwrap_or_default(),
+        claim,
+        deadline,
+        registration: some("registration")?,
+        removal: some("removal")?,
+    })
+}
+
+/// `request#<owner>/<repo>#<runId>` (contract, section 1).
+fn repository(item: &Item) -> Option<String> {
+    let Some(AttributeValue::M(request)) = item.get("request") else { return None };
+    let Some(AttributeValue::S(pk)) = request.get("pk") else { return None };
+    let (repository, _run) = pk.strip_prefix("request#")?.rsplit_once('#')?;
+    Some(repository.to_owned())
 }
 
 /// A string; empty when there is none.

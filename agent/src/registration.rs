@@ -128,7 +128,9 @@ impl Registration {
             tokio::select! {
                 biased;
                 outcome = async { (&mut doing.as_mut().expect("guarded").outcome).await }, if doing.is_some() => {
-                    tracing::info!(work = ?doing.take().map(|doing| doing.work), ?outcome, "done");
+                    // Not in the line of the log, which may be off: what is done must not be waited for again.
+                    let work = doing.take().map(|doing| doing.work);
+                    tracing::info!(?work, ?outcome, "done");
                     local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
                     disk::save(&self.file, &local)?;
                 }

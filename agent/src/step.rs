@@ -7,7 +7,7 @@ use runyard::model::{Agent, AgentKey, ClaimId, RegistrationBox, RemovalBox, Seal
 
 use crate::local::{Boot, Local, Mode, Served, Stage};
 use crate::orders::{Orders, Sight};
-use crate::work::Work;
+use crate::work::{Wipe, Work};
 
 /// Its own record, as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,7 +154,9 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
             }
         }
     };
-    Some(Served::new(claim.clone(), orders.run.clone(), stage))
+    let mut served = Served::new(claim.clone(), orders.run.clone(), stage);
+    served.repository.clone_from(&orders.repository);
+    Some(served)
 }
 
 /// Whether nothing is left to do for it, whatever the record says.
@@ -166,6 +168,7 @@ fn over(stage: &Stage) -> bool {
         | Stage::Configured
         | Stage::Started(_)
         | Stage::Listening(_)
+        | Stage::Renewing(_)
         | Stage::Refused(_)
         | Stage::Stopping(_)
         | Stage::Stopped => false,
@@ -180,6 +183,7 @@ fn pursued(stage: &Stage) -> bool {
         | Stage::Configured
         | Stage::Started(_)
         | Stage::Listening(_)
+        | Stage::Renewing(_)
         | Stage::Refused(_) => true,
         Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => false,
     }
@@ -199,8 +203,11 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Work
     match served.stage {
         Stage::Started(leader) => Work::Listen { claim, leader },
         Stage::Listening(leader) => Work::Serve { claim, leader },
+        Stage::Renewing(leader) => {
+            Work::Renew { claim, leader, since: served.since, registered: served.registered }
+        }
         Stage::Configured if waiting(view, served) => Work::Rest,
-        Stage::Configured => Work::Start { claim, single_use: None },
+        Stage::Configured => Work::Start { claim, holder: served.holder(), single_use: None },
         Stage::Accepted | Stage::Configuring if waiting(view, served) => Work::Rest,
         Stage::Accepted | Stage::Configuring => register(view, served, orders),
         Stage::Refused(_) | Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => {
@@ -240,7 +247,7 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Wo
     let (claim, opened) = (served.id.clone(), Box::new(opened));
     match mode {
         Mode::Run => Work::Configure { claim, registration: opened },
-        Mode::Job => Work::Start { claim, single_use: Some(opened) },
+        Mode::Job => Work::Start { claim, holder: served.holder(), single_use: Some(opened) },
     }
 }
 
@@ -253,6 +260,10 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             served.stage = Stage::Stopping(Some(leader));
             Work::Stop { claim, leader: Some(leader), since }
         }
+        Stage::Renewing(leader) => {
+            served.stage = Stage::Stopping(leader);
+            Work::Stop { claim, leader, since }
+        }
         Stage::Accepted
         | Stage::Configuring
         | Stage::Configured
@@ -261,7 +272,14 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             served.stage = Stage::Stopping(None);
             Work::Stop { claim, leader: None, since }
         }
-        Stage::Stopped if !served.registered => Work::Wipe { claim, since },
+        Stage::Stopped if !served.swept || !served.registered => {
+            let wipe = match (served.swept, served.registered) {
+                (true, _) => Wipe::AfterRemoval,
+                (false, true) => Wipe::BeforeRemoval,
+                (false, false) => Wipe::Whole,
+            };
+            Work::Wipe { claim, since, wipe }
+        }
         Stage::Stopped if waiting(view, served) => Work::Rest,
         Stage::Stopped => match orders.and_then(|orders| orders.removal.as_deref()) {
             Some(sealed) => match view.key.open::<RemovalBox>(sealed) {
@@ -269,12 +287,12 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
                     Work::Deregister { claim, removal: Box::new(removal) }
                 }
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) if superseded => {
-                    Work::Wipe { claim, since }
+                    Work::Wipe { claim, since, wipe: Wipe::AfterRemoval }
                 }
                 // Meant for another claim, or garbled: the right one may follow until the clean-up deadline.
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) => Work::Rest,
             },
-            None if superseded => Work::Wipe { claim, since },
+            None if superseded => Work::Wipe { claim, since, wipe: Wipe::AfterRemoval },
             None => Work::Rest,
         },
         Stage::Clean | Stage::Unclean(_) => Work::Rest,
@@ -301,11 +319,15 @@ fn status(stored: &Stored, local: &Local) -> Status {
             Some((Stage::Listening(_), ..)) => say(Signal::RegOk, served, None),
             // Between two jobs the run still has its runner.
             Some((
-                Stage::Accepted | Stage::Configuring | Stage::Configured | Stage::Started(_),
+                Stage::Accepted
+                | Stage::Configuring
+                | Stage::Configured
+                | Stage::Started(_)
+                | Stage::Renewing(_),
                 true,
                 Some(Mode::Job),
             )) => say(Signal::RegOk, served, None),
-            Some((Stage::Stopping(_) | Stage::Stopped, ..)) => None,
+            Some((Stage::Renewing(_) | Stage::Stopping(_) | Stage::Stopped, ..)) => None,
             Some((Stage::Accepted | Stage::Configuring | Stage::Configured | Stage::Started(_), _, _))
             | None => {
                 (!local.served && !spoke_of_a_claim(stored)).then(|| say(Signal::Ok, None, None)).flatten()

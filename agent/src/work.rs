@@ -15,6 +15,27 @@ pub struct Leader {
     pub started: u64,
 }
 
+/// For whom a machine is held.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The run's id.
+    pub run: String,
+    /// Its repository, `owner/name`; empty where the record does not tell.
+    pub repository: String,
+}
+
+/// Which of the clean-ups of a claim. A runner is deregistered by a script that runs as a job would, with a credential:
+/// nothing of a job may be left then, and nothing of the script afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wipe {
+    /// The only one: no runner was registered.
+    Whole,
+    /// The one before the runner is deregistered; the registration is kept.
+    BeforeRemoval,
+    /// The one after it.
+    AfterRemoval,
+}
+
 /// One piece of work; at most one is under way.
 #[derive(Clone)]
 pub enum Work {
@@ -33,6 +54,8 @@ pub enum Work {
     Start {
         /// For which claim.
         claim: ClaimId,
+        /// Whose jobs may begin.
+        holder: Holder,
         /// Mode `job`: the single-use configuration; the directory is then made fresh.
         single_use: Option<Box<RegistrationBox>>,
     },
@@ -49,6 +72,17 @@ pub enum Work {
         claim: ClaimId,
         /// Who.
         leader: Leader,
+    },
+    /// End every process of the claim and remove what they left; it goes on then.
+    Renew {
+        /// Which claim.
+        claim: ClaimId,
+        /// Its runner, if one is not known to have ended.
+        leader: Option<Leader>,
+        /// When its first runner was started.
+        since: Option<u64>,
+        /// Whether its registration outlives jobs and is to be used again.
+        registered: bool,
     },
     /// End every process of the claim.
     Stop {
@@ -72,6 +106,8 @@ pub enum Work {
         claim: ClaimId,
         /// When its first runner was started.
         since: Option<u64>,
+        /// Which of its clean-ups.
+        wipe: Wipe,
     },
 }
 
@@ -85,6 +121,7 @@ impl Work {
             Self::Start { .. } => "start",
             Self::Listen { .. } => "listen",
             Self::Serve { .. } => "serve",
+            Self::Renew { .. } => "renew",
             Self::Stop { .. } => "stop",
             Self::Deregister { .. } => "deregister",
             Self::Wipe { .. } => "wipe",
@@ -99,6 +136,7 @@ impl Work {
             | Self::Start { claim, .. }
             | Self::Listen { claim, .. }
             | Self::Serve { claim, .. }
+            | Self::Renew { claim, .. }
             | Self::Stop { claim, .. }
             | Self::Deregister { claim, .. }
             | Self::Wipe { claim, .. } => Some(claim),
@@ -143,6 +181,10 @@ pub enum Outcome {
     Listening,
     /// Listen, Serve: it ended after it had listened.
     Ended,
+    /// Serve: a job of another run came, and was refused.
+    Intruded,
+    /// Renew: nothing of the last job is left.
+    Renewed,
     /// Configure, Start, Listen, Deregister: it did not succeed.
     Failed(Failure),
     /// Stop: no process of the claim is left.
@@ -154,7 +196,7 @@ pub enum Outcome {
     Deregistered,
     /// Wipe: nothing of the claim is left.
     Wiped,
-    /// Stop, Wipe: it could not be proved, and why.
+    /// Renew, Stop, Wipe: it could not be proved, and why.
     Unproved(String),
 }
 

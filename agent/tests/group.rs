@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runyard::model::ClaimId;
 use runyard_agent::host::{Host, JobGroup, PackageSource, Places, Settings};
-use runyard_agent::work::{Executor, Outcome, Work};
+use runyard_agent::work::{Executor, Holder, Outcome, Work};
 
 /// A control group for this process, which it leaves and removes in the end.
 struct Group {
@@ -95,7 +95,8 @@ async fn left(group: Option<JobGroup>, seconds: u32) -> Vec<i32> {
     fs::create_dir_all(&runner).unwrap();
     fs::write(runner.join("run.sh"), run).unwrap();
     fs::set_permissions(runner.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
-    let started = host.execute(Work::Start { claim: claim.clone(), single_use: None }).await;
+    let started =
+        host.execute(Work::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await;
     let Outcome::Started(leader) = started else { panic!("run.sh was not started: {started:?}") };
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     while sleeping(seconds).len() < 2 {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use runyard::model::{ClaimId, RegistrationBox};
 use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
-use runyard_agent::work::{Executor, Leader, Outcome, Work};
+use runyard_agent::work::{Executor, Holder, Leader, Outcome, Wipe, Work};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -230,12 +230,17 @@ fn hands() -> Host {
         places: Places {
             trees: ["/var", "/home", "/opt", "/run", "/dev/shm"].map(PathBuf::from).to_vec(),
             docker: "/run/none.sock".into(),
+            ..Places::default()
         },
         stop: Duration::from_secs(5),
         group: None,
         adopts_orphans: false,
     })
     .unwrap()
+}
+
+fn holder() -> Holder {
+    Holder { run: "1".to_owned(), repository: "acme/web".to_owned() }
 }
 
 fn registration(claim: &ClaimId) -> Box<RegistrationBox> {
@@ -258,7 +263,8 @@ async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String)
     let claim = ClaimId::parse(claim).unwrap();
     let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
     assert_eq!(host.execute(configure).await, Outcome::Configured);
-    let started = host.execute(Work::Start { claim: claim.clone(), single_use: None }).await;
+    let started =
+        host.execute(Work::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
     let Outcome::Started(leader) = started else { panic!("{started:?}") };
     assert_eq!(host.execute(Work::Listen { claim: claim.clone(), leader }).await, Outcome::Listening);
     let until = Instant::now() + Duration::from_secs(60);
@@ -277,7 +283,7 @@ async fn clean(host: &Host, claim: ClaimId, leader: Leader) {
     assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: true });
     let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
     assert!(said.contains("asked to finish"), "it was killed: {said}");
-    assert_eq!(host.execute(Work::Wipe { claim, since: None }).await, Outcome::Wiped);
+    assert_eq!(host.execute(Work::Wipe { claim, since: None, wipe: Wipe::Whole }).await, Outcome::Wiped);
 }
 
 fn place(program: &str) -> String {

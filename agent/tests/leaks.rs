@@ -17,7 +17,7 @@ use runyard_agent::host::{Account, Host, OwnScript, PackageSource, Places, Setti
 use runyard_agent::local::{Boot, Local, Mode, Served, Stage};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
-use runyard_agent::work::{Executor, Leader, Outcome, Work};
+use runyard_agent::work::{Executor, Leader, Outcome, Wipe, Work};
 use sha2::{Digest, Sha256};
 
 /// A user that no machine has.
@@ -26,6 +26,11 @@ const NAME: &str = "runyard-leak-test";
 const CANARY: &str = "runyard-canary-5d1c";
 /// What is made fresh in the namespace; also what is looked through.
 const FRESH: [&str; 7] = ["/tmp", "/var/tmp", "/dev/shm", "/home", "/var/spool", "/run", "/var/lib/systemd"];
+
+/// The agent's program, where jobs may execute it.
+const PROGRAM: &str = "/home/yard/runyard-agent";
+/// A user that the job user may become in a user namespace of its making.
+const SUBORDINATE: u32 = 200_001;
 
 /// What a job leaves; `$HOME`, `$TMPDIR` and the work directory are the claim's. One canary a line.
 const PLANTS: &str = r#"
@@ -76,6 +81,8 @@ echo $C >/var/spool/cron/atjobs/a0001
 ipcmk -M 4096 >/dev/null
 ipcmk -S 1 >/dev/null
 ipcmk -Q >/dev/null
+keyctl add user $C secret @u >/dev/null
+perl -e 'use threads; threads->create(sub { sleep 600 }); $0 = "$ENV{C}"; sleep 1; syscall(60, 0)' >/dev/null 2>&1 &
 "#;
 
 /// Whether namespaces can be made here; a root in a container often may not. What cannot be run says so.
@@ -98,8 +105,11 @@ fn aloud(why: &str) {
     std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
 }
 
-/// Calls a test of this file that is otherwise left out, in namespaces of its own.
+/// Calls a test of this file that is otherwise left out, in namespaces of its own. One after the other: the kernel's
+/// keyrings are in no namespace.
 fn apart(test: &str) {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let own = std::env::current_exe().unwrap();
     let output = Command::new("unshare")
         .args(["--mount", "--ipc", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--"])
@@ -127,6 +137,8 @@ fn the_second_run_finds_nothing_of_the_first() {
 
 /// Fresh shared directories; this process and what it starts see nothing else there.
 fn fresh() {
+    // What is built may lie below one of them.
+    let program = fs::read(env!("CARGO_BIN_EXE_runyard-agent")).unwrap();
     for dir in FRESH {
         fs::create_dir_all(dir).unwrap();
         let mounted =
@@ -150,9 +162,48 @@ fn fresh() {
     fs::create_dir_all("/var/lib/systemd/linger").unwrap();
     fs::write(format!("/var/lib/systemd/linger/{NAME}"), CANARY).unwrap();
     fs::create_dir_all("/run/mqueue").unwrap();
+    fs::create_dir_all("/home/yard").unwrap();
+    fs::write(PROGRAM, program).unwrap();
+    fs::set_permissions(PROGRAM, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write("/run/subuid", format!("{NAME}:200000:1000\n")).unwrap();
+    let bound = Command::new("mount").args(["--bind", "/run/subuid", "/etc/subuid"]).status().unwrap();
+    assert!(bound.success());
     let queues = Command::new("mount").args(["-t", "mqueue", "none", "/run/mqueue"]).status().unwrap();
     assert!(queues.success());
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+}
+
+/// A control group for this process, which it leaves and removes in the end.
+struct Group {
+    before: PathBuf,
+    own: PathBuf,
+    jobs: Option<JobGroup>,
+}
+
+impl Group {
+    fn enter() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+        let place =
+            mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?;
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let before = Path::new(place).join(group.trim_start_matches('/'));
+        let own = before.join(format!("runyard-leaks-{:x}", rand::random::<u64>()));
+        fs::create_dir(&own).ok()?;
+        let mut group = Self { before, own, jobs: None };
+        fs::write(group.own.join("cgroup.procs"), "0").ok()?;
+        group.jobs = JobGroup::find().ok();
+        group.jobs.is_some().then_some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::write(self.before.join("cgroup.procs"), "0");
+        for group in [self.own.join("runyard-job"), self.own.clone()] {
+            let _ = fs::remove_dir(group);
+        }
+    }
 }
 
 fn settings() -> Settings {
@@ -174,15 +225,27 @@ fn settings() -> Settings {
         post_run: None,
         account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
         isolation: None,
-        places: Places { trees: FRESH.iter().map(PathBuf::from).collect(), docker: "/run/none.sock".into() },
+        places: Places {
+            trees: FRESH.iter().map(PathBuf::from).collect(),
+            docker: "/run/none.sock".into(),
+            program: PROGRAM.into(),
+            spare: Vec::new(),
+        },
         stop: Duration::from_secs(1),
         group: None,
         adopts_orphans: false,
     }
 }
 
+/// What tells when the first job of a claim could begin.
+const BEGUN: &str = "/home/yard/work/begun";
+
 /// Runs a script of a claim as a job would run.
 fn job(claim: &ClaimId, script: &str) {
+    // The agent makes it before the first job of a claim.
+    if !Path::new(BEGUN).exists() {
+        fs::write(BEGUN, "").unwrap();
+    }
     let root = PathBuf::from("/home/yard/work/claims").join(claim.as_str());
     for dir in ["", "runner", "home", "tmp"] {
         fs::create_dir_all(root.join(dir)).unwrap();
@@ -211,14 +274,19 @@ fn traces() -> Vec<String> {
     }
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let path = entry.path();
-        let of_job = fs::metadata(&path).is_ok_and(|metadata| metadata.uid() == UID);
+        let of_job = fs::metadata(&path).is_ok_and(|found| [UID, SUBORDINATE].contains(&found.uid()));
         let numbered = entry.file_name().to_string_lossy().parse::<u32>().is_ok();
-        // An ended process whose parent does not look is no more than a number.
-        let ended = fs::read_to_string(path.join("stat")).is_ok_and(|stat| stat.contains(") Z "));
+        // An ended process whose parent does not look is no more than a number, but for one with threads that live.
+        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+        let threads = fs::read_dir(path.join("task")).map_or(0, Iterator::count);
+        let ended = stat.contains(") Z ") && threads < 2;
         if of_job && numbered && !ended {
             found.push(format!("process {}", fs::read_to_string(path.join("cmdline")).unwrap_or_default()));
         }
     }
+    let keys = fs::read_to_string("/proc/key-users").unwrap();
+    let of_job = |line: &&str| line.trim().starts_with(&format!("{UID}:"));
+    found.extend(keys.lines().filter(of_job).map(|line| format!("keys {line}")));
     for kind in ["shm", "sem", "msg"] {
         let table = fs::read_to_string(format!("/proc/sysvipc/{kind}")).unwrap();
         let of_job = table.lines().filter(|line| line.split_whitespace().any(|word| word == UID.to_string()));
@@ -257,11 +325,26 @@ fn within_namespaces_nothing_of_a_job_is_left() {
     let claim = ClaimId::parse("i-leak.2").unwrap();
     assert!(traces().len() == 1, "{:?}", traces());
     job(&claim, PLANTS);
+    let mut apart = Command::new("sleep");
+    let mut apart =
+        apart.arg("600").env_clear().current_dir("/").uid(SUBORDINATE).gid(SUBORDINATE).spawn().unwrap();
+    fs::write("/home/shared/subordinate", CANARY).unwrap();
+    std::os::unix::fs::chown("/home/shared/subordinate", Some(SUBORDINATE), Some(SUBORDINATE)).unwrap();
+    wait_for_a_thread_without_its_first();
     let planted = traces();
     println!("{} canaries planted", planted.len());
-    assert!(planted.len() >= 45, "{}: {planted:#?}", planted.len());
-    let outcome = runtime().block_on(host.execute(Work::Wipe { claim: claim.clone(), since: None }));
-    assert_eq!(outcome, Outcome::Wiped);
+    assert!(planted.len() >= 49, "{}: {planted:#?}", planted.len());
+    // Too deep for any path, and a queue that is mounted nowhere any more.
+    job(
+        &claim,
+        "mkdir /tmp/deep; cd /tmp/deep; perl -e 'for (1..60000) { mkdir \"d\"; chdir \"d\" or die }'",
+    );
+    assert!(Command::new("umount").arg("/run/mqueue").status().unwrap().success());
+    assert_eq!(wiped(&host, &claim), Outcome::Wiped);
+    apart.wait().unwrap();
+    assert!(!Path::new("/tmp/deep").exists());
+    let queues = Command::new("mount").args(["-t", "mqueue", "none", "/run/mqueue"]).status().unwrap();
+    assert!(queues.success());
     assert_eq!(traces(), Vec::<String>::new());
     // What cannot go is told, and the machine is not used again: a mount in a directory of the job's.
     job(&claim, "mkdir /tmp/busy");
@@ -272,10 +355,304 @@ fn within_namespaces_nothing_of_a_job_is_left() {
             .unwrap()
             .success()
     );
-    let outcome = runtime().block_on(host.execute(Work::Wipe { claim, since: None }));
+    let outcome = wiped(&host, &claim);
     assert!(matches!(&outcome, Outcome::Unproved(why) if why.contains("/tmp/busy")), "{outcome:?}");
 }
 
+/// `ps` and the agent's older selves take such a process for an ended one.
+fn wait_for_a_thread_without_its_first() {
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let there = || {
+        fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            stat.contains(") Z ") && fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count) > 1
+        })
+    };
+    while !there() {
+        assert!(std::time::Instant::now() < until, "no process outlived its first thread");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn wiped(host: &Host, claim: &ClaimId) -> Outcome {
+    let wipe = Work::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole };
+    runtime().block_on(host.execute(wipe))
+}
+
+fn unproved(host: &Host, claim: &ClaimId) -> String {
+    match wiped(host, claim) {
+        Outcome::Unproved(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_there_before_the_first_job_is_not_removed_and_the_machine_is_not_lent() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_what_was_there_before_stays");
+}
+
+#[test]
+#[ignore = "called by what_was_there_before_the_first_job_is_not_removed_and_the_machine_is_not_lent"]
+fn within_namespaces_what_was_there_before_stays() {
+    fresh();
+    let (host, claim) = (Host::new(settings()).unwrap(), ClaimId::parse("i-leak.5").unwrap());
+    assert_eq!(wiped(&host, &claim), Outcome::Wiped, "without a job there is nothing to remove");
+    fs::create_dir_all("/var/tmp/toolcache/node").unwrap();
+    fs::write("/var/tmp/toolcache/node/bin", "the image's").unwrap();
+    for path in ["/var/tmp/toolcache", "/var/tmp/toolcache/node", "/var/tmp/toolcache/node/bin"] {
+        std::os::unix::fs::chown(path, Some(UID), Some(UID)).unwrap();
+    }
+    let booted = format!("{:?}", runtime().block_on(host.execute(Work::Boot)));
+    assert!(booted.contains("/var/tmp/toolcache are") && booted.contains("chown"), "{booted}");
+    let why = unproved(&host, &claim);
+    assert!(why.contains("/var/tmp/toolcache") && why.contains("before its first job"), "{why}");
+    // The clock of file systems goes by steps.
+    std::thread::sleep(Duration::from_millis(50));
+    job(&claim, "echo $C >/var/tmp/toolcache/node/new");
+    let why = unproved(&host, &claim);
+    assert!(why.contains("/var/tmp/toolcache/node/bin"), "{why}");
+    assert_eq!(fs::read_to_string("/var/tmp/toolcache/node/bin").unwrap(), "the image's");
+    assert_eq!(traces(), Vec::<String>::new(), "what a job left in it goes");
+}
+
+#[test]
+fn what_a_job_could_change_and_did_keeps_a_machine_from_the_pool() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_what_is_roots_was_changed");
+}
+
+#[test]
+#[ignore = "called by what_a_job_could_change_and_did_keeps_a_machine_from_the_pool"]
+fn within_namespaces_what_is_roots_was_changed() {
+    fresh();
+    fs::create_dir("/home/tools").unwrap();
+    for name in ["/home/tools/go", "/home/tools/log", "/home/tools/untouched"] {
+        fs::write(name, "root's").unwrap();
+        fs::set_permissions(name, fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    let (host, claim) = (Host::new(settings()).unwrap(), ClaimId::parse("i-leak.6").unwrap());
+    std::thread::sleep(Duration::from_millis(50));
+    job(&claim, "test -w /home/tools/go");
+    assert_eq!(wiped(&host, &claim), Outcome::Wiped, "nothing was changed");
+    std::thread::sleep(Duration::from_millis(50));
+    job(&claim, "echo evil >/home/tools/go");
+    let why = unproved(&host, &claim);
+    assert!(why.contains("/home/tools/go are not") && !why.contains("untouched"), "{why}");
+    fs::remove_file(BEGUN).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    fs::set_permissions("/home/tools", fs::Permissions::from_mode(0o777)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    job(&claim, "mv /home/tools/go /home/tools/node");
+    let why = unproved(&host, &claim);
+    assert!(why.contains("/home/tools"), "{why}");
+    // A journal, as root keeps one for each user.
+    fs::remove_file(BEGUN).unwrap();
+    fs::set_permissions("/home/tools", fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write("/home/journal", "").unwrap();
+    let listed = Command::new("setfacl").args(["-m", &format!("u:{UID}:r"), "/home/journal"]).status();
+    if !listed.is_ok_and(|status| status.success()) {
+        return aloud("without setfacl, lists of who else may read were not tried");
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    job(&claim, "true");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(wiped(&host, &claim), Outcome::Wiped, "it is as it was");
+    job(&claim, "true");
+    std::thread::sleep(Duration::from_millis(50));
+    fs::write("/home/journal", CANARY).unwrap();
+    assert!(unproved(&host, &claim).contains("/home/journal"));
+}
+
+#[test]
+fn nothing_is_removed_from_a_file_system_that_is_not_the_machines_own() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_other_file_systems_are_left_alone");
+}
+
+#[test]
+#[ignore = "called by nothing_is_removed_from_a_file_system_that_is_not_the_machines_own"]
+fn within_namespaces_other_file_systems_are_left_alone() {
+    fresh();
+    let (mut settings, claim) = (settings(), ClaimId::parse("i-leak.7").unwrap());
+    fs::create_dir("/home/disk").unwrap();
+    // A disk of the machine's own is swept like any other place.
+    fs::write("/run/image", "").unwrap();
+    fs::OpenOptions::new().write(true).open("/run/image").unwrap().set_len(16 << 20).unwrap();
+    let made = Command::new("mke2fs").args(["-q", "-t", "ext4", "-F", "/run/image"]).status();
+    let mounted = || Command::new("mount").args(["-o", "loop", "/run/image", "/home/disk"]).status();
+    if made.is_ok_and(|status| status.success()) && mounted().is_ok_and(|status| status.success()) {
+        fs::set_permissions("/home/disk", fs::Permissions::from_mode(0o1777)).unwrap();
+        let host = Host::new(settings.clone()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        job(&claim, "echo $C >/home/disk/file");
+        assert!(Path::new("/home/disk/file").exists());
+        assert_eq!(wiped(&host, &claim), Outcome::Wiped);
+        assert!(!Path::new("/home/disk/file").exists());
+        assert!(Command::new("umount").arg("/home/disk").status().unwrap().success());
+    } else {
+        aloud("a file system in a file cannot be mounted here");
+    }
+    let Some(asked) = program_file_system("/home/disk") else {
+        return aloud("a program's file system (FUSE) cannot be mounted here");
+    };
+    let host = Host::new(settings.clone()).unwrap();
+    let start = Work::Configure { claim: claim.clone(), registration: Box::new(registration()) };
+    let registered = format!("{:?}", runtime().block_on(host.execute(start)));
+    assert!(
+        registered.contains("/home/disk (fuse)") && registered.contains("cleaning.spare"),
+        "{registered}"
+    );
+    job(&claim, "test -e /home/disk/anothers");
+    assert!(unproved(&host, &claim).contains("/home/disk (fuse)"));
+    settings.places.spare = vec!["/home/disk".into()];
+    assert_eq!(wiped(&Host::new(settings).unwrap(), &claim), Outcome::Wiped);
+    assert_eq!(*asked.lock().unwrap(), Vec::<u32>::new(), "it was asked to change something");
+}
+
+/// A file system of a program's (`linux/fuse.h`): a directory that everybody may write to, with a file of the job
+/// user's. What it is asked to change, by the numbers of the requests. None where it cannot be mounted.
+fn program_file_system(place: &str) -> Option<std::sync::Arc<std::sync::Mutex<Vec<u32>>>> {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    let mut device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other",
+        device.as_raw_fd()
+    );
+    let options = std::ffi::CString::new(options).unwrap();
+    rustix::mount::mount("none", place, "fuse", rustix::mount::MountFlags::empty(), &*options).ok()?;
+    let asked = std::sync::Arc::<std::sync::Mutex<Vec<u32>>>::default();
+    let told = asked.clone();
+    std::thread::spawn(move || {
+        let mut request = vec![0; 256 * 1024];
+        while let Ok(length) = device.read(&mut request) {
+            let number = |at: usize| u32::from_le_bytes(request[at..at + 4].try_into().unwrap());
+            let wide = |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap());
+            let (operation, node) = (number(4), wide(16));
+            let answer = match operation {
+                // FORGET has no answer.
+                2 => continue,
+                1 if request[40..length].starts_with(b"anothers\0") => {
+                    Ok([words(&[2, 0, 1, 1]), vec![0; 8], attributes(2)].concat())
+                }
+                1 => Err(2),
+                3 => Ok([words(&[1, 0]), attributes(node)].concat()),
+                26 => {
+                    let mut init = vec![0; 64];
+                    init[..4].copy_from_slice(&7_u32.to_le_bytes());
+                    init[4..8].copy_from_slice(&31_u32.to_le_bytes());
+                    init[20..24].copy_from_slice(&4096_u32.to_le_bytes());
+                    Ok(init)
+                }
+                14 | 27 => Ok(vec![0; 16]),
+                28 if wide(48) == 0 => Ok([
+                    words(&[2, 1]),
+                    8_u32.to_le_bytes().to_vec(),
+                    8_u32.to_le_bytes().to_vec(),
+                    b"anothers".to_vec(),
+                ]
+                .concat()),
+                18 | 25 | 28 | 29 => Ok(Vec::new()),
+                change => {
+                    if (4..=13).contains(&change) || [16, 35].contains(&change) {
+                        told.lock().unwrap().push(change);
+                    }
+                    Err(38)
+                }
+            };
+            let (error, body) = answer.map_or_else(|error: i32| (-error, Vec::new()), |body| (0, body));
+            let head = [(16 + body.len() as u32).to_le_bytes(), error.to_le_bytes()].concat();
+            let _ = device.write(&[head, request[8..16].to_vec(), body].concat());
+        }
+    });
+    Some(asked)
+}
+
+fn words(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// `struct fuse_attr`: the directory is root's and everybody's, the file is the job user's.
+fn attributes(node: u64) -> Vec<u8> {
+    let (mode, owner) = if node == 1 { (0o40777_u32, 0) } else { (0o100_644, UID) };
+    let narrow = [0, 0, 0, mode, 1, owner, owner, 0, 4096, 0];
+    let narrow: Vec<u8> = narrow.iter().flat_map(|number: &u32| number.to_le_bytes()).collect();
+    [words(&[node, 0, 0, 0, 0, 0]), narrow].concat()
+}
+
+#[test]
+fn a_job_of_another_run_never_begins_and_leaves_nothing_to_the_runs_own() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_another_runs_job_is_refused");
+}
+
+/// A runner as GitHub's is, as far as its hook goes: it is called before each job with what GitHub says of it, and
+/// whether it succeeds or fails, steps are done that are always to be done. Interrupted, it ends.
+const RUNNER: &str = r#"#!/bin/bash
+trap 'kill -9 $hook; exit 0' INT
+echo 'Listening for Jobs'
+while :; do
+    for job in /home/shared/jobs/*; do
+        [ -e "$job" ] || continue
+        . "$job"; rm -f "$job"
+        env GITHUB_RUN_ID=$run GITHUB_REPOSITORY=$repository bash -e "$ACTIONS_RUNNER_HOOK_JOB_STARTED" & hook=$!
+        wait $hook
+        eval "$always"
+    done
+    sleep 0.05
+done
+"#;
+
+#[test]
+#[ignore = "called by a_job_of_another_run_never_begins_and_leaves_nothing_to_the_runs_own"]
+fn within_namespaces_another_runs_job_is_refused() {
+    fresh();
+    fs::create_dir("/home/shared/jobs").unwrap();
+    fs::set_permissions("/home/shared/jobs", fs::Permissions::from_mode(0o1777)).unwrap();
+    let queue = |run: u64, repository: &str, always: &str| {
+        let job = format!("run={run}\nrepository={repository}\nalways='{always}'\n");
+        fs::write("/home/job", job).unwrap();
+        std::os::unix::fs::chown("/home/job", Some(UID), Some(UID)).unwrap();
+        fs::rename("/home/job", "/home/shared/jobs/job").unwrap();
+    };
+    in_time(move || async move {
+        let mut machine = Machine::with(RUNNER, "acme/web").await;
+        machine.started().await;
+        assert_eq!(machine.goes_on().await, Outcome::Listening);
+        // The run's own, at a later attempt and in other letters: it is done.
+        queue(42, "Acme/Web", "echo done >/home/shared/own");
+        let serving = tokio::time::timeout(Duration::from_secs(60), async {
+            while !Path::new("/home/shared/own").exists() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        tokio::select! {
+            outcome = machine.goes_on() => panic!("{outcome:?}"),
+            served = serving => served.unwrap(),
+        }
+        queue(43, "acme/web", &format!("echo {CANARY} >/home/shared/canary"));
+        assert_eq!(machine.goes_on().await, Outcome::Intruded);
+        assert_eq!(machine.goes_on().await, Outcome::Renewed);
+        assert_eq!(traces(), Vec::<String>::new(), "the other run's job did something");
+        assert!(!Path::new("/home/shared/own").exists(), "the machine is cleaned before anything else");
+        let _ = fs::remove_dir_all("/home/shared/jobs/job");
+        machine.started().await;
+        assert_eq!(machine.goes_on().await, Outcome::Listening, "and the run's own jobs go on");
+        queue(42, "evil/web", &format!("echo {CANARY} >/home/shared/canary"));
+        assert_eq!(machine.goes_on().await, Outcome::Intruded, "the same number in another repository");
+        assert_eq!(machine.goes_on().await, Outcome::Renewed);
+        assert_eq!(traces(), Vec::<String>::new());
+    });
+}
 /// What no job may write, and what none may read.
 const ROOTS: &str = "/run/crontab";
 const SECRET: &str = "/run/shadow";
@@ -314,9 +691,12 @@ fn no_job_gets_into_the_directories_of_its_claim_while_they_are_filled() {
 
 /// A runner package of two scripts.
 fn package() -> (Vec<u8>, String) {
+    package_of("#!/bin/sh\necho 'Listening for Jobs'\nexec sleep 600\n")
+}
+
+fn package_of(run: &str) -> (Vec<u8>, String) {
     let config =
         "#!/bin/sh\necho configured; test \"$1\" = remove && exec test -f .runner; echo 1 >.runner\n";
-    let run = "#!/bin/sh\necho 'Listening for Jobs'\nexec sleep 600\n";
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     for (name, script) in [("config.sh", config), ("run.sh", run)] {
         let mut header = tar::Header::new_gnu();
@@ -339,8 +719,13 @@ struct Machine {
 
 impl Machine {
     async fn configured() -> Self {
+        Self::with("#!/bin/sh\necho 'Listening for Jobs'\nexec sleep 600\n", "").await
+    }
+
+    /// With this `run.sh`, for this repository's run.
+    async fn with(run: &str, repository: &str) -> Self {
         let mut settings = settings();
-        let (archive, sha256) = package();
+        let (archive, sha256) = package_of(run);
         fs::write(format!("/home/yard/work/package/{sha256}.tar.gz"), archive).unwrap();
         settings.package.sha256 = sha256;
         let script = PathBuf::from("/home/yard/post-run");
@@ -349,6 +734,7 @@ impl Machine {
         let (host, claim) = (Host::new(settings).unwrap(), ClaimId::parse("i-leak.4").unwrap());
         let mut served = Served::new(claim.clone(), "42".to_owned(), Stage::Configuring);
         served.mode = Some(Mode::Run);
+        served.repository = repository.to_owned();
         let local = Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served) };
         let mut machine = Self { host, local, claim: claim.clone(), now: Duration::ZERO };
         let outcome = machine.works(Work::Configure { claim, registration: Box::new(registration()) }).await;
@@ -369,6 +755,7 @@ impl Machine {
         let sight = Sight::Orders(Orders {
             state: State::Running,
             run: "42".to_owned(),
+            repository: String::new(),
             claim: Some(self.claim.clone()),
             deadline: None,
             registration: None,
@@ -435,9 +822,12 @@ fn within_namespaces_a_log_is_a_link() {
         let since = Some(leader.started);
         let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since };
         assert_eq!(machine.works(stop).await, Outcome::Stopped { registered: true });
+        let wipe = |wipe| Work::Wipe { claim: machine.claim.clone(), since, wipe };
+        let (before, after) = (wipe(Wipe::BeforeRemoval), wipe(Wipe::AfterRemoval));
+        assert_eq!(machine.works(before).await, Outcome::Wiped);
         let deregister = Work::Deregister { claim: claim.clone(), removal: Box::new(removal) };
         assert_eq!(machine.works(deregister).await, Outcome::Deregistered);
-        assert_eq!(machine.works(Work::Wipe { claim, since }).await, Outcome::Wiped);
+        assert_eq!(machine.works(after).await, Outcome::Wiped);
     });
     assert_eq!(fs::read_to_string(ROOTS).unwrap(), "root's");
     assert_eq!(fs::metadata(ROOTS).unwrap().uid(), 0);

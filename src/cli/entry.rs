@@ -92,8 +92,7 @@ pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> Outcome
 
 /// `runyard stand-in-runner`: its exit codes are the real runner's, not ours.
 pub(crate) fn stand_in_runner(args: &RunnerArgs) -> Outcome<ExitCode> {
-    let inputs =
-        config::environment().filter(|(name, _)| name.starts_with("ACTIONS_RUNNER_INPUT_")).collect();
+    let inputs = config::environment().filter(|(name, _)| name.starts_with("ACTIONS_RUNNER_")).collect();
     let exit = runtime()?.block_on(async {
         let clock = SystemClock::new();
         listener::run(&args.root, &args.arguments, &inputs, Arc::new(move || clock.now())).await

@@ -14,6 +14,7 @@ mod watch;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use aws_config::BehaviorVersion;
 use aws_config::SdkConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
@@ -73,6 +74,12 @@ impl DynamoStore {
             wake: None,
             page: None,
         }
+    }
+
+    /// The store in `table`, reached as the environment says: region, credentials and endpoints by AWS's own names.
+    pub async fn connect_env(table: TableName) -> Self {
+        let config = aws_config::defaults(BehaviorVersion::latest()).load().await;
+        Self::connect(table, &config)
     }
 
     /// The same store, watching in another way.

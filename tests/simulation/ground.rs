@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
 use runyard::ports::Machine;
 use runyard::ports::github::Scope;
-use runyard_agent::work::{Executor, Failure, Leader, Outcome, Work};
+use runyard_agent::work::{Executor, Failure, Leader, Outcome, Wipe, Work};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -230,7 +230,17 @@ impl Hands {
         Outcome::Deregistered
     }
 
-    async fn wipe(&self) -> Outcome {
+    async fn renew(&self, claim: &ClaimId) -> Outcome {
+        self.stop(claim).await;
+        self.takes(1..10).await;
+        if !self.world.strikes(Fault::CleaningFails) {
+            return Outcome::Renewed;
+        }
+        *self.ground.unclean.lock().unwrap() = true;
+        Outcome::Unproved("simulated".into())
+    }
+
+    async fn wipe(&self, wipe: Wipe) -> Outcome {
         self.takes(1..10).await;
         if self.world.strikes(Fault::CleaningFails) {
             *self.ground.unclean.lock().unwrap() = true;
@@ -239,7 +249,9 @@ impl Hands {
             }
             return Outcome::Unproved("simulated".into());
         }
-        *self.ground.registered.lock().unwrap() = None;
+        if wipe != Wipe::BeforeRemoval {
+            *self.ground.registered.lock().unwrap() = None;
+        }
         Outcome::Wiped
     }
 }
@@ -278,6 +290,7 @@ impl Hands {
             Work::Boot => "boots",
             Work::Configure { .. } => "configures",
             Work::Start { .. } => "starts",
+            Work::Renew { .. } => "renews",
             Work::Stop { .. } => "stops",
             Work::Deregister { .. } => "deregisters",
             Work::Wipe { .. } => "wipes",
@@ -294,12 +307,13 @@ impl Hands {
                 Outcome::Booted(if fails { Err("simulated".into()) } else { Ok(()) })
             }
             Work::Configure { claim, registration } => self.configure(&claim, &registration).await,
-            Work::Start { claim, single_use } => self.start(&claim, single_use.as_deref()).await,
+            Work::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
             Work::Listen { leader, .. } => self.listen(leader).await,
             Work::Serve { leader, .. } => self.serve(leader).await,
             Work::Stop { claim, .. } => self.stop(&claim).await,
             Work::Deregister { .. } => self.deregister().await,
-            Work::Wipe { .. } => self.wipe().await,
+            Work::Renew { claim, .. } => self.renew(&claim).await,
+            Work::Wipe { wipe, .. } => self.wipe(wipe).await,
         }
     }
 }

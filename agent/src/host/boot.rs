@@ -21,11 +21,17 @@ const SHELL: &str = "/bin/sh";
 const HEAD: u64 = 256;
 
 impl Host {
-    /// Runs the pre-runner script and fetches the package.
+    /// Runs the pre-runner script and fetches the package, and sees that nothing is a job's already.
     ///
     /// # Errors
     /// Why it failed for good, with the tail of the script's log.
     pub(super) async fn boot(&self) -> Result<(), String> {
+        // A big image takes a while to look through for the first time; nobody waits for that alone.
+        let (prepared, given) = tokio::join!(self.prepared(), self.nothing_is_the_jobs());
+        prepared.and(given)
+    }
+
+    async fn prepared(&self) -> Result<(), String> {
         if let Some(pre_runner) = &self.settings.pre_runner {
             let own = (pre_runner, self.layout.pre_runner_log());
             self.own_script("pre-runner", own, None, self.machine_scope()).await?;

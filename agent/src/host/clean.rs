@@ -1,75 +1,178 @@
 //! Is nothing left of a claim? No process that is its, no directory it could write to. What cannot be proved is said to
 //! be unproved.
 
-use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, lchown};
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 
 use runyard::model::ClaimId;
 
 use super::layout::ClaimDirs;
 use super::output::detail;
-use super::sweep::sweep;
-use super::{Account, Host, disk, processes};
-use crate::work::{Leader, Outcome};
+use super::reach::keeps_to_its_own;
+use super::remove::{empty, remove};
+use super::sweep::{nothing_is_given, sweep};
+use super::walk::Moment;
+use super::{Account, Host, disk, kept, processes};
+use crate::work::{Leader, Outcome, Wipe};
+
+/// How often a machine is swept on which something came to life meanwhile.
+const SWEEPS: u32 = 3;
 
 impl Host {
     /// Ends the runner, by asking first, and then everything else of the claim.
     pub(super) async fn stop(&self, claim: &ClaimId, leader: Option<Leader>, since: Option<u64>) -> Outcome {
+        match self.all_ended(claim, leader, since).await {
+            Ok(()) => Outcome::Stopped { registered: self.looks_registered(claim) },
+            Err(why) => Outcome::Unproved(why),
+        }
+    }
+
+    async fn all_ended(
+        &self,
+        claim: &ClaimId,
+        leader: Option<Leader>,
+        since: Option<u64>,
+    ) -> Result<(), String> {
         if let Some(leader) = leader.filter(|leader| self.is_alive(*leader)) {
             processes::interrupt(leader);
             if tokio::time::timeout(self.settings.stop, self.ended(leader)).await.is_err() {
                 tracing::warn!(%claim, "the runner does not finish; it is killed");
             }
         }
-        match self.end(self.claim_scope(claim, leader, since)).await {
-            Ok(()) => {
-                leader.map(|leader| self.is_alive(leader));
-                Outcome::Stopped { registered: self.looks_registered(claim) }
-            }
-            Err(left) => Outcome::Unproved(detail("its processes", &left, &[])),
-        }
+        self.end(self.claim_scope(claim, leader, since))
+            .await
+            .map_err(|left| detail("its processes", &left, &[]))?;
+        leader.map(|leader| self.is_alive(leader));
+        Ok(())
     }
 
     /// Removes what the claim could write to.
-    pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>) -> Outcome {
-        if let Err(left) = self.end(self.claim_scope(claim, None, since)).await {
-            return Outcome::Unproved(detail("its processes", &left, &[]));
+    pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> Outcome {
+        let wiped = async {
+            self.all_ended(claim, None, since).await?;
+            match wipe {
+                Wipe::Whole | Wipe::BeforeRemoval => self.after(claim, since).await?,
+                Wipe::AfterRemoval => {}
+            }
+            let keep = match wipe {
+                Wipe::BeforeRemoval => true,
+                Wipe::Whole | Wipe::AfterRemoval => false,
+            };
+            self.cleared(claim, since, keep).await
+        };
+        wiped.await.map_or_else(Outcome::Unproved, |()| Outcome::Wiped)
+    }
+
+    /// Between two jobs: nothing of the last is left, and a registration that outlives jobs has a fresh place.
+    pub(super) async fn renew(
+        &self,
+        claim: &ClaimId,
+        leader: Option<Leader>,
+        since: Option<u64>,
+        registered: bool,
+    ) -> Outcome {
+        let renewed = async {
+            self.all_ended(claim, leader, since).await?;
+            self.cleared(claim, since, registered).await?;
+            if !registered {
+                return Ok(());
+            }
+            let dirs = self.layout.claim(claim);
+            self.with_registration(&dirs, dirs.runner())
+                .await
+                .map_err(|why| detail("no fresh directory for its runner", &why.to_string(), &[]))
+        };
+        renewed.await.map_or_else(Outcome::Unproved, |()| Outcome::Renewed)
+    }
+
+    /// Removes what jobs left, until nothing of it is alive either.
+    async fn cleared(&self, claim: &ClaimId, since: Option<u64>, keep: bool) -> Result<(), String> {
+        let left = |why: &str| detail("what it left", why, &[]);
+        for _ in 0..SWEEPS {
+            self.in_turn(self.sweeping(keep)).await.map_err(|error| left(&error.to_string()))?;
+            let processes = self.end(self.claim_scope(claim, None, since)).await;
+            // Whatever was alive may have left something since.
+            if !processes.map_err(|left| detail("its processes", &left, &[]))? {
+                return remove(&self.layout.begun()).map_err(|error| left(&error.to_string()));
+            }
         }
-        if let Err(why) = self.after(claim, since).await {
-            return Outcome::Unproved(why);
+        Err(left("processes of it came to life again and again"))
+    }
+
+    fn sweeping(&self, keep: bool) -> impl FnOnce() -> io::Result<()> + Send + 'static {
+        let (account, ids) = (self.settings.account.clone(), self.ids.clone());
+        let (layout, places) = (self.layout.clone(), self.settings.places.clone());
+        move || {
+            if !keep {
+                remove(&layout.registration())?;
+            }
+            [layout.claims(), layout.hook(), layout.logs()].iter().try_for_each(|dir| empty(dir))?;
+            match (account, ids) {
+                (Some(account), Some(ids)) => {
+                    sweep(&account, &ids, &places, begun(&layout.begun())?, &layout.queues())
+                }
+                (None, _) | (_, None) => Ok(()),
+            }
         }
-        let (claims, registration, logs) =
-            (self.layout.claims(), self.layout.registration(), self.layout.logs());
-        let (account, places) = (self.settings.account.clone(), self.settings.places.clone());
-        let wiping = self.in_turn(move || {
-            remove(&registration)?;
-            empty(&claims)?;
-            empty(&logs)?;
-            account.map_or(Ok(()), |account| sweep(&account, &places))
-        });
-        if let Err(error) = wiping.await {
-            return Outcome::Unproved(detail("what it left", &error.to_string(), &[]));
+    }
+
+    /// Whether what a job leaves could be found here at all.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) async fn can_be_cleaned(&self) -> Result<(), String> {
+        let Some(account) = self.settings.account.clone() else { return Ok(()) };
+        if self.settings.isolation.is_some() {
+            // Of the machine's file systems, jobs see those on its disks, and change none.
+            return Ok(());
         }
-        // A clean-up that was watched may have been answered: nothing may have come back to life.
-        match self.end(self.claim_scope(claim, None, since)).await {
-            Ok(()) => Outcome::Wiped,
-            Err(left) => Outcome::Unproved(detail("its processes", &left, &[])),
-        }
+        let places = self.settings.places.clone();
+        let looking = tokio::task::spawn_blocking(move || keeps_to_its_own(&account, &places));
+        looking.await.map_err(io::Error::other).flatten().map_err(|error| error.to_string())
+    }
+
+    /// Whether cleaning would remove what no job left.
+    ///
+    /// # Errors
+    /// What it would remove.
+    pub(super) async fn nothing_is_the_jobs(&self) -> Result<(), String> {
+        let (Some(account), Some(ids)) = (self.settings.account.clone(), self.ids.clone()) else {
+            return Ok(());
+        };
+        let places = self.settings.places.clone();
+        let looking = tokio::task::spawn_blocking(move || nothing_is_given(&account, &ids, &places));
+        let looked = looking.await.map_err(io::Error::other).flatten();
+        looked.map_err(|error| detail("this machine cannot be lent", &error.to_string(), &[]))
     }
 
     /// Makes the directories of a claim anew. No job gets into them before they are handed over, so that what is done
     /// in them meanwhile needs to mind no links.
     pub(super) async fn make_fresh(&self, dirs: &ClaimDirs) -> io::Result<()> {
-        let dirs = dirs.clone();
+        let (dirs, mark) = (dirs.clone(), self.layout.begun());
         self.in_turn(move || {
+            if begun(&mark)?.is_none() {
+                disk::create_anew(&mark)?;
+            }
             remove(&dirs.root)?;
             [&dirs.root, &dirs.home(), &dirs.tmp(), &dirs.var_tmp()]
                 .into_iter()
                 .try_for_each(|dir| disk::private_dir(dir))
         })
         .await
+    }
+
+    /// A package that no job has touched, with the registration as it was made.
+    pub(super) async fn with_registration(
+        &self,
+        dirs: &ClaimDirs,
+        package: std::path::PathBuf,
+    ) -> io::Result<()> {
+        // Whatever the job left there goes; the registration is elsewhere.
+        self.make_fresh(dirs).await?;
+        self.unpack(package.clone()).await?;
+        kept::copy(&self.layout.registration(), nix::unistd::geteuid().as_raw(), &package)?;
+        self.hand_over(dirs).await
     }
 
     /// Gives the directories of a claim, as they are now, to the user jobs run as.
@@ -80,86 +183,25 @@ impl Host {
     }
 }
 
+/// When the first job could begin, by the clock of the file system; none where none could.
+fn begun(mark: &Path) -> io::Result<Option<Moment>> {
+    match mark.symlink_metadata() {
+        Ok(metadata) => {
+            let nanoseconds = u32::try_from(metadata.ctime_nsec()).map_err(io::Error::other)?;
+            Ok(Some((metadata.ctime(), nanoseconds)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(disk::at(mark, &error)),
+    }
+}
+
 /// Gives a tree to the user jobs run as. Its root comes last: until then it keeps everybody out who could put a link in
 /// the place of what was given already.
 fn give(tree: &Path, account: &Account) -> io::Result<()> {
     if tree.symlink_metadata().map_err(|e| disk::at(tree, &e))?.is_dir() {
-        for entry in fs::read_dir(tree)? {
+        for entry in std::fs::read_dir(tree)? {
             give(&entry?.path(), account)?;
         }
     }
     lchown(tree, Some(account.uid), Some(account.gid)).map_err(|e| disk::at(tree, &e))
-}
-
-/// Empties a directory and makes sure that it is one and is empty.
-fn empty(dir: &Path) -> io::Result<()> {
-    if !dir.symlink_metadata().map_err(|e| disk::at(dir, &e))?.is_dir() {
-        return Err(io::Error::other(format!("{} is not a directory any more", dir.display())));
-    }
-    for entry in fs::read_dir(dir)? {
-        remove(&entry?.path())?;
-    }
-    match fs::read_dir(dir)?.next() {
-        None => Ok(()),
-        Some(_) => Err(io::Error::other(format!("{} does not become empty", dir.display()))),
-    }
-}
-
-/// Removes a file or a tree. Directories that their owner locked are opened first, but not by root, who is not locked out
-/// and would follow links in doing so.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    let metadata = match path.symlink_metadata() {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(disk::at(path, &error)),
-    };
-    if !metadata.is_dir() {
-        return fs::remove_file(path).map_err(|e| disk::at(path, &e));
-    }
-    if fs::remove_dir_all(path).is_ok() {
-        return Ok(());
-    }
-    if !nix::unistd::geteuid().is_root() {
-        unlock(path);
-    }
-    fs::remove_dir_all(path).map_err(|e| disk::at(path, &e))
-}
-
-fn unlock(dir: &Path) {
-    let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            unlock(&entry.path());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_job_locked_linked_or_hid_goes_and_what_it_points_at_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let (claims, outside) = (dir.path().join("claims"), dir.path().join("outside"));
-        fs::create_dir_all(claims.join("a/locked/deep")).unwrap();
-        fs::write(claims.join("a/locked/.hidden"), "x").unwrap();
-        fs::set_permissions(claims.join("a/locked"), Permissions::from_mode(0o000)).unwrap();
-        fs::create_dir(&outside).unwrap();
-        fs::write(outside.join("kept"), "x").unwrap();
-        std::os::unix::fs::symlink(&outside, claims.join("a/link")).unwrap();
-        std::os::unix::fs::symlink(&outside, claims.join("b")).unwrap();
-        empty(&claims).unwrap();
-        assert!(fs::read_dir(&claims).unwrap().next().is_none());
-        assert!(outside.join("kept").exists());
-    }
-
-    #[test]
-    fn a_directory_of_claims_that_became_a_link_proves_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let claims = dir.path().join("claims");
-        std::os::unix::fs::symlink(dir.path(), &claims).unwrap();
-        assert!(empty(&claims).unwrap_err().to_string().contains("not a directory"));
-        assert!(empty(&dir.path().join("gone")).is_err());
-    }
 }

@@ -47,6 +47,7 @@ impl Host {
             inside: self.layout.inside().root,
             home: isolation.home.clone(),
             hidden: self.layout.hidden(),
+            hook: self.layout.hook(),
             directory: "/".into(),
         })
     }

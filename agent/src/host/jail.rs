@@ -51,6 +51,8 @@ pub struct Jail {
     pub home: PathBuf,
     /// Directories of the agent's of which nothing is seen.
     pub hidden: Vec<PathBuf>,
+    /// What the runner calls before each job, below one of those: seen, and not to be changed.
+    pub hook: PathBuf,
     /// Where the job begins, as it is called inside.
     pub directory: PathBuf,
 }

@@ -40,6 +40,9 @@ impl Layout {
                 .map_err(|e| disk::at(&passage, &e))?;
         }
         disk::private_dir(&self.logs())?;
+        fs::create_dir_all(self.hook()).map_err(|e| disk::at(&self.hook(), &e))?;
+        fs::set_permissions(self.hook(), Permissions::from_mode(0o711))
+            .map_err(|e| disk::at(&self.hook(), &e))?;
         disk::private_dir(&self.package())
     }
 
@@ -64,6 +67,22 @@ impl Layout {
     /// Directories of which jobs see nothing.
     pub(super) fn hidden(&self) -> Vec<PathBuf> {
         vec![self.work.clone(), self.state.clone()]
+    }
+
+    /// What the runner calls before each job.
+    pub(super) fn hook(&self) -> PathBuf {
+        self.work.join("hook")
+    }
+
+    /// Made before the first job begins, and gone when nothing is left of any: what is older is not a job's. On the disk,
+    /// for a machine that was started anew is to remember.
+    pub(super) fn begun(&self) -> PathBuf {
+        self.work.join("begun")
+    }
+
+    /// Where message queues are looked at.
+    pub(super) fn queues(&self) -> PathBuf {
+        self.state.join("queues")
     }
 
     /// What the runner keeps of its registration, out of the reach of jobs.

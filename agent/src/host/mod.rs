@@ -3,22 +3,30 @@
 
 pub(crate) mod account;
 mod boot;
+mod child;
 mod clean;
+mod filesystems;
 mod group;
+mod ids;
 mod isolation;
 mod jail;
 mod kept;
+mod keys;
 mod layout;
 mod mounts;
 mod network;
 mod output;
 mod package;
 mod processes;
+mod reach;
+mod refusal;
+mod remove;
 mod runner;
 mod scope;
 mod shell;
 mod sweep;
 mod version;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,9 +39,13 @@ use runyard::ports::Clock;
 use tokio::process::Child;
 
 pub use self::group::JobGroup;
+use self::ids::Ids;
 pub use self::isolation::Isolation;
 pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
+pub use self::keys::empty_keyrings;
 use self::layout::Layout;
+pub use self::reach::written_to;
+pub use self::refusal::job_started;
 pub use self::sweep::Places;
 use crate::clock::SystemClock;
 use crate::disk;
@@ -105,6 +117,8 @@ pub struct Settings {
 pub struct Host {
     settings: Settings,
     layout: Layout,
+    /// Whose the processes and files of jobs are, where they are another user's.
+    ids: Option<Ids>,
     /// Runners this very process has started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
     /// The number of the next job's link. It begins with the seconds since boot, so that an agent that is started again
@@ -130,9 +144,10 @@ impl Host {
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
+        let ids = settings.account.as_ref().map(Ids::of).transpose()?;
         let seconds = SystemClock.elapsed().as_secs();
         let links = AtomicU32::new(u32::try_from(seconds).unwrap_or_default());
-        Ok(Self { settings, layout, children: Mutex::default(), links, directories: Arc::default() })
+        Ok(Self { settings, layout, ids, children: Mutex::default(), links, directories: Arc::default() })
     }
 
     /// Does something to the directories of claims: after whatever is being done to them, and to its end, even if nobody
@@ -157,15 +172,20 @@ impl Executor for Host {
             Work::Rest => std::future::pending().await,
             Work::Boot => Outcome::Booted(self.boot().await),
             Work::Configure { claim, registration } => self.configure(&claim, &registration).await,
-            Work::Start { claim, single_use } => self.start(&claim, single_use.as_deref()).await,
+            Work::Start { claim, holder, single_use } => {
+                self.start(&claim, &holder, single_use.as_deref()).await
+            }
             Work::Listen { claim, leader } => self.listen(&claim, leader).await,
-            Work::Serve { claim: _, leader } => {
-                self.ended(leader).await;
-                Outcome::Ended
+            Work::Serve { claim: _, leader } => tokio::select! {
+                () = self.ended(leader) => Outcome::Ended,
+                () = self.refused() => Outcome::Intruded,
+            },
+            Work::Renew { claim, leader, since, registered } => {
+                self.renew(&claim, leader, since, registered).await
             }
             Work::Stop { claim, leader, since } => self.stop(&claim, leader, since).await,
             Work::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
-            Work::Wipe { claim, since } => self.wipe(&claim, since).await,
+            Work::Wipe { claim, since, wipe } => self.wipe(&claim, since, wipe).await,
         }
     }
 

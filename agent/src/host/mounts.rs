@@ -155,6 +155,10 @@ fn own(jail: &Jail, claim: &Path, root: &Path) -> anyhow::Result<()> {
         let dir = bind(&claim.join(name), &within(root, Path::new(place)))?;
         dir.set_permissions(Permissions::from_mode(0o1777))?;
     }
+    let hook = within(root, &jail.hook);
+    fs::create_dir_all(&hook).context("the hook's place")?;
+    bind(&jail.hook, &hook)?;
+    mount_at(None, &hook, None, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | TAME, "")?;
     bind(&claim.join("home"), &within(root, &jail.home)).map(drop)
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Process {
     pub(super) session: i32,
     /// Ticks since boot.
     pub(super) started: u64,
-    /// It has ended and waits for its parent to notice.
+    /// It has ended, with all its threads, and waits for its parent to notice.
     pub(super) zombie: bool,
     pub(super) name: String,
 }
@@ -59,12 +59,6 @@ impl Process {
         ["cwd", "exe", "root"].into_iter().any(|name| link(name).starts_with(directory))
     }
 
-    /// Whom it belongs to.
-    pub(super) fn uid(&self) -> Option<u32> {
-        use std::os::unix::fs::MetadataExt;
-        fs::metadata(format!("/proc/{}", self.pid)).ok().map(|metadata| metadata.uid())
-    }
-
     /// As others address it.
     pub(super) fn leader(&self) -> Leader {
         Leader { pid: self.pid, started: self.started }
@@ -82,7 +76,8 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
         group: number(2)?,
         session: number(3)?,
         started: fields.get(19)?.parse().ok()?,
-        zombie: matches!(*fields.first()?, "Z" | "X"),
+        // Its first thread may have ended alone: the others live on, and see all that it saw.
+        zombie: matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1,
         name: name.split_once('(').map_or("", |(_, name)| name).to_owned(),
     })
 }
@@ -167,6 +162,12 @@ mod tests {
         assert_eq!((process.parent, process.group, process.session, process.started), (1, 5, 6, 12345));
         assert_eq!((process.name.as_str(), process.zombie), ("a) R (b c", false));
         assert_eq!(parse(7, "7 (x) Z 1"), None);
+        let ended = |state: &str, threads: u32| {
+            let stat = format!("7 (x) {state} 1 5 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 12345 6 7");
+            parse(7, &stat).unwrap().zombie
+        };
+        assert!(ended("Z", 1) && ended("X", 0) && !ended("S", 1));
+        assert!(!ended("Z", 2), "a process whose first thread has ended lives on in the others");
     }
 
     #[test]

@@ -14,10 +14,11 @@ use tokio::time::{sleep, timeout};
 use super::layout::ClaimDirs;
 use super::output::{self, LISTENING, ListenerEnd, detail, judge};
 use super::processes::{self, Process};
+use super::refusal::HOOK;
 use super::shell::{ScriptEnd, run, spawn};
 use super::version::too_old;
 use super::{Host, disk, kept};
-use crate::work::{Failure, Leader, Outcome};
+use crate::work::{Failure, Holder, Leader, Outcome};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
 /// (actions/runner, `CommandSettings.cs`).
@@ -69,18 +70,30 @@ impl Host {
     }
 
     /// Starts a listener: the one that is configured, or a single-use one in a fresh directory.
-    pub(super) async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> Outcome {
+    pub(super) async fn start(
+        &self,
+        claim: &ClaimId,
+        holder: &Holder,
+        single_use: Option<&RegistrationBox>,
+    ) -> Outcome {
         let dirs = self.layout.claim(claim);
         let prepared = match single_use {
             Some(_) => self.fresh(claim, &dirs).await,
             // An earlier agent may have started one and been killed before it wrote that down.
-            None => self.end(self.claim_scope(claim, None, None)).await,
+            None => self.end(self.claim_scope(claim, None, None)).await.map(drop),
         };
         if let Err(why) = prepared {
             return Outcome::Failed(Failure::Refused(detail("the runner cannot be started", &why, &[])));
         }
+        let hook = match self.write_hook(holder) {
+            Ok(hook) => hook,
+            Err(why) => {
+                let why = detail("jobs of other runs cannot be refused", &why.to_string(), &[]);
+                return Outcome::Failed(Failure::Refused(why));
+            }
+        };
         let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs);
-        command.env(TELL_DEPRECATED, "1");
+        command.env(TELL_DEPRECATED, "1").env(HOOK, hook);
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
             command.env(SINGLE_USE, config);
         }
@@ -164,7 +177,7 @@ impl Host {
     /// Takes the runner off GitHub, by a package that no job has touched and the registration as it was made.
     pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalBox) -> Outcome {
         let dirs = self.layout.claim(claim);
-        if let Err(why) = self.second_package(&dirs).await {
+        if let Err(why) = self.with_registration(&dirs, dirs.removal()).await {
             let why = detail("no fresh directory to deregister from", &why.to_string(), &[]);
             return Outcome::Failed(Failure::Refused(why));
         }
@@ -177,17 +190,10 @@ impl Host {
         }
     }
 
-    async fn second_package(&self, dirs: &ClaimDirs) -> io::Result<()> {
-        // Whatever the job left there goes; the registration is elsewhere.
-        self.make_fresh(dirs).await?;
-        self.unpack(dirs.removal()).await?;
-        kept::copy(&self.layout.registration(), nix::unistd::geteuid().as_raw(), &dirs.removal())?;
-        self.hand_over(dirs).await
-    }
-
     /// An empty place for a runner, with the package in it and no process of the claim.
     async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<(), String> {
         self.end(self.claim_scope(claim, None, None)).await?;
+        self.can_be_cleaned().await?;
         let files = async {
             self.make_fresh(dirs).await.map_err(|e| e.to_string())?;
             self.fetch().await?;

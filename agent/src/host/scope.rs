@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::ids::Ids;
 use super::processes::{self, Process};
 use super::{Host, JobGroup};
 use crate::work::Leader;
@@ -33,7 +34,7 @@ pub(super) struct Scope {
     /// Descendants of the agent that are not older than this (ticks since boot).
     pub(super) since: Option<u64>,
     /// Whose they are.
-    pub(super) uid: Option<u32>,
+    pub(super) ids: Option<Ids>,
     /// The control group they were born in.
     pub(super) group: Option<JobGroup>,
 }
@@ -52,7 +53,7 @@ impl Scope {
                 || self.since.is_some_and(|since| p.started >= since && below.contains(&p.pid))
                 || p.carries(&self.mark)
                 || self.under.as_deref().is_some_and(|directory| p.is_under(directory))
-                || (self.uid.is_some() && p.uid() == self.uid)
+                || self.ids.as_ref().is_some_and(|ids| ids.run(p.pid))
         };
         Ok(all.into_iter().filter(|p| p.pid != own && !p.zombie && ours(p)).collect())
     }
@@ -67,21 +68,22 @@ impl Scope {
         Ok((found, self.group.as_ref().map_or(Ok(true), JobGroup::is_empty)?))
     }
 
-    /// Ends them all, until none is left.
+    /// Ends them all, until none is left; whether there were any.
     ///
     /// # Errors
     /// Names what is left after a while.
-    async fn end(self) -> Result<(), String> {
+    async fn end(self) -> Result<bool, String> {
         let until = Instant::now() + GONE;
-        let mut quiet = 0;
+        let (mut quiet, mut any) = (0, false);
         loop {
             let scope = self.clone();
             let look = tokio::task::spawn_blocking(move || scope.look());
             let (found, proved) =
                 look.await.map_err(io::Error::other).flatten().map_err(|e| e.to_string())?;
+            any |= !found.is_empty();
             quiet = if found.is_empty() && proved { quiet + 1 } else { 0 };
             if quiet == QUIET {
-                return Ok(());
+                return Ok(any);
             }
             if Instant::now() >= until {
                 let names = found.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, p.name));
@@ -130,7 +132,7 @@ impl Host {
             leader,
             under: Some(self.layout.claims()),
             since: since.filter(|_| self.settings.adopts_orphans),
-            uid: self.settings.account.as_ref().map(|account| account.uid),
+            ids: self.ids.clone(),
             group: self.settings.group.clone(),
         }
     }
@@ -142,16 +144,16 @@ impl Host {
             leader: None,
             under: Some(self.layout.claims()),
             since: self.settings.adopts_orphans.then_some(0),
-            uid: self.settings.account.as_ref().map(|account| account.uid),
+            ids: self.ids.clone(),
             group: self.settings.group.clone(),
         }
     }
 
-    /// Ends them all.
+    /// Ends them all; whether there were any.
     ///
     /// # Errors
     /// Names what is left.
-    pub(super) async fn end(&self, scope: Scope) -> Result<(), String> {
+    pub(super) async fn end(&self, scope: Scope) -> Result<bool, String> {
         scope.end().await
     }
 }

@@ -1,6 +1,6 @@
-//! What has the user jobs run as left on the machine outside the directories of its claim? Whatever it owns anywhere is
-//! removed: files, queues, shared memory, timers, containers. A second look must find nothing; what cannot be looked at
-//! or removed is an error, and the machine is not used again.
+//! What has the user jobs run as left on the machine outside the directories of its claim? Whatever it owns anywhere and
+//! was not there before is removed: files, queues, shared memory, keys, timers, containers. What cannot be looked at or
+//! removed, and what is somebody else's but could have been changed, is an error, and the machine is not used again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,29 +9,20 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+
+use rustix::fs::{AtFlags, Gid, Mode, StatxFlags, Uid};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::Account;
-use super::clean::remove;
+use super::filesystems::{Kind, kinds, mounts};
+use super::ids::Ids;
+use super::keys::no_keys;
+use super::reach::keeps_to_its_own;
+use super::remove::{empty, remove};
+use super::walk::{Moment, Walk};
 use crate::disk;
 
-/// File systems in which nothing can be left: the kernel makes what is in them.
-const MADE_UP: [&str; 14] = [
-    "proc",
-    "sysfs",
-    "cgroup",
-    "cgroup2",
-    "devpts",
-    "securityfs",
-    "debugfs",
-    "tracefs",
-    "bpf",
-    "pstore",
-    "configfs",
-    "fusectl",
-    "autofs",
-    "binfmt_misc",
-];
 /// What root keeps in a user's name; `{}` is that name.
 const IN_ITS_NAME: [&str; 5] = [
     "var/spool/cron/crontabs/{}",
@@ -40,62 +31,112 @@ const IN_ITS_NAME: [&str; 5] = [
     "var/mail/{}",
     "var/spool/mail/{}",
 ];
+/// What every new home is filled with.
+const SKELETON: &str = "/etc/skel";
+/// The most of a directory's attributes' names, in bytes (`limits.h`: XATTR_LIST_MAX).
+const ATTRIBUTES: usize = 64 * 1024;
 /// How many left-overs are named.
 const NAMED: usize = 5;
-/// The keyrings every user has as soon as it looks at one: its own and its sessions'.
-const EMPTY_KEYRINGS: u64 = 2;
-/// How long the kernel may take to collect the keys of sessions that ended.
-const KEYS_GONE: Duration = Duration::from_secs(5);
 
-/// Where a job may have left something.
+/// Where a job may have left something, and with what it is looked for.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// Trees to look through, with every file system mounted in them.
+    /// Trees to look through, with every file system of the machine's own mounted in them.
     pub trees: Vec<PathBuf>,
     /// Where containers are asked for, if anything is there.
     pub docker: PathBuf,
+    /// The agent's program, for what only the user jobs run as can do.
+    pub program: PathBuf,
+    /// Where file systems are mounted that are not the machine's own and that jobs may write to all the same.
+    pub spare: Vec<PathBuf>,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        Self { trees: vec!["/".into()], docker: "/var/run/docker.sock".into() }
+        let program = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/runyard-agent".into());
+        Self { trees: vec!["/".into()], docker: "/var/run/docker.sock".into(), program, spare: Vec::new() }
     }
 }
 
-/// Removes everything that is the user's, and proves it.
+/// Removes everything that is the user's, and proves it. `begun` is when its first job could begin, none where there was
+/// none; `queues` is a place at which message queues can be looked at.
 ///
 /// # Errors
-/// Something is left, or may be.
-pub(super) fn sweep(account: &Account, places: &Places) -> io::Result<()> {
+/// Something is left, or may be, or could have been changed.
+pub(super) fn sweep(
+    account: &Account,
+    ids: &Ids,
+    places: &Places,
+    begun: Option<Moment>,
+    queues: &Path,
+) -> io::Result<()> {
     for pattern in IN_ITS_NAME {
         remove(&Path::new("/").join(pattern.replace("{}", &account.name)))?;
     }
-    remove_ipc(account.uid)?;
+    remove_ipc(ids)?;
     remove_containers(&places.docker)?;
+    keeps_to_its_own(account, places)?;
+    let queues = Queues::mount(queues)?;
+    let kinds = kinds(&mounts()?);
     let homes = homes(account.uid);
-    let spared = spared();
-    for tree in &places.trees {
-        for found in owned(tree, account.uid, &spared)? {
-            clear(&found, &homes)?;
-        }
+    for home in &homes {
+        renew_home(home, account, ids, |mount| kinds.get(&mount) == Some(&Kind::Own))?;
     }
-    let mut left = Vec::new();
-    for tree in &places.trees {
-        left.extend(
-            owned(tree, account.uid, &spared)?.into_iter().filter(|path| !is_empty_home(path, &homes)),
-        );
+    let walk = Walk { ids, begun, kinds: &kinds, homes: &homes };
+    let trees: Vec<_> = places.trees.iter().chain(queues.iter().map(|q| &q.place)).cloned().collect();
+    let found = walk.over(&trees)?;
+    found.left.iter().try_for_each(|path| remove(path))?;
+    drop(queues);
+    let whose = &account.name;
+    told(&found.older, &format!("were {whose}'s before its first job, and are not a job's to be removed"))?;
+    told(&found.changed, &format!("are not {whose}'s, but it may write to them and they were changed"))?;
+    let left = ipc(ids)?;
+    if !left.is_empty() {
+        return Err(io::Error::other(format!("{} System V objects of {whose} do not go", left.len())));
     }
-    left.extend(ipc(account.uid)?.into_iter().map(|(kind, id)| PathBuf::from(format!("{kind} {id}"))));
-    if left.is_empty() {
-        return no_keys(account.uid);
+    no_keys(&places.program, account, ids)
+}
+
+/// What is the user's before any job ran: cleaning would remove it. Homes as they are made are no matter.
+///
+/// # Errors
+/// There is something, or that cannot be told.
+pub(super) fn nothing_is_given(account: &Account, ids: &Ids, places: &Places) -> io::Result<()> {
+    let (kinds, homes) = (kinds(&mounts()?), homes(account.uid));
+    let walk = Walk { ids, begun: None, kinds: &kinds, homes: &homes };
+    let mut given = walk.over(&places.trees)?.older;
+    given.retain(|path| !is_usual(path, &homes, account));
+    given.sort();
+    given.dedup_by(|path, above| path.starts_with(above));
+    told(
+        &given,
+        &format!(
+            "are {0}'s before any job ran, and what is {0}'s is removed after each run: give them to root (chown -R \
+             root: PATH), or name another job_user",
+            account.name
+        ),
+    )
+}
+
+/// What comes with an account.
+fn is_usual(path: &Path, homes: &BTreeSet<PathBuf>, account: &Account) -> bool {
+    let in_its_name = |pattern: &&str| path == Path::new("/").join(pattern.replace("{}", &account.name));
+    IN_ITS_NAME.iter().any(|pattern| in_its_name(&pattern))
+        || homes.iter().any(|home| {
+            path.strip_prefix(home)
+                .is_ok_and(|rest| Path::new(SKELETON).join(rest).symlink_metadata().is_ok())
+        })
+}
+
+/// An error that names some of these, if there are any.
+fn told(paths: &[PathBuf], what: &str) -> io::Result<()> {
+    if paths.is_empty() {
+        return Ok(());
     }
-    let names: Vec<_> = left.iter().take(NAMED).map(|path| path.display().to_string()).collect();
-    Err(io::Error::other(format!(
-        "{} things of {} do not go: {}",
-        left.len(),
-        account.name,
-        names.join(", ")
-    )))
+    let names: Vec<_> = paths.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+    let more = paths.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    Err(io::Error::other(format!("{}{more} {what}", names.join(", "))))
 }
 
 /// Directories that are the user's by right: they are emptied and stay.
@@ -105,60 +146,68 @@ fn homes(uid: u32) -> BTreeSet<PathBuf> {
     home.into_iter().chain([PathBuf::from(format!("/run/user/{uid}"))]).collect()
 }
 
-fn is_empty_home(path: &Path, homes: &BTreeSet<PathBuf>) -> bool {
-    homes.contains(path) && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
-}
-
-fn clear(path: &Path, homes: &BTreeSet<PathBuf>) -> io::Result<()> {
-    if !homes.contains(path) {
-        return remove(path);
+/// Empties a home, and makes it anew in its place: its attributes, its lists and its mode are a job's, too.
+fn renew_home(home: &Path, account: &Account, ids: &Ids, is_own: impl FnOnce(u64) -> bool) -> io::Result<()> {
+    if !home.symlink_metadata().is_ok_and(|found| found.is_dir() && ids.owns(found.uid())) {
+        return Ok(());
     }
-    for entry in fs::read_dir(path).map_err(|e| disk::at(path, &e))? {
-        remove(&entry?.path())?;
-    }
-    Ok(())
+    let renew = || {
+        let dir = disk::open_dir(home)?;
+        let found = rustix::fs::statx(&dir, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+        if !is_own(found.stx_mnt_id) {
+            return Ok(());
+        }
+        empty(home)?;
+        let mut names = Vec::with_capacity(ATTRIBUTES);
+        match rustix::fs::flistxattr(&dir, rustix::buffer::spare_capacity(&mut names)) {
+            Ok(_) | Err(Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let given = |name: &&[u8]| !name.is_empty() && !name.starts_with(b"security.");
+        for name in names.split(|b| *b == 0).filter(given) {
+            match rustix::fs::fremovexattr(&dir, name) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+        rustix::fs::fchown(&dir, Some(uid), Some(gid))?;
+        Ok(rustix::fs::fchmod(&dir, Mode::RWXU)?)
+    };
+    renew().map_err(|e: io::Error| disk::at(home, &e))
 }
 
-/// Where file systems of the kernel's own making are mounted.
-fn spared() -> BTreeSet<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let made_up = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        let (place, kind) = (words.nth(1)?, words.next()?);
-        // Blanks are written as octal escapes; no file system of these kinds has any in its place.
-        MADE_UP.contains(&kind).then(|| PathBuf::from(place))
-    });
-    made_up.collect()
+/// Message queues, where they can be looked at: the kernel keeps them whether or not they are mounted anywhere.
+struct Queues {
+    place: PathBuf,
 }
 
-/// Everything of a user's below a place, without what is below that again. Links are not followed.
-fn owned(tree: &Path, uid: u32, spared: &BTreeSet<PathBuf>) -> io::Result<Vec<PathBuf>> {
-    let (mut found, mut open) = (Vec::new(), vec![tree.to_owned()]);
-    while let Some(dir) = open.pop() {
-        let entries = match fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(disk::at(&dir, &error)),
-        };
-        for entry in entries {
-            let entry = entry.map_err(|e| disk::at(&dir, &e))?;
-            let metadata = match entry.metadata() {
-                Ok(metadata) => metadata,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(disk::at(&entry.path(), &error)),
-            };
-            if metadata.uid() == uid {
-                found.push(entry.path());
-            } else if metadata.is_dir() && !spared.contains(&entry.path()) {
-                open.push(entry.path());
+impl Queues {
+    /// None where the kernel knows no queues, or shows them elsewhere and lets nobody mount them.
+    fn mount(place: &Path) -> io::Result<Option<Self>> {
+        disk::private_dir(place)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        match rustix::mount::mount("mqueue", place, "mqueue", flags, None) {
+            Ok(()) => Ok(Some(Self { place: place.to_owned() })),
+            Err(Errno::NODEV) => Ok(None),
+            Err(Errno::PERM) if mounts()?.iter().any(|mount| mount.name == "mqueue") => Ok(None),
+            Err(error) => {
+                Err(io::Error::other(format!("message queues are mounted nowhere and cannot be: {error}")))
             }
         }
     }
-    Ok(found)
 }
 
-/// System V objects of a user's: which option of `ipcrm` removes it, and its number.
-fn ipc(uid: u32) -> io::Result<Vec<(&'static str, String)>> {
+impl Drop for Queues {
+    fn drop(&mut self) {
+        if let Err(error) = rustix::mount::unmount(&self.place, UnmountFlags::DETACH) {
+            tracing::warn!(%error, "message queues stay mounted at {}", self.place.display());
+        }
+    }
+}
+
+/// System V objects of an account's: which option of `ipcrm` removes it, and its number.
+fn ipc(ids: &Ids) -> io::Result<Vec<(&'static str, String)>> {
     let mut found = Vec::new();
     for (kind, option) in [("shm", "-m"), ("sem", "-s"), ("msg", "-q")] {
         let path = format!("/proc/sysvipc/{kind}");
@@ -168,52 +217,31 @@ fn ipc(uid: u32) -> io::Result<Vec<(&'static str, String)>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(disk::at(Path::new(&path), &error)),
         };
-        found.extend(ipc_of(&table, uid).into_iter().map(|id| (option, id)));
+        found.extend(ipc_of(&table, ids).into_iter().map(|id| (option, id)));
     }
     Ok(found)
 }
 
-/// The numbers of a user's objects in a table of `/proc/sysvipc`, whose first line names the columns.
-fn ipc_of(table: &str, uid: u32) -> Vec<String> {
+/// The numbers of an account's objects in a table of `/proc/sysvipc`, whose first line names the columns.
+fn ipc_of(table: &str, ids: &Ids) -> Vec<String> {
     let mut lines = table.lines();
     let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
     let owners: Vec<usize> =
         (0..columns.len()).filter(|index| matches!(columns[*index], "uid" | "cuid")).collect();
-    let uid = uid.to_string();
     let of_user = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let is = owners.iter().any(|index| fields.get(*index) == Some(&uid.as_str()));
+        let owner = |index: &usize| fields.get(*index)?.parse().ok();
+        let is = owners.iter().filter_map(owner).any(|uid: u32| ids.owns(uid));
         is.then(|| fields.get(1).map(|id| (*id).to_owned())).flatten()
     };
     lines.filter_map(of_user).collect()
 }
 
-fn remove_ipc(uid: u32) -> io::Result<()> {
-    for (option, id) in ipc(uid)? {
+fn remove_ipc(ids: &Ids) -> io::Result<()> {
+    for (option, id) in ipc(ids)? {
         call("ipcrm", &[option, &id])?;
     }
     Ok(())
-}
-
-/// Keys outlive processes in a user's own keyring, and nobody but the user can empty it.
-fn no_keys(uid: u32) -> io::Result<()> {
-    for _ in 0..KEYS_GONE.as_millis() / 100 {
-        if keys_of(&fs::read_to_string("/proc/key-users").unwrap_or_default(), uid) <= EMPTY_KEYRINGS {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Err(io::Error::other("its keyring holds keys"))
-}
-
-/// How many keys a user has: the first number after `uid: usage` in `/proc/key-users`.
-fn keys_of(table: &str, uid: u32) -> u64 {
-    let keys = |line: &str| {
-        let (user, rest) = line.split_once(':')?;
-        (user.trim() == uid.to_string())
-            .then(|| rest.split_whitespace().nth(1)?.split('/').next()?.parse().ok())?
-    };
-    table.lines().find_map(keys).unwrap_or(0)
 }
 
 /// Where a container engine runs, a job with a way to it has left what it wants there: everything goes.
@@ -264,34 +292,53 @@ fn call(program: &str, arguments: &[&str]) -> io::Result<String> {
 mod tests {
     use super::*;
 
+    fn ids(uid: u32) -> Ids {
+        Ids::of(&Account { name: "nobody-of-that-name".to_owned(), uid, gid: uid }).unwrap()
+    }
+
     #[test]
     fn objects_are_found_by_owner_or_creator_whatever_the_columns_are() {
         let table = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid\n\
                               0         11  1600                  4096   100   100      0  1001  1001  1001  1001\n\
                               0         12  1600                  4096   100   100      0     0     0  1001  1001\n\
                               0       1001  1600                  4096  1001  1001      0     0     0     0     0\n";
-        assert_eq!(ipc_of(table, 1001), ["11", "12"]);
-        assert_eq!(ipc_of(table, 7), Vec::<String>::new());
-        assert_eq!(ipc_of("", 7), Vec::<String>::new());
+        assert_eq!(ipc_of(table, &ids(1001)), ["11", "12"]);
+        assert_eq!(ipc_of(table, &ids(7)), Vec::<String>::new());
+        assert_eq!(ipc_of("", &ids(7)), Vec::<String>::new());
     }
 
     #[test]
-    fn keys_are_counted_per_user() {
-        let table = "    0:    62 61/61 53/1000000 1216/25000000\n 1001:     5 4/4 4/200 61/20000\n";
-        assert_eq!((keys_of(table, 0), keys_of(table, 1001), keys_of(table, 7)), (61, 4, 0));
+    fn what_comes_with_an_account_is_usual_and_a_cache_in_its_home_is_not() {
+        let account = Account { name: "runner".to_owned(), uid: 1001, gid: 1001 };
+        let homes = BTreeSet::from([PathBuf::from("/home/runner")]);
+        let usual = |path: &str| is_usual(Path::new(path), &homes, &account);
+        assert!(usual("/var/mail/runner") && !usual("/var/mail/other"));
+        assert!(!usual("/home/runner/.cargo-of-the-image") && !usual("/opt/hostedtoolcache"));
+        for entry in fs::read_dir(SKELETON).into_iter().flatten().flatten() {
+            assert!(usual(&format!("/home/runner/{}", entry.file_name().display())));
+        }
     }
 
     #[test]
-    fn what_a_user_owns_is_found_and_links_lead_nowhere() {
+    fn a_home_is_emptied_and_what_a_job_gave_it_goes() {
+        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        let uid = nix::unistd::geteuid().as_raw();
-        fs::create_dir(dir.path().join("a")).unwrap();
-        fs::write(dir.path().join("a/b"), "").unwrap();
-        std::os::unix::fs::symlink("/", dir.path().join("link")).unwrap();
-        let mut found = owned(dir.path(), uid, &BTreeSet::new()).unwrap();
-        found.sort();
-        assert_eq!(found, [dir.path().join("a"), dir.path().join("link")]);
-        assert_eq!(owned(dir.path(), uid + 1, &BTreeSet::new()).unwrap(), Vec::<PathBuf>::new());
-        assert_eq!(owned(&dir.path().join("gone"), uid, &BTreeSet::new()).unwrap(), Vec::<PathBuf>::new());
+        let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        let account = Account { name: "nobody-of-that-name".to_owned(), uid, gid };
+        fs::write(dir.path().join(".bashrc"), "x").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let marked = rustix::fs::setxattr(dir.path(), "user.canary", b"x", rustix::fs::XattrFlags::empty());
+        renew_home(dir.path(), &account, &ids(uid), |_| true).unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        if marked.is_ok() {
+            let mut value = [0; 8];
+            assert!(rustix::fs::getxattr(dir.path(), "user.canary", &mut value).is_err());
+        }
+        fs::write(dir.path().join("file"), "x").unwrap();
+        for (ids, own) in [(ids(uid + 1), true), (ids(uid), false)] {
+            renew_home(dir.path(), &account, &ids, |_| own).unwrap();
+            assert!(dir.path().join("file").exists(), "it is not the account's, or not the machine's");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::testing::{
     FakeRecords, config_script, instance, job_box, key, package, removal_box, run_box, run_script, sealed,
     with,
 };
-use crate::work::Failure;
+use crate::work::{Failure, Holder, Wipe};
 
 /// A machine with a package that needs no download.
 struct Yard {
@@ -326,7 +326,8 @@ async fn a_github_out_of_reach_is_told_apart() {
     let (host, claim) = (yard.host(), claim(&unique("away")));
     let configure = Work::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
     assert!(matches!(host.execute(configure).await, Outcome::Failed(Failure::Unreachable(_))));
-    let Outcome::Started(leader) = host.execute(Work::Start { claim: claim.clone(), single_use: None }).await
+    let Outcome::Started(leader) =
+        host.execute(Work::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
     else {
         panic!("run.sh was not started")
     };
@@ -409,6 +410,36 @@ async fn a_registration_that_a_job_changed_is_not_the_one_its_runner_is_removed_
     assert_eq!(yard.calls(), ["registered"]);
 }
 
+/// The hook itself is tried by the program's own tests; here a job writes the refusal.
+#[tokio::test]
+async fn a_refused_job_ends_with_its_runner_and_the_runs_own_goes_on_in_a_place_without_a_trace() {
+    let run = |calls: &Path| {
+        format!(
+            "#!/bin/sh\ntrap 'exit 0' INT\nls $HOME $TMPDIR _work 2>/dev/null | grep -c left >> {0}\n\
+             echo 'Listening for Jobs'\n\
+             if [ ! -e {0}.intruded ]; then touch {0}.intruded; mkdir _work; touch _work/left $HOME/left $TMPDIR/left;\n\
+             setsid sleep 600 & echo another run > \"$(dirname $ACTIONS_RUNNER_HOOK_JOB_STARTED)/refused\"; fi\n\
+             while :; do sleep 0.05; done\n",
+            calls.display()
+        )
+    };
+    let yard = Yard::new(config_script, run);
+    let claim = unique("intruded");
+    let records = FakeRecords::new(held(&claim));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &claim).await;
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while yard.calls().len() < 3 {
+        assert!(tokio::time::Instant::now() < until, "the runner never came back: {:?}", yard.calls());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(yard.calls()[1..], ["0", "0"], "registered once, started twice, and nothing was left");
+    records.set(Some(released(&claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    agent.abort();
+    yard.nothing_is_left(&claim);
+}
+
 #[tokio::test]
 async fn what_cannot_be_removed_is_unproved() {
     let yard = Yard::usual();
@@ -416,7 +447,8 @@ async fn what_cannot_be_removed_is_unproved() {
     let claims = yard.settings.work_dir.join("claims");
     std::fs::remove_dir(&claims).unwrap();
     std::os::unix::fs::symlink("/nonexistent", &claims).unwrap();
-    let outcome = host.execute(Work::Wipe { claim: claim(&unique("c")), since: None }).await;
+    let outcome =
+        host.execute(Work::Wipe { claim: claim(&unique("c")), since: None, wipe: Wipe::Whole }).await;
     assert!(matches!(&outcome, Outcome::Unproved(why) if why.contains("claims")), "{outcome:?}");
 }
 
@@ -499,7 +531,10 @@ async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_m
         let host = yard.host();
         std::fs::create_dir_all(claims.join(claim.as_str())).unwrap();
         std::fs::write(claims.join(claim.as_str()).join("left"), "what it left").unwrap();
-        match (wanted, host.execute(Work::Wipe { claim: claim.clone(), since: None }).await) {
+        match (
+            wanted,
+            host.execute(Work::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole }).await,
+        ) {
             (None, Outcome::Wiped) => yard.nothing_is_left(claim.as_str()),
             (Some(wanted), Outcome::Unproved(why)) => assert!(why.contains(wanted), "{why}"),
             (_, other) => panic!("{text}: {other:?}"),
@@ -515,7 +550,10 @@ async fn a_post_run_script_that_is_missing_is_a_mistake_only_where_it_was_named(
     for optional in [true, false] {
         let script = yard.dir.path().join("nowhere");
         yard.settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional });
-        let outcome = yard.host().execute(Work::Wipe { claim: claim(&unique("post")), since: None }).await;
+        let outcome = yard
+            .host()
+            .execute(Work::Wipe { claim: claim(&unique("post")), since: None, wipe: Wipe::Whole })
+            .await;
         assert_eq!(outcome == Outcome::Wiped, optional, "{outcome:?}");
     }
 }

@@ -22,6 +22,10 @@ fn at(id: &str, stage: Stage) -> Local {
     Local { served: true, claim: Some(served), ..booted() }
 }
 
+fn swept(id: &str) -> Local {
+    edit(at(id, Stage::Stopped), |served| served.swept = true)
+}
+
 fn edit(mut local: Local, change: impl FnOnce(&mut Served)) -> Local {
     change(local.claim.as_mut().unwrap());
     local
@@ -150,25 +154,40 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "stop c1 / -",
         ),
         (
-            "stopped and registered: it waits for the removal",
-            record("idle", "", "c1"),
-            nothing.clone(),
-            stage("c1", Stage::Stopped),
-            "rest / -",
-        ),
-        (
-            "the removal is there",
+            "stopped and registered: no credential comes before what the job left is gone",
             removal("c1", "c1"),
             nothing.clone(),
             stage("c1", Stage::Stopped),
-            "deregister c1 / -",
+            "wipe c1 / -",
         ),
+        (
+            "swept and registered: it waits for the removal",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            swept("c1"),
+            "rest / -",
+        ),
+        ("the removal is there", removal("c1", "c1"), nothing.clone(), swept("c1"), "deregister c1 / -"),
         (
             "a removal for another claim is not used",
             removal("c1", "c0"),
             nothing.clone(),
-            stage("c1", Stage::Stopped),
+            swept("c1"),
             "rest / -",
+        ),
+        (
+            "another run's job was refused: what it left goes, and the run keeps its runner",
+            record("running", "42", "c1"),
+            shows(Some(Signal::RegOk), "c1"),
+            stage("c1", Stage::Renewing(Some(LEADER))),
+            "renew c1 / -",
+        ),
+        (
+            "released meanwhile: it stops",
+            record("idle", "", "c1"),
+            nothing.clone(),
+            stage("c1", Stage::Renewing(Some(LEADER))),
+            "stop c1 / -",
         ),
         (
             "never registered: nothing to remove",
@@ -212,13 +231,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             stage("c1", Stage::Listening(LEADER)),
             "stop c1 / -",
         ),
-        (
-            "no removal will come for the old one",
-            run("c2"),
-            nothing.clone(),
-            stage("c1", Stage::Stopped),
-            "wipe c1 / -",
-        ),
+        ("no removal will come for the old one", run("c2"), nothing.clone(), swept("c1"), "wipe c1 / -"),
         ("then the new one", run("c2"), nothing.clone(), stage("c1", Stage::Clean), "configure c2 / -"),
         (
             "the claim vanished under a runner",
@@ -305,7 +318,7 @@ fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
         assert!(say.detail.unwrap().contains(why));
     }
     let removal = Sight::of(Some(&with(instance("idle", "", "c1"), "removal", "AAAA".into())));
-    assert_eq!(answer(&removal, &shows(None, ""), &at("c1", Stage::Stopped)), "rest / -");
+    assert_eq!(answer(&removal, &shows(None, ""), &swept("c1")), "rest / -");
 }
 
 #[test]
@@ -330,11 +343,13 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
     );
     let started = effects.local.after(Outcome::Started(LEADER), NOW, 0.0);
     let ended = started.after(Outcome::Ended, NOW, 0.0);
+    let second = registration("running", "c1", &job_box("c1", 2));
+    assert_eq!(answer(&second, &shows(None, ""), &ended), "renew c1 / UD_REG_OK c1", "nothing passes on");
+    let ended = ended.after(Outcome::Renewed, NOW, 0.0);
     let effects = judged(&first, &shows(None, ""), &ended);
     assert_eq!(format!("{:?}", effects.work), "rest", "the box is used up");
     assert_eq!(effects.status.registration_done, Some(1));
     assert_eq!(effects.status.say.unwrap().signal, Signal::RegOk);
-    let second = registration("running", "c1", &job_box("c1", 2));
     assert_eq!(answer(&second, &shows(None, ""), &ended), "start c1 / UD_REG_OK c1");
     // Used up: nothing is registered, so no removal is waited for.
     let stopping = judged(&record("idle", "", "c1"), &shows(None, ""), &ended).local;
@@ -364,7 +379,7 @@ fn a_github_that_is_away_never_fails_a_registration_and_one_that_refuses_does_th
 #[test]
 fn a_removal_that_github_refuses_three_times_is_unproved_and_one_it_does_not_answer_is_not() {
     let sight = removal("c1", "c1");
-    let mut local = at("c1", Stage::Stopped);
+    let mut local = swept("c1");
     for _ in 0..10 {
         local = edit(local.after(Outcome::Failed(Failure::Unreachable("away".into())), NOW, 0.0), |s| {
             s.retry_at = None
@@ -377,6 +392,60 @@ fn a_removal_that_github_refuses_three_times_is_unproved_and_one_it_does_not_ans
         });
     }
     assert_eq!(answer(&sight, &shows(None, ""), &local), "rest / UD_REMOVE_REG_FAILED c1");
+}
+
+#[test]
+fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
+    let sight = removal("c1", "c1");
+    let wipe = |local: &Local| match judged(&sight, &shows(None, ""), local).work {
+        Work::Wipe { wipe, .. } => wipe,
+        other => panic!("{other:?}"),
+    };
+    let stopped = at("c1", Stage::Stopped);
+    assert_eq!(wipe(&stopped), Wipe::BeforeRemoval);
+    let swept = stopped.after(Outcome::Wiped, NOW, 0.0);
+    assert_eq!(answer(&sight, &shows(None, ""), &swept), "deregister c1 / -");
+    let deregistered = swept.after(Outcome::Deregistered, NOW, 0.0);
+    assert_eq!(wipe(&deregistered), Wipe::AfterRemoval);
+    let clean = deregistered.after(Outcome::Wiped, NOW, 0.0);
+    assert_eq!(answer(&sight, &shows(None, ""), &clean), "rest / UD_REMOVE_REG_OK c1");
+    let never = edit(at("c1", Stage::Stopped), |served| served.registered = false);
+    assert_eq!(wipe(&never), Wipe::Whole);
+}
+
+#[test]
+fn a_refused_job_costs_a_run_its_runners_place_and_neither_its_runner_nor_its_machine() {
+    let sight = record("running", "42", "c1");
+    let said = shows(Some(Signal::RegOk), "c1");
+    let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Intruded, NOW, 0.0);
+    let effects = judged(&sight, &said, &local);
+    assert!(matches!(effects.work, Work::Renew { leader: Some(LEADER), registered: true, .. }));
+    let renewed = local.clone().after(Outcome::Renewed, NOW, 0.0);
+    assert_eq!(answer(&sight, &said, &renewed), "start c1 / -");
+    let unproved = local.after(Outcome::Unproved("a process".into()), NOW, 0.0);
+    assert_eq!(answer(&sight, &said, &unproved), "rest / UD_REMOVE_REG_FAILED c1");
+    let job = edit(at("c1", Stage::Listening(LEADER)), |served| {
+        (served.mode, served.seq) = (Some(Mode::Job), 3);
+    });
+    let job = job.after(Outcome::Intruded, NOW, 0.0);
+    let effects = judged(&sight, &said, &job);
+    assert!(matches!(effects.work, Work::Renew { leader: Some(LEADER), registered: false, .. }));
+    assert_eq!(effects.status.registration_done, Some(3), "its registration is used up");
+}
+
+#[test]
+fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
+    let mut item =
+        with(instance("claimed", "42", "c1"), "registration", sealed(&run_box("c1"), &key().public()));
+    let pk = runyard::model::AttributeValue::S("request#acme/web#42".to_owned());
+    let request = runyard::model::AttributeValue::M([("pk".to_owned(), pk)].into());
+    item.insert("request".to_owned(), request);
+    let sight = Sight::of(Some(&item));
+    let local = judged(&sight, &shows(None, ""), &booted()).local.after(Outcome::Configured, NOW, 0.0);
+    let Work::Start { holder, .. } = judged(&sight, &shows(None, ""), &local).work else {
+        panic!("it does not start")
+    };
+    assert_eq!((holder.run.as_str(), holder.repository.as_str()), ("42", "acme/web"));
 }
 
 #[test]

@@ -19,6 +19,10 @@ const LOG_BYTES: u64 = 16 * 1024;
 /// The variable by which the real runner, too, finds what a job leaves behind.
 const TRACKING: &str = "RUNNER_TRACKING_ID";
 
+/// A step whose first line is this is done whatever failed before it, a hook too: the real runner has no other way to
+/// fail a job than to go on with the steps that are always to be done (actions/runner, `StepsRunner.cs`).
+const ALWAYS: &str = "# if: always()";
+
 /// What came of a job.
 pub(super) struct Outcome {
     pub(super) conclusion: Conclusion,
@@ -35,15 +39,16 @@ pub(super) enum End {
     Now,
 }
 
-/// Runs the job; `end` yields when it must end before its time, and again when that must not take long.
+/// Runs the job, its hook first; `end` yields when it must end before its time, and again when that must not take long.
 pub(super) async fn execute(
     root: &Path,
     config: &RunnerConfig,
     assignment: &Assignment,
+    hook: Option<&Path>,
     end: &mut tokio::sync::watch::Receiver<Option<End>>,
 ) -> Outcome {
     match prepare(root, config, assignment) {
-        Ok(place) => place.run(config, assignment, end).await,
+        Ok(place) => place.run(config, assignment, hook, end).await,
         Err(problem) => failed(&problem),
     }
 }
@@ -89,9 +94,10 @@ impl Place {
         mut self,
         config: &RunnerConfig,
         assignment: &Assignment,
+        hook: Option<&Path>,
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
     ) -> Outcome {
-        let ended = self.steps(config, assignment, end).await;
+        let ended = self.steps(config, assignment, hook, end).await;
         // Only now: what a step leaves in the background may serve the next one.
         sweep(TRACKING, &self.tracking);
         match ended
@@ -106,20 +112,49 @@ impl Place {
         &mut self,
         config: &RunnerConfig,
         assignment: &Assignment,
+        hook: Option<&Path>,
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
     ) -> io::Result<(Conclusion, Option<i32>)> {
-        let mut exit_code = None;
-        for (index, script) in assignment.spec.steps.iter().enumerate() {
-            let mut step = self.start(config, assignment, index, script)?;
+        let (mut result, mut exit_code) = (Conclusion::Success, None);
+        let steps = assignment.spec.steps.iter().enumerate().map(Some);
+        for what in hook.map(|_| None).into_iter().chain(steps) {
+            let mut step = match (what, hook) {
+                (Some((_, script)), _)
+                    if result == Conclusion::Failure && !script.trim_start().starts_with(ALWAYS) =>
+                {
+                    continue;
+                }
+                (Some((index, script)), _) => self.start(config, assignment, index, script)?,
+                (None, Some(hook)) => self.start_hook(config, assignment, hook)?,
+                (None, None) => continue,
+            };
             let Some(status) = finish(&mut step, end).await else {
                 return Ok((Conclusion::Cancelled, exit_code));
             };
-            exit_code = Some(code(status?));
-            if exit_code != Some(0) {
-                return Ok((Conclusion::Failure, exit_code));
+            let code = code(status?);
+            if result == Conclusion::Success {
+                exit_code = Some(code);
+            }
+            if code != 0 {
+                result = Conclusion::Failure;
             }
         }
-        Ok((Conclusion::Success, exit_code))
+        Ok((result, exit_code))
+    }
+
+    /// What the machine's owner has done before a job: with what GitHub says of the job, and nothing that the job says.
+    fn start_hook(
+        &mut self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+        hook: &Path,
+    ) -> io::Result<Step> {
+        writeln!(self.log, "A job started hook has been configured by the self-hosted runner administrator")?;
+        if !hook.is_file() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "File doesn't exist"));
+        }
+        let command = self.shell(config, assignment, hook)?;
+        Step::start(command, &self.log)
     }
 
     fn start(
@@ -133,14 +168,20 @@ impl Place {
         writeln!(self.log, "##[group]Run {first_line}")?;
         let file = self.temp.join(format!("step-{index}.sh"));
         fs::write(&file, script)?;
+        let mut command = self.shell(config, assignment, &file)?;
+        command.envs(&assignment.spec.env);
+        Step::start(command, &self.log)
+    }
+
+    fn shell(&self, config: &RunnerConfig, assignment: &Assignment, script: &Path) -> io::Result<Command> {
         let mut command = Command::new("bash");
-        command.args(["--noprofile", "--norc", "-e", "-o", "pipefail"]).arg(&file);
+        command.args(["--noprofile", "--norc", "-e", "-o", "pipefail"]).arg(script);
         command.current_dir(&self.workspace);
         for input in ["TOKEN", "JITCONFIG", "URL", "NAME", "LABELS"] {
             command.env_remove(format!("ACTIONS_RUNNER_INPUT_{input}"));
         }
-        command.envs(self.environment(config, assignment)?).envs(&assignment.spec.env);
-        Step::start(command, &self.log)
+        command.envs(self.environment(config, assignment)?);
+        Ok(command)
     }
 
     fn environment(

@@ -1,7 +1,7 @@
 //! How does a runner serve? It connects, waits for a job, executes it, reports, and waits again, until it is told to
 //! stop, is removed, or has served the one job it was for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -27,7 +27,7 @@ const DELETED: &str = "Failed to create a session. The runner registration has b
                        to the service recently.";
 
 /// `run.sh`: serves until there is a reason to end.
-pub(super) async fn listen(root: &Path, options: Run, clock: Clock) -> Exit {
+pub(super) async fn listen(root: &Path, options: Run, hook: Option<PathBuf>, clock: Clock) -> Exit {
     let prepared = prepare(root, &options);
     let (identity, calls, stop) = match prepared {
         Ok(prepared) => prepared,
@@ -37,7 +37,7 @@ pub(super) async fn listen(root: &Path, options: Run, clock: Clock) -> Exit {
         }
     };
     let once = options.once || identity.config.ephemeral;
-    let mut listener = Listener { root, identity, calls, stop, once, clock };
+    let mut listener = Listener { root, identity, calls, stop, once, hook, clock };
     let exit = listener.serve().await;
     // As the real one does: a single-use registration is worth nothing any more.
     if exit == Exit::Success && listener.identity.config.ephemeral && !listener.stop.asked() {
@@ -95,6 +95,7 @@ struct Listener<'a> {
     calls: Calls,
     stop: Stop,
     once: bool,
+    hook: Option<PathBuf>,
     clock: Clock,
 }
 
@@ -202,8 +203,8 @@ impl Listener<'_> {
         self.say(&format!("Running job: {}", assignment.spec.name));
         let (end, mut ended) = watch::channel(None);
         let config = self.identity.config.clone();
-        let root = self.root.to_owned();
-        let mut execution = std::pin::pin!(execute(&root, &config, assignment, &mut ended));
+        let (root, hook) = (self.root.to_owned(), self.hook.clone());
+        let mut execution = std::pin::pin!(execute(&root, &config, assignment, hook.as_deref(), &mut ended));
         let mut beat = interval(HEARTBEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let calls = self.calls.clone();

@@ -13,10 +13,13 @@ mod process;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use super::yard::Clock;
 use args::Command;
+
+/// Names the script that is called before each job.
+const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
 
 /// The real listener's exit codes, those that the stand-in can have a reason for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +48,13 @@ impl Exit {
 }
 
 /// Runs one command of the package: `configure …`, `remove …` or `run …`, as its scripts pass it on. `inputs` are the
-/// environment variables that begin with `ACTIONS_RUNNER_INPUT_`, which the package takes in place of options; `root`
-/// is the package's folder. Speaks to standard output and error as the real one does.
+/// environment variables that begin with `ACTIONS_RUNNER_`: some the package takes in place of options, one names its
+/// hook. `root` is the package's folder. Speaks to standard output and error as the real one does.
 pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>, clock: Clock) -> Exit {
     let outcome = match args::parse(args, inputs) {
         Ok(Command::Configure(options)) => configure::configure(root, options).await,
         Ok(Command::Remove(options)) => configure::remove(root, options).await,
-        Ok(Command::Run(options)) => return listen::listen(root, options, clock).await,
+        Ok(Command::Run(options)) => return listen::listen(root, options, hook(root, inputs), clock).await,
         Err(problem) => Err(problem),
     };
     match outcome {
@@ -61,4 +64,13 @@ pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>
             Exit::Terminated
         }
     }
+}
+
+/// What is called before each job: as the environment says, or the file `.env` beside the package, which goes before it
+/// as the real one has it (actions/runner, `Program.cs`).
+fn hook(root: &Path, environment: &BTreeMap<String, String>) -> Option<PathBuf> {
+    let file = std::fs::read_to_string(root.join(".env")).unwrap_or_default();
+    let told = file.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| *name == HOOK);
+    let named = told.map(|(_, path)| path.to_owned()).or_else(|| environment.get(HOOK).cloned());
+    named.filter(|path| !path.is_empty()).map(PathBuf::from)
 }

@@ -38,7 +38,7 @@ fn the_listener_s_process() {
     assert_eq!(arguments.next().as_deref(), Some("--root"));
     let root = PathBuf::from(arguments.next().unwrap());
     let arguments: Vec<String> = arguments.collect();
-    let inputs = std::env::vars().filter(|(key, _)| key.starts_with("ACTIONS_RUNNER_INPUT_")).collect();
+    let inputs = std::env::vars().filter(|(key, _)| key.starts_with("ACTIONS_RUNNER_")).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let exit = runtime.block_on(super::run(&root, &arguments, &inputs, Arc::new(wall_clock)));
     std::process::exit(exit.code().into());
@@ -273,6 +273,28 @@ async fn steps_stop_at_the_first_that_fails() {
     assert!(job.log.contains("one\n") && !job.log.contains("three\n"), "{}", job.log);
     let job = bench.finished(bench.queue("x", &["echo fine"])).await;
     assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::Success), Some(0)));
+}
+
+#[tokio::test]
+async fn a_hook_is_told_of_the_job_by_github_alone_and_one_that_fails_stops_all_but_what_is_always_done() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let hook = bench.dir.path().join("hook.sh");
+    std::fs::write(&hook, "echo \"[$GITHUB_RUN_ID of $GITHUB_REPOSITORY, ${GREETING:-unset}]\"; exit 3\n")
+        .unwrap();
+    let _running = package.run(&[("ACTIONS_RUNNER_HOOK_JOB_STARTED", hook.to_str().unwrap())]);
+    let run = bench.queue("x", &["echo the first step", "# if: always()\necho the last step"]);
+    let job = bench.finished(run).await;
+    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::Failure), Some(3)));
+    assert!(job.log.contains(&format!("[{run} of {REPO}, unset]\n")), "{}", job.log);
+    assert!(!job.log.contains("the first step\n") && job.log.contains("the last step\n"), "{}", job.log);
+    std::fs::write(&hook, "exit 0\n").unwrap();
+    let job = bench.finished(bench.queue("x", &["echo \"$GREETING\""])).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Success), "{}", job.log);
+    std::fs::remove_file(&hook).unwrap();
+    let job = bench.finished(bench.queue("x", &["true"])).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Failure), "{}", job.log);
+    assert!(job.log.contains("File doesn't exist"), "{}", job.log);
 }
 
 #[tokio::test]

@@ -1,0 +1,96 @@
+//! What has a job left in the kernel's keyrings? They outlive every process, and nobody but their user can empty them:
+//! the agent's own program does it as that user, and then the kernel must count no key of it.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier, KeySerialId};
+
+use super::Account;
+use super::child::as_user;
+use super::ids::Ids;
+use crate::disk;
+
+/// How long the kernel may take to collect keys that nobody has any more.
+const GONE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(50);
+/// The kernel's count of each user's keys.
+const COUNTS: &str = "/proc/key-users";
+
+/// Empties the keyrings of this process's user: its own, its sessions', and the one that outlives both.
+///
+/// # Errors
+/// One does not let its user.
+pub fn empty_keyrings() -> io::Result<()> {
+    // Each is put into a ring of this process, which tells their numbers: what stands for one would make it anew.
+    let holder = KeyRing::from_special_id(KeyRingIdentifier::Process, true).map_err(said)?;
+    for special in [KeyRingIdentifier::UserSession, KeyRingIdentifier::User] {
+        let ring = KeyRing::from_special_id(special, false).map_err(said)?;
+        holder.link_keyring(ring).map_err(said)?;
+        ring.clear().map_err(said)?;
+    }
+    match KeyRing::get_persistent(KeyRingIdentifier::Process) {
+        // A kernel without them.
+        Err(KeyError::OperationNotSupported) => {}
+        ring => ring.and_then(|ring| ring.clear()).map_err(said)?,
+    }
+    let holder = Key::from_id(KeySerialId::from(KeyRingIdentifier::Process as i32));
+    let links = holder.read_to_vec().map_err(said)?;
+    let (numbers, _) = links.as_chunks::<4>();
+    let rings = numbers.iter().map(|number| Key::from_id(KeySerialId::from(i32::from_ne_bytes(*number))));
+    // The rings themselves count, too, and what they were given: rights, for example.
+    rings.into_iter().try_for_each(|ring| ring.invalidate()).map_err(said)
+}
+
+fn said(error: KeyError) -> io::Error {
+    io::Error::other(format!("keyring: {error:?}"))
+}
+
+/// Empties the keyrings of an account, of each of its ids that has any.
+///
+/// # Errors
+/// Keys are left, or may be.
+pub(super) fn no_keys(program: &Path, account: &Account, ids: &Ids) -> io::Result<()> {
+    for uid in holders(ids)? {
+        let whose = Account { uid, ..account.clone() };
+        as_user(program, &whose, &["empty-keyrings".into()])?;
+    }
+    for _ in 0..GONE.as_millis() / LOOK.as_millis() {
+        if holders(ids)?.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(io::Error::other(format!("the keyrings of {} hold keys that do not go", account.name)))
+}
+
+/// Which ids of an account the kernel counts keys of.
+fn holders(ids: &Ids) -> io::Result<Vec<u32>> {
+    // A kernel without keys has no such table.
+    let table = disk::read(Path::new(COUNTS))?.unwrap_or_default();
+    Ok(counted(&String::from_utf8_lossy(&table)).into_iter().filter(|uid| ids.owns(*uid)).collect())
+}
+
+/// Whose keys a table counts: a user, a colon, uses, and how many keys it has before the first stroke.
+fn counted(table: &str) -> Vec<u32> {
+    let holder = |line: &str| {
+        let (user, rest) = line.split_once(':')?;
+        let keys: u64 = rest.split_whitespace().nth(1)?.split('/').next()?.parse().ok()?;
+        (keys > 0).then(|| user.trim().parse().ok()).flatten()
+    };
+    table.lines().filter_map(holder).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_with_keys_are_told_from_those_without() {
+        let table = "    0:    62 61/61 53/1000000 1216/25000000\n 1001:     5 4/4 4/200 61/20000\n\
+                      1002:     1 0/0 0/200 0/20000\n";
+        assert_eq!(counted(table), [0, 1001]);
+        assert_eq!(counted(""), Vec::<u32>::new());
+    }
+}

@@ -1,0 +1,127 @@
+//! Whose job is it that came? GitHub matches labels and nothing else, so any run may send a job to this machine by its
+//! label. The runner asks this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`); a job of another
+//! run or repository than the claim's is told so, never begins, and the agent is told to clean.
+
+use std::convert::Infallible;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
+use tokio::net::unix::pipe;
+
+use super::Host;
+use super::remove::remove;
+use crate::disk;
+use crate::work::Holder;
+
+/// What the runner is told to call, below the directory of the hook (actions/runner, `JobExtension.cs`). It chooses the
+/// shell by the ending.
+const SCRIPT: &str = "job-started.sh";
+/// Where a refusal is written: every user may, and nobody but root can read it or take it back.
+const REFUSED: &str = "refused";
+/// How the runner finds the script.
+pub(super) const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
+
+/// Why a job may not be done for a holder; none if it may. A run's later attempt is the same run. A run id that is not a
+/// number is no run of GitHub's: its repository alone is compared then, and its run alone where that is not known.
+fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
+    let number = !holder.run.is_empty() && holder.run.bytes().all(|b| b.is_ascii_digit());
+    let other_run = number && run != holder.run;
+    let other_repository =
+        !holder.repository.is_empty() && !holder.repository.eq_ignore_ascii_case(repository);
+    (other_run || other_repository).then(|| {
+        format!(
+            "Runyard lent this machine to run {} of {}, and this job is of run {run} of {repository}: give its runs-on \
+             the label that was provisioned for its own run.",
+            holder.run, holder.repository
+        )
+    })
+}
+
+/// The runner's hook: returns if the job may begin. If it may not, that is said and written down, and nothing goes on
+/// until the agent ends it: where a hook fails, the runner still does the steps that are always to be done.
+///
+/// # Errors
+/// The refusal cannot be written down; the job fails then.
+pub fn job_started(holder: &Holder, run: &str, repository: &str, refused: &Path) -> io::Result<()> {
+    let Some(why) = refusal(holder, run, repository) else { return Ok(()) };
+    wait_for_the_end(&why, refused).map(|never| match never {})
+}
+
+fn wait_for_the_end(why: &str, refused: &Path) -> io::Result<Infallible> {
+    let deaf = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    deaf.thread_block()?;
+    println!("::error::{why}");
+    let mut pipe = OpenOptions::new().write(true).open(refused).map_err(|e| disk::at(refused, &e))?;
+    pipe.write_all(format!("{why}\n").as_bytes()).map_err(|e| disk::at(refused, &e))?;
+    // What is in a pipe is there for as long as somebody has it open: an agent that starts again finds it.
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+impl Host {
+    /// Writes the hook for a holder; where it is.
+    pub(super) fn write_hook(&self, holder: &Holder) -> io::Result<PathBuf> {
+        let dir = self.layout.hook();
+        let (script, refused) = (dir.join(SCRIPT), dir.join(REFUSED));
+        remove(&refused)?;
+        nix::unistd::mkfifo(&refused, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        fs::set_permissions(&refused, Permissions::from_mode(0o622))?;
+        let words = [
+            self.settings.places.program.display().to_string(),
+            "job-started".to_owned(),
+            holder.run.clone(),
+            holder.repository.clone(),
+            refused.display().to_string(),
+        ];
+        let words = words.map(|word| format!("'{}'", word.replace('\'', r"'\''"))).join(" ");
+        disk::create_anew(&script)?.write_all(format!("#!/bin/sh\nexec {words}\n").as_bytes())?;
+        fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+        Ok(script)
+    }
+
+    /// Waits until a job was refused. Never where nobody could say so.
+    pub(super) async fn refused(&self) {
+        let path = self.layout.hook().join(REFUSED);
+        let pipe = match pipe::OpenOptions::new().read_write(true).open_receiver(&path) {
+            Ok(pipe) => pipe,
+            Err(error) => {
+                tracing::warn!(%error, "{}: jobs of other runs are not refused", path.display());
+                return std::future::pending().await;
+            }
+        };
+        let mut byte = [0];
+        while pipe.readable().await.is_err() || pipe.try_read(&mut byte).is_err() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_of_another_run_or_repository_is_refused_and_a_later_attempt_is_not() {
+        let holder =
+            |run: &str, repository: &str| Holder { run: run.to_owned(), repository: repository.to_owned() };
+        let refused = |run: &str, repository: &str, job: (&str, &str)| {
+            refusal(&holder(run, repository), job.0, job.1).is_some()
+        };
+        assert!(!refused("42", "acme/web", ("42", "Acme/Web")), "an attempt has no number of its own here");
+        assert!(
+            refused("42", "acme/web", ("43", "acme/web")) && refused("42", "acme/web", ("42", "evil/web"))
+        );
+        assert!(refused("42", "acme/web", ("", "")) && refused("42", "", ("43", "acme/web")));
+        assert!(!refused("42", "", ("42", "acme/web")), "a record that names no repository");
+        assert!(!refused("nightly", "acme/web", ("7", "acme/web")));
+        assert!(refused("nightly", "acme/web", ("7", "evil/web")));
+        let why = refusal(&holder("42", "acme/web"), "43", "evil/web").unwrap();
+        assert!(
+            why.contains("run 42 of acme/web") && why.contains("run 43 of evil/web") && !why.contains('\n')
+        );
+    }
+}
