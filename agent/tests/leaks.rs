@@ -173,39 +173,6 @@ fn fresh() {
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
 }
 
-/// A control group for this process, which it leaves and removes in the end.
-struct Group {
-    before: PathBuf,
-    own: PathBuf,
-    jobs: Option<JobGroup>,
-}
-
-impl Group {
-    fn enter() -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        let place =
-            mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?;
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let before = Path::new(place).join(group.trim_start_matches('/'));
-        let own = before.join(format!("runyard-leaks-{:x}", rand::random::<u64>()));
-        fs::create_dir(&own).ok()?;
-        let mut group = Self { before, own, jobs: None };
-        fs::write(group.own.join("cgroup.procs"), "0").ok()?;
-        group.jobs = JobGroup::find().ok();
-        group.jobs.is_some().then_some(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::write(self.before.join("cgroup.procs"), "0");
-        for group in [self.own.join("runyard-job"), self.own.clone()] {
-            let _ = fs::remove_dir(group);
-        }
-    }
-}
-
 fn settings() -> Settings {
     // Deep in a directory that jobs may pass through.
     fs::create_dir_all("/home/yard/work/package").unwrap();

@@ -49,7 +49,8 @@ async fn pool(store: &DynamoStore, clock: &SystemClock, class: &str, machines: u
         "idleSeconds": 86400, "maxUses": 1_000_000,
     });
     let spec: PoolSpec = serde_json::from_value(spec).unwrap();
-    let mut pool = Pool { spec, scale: None, status: PoolStatus::default(), version: 0, updated_at: None };
+    let mut pool =
+        Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 0, updated_at: None };
     pool.advance(clock.now());
     store.write(&pool.creating()).await.unwrap();
 }
