@@ -328,7 +328,7 @@ fn within_namespaces_nothing_of_a_job_is_left() {
 
 /// `ps` and the agent's older selves take such a process for an ended one.
 fn wait_for_a_thread_without_its_first() {
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
     let there = || {
         fs::read_dir("/proc").unwrap().flatten().any(|entry| {
             let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
@@ -336,7 +336,7 @@ fn wait_for_a_thread_without_its_first() {
         })
     };
     while !there() {
-        assert!(std::time::Instant::now() < until, "no process outlived its first thread");
+        assert!(tokio::time::Instant::now() < until, "no process outlived its first thread");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

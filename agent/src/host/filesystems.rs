@@ -1,7 +1,7 @@
 //! Which mounted file systems may hold what a job left, and which are nobody's to clean? A file system is known by its
 //! kind: one that is not known to be the machine's own is somebody else's, and nothing is ever removed from it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -102,7 +102,7 @@ pub(super) fn mounts() -> io::Result<Vec<Mount>> {
 }
 
 /// Whose each mount is, by its number.
-pub(super) fn kinds(mounts: &[Mount]) -> HashMap<u64, Kind> {
+pub(super) fn kinds(mounts: &[Mount]) -> BTreeMap<u64, Kind> {
     mounts.iter().map(|mount| (mount.id, mount.kind())).collect()
 }
 

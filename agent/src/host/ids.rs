@@ -24,9 +24,8 @@ impl Ids {
     pub(super) fn of(account: &Account) -> io::Result<Self> {
         let ranges = |path: &str, own: u32| {
             let table = disk::read(Path::new(path))?.unwrap_or_default();
-            let mut ranges = vec![own..own + 1];
-            ranges.extend(subordinate(&String::from_utf8_lossy(&table), account));
-            Ok::<_, io::Error>(ranges)
+            let more = subordinate(&String::from_utf8_lossy(&table), account);
+            Ok::<_, io::Error>(std::iter::once(own..own + 1).chain(more).collect())
         };
         Ok(Self { uids: ranges("/etc/subuid", account.uid)?, gids: ranges("/etc/subgid", account.gid)? })
     }
@@ -73,6 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "a range of ids is what is meant")]
     fn the_ranges_of_an_account_are_its_own_by_name_or_by_number() {
         let account = Account { name: "runner".to_owned(), uid: 1001, gid: 1001 };
         let table = "ubuntu:100000:65536\nrunner:165536:65536\n1001:300000:2\nrunner2:1:9\nbroken\n";

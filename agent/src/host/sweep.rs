@@ -120,8 +120,8 @@ pub(super) fn nothing_is_given(account: &Account, ids: &Ids, places: &Places) ->
 
 /// What comes with an account.
 fn is_usual(path: &Path, homes: &BTreeSet<PathBuf>, account: &Account) -> bool {
-    let in_its_name = |pattern: &&str| path == Path::new("/").join(pattern.replace("{}", &account.name));
-    IN_ITS_NAME.iter().any(|pattern| in_its_name(&pattern))
+    let in_its_name = |pattern: &str| path == Path::new("/").join(pattern.replace("{}", &account.name));
+    IN_ITS_NAME.iter().any(|pattern| in_its_name(pattern))
         || homes.iter().any(|home| {
             path.strip_prefix(home)
                 .is_ok_and(|rest| Path::new(SKELETON).join(rest).symlink_metadata().is_ok())
