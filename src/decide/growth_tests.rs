@@ -100,7 +100,7 @@ fn each_of_a_line_of_a_thousand_on_a_thousand_machines_costs_what_each_of_250_do
             "judged each {written_between} writes: {few}, {some}, {many} visits from {length} requests on"
         );
         assert_eq!(many - some, 2 * (some - few));
-        assert!(many < 4 * length as u64 * 170, "{many} visits for {} requests", 4 * length);
+        assert!(many < 4 * length as u64 * 175, "{many} visits for {} requests", 4 * length);
     }
 }
 
@@ -152,7 +152,7 @@ fn machines_that_are_for_nobody_who_waits_are_refused_by_the_group() {
         assert_eq!(told.unwrap(), "free machines are not for it: used by another trust domain");
         visited
     };
-    assert_eq!(visited(10, 10), visited(1_000, 1_000));
+    assert_eq!(visited(100, 100), visited(1_000, 1_000));
 }
 
 #[test]

@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// How many of a line are told why they wait: the oldest. Those behind them wait for the same, and a write for each of
 /// thousands would be a storm of its own.
-const TOLD_OF_A_LINE: usize = 64;
+const TOLD_OF_A_LINE: usize = 32;
 
 /// Writes down why the oldest requests of a class wait, where that is not what their records say. One that the pass did
 /// not come to waits for what another of its demand waits for.

@@ -188,7 +188,7 @@ impl<'a> Pass<'a, '_> {
             self.write(key, accept(cx, request, spec));
         }
         self.explain(key, &share, lack - got);
-        self.let_go();
+        self.let_go(key);
         let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32) + spared);
         if left == 0 || request.status.phase.is_none() {
             return Others::MayHave;
@@ -222,9 +222,11 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    /// Former requests take machines off their lists that others could have.
-    fn let_go(&mut self) {
+    /// Former requests take machines off their lists that this one could have.
+    fn let_go(&mut self, key: &Key) {
         for former in self.matcher.met() {
+            let message = "a free machine is taken off the list of who had it before";
+            self.plan.wait(key, WaitReason::Busy, message);
             if !self.cx.yard.is_busy(&former)
                 && !self.written.contains(&former)
                 && let Some(action) = request::let_go(self.cx, &former)
