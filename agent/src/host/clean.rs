@@ -23,7 +23,18 @@ impl Host {
     /// Ends the runner, by asking first, and then everything else of the claim.
     pub(super) async fn stop(&self, claim: &ClaimId, leader: Option<Leader>, since: Option<u64>) -> Outcome {
         match self.all_ended(claim, leader, since).await {
-            Ok(()) => Outcome::Stopped { registered: self.looks_registered(claim) },
+            Ok(()) => {
+                let registered = self.looks_registered(claim);
+                // A single-use runner may end before it was seen to listen, and what it keeps goes with the sweep.
+                let kept = self.layout.registration().join(kept::REGISTERED).symlink_metadata().is_ok();
+                if registered && !kept {
+                    let told = self.keep_registration(&self.layout.claim(claim));
+                    if let Err(error) = told {
+                        tracing::warn!(%error, "cannot keep the registration");
+                    }
+                }
+                Outcome::Stopped { registered }
+            }
             Err(why) => Outcome::Unproved(why),
         }
     }

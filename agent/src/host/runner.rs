@@ -205,7 +205,7 @@ impl Host {
         isolated.and(files)
     }
 
-    fn keep_registration(&self, dirs: &ClaimDirs) -> io::Result<()> {
+    pub(super) fn keep_registration(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let kept = self.layout.registration();
         disk::private_dir(&kept)?;
         let own = || nix::unistd::geteuid().as_raw();

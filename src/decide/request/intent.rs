@@ -37,9 +37,10 @@ pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
         return None;
     }
     let ignored = request.changed_attributes().join(", ");
-    let note = match ignored.as_str() {
-        "" => Note::normal("IntentSeen", "nothing that is served was changed"),
-        _ => Note::warning("IntentIgnored", format!("{ignored}: served as it was accepted")),
+    let note = if ignored.is_empty() {
+        Note::normal("IntentSeen", "nothing that is served was changed")
+    } else {
+        Note::warning("IntentIgnored", format!("{ignored}: served as it was accepted"))
     };
     Some(write(cx, request, note, |next| {
         next.status.observed_generation = observed;
@@ -51,12 +52,11 @@ pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
 fn tell_ignored(next: &mut Request, now: Timestamp) {
     next.status.observed_generation = next.intent.generation;
     let ignored = next.changed_attributes().join(", ");
-    let (is, reason, message) = match ignored.as_str() {
-        "" => (false, "Served", "what is written is served".to_owned()),
-        _ => {
-            let message = format!("{ignored}: changed after the request was accepted, served as it was then");
-            (true, "ChangedAfterAcceptance", message)
-        }
+    let (is, reason, message) = if ignored.is_empty() {
+        (false, "Served", "what is written is served".to_owned())
+    } else {
+        let message = format!("{ignored}: changed after the request was accepted, served as it was then");
+        (true, "ChangedAfterAcceptance", message)
     };
     if is && told(next) != Some(message.as_str()) || !is && told(next).is_some() {
         set_condition(&mut next.status, ConditionType::IntentIgnored, is, reason, message, now);
