@@ -153,6 +153,11 @@ fn nothing_a_job_does_is_seen_by_the_next_or_stays_on_the_machine() {
 }
 
 #[test]
+fn a_job_of_another_run_is_refused_from_within_its_jail() {
+    apart("on_a_machine_another_runs_job");
+}
+
+#[test]
 fn a_job_reaches_what_is_outside_and_neither_the_machine_nor_its_role() {
     apart("on_a_machine_the_network");
 }
@@ -198,12 +203,17 @@ fn agent(word: &str) {
     );
 }
 
+/// Where jobs see it, as they see the installed one.
+const PROGRAM: &str = "/usr/local/bin/runyard-test-agent";
+
 /// The hands of this machine's agent, with an account as `install` makes it.
 fn hands() -> Host {
     add("/etc/passwd", &format!("{NAME}:x:{UID}:{UID}::{HOME}:/usr/sbin/nologin"));
     add("/etc/shadow", &format!("{NAME}:!:20000:::::1:"));
     add("/etc/group", &format!("{NAME}:x:{UID}:"));
     fs::create_dir_all(HOME).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_runyard-agent"), PROGRAM).unwrap();
+    fs::set_permissions(PROGRAM, Permissions::from_mode(0o755)).unwrap();
     let (archive, sha256) = package();
     fs::create_dir_all(format!("{WORK}/package")).unwrap();
     fs::write(format!("{WORK}/package/{sha256}.tar.gz"), archive).unwrap();
@@ -222,7 +232,7 @@ fn hands() -> Host {
         post_run: None,
         account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
         isolation: Some(Isolation {
-            program: env!("CARGO_BIN_EXE_runyard-agent").into(),
+            program: PROGRAM.into(),
             config: "/etc/runyard-test.toml".into(),
             metadata: "http://169.254.169.254".parse().unwrap(),
             home: HOME.into(),
@@ -230,6 +240,7 @@ fn hands() -> Host {
         places: Places {
             trees: ["/var", "/home", "/opt", "/run", "/dev/shm"].map(PathBuf::from).to_vec(),
             docker: "/run/none.sock".into(),
+            program: PROGRAM.into(),
             ..Places::default()
         },
         stop: Duration::from_secs(5),
@@ -257,8 +268,8 @@ fn registration(claim: &ClaimId) -> Box<RegistrationBox> {
     })
 }
 
-/// Serves a claim whose job is this, up to its end; what it said.
-async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String) {
+/// Serves a claim whose job is this, up to where its runner listens.
+async fn listen(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader) {
     fs::write(JOB, format!("{COMMON}{job}")).unwrap();
     let claim = ClaimId::parse(claim).unwrap();
     let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
@@ -267,6 +278,12 @@ async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String)
         host.execute(Work::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
     let Outcome::Started(leader) = started else { panic!("{started:?}") };
     assert_eq!(host.execute(Work::Listen { claim: claim.clone(), leader }).await, Outcome::Listening);
+    (claim, leader)
+}
+
+/// Serves a claim whose job is this, up to its end; what it said.
+async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String) {
+    let (claim, leader) = listen(host, claim, job).await;
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
@@ -316,6 +333,8 @@ fn processes() -> Vec<String> {
 #[ignore = "called by nothing_a_job_does_is_seen_by_the_next_or_stays_on_the_machine"]
 fn on_a_machine_two_runs() {
     agent("wall");
+    // As systemd starts the agent: in a session of its own, of which jobs must not be.
+    keyutils_raw::keyctl_join_session_keyring(None).unwrap();
     let host = hands();
     fs::create_dir_all(CACHE).unwrap();
     fs::set_permissions(CACHE, Permissions::from_mode(0o777)).unwrap();
@@ -351,6 +370,42 @@ fn on_a_machine_two_runs() {
         let (claim, leader, said) = serve(&host, "i-jail.2", LOOKS).await;
         assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
         clean(&host, claim, leader).await;
+    });
+}
+
+/// Two jobs as a runner does them: the hook first, and steps that are always to be done, whatever became of it.
+const HOOKED: &str = r#"
+hook = os.environ["ACTIONS_RUNNER_HOOK_JOB_STARTED"]
+pipe = os.path.join(os.path.dirname(hook), "refused")
+refused("hook's directory", lambda: os.open(os.path.dirname(hook) + "/canary", os.O_WRONLY | os.O_CREAT))
+refused("hook", lambda: os.open(hook, os.O_WRONLY))
+refused("hook's end", lambda: os.unlink(hook))
+refused("refusal", lambda: os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+refused("refusal's end", lambda: os.unlink(pipe))
+for run in ("1", "2"):
+    job = {**os.environ, "GITHUB_RUN_ID": run, "GITHUB_REPOSITORY": "acme/web"}
+    print("hook of", run, subprocess.run(["bash", "-e", hook], env=job).returncode, flush=True)
+    print("steps of", run, flush=True)
+"#;
+
+#[test]
+#[ignore = "called by a_job_of_another_run_is_refused_from_within_its_jail"]
+fn on_a_machine_another_runs_job() {
+    agent("wall");
+    let host = hands();
+    runtime().block_on(async {
+        let (claim, leader) = listen(&host, "i-jail.6", HOOKED).await;
+        let serve = host.execute(Work::Serve { claim: claim.clone(), leader });
+        let outcome = tokio::time::timeout(Duration::from_secs(60), serve).await;
+        let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
+        assert!(matches!(outcome, Ok(Outcome::Intruded)), "{outcome:?}: {said}");
+        assert!(said.contains("hook of 1 0") && said.contains("steps of 1"), "{said}");
+        assert!(said.contains("this job is of run 2 of acme/web"), "{said}");
+        let renew = Work::Renew { claim: claim.clone(), leader: Some(leader), since: None, registered: true };
+        assert_eq!(host.execute(renew).await, Outcome::Renewed);
+        let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap_or(said);
+        assert!(!said.contains("steps of 2") && !said.contains("FOUND"), "{said}");
+        assert_eq!(processes(), Vec::<String>::new());
     });
 }
 

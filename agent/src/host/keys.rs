@@ -12,7 +12,9 @@ use super::child::as_user;
 use super::ids::Ids;
 use crate::disk;
 
-/// How long the kernel may take to collect keys that nobody has any more.
+/// How often keyrings are emptied, and how long the kernel may take each time to collect keys that nobody has any more:
+/// those of a job's user namespace, which nobody else can reach, go some time after the namespace.
+const TRIES: u32 = 6;
 const GONE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 /// The kernel's count of each user's keys.
@@ -52,17 +54,23 @@ fn said(error: KeyError) -> io::Error {
 /// # Errors
 /// Keys are left, or may be.
 pub(super) fn no_keys(program: &Path, account: &Account, ids: &Ids) -> io::Result<()> {
-    for uid in holders(ids)? {
-        let whose = Account { uid, ..account.clone() };
-        as_user(program, &whose, &["empty-keyrings".into()])?;
-    }
-    for _ in 0..GONE.as_millis() / LOOK.as_millis() {
-        if holders(ids)?.is_empty() {
-            return Ok(());
+    let mut why = String::from("they do not go");
+    for _ in 0..TRIES {
+        for uid in holders(ids)? {
+            let whose = Account { uid, ..account.clone() };
+            // What the kernel has yet to collect may be all that the user may have: then nothing can be emptied before.
+            if let Err(error) = as_user(program, &whose, &["empty-keyrings".into()]) {
+                why = error.to_string();
+            }
         }
-        std::thread::sleep(LOOK);
+        for _ in 0..GONE.as_millis() / LOOK.as_millis() {
+            if holders(ids)?.is_empty() {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
     }
-    Err(io::Error::other(format!("the keyrings of {} hold keys that do not go", account.name)))
+    Err(io::Error::other(format!("the keyrings of {} hold keys: {why}", account.name)))
 }
 
 /// Which ids of an account the kernel counts keys of.
