@@ -19,18 +19,30 @@ pub(crate) struct Step {
 
 /// A client's configuration for an engine on loopback.
 pub(crate) fn sdk(endpoint: &str) -> SdkConfig {
+    sdk_as("test", endpoint)
+}
+
+/// As whoever has this access key: that of a data directory, for the table of `up`.
+fn sdk_as(key: &str, endpoint: &str) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
-        .credentials_provider(SharedCredentialsProvider::new(Credentials::for_tests()))
+        .credentials_provider(SharedCredentialsProvider::new(Credentials::new(
+            key, "test", None, None, "a test",
+        )))
         .endpoint_url(endpoint)
         .build()
 }
 
 /// The table of an engine, looked at often.
 pub(crate) fn store(endpoint: &str) -> DynamoStore {
+    store_as("test", endpoint)
+}
+
+/// The table of `up`, for whoever has its directory's key.
+pub(crate) fn store_as(key: &str, endpoint: &str) -> DynamoStore {
     let often = Watching { every: std::time::Duration::from_millis(20), ..Watching::default() };
-    DynamoStore::connect(table(), &sdk(endpoint)).watching(often)
+    DynamoStore::connect(table(), &sdk_as(key, endpoint)).watching(often)
 }
 
 fn table() -> TableName {
@@ -39,7 +51,12 @@ fn table() -> TableName {
 
 /// Everything that was ever written to the table, in the order of its writing.
 pub(crate) async fn all(endpoint: &str) -> Vec<Step> {
-    let client = Client::from_conf(Builder::from(&sdk(endpoint)).build());
+    all_as("test", endpoint).await
+}
+
+/// The same of the table of `up`, for whoever has its directory's key.
+pub(crate) async fn all_as(key: &str, endpoint: &str) -> Vec<Step> {
+    let client = Client::from_conf(Builder::from(&sdk_as(key, endpoint)).build());
     let streams = client.list_streams().table_name(table().as_str()).send().await.expect("a stream");
     let arn = streams.streams()[0].stream_arn().expect("a stream's ARN").to_owned();
     let told = client.describe_stream().stream_arn(&arn).send().await.expect("the stream is described");

@@ -74,7 +74,7 @@ impl Home {
         let mut client = environment([]);
         client.extend(exported.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let endpoint = client["AWS_ENDPOINT_URL"].clone();
-        let store = history::store(&endpoint);
+        let store = history::store_as(&client["AWS_ACCESS_KEY_ID"], &endpoint);
         Client { environment: client, endpoint, store, github: GitHub::of(&self.dir()) }
     }
 

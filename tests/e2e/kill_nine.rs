@@ -207,7 +207,8 @@ async fn taken_down(home: &Home, client: &Client) {
 
 /// The whole history, and what the jobs themselves met.
 async fn judged(client: &Client, results: &std::path::Path, tally: &Tally) {
-    let verdict = laws::judge(&history::all(&client.endpoint).await);
+    let verdict =
+        laws::judge(&history::all_as(&client.environment["AWS_ACCESS_KEY_ID"], &client.endpoint).await);
     println!(
         "{} writes, {} claims, machines ended: {:?}; {} moments looked at",
         verdict.steps, verdict.claims, verdict.ended, tally.moments
