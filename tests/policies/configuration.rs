@@ -32,7 +32,7 @@ fn every_file_is_of_a_kind_that_is_checked_and_can_be_read() {
                 Config::load(Some(path), kind.into_iter()).map(|_| ()).map_err(|e| e.to_string())
             }
             // `.ci/lint`, the agent's tests and `agent/src/install.rs`.
-            Some("sh" | "nft" | "service" | "timer" | "md") => Ok(()),
+            Some("sh" | "nft" | "iptables" | "ip6tables" | "service" | "timer" | "md") => Ok(()),
             // Scripts by their first line: `.ci/lint` and `.ci/actions`.
             None if text.starts_with("#!") => Ok(()),
             other => Err(format!("nobody checks files of kind {other:?}")),

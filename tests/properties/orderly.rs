@@ -12,7 +12,7 @@ use runyard::model::{
 use runyard::ports::MachineState;
 use serde_json::json;
 
-use crate::world::{World, start};
+use crate::world::{World, item, start};
 use crate::{claims_are_disjoint, legal_moves, one_write_a_record, within_max};
 
 /// Seconds between two looks at the yard.
@@ -71,11 +71,6 @@ pub(crate) fn day() -> impl Strategy<Value = Day> {
         reuse,
         events,
     })
-}
-
-fn item(value: serde_json::Value) -> Item {
-    let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
-    item.into_inner().into_iter().collect()
 }
 
 impl Day {

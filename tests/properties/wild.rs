@@ -15,7 +15,7 @@ use runyard::model::{
 use runyard::ports::{ComputeError, Machine, MachineState};
 use serde_json::json;
 
-use crate::world::{World, start};
+use crate::world::{World, item, start};
 
 const MACHINES: usize = 6;
 const REQUESTS: usize = 4;
@@ -345,8 +345,7 @@ impl WildRequest {
             fields["settledFor"] = json!(self.settled);
             fields["expiresAt"] = json!(phase.is_final().then(|| self.ready.as_second()));
         }
-        let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
-        match read(&item.into_inner().into_iter().collect()) {
+        match read(&item(fields)) {
             Reading::Record(request) => request,
             Reading::Unreadable(why) => panic!("{why}"),
             Reading::Newer { .. } => unreachable!("it has no schema"),
@@ -376,8 +375,7 @@ impl Wild {
             ] {
                 fields[name] = value;
             }
-            let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
-            world.store(item.into_inner().into_iter().collect());
+            world.store(item(fields));
         }
         for (n, wild) in self.requests.iter().enumerate() {
             world.put(&wild.record(&key(&self.requests, n), n));

@@ -44,6 +44,13 @@ pub(crate) fn start() -> Timestamp {
     "2026-01-05T12:00:00Z".parse().unwrap()
 }
 
+/// A record as it is stored: what has no value is left out.
+pub(crate) fn item(mut fields: serde_json::Value) -> Item {
+    fields.as_object_mut().expect("a record").retain(|_, value| !value.is_null());
+    let item: serde_dynamo::Item = serde_dynamo::to_item(fields).expect("a record can be stored");
+    item.into_inner().into_iter().collect()
+}
+
 impl World {
     pub(crate) fn empty(wall: Timestamp) -> Self {
         let mono = Duration::from_secs(100_000);
