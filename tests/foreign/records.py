@@ -175,9 +175,11 @@ class Table:
         self.dynamodb.delete_item(TableName=self.name, Key=encoded(key))
 
     def amend(self, key: dict, **values) -> None:
-        """Adds attributes to whatever version the record has by then, raising it by one."""
+        """Adds attributes to whatever version the record has by then, raising it by one if it has any."""
         while True:
             record = self.get(key)
+            if "version" not in record:
+                return self.update(key, "attribute_exists(pk)", {}, **values)
             try:
                 return self.update(
                     key,

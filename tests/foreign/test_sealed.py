@@ -65,7 +65,8 @@ class Sealed(Scenario):
         key = self.ask("9004")
         self.phase(key, "Ready")
         (held,) = self.holders(key)
-        self.assertEqual(sorted(self.machines.of(held).opened["registration"]["labels"]), ["9004", "9004-gpu"])
+        labels = self.machines.of(held).opened["registration"]["labels"]
+        self.assertEqual(sorted(labels), ["9004", "9004-gpu", "9004.gpu"])
 
     def test_a_new_machine_gets_its_registration_once_its_key_is_known(self):
         self.pool()
