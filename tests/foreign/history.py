@@ -116,8 +116,8 @@ def broken(history: History) -> list[str]:
             found.append(f"{name}: no kind")
             continue
         if old is not None and unreadable(old):
-            # At its machine's burial an agent's record goes whatever it holds.
-            if new is None and record["sk"] == "agent":
+            # Its agent goes on writing, and at its machine's burial an agent's record goes whatever it holds.
+            if record["sk"] == "agent":
                 continue
             found.append(f"{name}: a record nobody here can read was changed")
             continue
