@@ -18,12 +18,9 @@ pub(crate) struct Step {
 }
 
 /// A client's configuration for an engine on loopback.
-pub(crate) fn sdk(endpoint: &str) -> SdkConfig {
-    sdk_as("test", endpoint)
-}
-
-/// As whoever has this access key: that of a data directory, for the table of `up`.
-fn sdk_as(key: &str, endpoint: &str) -> SdkConfig {
+///
+/// The key is that of a data directory, for the table of `up`; other engines take any.
+pub(crate) fn sdk_as(key: &str, endpoint: &str) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))

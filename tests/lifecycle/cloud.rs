@@ -80,7 +80,7 @@ impl Cloud {
     }
 
     fn sdk(endpoint: &str) -> SdkConfig {
-        history::sdk(endpoint)
+        history::sdk_as("test", endpoint)
     }
 
     /// EC2, for a stranger.

@@ -21,7 +21,7 @@ use runyard::ports::{Clock, PoolQueue as _, Store as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::counting::{Call, Calls, Counting};
-use crate::history::{self, sdk, store};
+use crate::history::{self, sdk_as, store};
 use crate::laws;
 use crate::support::engine::Engine;
 use crate::waiting::{turn, until};
@@ -120,7 +120,7 @@ fn operator(
     let table: TableName = "runyard".parse().unwrap();
     let ports = Ports {
         store: Arc::new(Counting::new(store(records), calls.clone())),
-        queue: Arc::new(Counting::new(SqsQueue::connect(table, &sdk(hints)), calls.clone())),
+        queue: Arc::new(Counting::new(SqsQueue::connect(table, &sdk_as("test", hints)), calls.clone())),
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
         notices: None,
@@ -147,7 +147,7 @@ async fn two_operators_share_a_hundred_claims_on_dynoxide_and_moto() {
 async fn contend(records: &Engine, hints: &Engine) {
     let store = store(records.endpoint());
     store.create_table().await.unwrap();
-    SqsQueue::connect("runyard".parse().unwrap(), &sdk(hints.endpoint()))
+    SqsQueue::connect("runyard".parse().unwrap(), &sdk_as("test", hints.endpoint()))
         .ensure(&"small".parse().unwrap())
         .await
         .unwrap();
