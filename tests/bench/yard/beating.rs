@@ -21,7 +21,7 @@ use runyard::store::DynamoStore;
 use tokio::time::{Instant, interval, sleep, sleep_until};
 
 use super::floors::Figures;
-use super::ground::{CLASS, sdk, table};
+use super::ground::{CLASS, sdk_as, table};
 
 /// How often an agent beats: the default of `timing.heartbeat`.
 const BEAT: Duration = Duration::from_secs(10);
@@ -42,12 +42,12 @@ impl Drop for Operator {
 }
 
 impl Operator {
-    pub(crate) fn start(endpoint: &str, log: &Path) -> Self {
+    pub(crate) fn start(key: &str, endpoint: &str, log: &Path) -> Self {
         let file = File::create(log).unwrap();
         let settings = [
             ("AWS_ENDPOINT_URL", endpoint),
             ("AWS_REGION", "us-east-1"),
-            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_ACCESS_KEY_ID", key),
             ("AWS_SECRET_ACCESS_KEY", "test"),
             ("AWS_EC2_METADATA_DISABLED", "true"),
             ("RUNYARD_COMPUTE__KIND", "none"),
@@ -166,7 +166,7 @@ async fn beat(store: &DynamoStore, agents: &[InstanceArn], clock: &SystemClock, 
 pub(crate) async fn measure(machines: usize, figures: &mut Figures) {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::start(dir.path()).await.unwrap();
-    let store = DynamoStore::connect(table(), &sdk(&engine.endpoint()));
+    let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint()));
     let clock = SystemClock::new();
     store.create_table().await.unwrap();
     let spec = serde_json::json!({
@@ -183,7 +183,7 @@ pub(crate) async fn measure(machines: usize, figures: &mut Figures) {
         assert_eq!(store.append(some).await.unwrap(), 0, "the table takes them all");
     }
     let log = dir.path().join("operator.log");
-    let operator = Operator::start(&engine.endpoint(), &log);
+    let operator = Operator::start(engine.key(), &engine.endpoint(), &log);
     let admin = address(&log).await;
     let beats = AtomicU64::new(0);
     let looking = async {

@@ -63,10 +63,21 @@ pub(crate) struct Ground {
 }
 
 pub(crate) fn sdk(endpoint: &str) -> SdkConfig {
+    sdk_as("test", endpoint)
+}
+
+/// As whoever has this access key: that of a data directory, for the embedded engine.
+pub(crate) fn sdk_as(key: &str, endpoint: &str) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
-        .credentials_provider(SharedCredentialsProvider::new(Credentials::for_tests()))
+        .credentials_provider(SharedCredentialsProvider::new(Credentials::new(
+            key,
+            "test",
+            None,
+            None,
+            "a benchmark",
+        )))
         .endpoint_url(endpoint)
         .build()
 }
@@ -261,19 +272,20 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
     match services {
         Services::Embedded => {
             let engine = Embedded::start(&dir).await.unwrap();
-            let store = DynamoStore::connect(table(), &sdk(&engine.endpoint()));
+            let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint()));
             let store = store.woken_by(pulse::listen(&dir).unwrap());
             (Some(engine), Vec::new(), store, None, false)
         }
         Services::LikeAws => {
             let engine = Embedded::start(&dir).await.unwrap();
-            let store = DynamoStore::connect(table(), &sdk(&engine.endpoint()));
+            let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint()));
             (Some(engine), Vec::new(), store, None, true)
         }
         Services::Wire(shards) => {
             let engine = Embedded::start(&dir).await.unwrap();
             let endpoint = wire::before(&engine.endpoint(), shards).await;
-            (Some(engine), Vec::new(), DynamoStore::connect(table(), &sdk(&endpoint)), None, false)
+            let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &endpoint));
+            (Some(engine), Vec::new(), store, None, false)
         }
         Services::Foreign(hints) => {
             let (records, hints) = (Engine::dynoxide_memory(), hints());

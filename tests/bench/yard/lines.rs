@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::beating::{Operator, address, machine, text};
 use super::floors::Figures;
-use super::ground::{CLASS, intent, key, sdk, table};
+use super::ground::{CLASS, intent, key, sdk_as, table};
 
 /// Longest one measurement may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -92,7 +92,7 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::start(dir.path()).await.unwrap();
         let often = Watching { every: Duration::from_millis(20), ..Watching::default() };
-        let store = DynamoStore::connect(table(), &sdk(&engine.endpoint())).watching(often);
+        let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint())).watching(often);
         let clock = SystemClock::new();
         store.create_table().await.unwrap();
         pool(&store, &clock, CLASS, machines).await;
@@ -104,7 +104,7 @@ impl Scene {
             assert_eq!(store.append(some).await.unwrap(), 0, "the table takes them all");
         }
         let log = dir.path().join("operator.log");
-        let operator = Operator::start(&engine.endpoint(), &log);
+        let operator = Operator::start(engine.key(), &engine.endpoint(), &log);
         let admin = address(&log).await;
         let (told, ready) = tokio::sync::mpsc::unbounded_channel();
         let mut watch = store.watch().await.unwrap();
