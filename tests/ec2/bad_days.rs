@@ -68,6 +68,21 @@ async fn spot_beyond_the_limit_is_a_lack_and_what_was_had_is_kept() {
 }
 
 #[tokio::test]
+async fn a_spot_launch_that_the_policy_forbids_is_a_refusal_within_a_success() {
+    let (peer, compute) = yard().await;
+    peer.rules(|rules| {
+        rules.forbidden.insert("spot-instances-request");
+    });
+    let outcome = compute.launch(&spot(1)).await;
+    let told = |why: &str| why.contains("UnauthorizedOperation") && why.contains("spot-instances-request");
+    assert!(matches!(&outcome, Err(ComputeError::Refused(why)) if told(why)), "{outcome:?}");
+    assert_eq!(peer.calls("CreateFleet"), 1, "a success is not asked for again");
+    let mut next = wanted(1);
+    next.launch.client_token = "l-2-1".into();
+    assert_eq!(compute.launch(&next).await.unwrap().machines.len(), 1, "on demand touches no such thing");
+}
+
+#[tokio::test]
 async fn a_launch_whose_answer_was_lost_brings_its_machines_once() {
     let (peer, compute) = yard().await;
     peer.rules(|rules| rules.lost.push_back("CreateFleet"));

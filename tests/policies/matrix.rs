@@ -46,6 +46,9 @@ const TEMPLATE: &str = "arn:aws:ec2:eu-west-1:123456789012:launch-template/lt-1"
 const SUBNET: &str = "arn:aws:ec2:eu-west-1:123456789012:subnet/subnet-1";
 const GROUP: &str = "arn:aws:ec2:eu-west-1:123456789012:security-group/sg-1";
 const INTERFACE: &str = "arn:aws:ec2:eu-west-1:123456789012:network-interface/*";
+/// What a spot launch is authorised on besides; by the region it is in, the account's.
+const SPOT: &str = "arn:aws:ec2:eu-west-1:123456789012:spot-instances-request/*";
+const FAR_SPOT: &str = "arn:aws:ec2:us-east-1:123456789012:spot-instances-request/*";
 const IMAGE: &str = "arn:aws:ec2:eu-west-1::image/ami-1";
 const SNAPSHOT: &str = "arn:aws:ec2:eu-west-1::snapshot/snap-1";
 const ROLE: &str = "arn:aws:iam::123456789012:role/yard-machine";
@@ -226,12 +229,15 @@ fn operators_machines(all: &mut Add<'_>) {
             all(Operator, part, carried, false, &["ec2:RunInstances"]);
         }
     }
-    for part in [SUBNET, GROUP, INTERFACE, IMAGE, SNAPSHOT] {
+    // A fleet's call has no tags for spot requests, and a template that has some cannot launch on demand: no condition.
+    for part in [SUBNET, GROUP, INTERFACE, IMAGE, SNAPSHOT, SPOT] {
         all(Operator, part, &[], true, &["ec2:CreateFleet"]);
         all(Operator, part, &[FROM], true, &["ec2:RunInstances"]);
         all(Operator, part, &[], false, &["ec2:RunInstances"]);
         all(Operator, part, &[FROM], false, &["ec2:DeleteSubnet", "ec2:AuthorizeSecurityGroupIngress"]);
     }
+    all(Operator, FAR_SPOT, &[FROM], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
+    all(Operator, SPOT, &[FROM, MARKED], false, &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"]);
     all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
     let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
     all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
@@ -269,6 +275,7 @@ fn tags(all: &mut Add<'_>) {
         all(Operator, born, &[MARKED, by(action)], false, &["ec2:DeleteTags"]);
         all(Operator, born, &[MARKED], false, &["ec2:CreateTags"]);
     }
+    all(Operator, SPOT, &[MARKED, by("RunInstances")], false, &["ec2:CreateTags"]);
     // What exists is never made ours.
     all(Operator, NEIGHBOUR, &[MARKED], false, &["ec2:CreateTags"]);
     all(Operator, SUBNET, &[MARKED, by("CreateFleet")], false, &["ec2:CreateTags"]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::answer::{Refused, Xml};
 use super::params::Params;
 use super::types::{SUBNETS, choose, zone};
-use super::world::{Instance, World};
+use super::world::{Instance, OWNER, World};
 
 /// A fleet and the call that made it.
 #[derive(Clone, Debug)]
@@ -54,6 +54,21 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
     let data = world.templates.resolve(&template)?.data.clone();
     let mut errors: Vec<Vec<Xml>> = Vec::new();
     let mut pools = pools(&config, &data, &usage, &mut errors);
+    if usage != "spot" && !data.tags_for("spot-instances-request").is_empty() {
+        let why = "You cannot specify tags for Spot instances requests if there are no Spot instances requests being \
+                   created by the request.";
+        errors.extend(pools.iter().map(|pool| error("InvalidParameterCombination", why, &usage, Some(pool))));
+        pools.clear();
+    }
+    if let Some(kind) = forbidden(world, &usage) {
+        let why = format!(
+            "You are not authorized to perform this operation. User: arn:aws:sts::{OWNER}:assumed-role/operator/1 is \
+             not authorized to perform: ec2:RunInstances on resource: arn:aws:ec2:eu-central-1:{OWNER}:{kind}/* because \
+             no identity-based policy allows the ec2:RunInstances action"
+        );
+        errors.extend(pools.iter().map(|pool| error("UnauthorizedOperation", &why, &usage, Some(pool))));
+        pools.clear();
+    }
     let mut launched: Vec<(String, String, String)> = Vec::new();
     let tags: BTreeMap<String, String> =
         data.tags_for("instance").into_iter().chain(asked.tags_for("instance")).collect();
@@ -83,6 +98,13 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
         ]
     });
     Ok(vec![fleet_id, Xml::set("errorSet", errors), Xml::set("fleetInstanceSet", instances)])
+}
+
+/// What a launch of this kind touches and the caller may not launch: a fleet is asked for with success all the same.
+fn forbidden(world: &World, usage: &str) -> Option<&'static str> {
+    let spot = (usage == "spot").then_some("spot-instances-request");
+    let touched = ["instance", "volume", "network-interface", "subnet", "image"].into_iter().chain(spot);
+    touched.into_iter().find(|kind| world.rules.forbidden.contains(kind))
 }
 
 /// The first pool that still has something; each that has not is told of once.

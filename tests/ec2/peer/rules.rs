@@ -27,6 +27,8 @@ pub(crate) struct Rules {
     pub(crate) lost: VecDeque<&'static str>,
     /// Calls to come that are refused, by action.
     pub(crate) refused: VecDeque<(&'static str, Refused)>,
+    /// Kinds of resources whose launch the caller's policies do not allow. EC2 says so inside an answer that succeeds.
+    pub(crate) forbidden: BTreeSet<&'static str>,
     /// Machines that may not be ended.
     pub(crate) protected: BTreeSet<String>,
     /// Whether a replayed fleet names no machines.
