@@ -22,6 +22,8 @@ mod get;
 mod init;
 mod json;
 mod names;
+#[cfg(feature = "ec2")]
+mod network;
 mod polling;
 mod progress;
 mod provision;

@@ -172,8 +172,13 @@ const HINTS: [&str; 7] = [
     "sqs:ChangeMessageVisibility",
 ];
 const SHAPES: [&str; 3] = ["dynamodb:CreateTable", "dynamodb:UpdateTable", "dynamodb:UpdateTimeToLive"];
-const LOOKS: [&str; 3] =
-    ["ec2:DescribeImages", "ec2:DescribeLaunchTemplates", "ec2:DescribeLaunchTemplateVersions"];
+const LOOKS: [&str; 5] = [
+    "ec2:DescribeImages",
+    "ec2:DescribeLaunchTemplates",
+    "ec2:DescribeLaunchTemplateVersions",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+];
 const KEEPS: [&str; 2] = ["ec2:CreateLaunchTemplateVersion", "ec2:ModifyLaunchTemplate"];
 
 fn operators_records(all: &mut Add<'_>) {
@@ -200,7 +205,7 @@ fn operators_machines(all: &mut Add<'_>) {
         "*",
         &[],
         false,
-        &["ec2:DescribeSecurityGroups", "iam:ListRoles", "sts:AssumeRole", "s3:ListBuckets"],
+        &["ec2:DescribeVpcs", "iam:ListRoles", "sts:AssumeRole", "s3:ListBuckets"],
     );
     all(Operator, TEMPLATE, &[MARKED], true, &["ec2:CreateLaunchTemplate"]);
     for carried in [&[][..], &[MISMARKED]] {

@@ -50,6 +50,7 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
         let why = "Your request contains more than the maximum allowed number of InstanceRequirements (4)";
         return Err(Refused::new("InvalidParameterValue", why));
     }
+    no_pool_twice(&config)?;
     let template = config.at("LaunchTemplateSpecification").cloned().unwrap_or_default();
     let data = world.templates.resolve(&template)?.data.clone();
     let mut errors: Vec<Vec<Xml>> = Vec::new();
@@ -98,6 +99,22 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
         ]
     });
     Ok(vec![fleet_id, Xml::set("errorSet", errors), Xml::set("fleetInstanceSet", instances)])
+}
+
+/// Two overrides of one zone that ask for the same types come to the same pools.
+fn no_pool_twice(config: &Params) -> Result<(), Refused> {
+    let mut seen = Vec::new();
+    for one in config.list("Overrides") {
+        let place = one.text("SubnetId").map(|subnet| zone(subnet).unwrap_or(subnet));
+        let pool = (place, one.text("InstanceType"), one.at("InstanceRequirements"));
+        if seen.contains(&pool) {
+            let why = "The fleet configuration contains duplicate instance pools. Specify a unique instance pool for \
+                       each override and try again.";
+            return Err(Refused::new("InvalidFleetConfig", why));
+        }
+        seen.push(pool);
+    }
+    Ok(())
 }
 
 /// What a launch of this kind touches and the caller may not launch: a fleet is asked for with success all the same.

@@ -13,6 +13,8 @@ pub(crate) type Offering = (String, String);
 pub(crate) struct Rules {
     /// How many more machines an offering has; without a number there is no end of them.
     pub(crate) capacity: BTreeMap<Offering, u32>,
+    /// How many addresses a subnet has left, if not plenty.
+    pub(crate) free_addresses: BTreeMap<&'static str, u32>,
     /// The most spot machines alive.
     pub(crate) spot_limit: Option<usize>,
     /// How many answers a new machine is missing from.
