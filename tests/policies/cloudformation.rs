@@ -2,13 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::documents::{config, document};
+use crate::documents::{KEY, config, document};
 use crate::evaluator::{Call, Context, Verdict, judge};
 use crate::stack::{Stack, template};
 
 /// A stack that makes everything the template can make.
-const EVERYTHING: [(&str, &str); 3] =
-    [("PodIdentity", "true"), ("GitHubOidcProvider", "create"), ("GitHubOwnerId", "123456")];
+const EVERYTHING: [(&str, &str); 4] = [
+    ("PodIdentity", "true"),
+    ("GitHubOidcProvider", "create"),
+    ("GitHubOwnerId", "123456"),
+    ("VolumeKeyArn", KEY),
+];
 
 fn properties(name: &str) -> Value {
     Stack::with(&EVERYTHING).properties(name).expect("everything is made")
@@ -16,9 +20,12 @@ fn properties(name: &str) -> Value {
 
 #[test]
 fn its_policies_are_the_documents() {
-    for (name, resource) in
-        [("operator", "OperatorPolicy"), ("workflow", "WorkflowPolicy"), ("init", "InitPolicy")]
-    {
+    for (name, resource) in [
+        ("operator", "OperatorPolicy"),
+        ("operator-volume-key", "OperatorVolumeKeyPolicy"),
+        ("workflow", "WorkflowPolicy"),
+        ("init", "InitPolicy"),
+    ] {
         assert_eq!(properties(resource)["PolicyDocument"], document(name), "{name}");
     }
     let machine = properties("MachineRole");
@@ -29,14 +36,69 @@ fn its_policies_are_the_documents() {
 
 #[test]
 fn a_policy_is_attached_to_the_role_that_bears_its_name_and_to_no_other() {
-    for (role, policy) in
-        [("OperatorRole", "OperatorPolicy"), ("InitRole", "InitPolicy"), ("WorkflowRole", "WorkflowPolicy")]
-    {
+    for (role, policies) in [
+        ("OperatorRole", &["OperatorPolicy", "OperatorVolumeKeyPolicy"][..]),
+        ("InitRole", &["InitPolicy"]),
+        ("WorkflowRole", &["WorkflowPolicy"]),
+    ] {
         let role = properties(role);
-        assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": policy}]));
+        let policies: Vec<_> = policies.iter().map(|name| json!({"Ref": name})).collect();
+        assert_eq!(role["ManagedPolicyArns"], json!(policies));
         assert_eq!(role.get("Policies"), None);
     }
     assert_eq!(properties("MachineRole")["RoleName"], "yard-machine", "the role the operator may pass");
+}
+
+#[test]
+fn an_account_without_a_key_of_its_own_allows_no_key() {
+    let stack = Stack::with(&[("PodIdentity", "true")]);
+    assert_eq!(stack.properties("OperatorVolumeKeyPolicy"), None);
+    let role = stack.properties("OperatorRole").expect("it is made");
+    assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": "OperatorPolicy"}]));
+}
+
+/// IAM counts every character but white space: 6144 for a managed policy.
+#[test]
+fn every_managed_policy_fits_even_with_the_longest_names() {
+    let long = [("TableName", &*"y".repeat(40)), ("AWS::Region", "ap-southeast-7"), ("AWS::Partition", "aws-us-gov")];
+    let stack = Stack::with(&[&EVERYTHING[..], &long[..]].concat());
+    for name in ["OperatorPolicy", "OperatorVolumeKeyPolicy", "WorkflowPolicy", "InitPolicy"] {
+        let policy = stack.properties(name).expect("it is made")["PolicyDocument"].to_string();
+        assert!(policy.len() <= 6144, "{name}: {} characters", policy.len());
+    }
+}
+
+/// Two of AWS's promises that no emulator shows have a way round that does not need them.
+#[test]
+fn where_a_fence_does_not_hold_a_parameter_puts_another_in_its_place() {
+    let stack = Stack::with(&[("MachineFence", "any-record"), ("LaunchFence", "tags")]);
+    let machine = stack.properties("MachineRole").expect("it is made");
+    assert_eq!(machine["Policies"][0]["PolicyDocument"], document("instance-any-record"));
+    let operator = stack.properties("OperatorPolicy").expect("it is made")["PolicyDocument"].clone();
+    let mut wanted = document("operator");
+    let mut opened = Vec::new();
+    for statement in wanted["Statement"].as_array_mut().expect("statements") {
+        let sid = statement["Sid"].as_str().expect("a Sid").to_owned();
+        let statement = statement.as_object_mut().expect("a statement");
+        let Some(condition) = statement.get_mut("Condition").and_then(Value::as_object_mut) else { continue };
+        if condition.remove("ArnLike").is_some() {
+            opened.push(sid);
+            if condition.is_empty() {
+                statement.remove("Condition");
+            }
+        }
+    }
+    assert_eq!(opened, ["LaunchOurs", "LaunchWith"]);
+    assert_eq!(operator, wanted);
+    let launch = |carried: &[(&str, &str)]| {
+        let context: Context =
+            carried.iter().map(|(key, value)| (key.to_lowercase(), vec![(*value).to_owned()])).collect();
+        let resource = "arn:aws:ec2:eu-west-1:123456789012:instance/*".to_owned();
+        judge(&[operator.clone()], &Call { action: "ec2:RunInstances".into(), resource, context })
+    };
+    assert_eq!(launch(&[("aws:RequestTag/runyard:table", "yard")]), Verdict::Allowed);
+    assert_eq!(launch(&[("aws:RequestTag/runyard:table", "payroll")]), Verdict::NotAllowed);
+    assert_eq!(launch(&[]), Verdict::NotAllowed);
 }
 
 /// Whether a role of the template trusts a call, which carries this.
