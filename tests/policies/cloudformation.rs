@@ -57,6 +57,23 @@ fn an_account_without_a_key_of_its_own_allows_no_key() {
     assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": "OperatorPolicy"}]));
 }
 
+#[test]
+fn in_china_the_machines_role_trusts_ec2_by_its_name_there() {
+    let china = [
+        ("AWS::Partition", "aws-cn"),
+        ("AWS::URLSuffix", "amazonaws.com.cn"),
+        ("AWS::Region", "cn-north-1"),
+        ("VolumeKeyArn", "arn:aws-cn:kms:cn-north-1:123456789012:key/1"),
+    ];
+    for (stack, service) in [(Stack::with(&china), "ec2.amazonaws.com.cn"), (Stack::with(&[]), "ec2.amazonaws.com")] {
+        let role = stack.properties("MachineRole").expect("it is made");
+        assert_eq!(role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"], json!({"Service": service}));
+    }
+    let key = Stack::with(&china).properties("OperatorVolumeKeyPolicy").expect("it is made");
+    let via = &key["PolicyDocument"]["Statement"][0]["Condition"]["StringEquals"]["kms:ViaService"];
+    assert_eq!(via, "ec2.cn-north-1.amazonaws.com.cn");
+}
+
 /// IAM counts every character but white space: 6144 for a managed policy.
 #[test]
 fn every_managed_policy_fits_even_with_the_longest_names() {

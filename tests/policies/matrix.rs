@@ -269,7 +269,10 @@ fn operators_machines(all: &mut Add<'_>) {
     ];
     all(Operator, ME, &[OURS], false, &never);
     let to = |service| [("iam:PassedToService", service)];
-    all(Operator, ROLE, &to("ec2.amazonaws.com"), true, &["iam:PassRole"]);
+    // The second is what EC2 is called in China.
+    for ec2 in ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] {
+        all(Operator, ROLE, &to(ec2), true, &["iam:PassRole"]);
+    }
     all(Operator, ROLE, &to("ec2.amazonaws.com"), false, &["iam:UpdateAssumeRolePolicy"]);
     all(Operator, ROLE, &to("lambda.amazonaws.com"), false, &["iam:PassRole"]);
     all(Operator, ROLE, &[], false, &["iam:PassRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"]);
