@@ -74,6 +74,36 @@ fn in_china_the_machines_role_trusts_ec2_by_its_name_there() {
     assert_eq!(via, "ec2.cn-north-1.amazonaws.com.cn");
 }
 
+#[test]
+fn its_classes_are_those_of_the_example() {
+    let pools = std::fs::read_to_string(config().join("pools.yaml")).unwrap();
+    let pools: Value = serde_norway::from_str(&pools).unwrap();
+    let classes: Vec<_> = pools["pools"].as_array().unwrap().iter().map(|pool| pool["resourceClass"].clone()).collect();
+    let classes: Vec<_> = classes.iter().map(|class| class.as_str().unwrap()).collect();
+    assert_eq!(template()["Parameters"]["Classes"]["Default"], classes.join(","));
+}
+
+/// What the page for operators says: the capabilities that names and loops need, and no parameter that there is not.
+#[test]
+fn the_documented_command_gives_what_the_template_needs() {
+    let page = std::fs::read_to_string(config().join("../docs/operations.md")).unwrap();
+    let commands: Vec<&str> =
+        page.split("aws cloudformation deploy").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!commands.is_empty(), "no command");
+    let template = template();
+    for command in commands {
+        assert!(command.contains("--capabilities CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"), "{command}");
+        assert!(command.contains("--template-file config/cloudformation.yaml"), "{command}");
+        let given: Vec<(&str, &str)> =
+            command.split_whitespace().filter(|word| !word.starts_with('-')).filter_map(|w| w.split_once('=')).collect();
+        let declared = template["Parameters"].as_object().unwrap();
+        for (name, declared) in declared.iter().filter(|(_, declared)| declared.get("Default").is_none()) {
+            assert!(given.iter().any(|(given, _)| given == name), "{name} ({}) is not given", declared["Description"]);
+        }
+        assert_eq!(Stack::with(&given).refusal(), None, "{command}");
+    }
+}
+
 /// IAM counts every character but white space: 6144 for a managed policy.
 #[test]
 fn every_managed_policy_fits_even_with_the_longest_names() {
