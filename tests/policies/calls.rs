@@ -67,9 +67,9 @@ fn sources(at: &Path, into: &mut Vec<String>) {
 
 /// What is called on AWS's clients, by the methods' names.
 fn called() -> BTreeSet<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut texts = Vec::new();
-    for part in ["src/aws", "src/store", "agent/src"] {
+    for part in ["src/operator/aws", "src/store", "agent/src"] {
         sources(&root.join(part), &mut texts);
     }
     let mut found = BTreeSet::new();
