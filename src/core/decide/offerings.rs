@@ -84,6 +84,11 @@ pub(super) struct SpotLosses {
 }
 
 impl SpotLosses {
+    /// A spot launch was refused: what refuses it may be about spot alone, as a missing permission on its requests is.
+    pub(super) fn refused(&mut self, now: Duration) {
+        self.until = self.until.max(now + SPOT_PAUSE);
+    }
+
     /// One was taken back; so many are left.
     pub(super) fn add(&mut self, now: Duration, left: u32) {
         self.lost.push_back(now);

@@ -24,6 +24,8 @@ mod json;
 #[cfg(feature = "local")]
 mod local_mode;
 mod names;
+#[cfg(feature = "ec2")]
+mod network;
 mod polling;
 mod progress;
 mod provision;

@@ -8,3 +8,4 @@ mod documents;
 mod evaluator;
 mod matrix;
 mod mutants;
+mod stack;

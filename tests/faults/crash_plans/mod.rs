@@ -3,7 +3,7 @@
 //! Every one of these runs must end as the reference did (after Sieve's differential oracle).
 //!
 //! A failing plan is repeated, with its calls and its last records, by `PLAN=workload:number:kind`; random pairs of
-//! plans by `PAIRS=count SEED=n cargo test --test crash_plans -- --ignored --nocapture`.
+//! plans by `PAIRS=count SEED=n cargo test --test faults crash_plans:: -- --ignored --nocapture`.
 
 mod down;
 mod drive;

@@ -1,5 +1,5 @@
 //! Crash plans of agents and commands: in fair weather each of their effects goes wrong once, in each way, and the same
-//! story must end the same. `tests/crash_plans` does this for the operator.
+//! story must end the same. `tests/faults/crash_plans` does this for the operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

@@ -1,6 +1,6 @@
 //! What holds of the decisions whatever the records say: they are total, the same each time, write each record once,
 //! move machines only along the table, never launch over `max`, come to rest, and with agents that do their part
-//! serve every request. `PROPTEST_CASES=1000000 cargo test --test properties` runs each with that many cases.
+//! serve every request. `PROPTEST_CASES=1000000 cargo test --test proofs properties::` runs each with that many cases.
 
 mod orderly;
 mod wild;

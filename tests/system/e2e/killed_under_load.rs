@@ -1,7 +1,7 @@
 //! What if an operator is killed, or put to sleep past its lease, at each kind of write it makes, again and again, while
 //! requests come and go? Another one is always there; no machine is ever held twice, every request is served and ends.
 //!
-//! `RUNYARD_KILL_MINUTES=60 cargo test --test e2e killed_under_load -- --nocapture` goes on for an hour.
+//! `RUNYARD_KILL_MINUTES=60 cargo test --test system killed_under_load -- --nocapture` goes on for an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

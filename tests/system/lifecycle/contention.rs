@@ -218,7 +218,7 @@ async fn judged(calls: &[Call], endpoint: &str, at_once: bool) {
     let launched = steps.iter().filter(|step| step.key.pk.starts_with("launch#")).count();
     assert_eq!(launched, 0, "there was an idle machine for everybody");
     // On a machine that is busy with other things the leader is overdue, and the other helps out: then each claim is
-    // raced for once at most. In simulated time none is in vain (`tests/yard/two_operators.rs`).
+    // raced for once at most. In simulated time none is in vain (`tests/scenarios/two_operators.rs`).
     let most = if at_once { MANY / 100 } else { MANY };
     assert!(wasted <= most, "{wasted} writes in vain for {MANY} claims, at once: {at_once}; {outcomes:?}");
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::super::context::Now;
 use super::super::yard::{Ordered, Tracked, Unit, Yard};
-use crate::model::{ClassName, InstanceArn, Launch, LaunchId, News, Notice};
+use crate::model::{ClassName, InstanceArn, Launch, LaunchId, News, Notice, UsageClass};
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
 /// Longest account of why a launch was refused, in characters.
@@ -93,6 +93,9 @@ impl Yard {
         tracked.ordered = Some(Ordered { answer, at: now.mono, times });
         let offering = self.offering_of(&launch);
         let class = self.classes.entry(class).or_default();
+        if refusal.is_some() && launch.usage_class == UsageClass::Spot {
+            class.spot.refused(now.mono);
+        }
         class.refusal = refusal;
         match came {
             Came::Machines => class.had(&offering),

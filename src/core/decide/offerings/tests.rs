@@ -103,6 +103,22 @@ fn while_spot_rests_a_request_that_allows_it_gets_on_demand() {
     assert_eq!(wishes(&scene), [UsageClass::OnDemand]);
 }
 
+#[test]
+fn where_spot_is_refused_a_request_that_allows_it_gets_on_demand_after_the_pause() {
+    let mut scene = Scene::with(json!({"usageClass": "spot"}));
+    let refused = || Err(ComputeError::Refused("UnauthorizedOperation: no right to spot-instances-request".into()));
+    answer(&mut scene, "l-1", UsageClass::Spot, refused());
+    scene.put(&request("1", 1, json!({"onDemandFallback": true})));
+    scene.put(&request("2", 1, json!({})));
+    assert_eq!(wishes(&scene), [], "held back first: it may be about more than spot");
+    scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until;
+    assert_eq!(wishes(&scene), [UsageClass::OnDemand, UsageClass::Spot]);
+    scene.now.mono += SPOT_PAUSE;
+    assert_eq!(wishes(&scene), [UsageClass::Spot, UsageClass::Spot], "tried again");
+    answer(&mut scene, "l-2", UsageClass::OnDemand, refused());
+    assert!(!scene.yard.class(&linux()).unwrap().broken(Breaker::Spot, scene.now.mono), "spot is not to blame");
+}
+
 /// So many spot machines, of which some are taken back.
 fn losing(live: usize, lost: usize) -> Scene {
     let mut scene = Scene::with(json!({"usageClass": "spot"}));

@@ -1,6 +1,7 @@
 //! What is `CreateFleet` asked for an order, and what does its answer say? One fleet of type `instant` a launch, so that
-//! EC2 tells at once what it brought and what it lacked. Everything in the call follows from the order alone: asked
-//! again after a restart it is the same call, and its token brings the same machines.
+//! EC2 tells at once what it brought and what it lacked. Everything in the call follows from the order, but for which of
+//! a zone's subnets has most room: asked again after a restart it is the same call, and its token brings the same
+//! machines; where it is not, EC2 says that the token is spent, and its machines are found by their tags.
 
 use std::collections::BTreeSet;
 
@@ -29,11 +30,12 @@ const SETS: usize = 4;
 /// Longest account of what a launch lacked, in characters.
 const SHOWN: usize = 500;
 
-/// The call for an order.
+/// The call for an order, in these subnets, each of another zone.
 pub(super) fn request(
     table: &TableName,
     order: &LaunchOrder,
     template: &Template,
+    subnets: &[String],
 ) -> CreateFleetInputBuilder {
     let launch = &order.launch;
     let count = i32::try_from(launch.count).unwrap_or(i32::MAX);
@@ -49,7 +51,7 @@ pub(super) fn request(
         .r#type(FleetType::Instant)
         .client_token(&launch.client_token)
         .target_capacity_specification(capacity)
-        .launch_template_configs(template_config(order, template))
+        .launch_template_configs(template_config(order, template, subnets))
         .set_tag_specifications(Some(tags(table, order)));
     match launch.usage_class {
         UsageClass::Spot => call.spot_options(
@@ -66,14 +68,18 @@ pub(super) fn request(
     }
 }
 
-fn template_config(order: &LaunchOrder, template: &Template) -> FleetLaunchTemplateConfigRequest {
+fn template_config(
+    order: &LaunchOrder,
+    template: &Template,
+    subnets: &[String],
+) -> FleetLaunchTemplateConfigRequest {
     // Always the default version: a number would make an order that is asked again after a change another order.
     let named = FleetLaunchTemplateSpecificationRequest::builder().version("$Default");
     let named = match template {
         Template::Kept { name } => named.launch_template_name(name),
         Template::Given { id, .. } => named.launch_template_id(id),
     };
-    let overrides = overrides(order, template);
+    let overrides = overrides(order, template, subnets);
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(named.build())
         .set_overrides((!overrides.is_empty()).then_some(overrides))
@@ -81,14 +87,17 @@ fn template_config(order: &LaunchOrder, template: &Template) -> FleetLaunchTempl
 }
 
 /// One for each subnet. A given template that says itself which types will do is left its say, unless the order has one.
-fn overrides(order: &LaunchOrder, template: &Template) -> Vec<FleetLaunchTemplateOverridesRequest> {
+fn overrides(
+    order: &LaunchOrder,
+    template: &Template,
+    subnets: &[String],
+) -> Vec<FleetLaunchTemplateOverridesRequest> {
     if let Template::Given { sized: true, .. } = template
         && order.types.0.is_empty()
     {
         return Vec::new();
     }
     let one = FleetLaunchTemplateOverridesRequest::builder().instance_requirements(requirements(order));
-    let subnets = &order.spec.launch.subnet_ids;
     if subnets.is_empty() {
         return vec![one.build()];
     }

@@ -9,6 +9,7 @@ mod fleet;
 mod given;
 mod machine;
 mod options;
+mod subnets;
 mod template;
 mod user_data;
 mod wish;
@@ -26,12 +27,14 @@ use tokio::time::Instant;
 use self::arrival::uncertain;
 use self::errors::{CallError, Meaning};
 use self::machine::{TABLE, Which};
+use self::subnets::Subnets;
 use self::template::{Template, Templates};
 use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec};
 use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 use crate::store::{Difference, retries};
 
 pub use self::options::Ec2Options;
+pub use self::subnets::{Network, Subnet};
 pub use self::template::TemplateChange;
 
 /// Longest wait for a connection.
@@ -65,6 +68,8 @@ pub struct Ec2Compute {
     options: Ec2Options,
     /// The templates that were good when they were last looked at.
     good: Mutex<BTreeMap<ClassName, Good>>,
+    /// The subnets that were looked at lately.
+    subnets: Subnets,
 }
 
 impl Ec2Compute {
@@ -82,7 +87,8 @@ impl Ec2Compute {
             .build();
         let region = config.region().map(ToString::to_string).unwrap_or_default();
         let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts);
-        Self { client: Client::from_conf(config.build()), region, options, good: Mutex::default() }
+        let client = Client::from_conf(config.build());
+        Self { client, region, options, good: Mutex::default(), subnets: Subnets::default() }
     }
 
     /// What keeping a class's launch template equal to its spec would take, and in which fields it differs; nothing is
@@ -103,6 +109,14 @@ impl Ec2Compute {
     /// Its spec or its template cannot be used, or EC2 cannot be reached.
     pub async fn ensure_template(&self, spec: &PoolSpec) -> Result<TemplateChange, ComputeError> {
         self.templates().ensure(spec).await.map(|(_, change)| change)
+    }
+
+    /// What EC2 knows of the subnets and security groups a class names.
+    ///
+    /// # Errors
+    /// EC2 cannot be reached, or may not be asked.
+    pub async fn network(&self, spec: &PoolSpec) -> Result<Network, ComputeError> {
+        subnets::network(&self.client, spec).await
     }
 
     fn templates(&self) -> Templates<'_> {
@@ -164,7 +178,8 @@ impl Compute for Ec2Compute {
             return Err(ComputeError::Refused(why));
         }
         let template = self.template(&order.spec).await?;
-        let call = fleet::request(&self.options.table, order, &template);
+        let subnets = self.subnets.of(&self.client, &order.spec).await?;
+        let call = fleet::request(&self.options.table, order, &template, &subnets);
         let error = match call.send_with(&self.client).await {
             Ok(answer) => return self.read(order, &answer).await,
             Err(error) => CallError::of(&error),

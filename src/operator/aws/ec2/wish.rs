@@ -98,7 +98,8 @@ impl Wish {
         vec![tag(TABLE, &self.table), tag(CLASS, &self.class)]
     }
 
-    /// Once more on what the template makes, for machines that people launch from it by hand.
+    /// Once more on what the template makes, for machines that people launch from it by hand. Not on spot requests: EC2
+    /// refuses such a template on demand ("You cannot specify tags for Spot instances requests if there are no …").
     fn tags(&self) -> Vec<LaunchTemplateTagSpecificationRequest> {
         let tags = self.marks();
         [ResourceType::Instance, ResourceType::Volume]

@@ -57,6 +57,14 @@ async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
         ComputeKind::Local => return Ok(Outside::default()),
     }
     let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    #[cfg(feature = "ec2")]
+    let ec2 = match config.compute {
+        ComputeKind::Ec2 => {
+            let options = crate::aws::ec2::Ec2Options::of(&config).map_err(Failure::usage)?;
+            Some(crate::aws::Ec2Compute::connect(options, &sdk))
+        }
+        ComputeKind::None | ComputeKind::Local => None,
+    };
     let wired = wire::build(&config, &sdk, &config::environment().collect(), "doctor".to_owned());
     let ports = wired
         .map_err(|error| {
@@ -68,7 +76,12 @@ async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
         ScopeKind::Repository => false,
     });
     let compute: Arc<dyn Compute> = ports.compute;
-    Ok(Outside { compute: Some(compute), github: ports.github.map(|github| (github, organization)) })
+    Ok(Outside {
+        compute: Some(compute),
+        #[cfg(feature = "ec2")]
+        ec2,
+        github: ports.github.map(|github| (github, organization)),
+    })
 }
 
 /// Whether a record is kept to be examined: of the events, which nothing is compared with, those that cannot be read.
@@ -89,6 +102,8 @@ pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
     let outside = outside(context, args).await?;
     let mut findings = examine(&items, context.clock.now(), args.patience);
     findings.extend(outside::look(context, &outside, &items, args.patience).await);
+    let (networks, problems) = outside::networks(&outside, &items).await;
+    findings.extend(problems);
     let mut rows = Vec::new();
     let mut left = 0;
     for finding in &findings {
@@ -96,7 +111,7 @@ pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
         left += usize::from(finding.severity == EventType::Warning && outcome != Mended::Done);
         rows.push((finding, outcome));
     }
-    show(context, &rows);
+    show(context, &networks, &rows);
     if left == 0 {
         return Ok(());
     }
@@ -142,7 +157,7 @@ async fn mend(context: &Context, finding: &Finding) -> Mended {
     }
 }
 
-fn show(context: &mut Context, rows: &[(&Finding, Mended)]) {
+fn show(context: &mut Context, networks: &[String], rows: &[(&Finding, Mended)]) {
     let items: Vec<_> = rows
         .iter()
         .map(|(finding, mended)| {
@@ -153,10 +168,11 @@ fn show(context: &mut Context, rows: &[(&Finding, Mended)]) {
             })
         })
         .collect();
-    context.screen.document(&json!({"items": items}));
+    context.screen.document(&json!({"items": items, "networks": networks}));
     if context.screen.format.for_programs() {
         return;
     }
+    networks.iter().for_each(|line| context.screen.say(line));
     if rows.is_empty() {
         context.screen.say("nothing is wrong");
         return;

@@ -20,6 +20,9 @@ use crate::ports::{Compute, ComputeError, GitHub, Machine, QueueDepth};
 pub(super) struct Outside {
     /// Where machines come from, where it keeps a list.
     pub(super) compute: Option<std::sync::Arc<dyn Compute>>,
+    /// EC2, to be asked for the networks of classes.
+    #[cfg(feature = "ec2")]
+    pub(super) ec2: Option<crate::aws::Ec2Compute>,
     /// GitHub, and whether runners are registered for an organisation.
     pub(super) github: Option<(std::sync::Arc<dyn GitHub>, bool)>,
 }
@@ -71,6 +74,33 @@ pub(super) async fn look(
         }
     }
     findings
+}
+
+/// The networks of the classes: what is there, for people, and what is wrong with it.
+#[cfg(feature = "ec2")]
+pub(super) async fn networks(outside: &Outside, items: &[Item]) -> (Vec<String>, Vec<Finding>) {
+    let (mut lines, mut findings) = (Vec::new(), Vec::new());
+    let Some(ec2) = &outside.ec2 else { return (lines, findings) };
+    for pool in all::<Pool>(items) {
+        let class = pool.spec.resource_class.as_str();
+        match ec2.network(&pool.spec).await {
+            Ok(network) => {
+                let told = crate::cli::network::told(&pool.spec, &network);
+                lines.extend(told.subnets.iter().map(|subnet| format!("network of {class}: {subnet}")));
+                let record = pool.key().to_string();
+                let finding = |(problem, fix)| warning("Network", &record, problem, fix);
+                findings.extend(told.problems.into_iter().map(finding));
+            }
+            Err(error) => findings.push(unasked("NetworkUnasked", class, &error.to_string())),
+        }
+    }
+    (lines, findings)
+}
+
+/// Without EC2 there is no network to look at.
+#[cfg(not(feature = "ec2"))]
+pub(super) async fn networks(_outside: &Outside, _items: &[Item]) -> (Vec<String>, Vec<Finding>) {
+    (Vec::new(), Vec::new())
 }
 
 fn all<T: Record>(items: &[Item]) -> Vec<T> {

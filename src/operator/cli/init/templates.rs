@@ -3,6 +3,7 @@
 use super::steps::{State, Step};
 use crate::aws::ec2::{Ec2Compute, Ec2Options, TemplateChange};
 use crate::cli::failure::{Exit, Failure, Outcome};
+use crate::cli::network;
 use crate::config::Config;
 use crate::model::{FieldError, PoolSpec};
 use crate::ports::ComputeError;
@@ -19,7 +20,10 @@ pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> O
     let (mut steps, mut problems) = (Vec::new(), Vec::new());
     for spec in pools {
         match compute.examine_template(spec).await {
-            Ok((change, differences)) => steps.push((spec, step(config, spec, change, differences))),
+            Ok((change, differences)) => {
+                tell_network(&compute, spec).await;
+                steps.push((spec, step(config, spec, change, differences)));
+            }
             Err(error) => problems.push(refused(spec, &error)),
         }
     }
@@ -36,6 +40,19 @@ pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> O
         }
     }
     Ok(steps.into_iter().map(|(_, step)| step).collect())
+}
+
+/// What is wrong with a class's network is said and stops nothing: it may be mended before the first launch.
+async fn tell_network(compute: &Ec2Compute, spec: &PoolSpec) {
+    let class = &spec.resource_class;
+    match compute.network(spec).await {
+        Ok(network) => {
+            let told = network::told(spec, &network);
+            told.subnets.iter().for_each(|subnet| tracing::info!("network of {class}: {subnet}"));
+            told.problems.iter().for_each(|(what, fix)| tracing::warn!("network of {class}: {what}: {fix}"));
+        }
+        Err(error) => tracing::warn!("the network of {class} is not known: {error}"),
+    }
 }
 
 /// The operator may have its runner by its environment, which is not ours: what its machines would lack is said here and
