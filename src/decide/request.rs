@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, MAX_RUNTIME_MINUTES,
-    Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, Status, after, label,
+    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, LabelMode,
+    MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, Status, after,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
@@ -95,6 +95,13 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
             let message = format!("class {} is not open to {}", spec.resource_class, request.id.repository);
             return Some(("NotAllowed", message));
         }
+        if spec.label_mode == LabelMode::Secret && intent.label_suffix.is_none() {
+            let message = format!(
+                "class {} serves requests with a secret label alone: ask with `runyard provision --secret-label`",
+                spec.resource_class
+            );
+            return Some(("NotAllowed", message));
+        }
         if intent.count > spec.max {
             let message = format!(
                 "count {} is over the max of class {} ({})",
@@ -114,7 +121,7 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
         let holder = cx.yard.same_label(request).find(|other| is_live(other))?;
         let message = format!(
             "label {} is that of {} until it is over; use another run id or name",
-            label(&request.id),
+            request.public_label(),
             holder.id
         );
         Some(("LabelTaken", message))

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::model::{
     Agent, ClassName, Counts, Instance, InstanceArn, InstanceFacts, InstanceId, Interruption,
     InterruptionAction, Key, Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Repository,
-    Request, RequestKey, drift, label,
+    Request, RequestKey, drift,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -603,7 +603,7 @@ impl Yard {
     /// name, or of the same under a key that spells the repository in another way.
     pub(super) fn same_label(&self, request: &Request) -> impl Iterator<Item = &Request> {
         let line = line_of(&request.id);
-        let same = self.labels.get(&label_of(&request.id)).into_iter().flatten();
+        let same = self.labels.get(&label_of(request)).into_iter().flatten();
         let others = same.filter_map(|key| self.request(key)).filter(|other| other.id != request.id);
         others.filter(move |other| other.id.attempt == request.id.attempt || line_of(&other.id) != line)
     }
@@ -630,8 +630,8 @@ pub(super) fn line_of(id: &RequestKey) -> (String, String) {
 }
 
 /// What requests have in common whose runners GitHub cannot tell apart.
-pub(super) fn label_of(id: &RequestKey) -> (String, String) {
-    (id.repository.owner().to_ascii_lowercase(), label(id).to_ascii_lowercase())
+pub(super) fn label_of(request: &Request) -> (String, String) {
+    (request.id.repository.owner().to_ascii_lowercase(), request.label().to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) use set::{SetArgs, run as set};
 #[command(after_help = "\
 The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
 standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
-A change that lets more in (repositories, reuseWithin, registrationMode), drops launch, or lets max fall back to its \
+A change that lets more in (repositories, reuseWithin, registrationMode, labelMode), drops launch, or lets max fall back to its \
 default needs --allow-widening; on a terminal it asks. To change single fields: runyard set pool.
 
 Examples:
