@@ -59,7 +59,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
             continue;
         }
         let reason = reasons.get(key).or_else(|| alike.get(&Demand::of(request, spec)));
-        let why = reason.map(|reason| sentence(*reason, name, class, spec));
+        let why = reason.and_then(|reason| told_of(*reason)).map(|(_, say)| say(name, class, spec));
         tell_one(cx, key, request, why.as_deref(), &mut told);
     }
     plan.actions.append(&mut told.actions);
@@ -128,13 +128,18 @@ fn base(message: &str) -> &str {
     message.split_once(WAITING).map_or(message, |(base, _)| base)
 }
 
-/// Which reason is told where several hold: the lower. None for what passes by itself, or is told by what happens next.
-const fn rank(reason: WaitReason) -> Option<u8> {
+/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes while
+/// it holds. None for what passes by itself, or is told by what happens next.
+fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
-        WaitReason::Paused => Some(0),
-        WaitReason::AtMax => Some(1),
-        WaitReason::BackOff => Some(2),
-        WaitReason::NoCapacity => Some(3),
+        WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
+        WaitReason::AtMax => Some((1, |name, _, spec| format!("class {name} is at its max of {}", spec.max))),
+        WaitReason::BackOff => Some((2, |name, class, _| {
+            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
+        })),
+        WaitReason::NoCapacity => {
+            Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))
+        }
         WaitReason::Busy
         | WaitReason::Starting
         | WaitReason::Cleaning
@@ -148,26 +153,11 @@ const fn rank(reason: WaitReason) -> Option<u8> {
     }
 }
 
-/// The reason without anything that changes while it holds.
-fn sentence(reason: WaitReason, name: &ClassName, class: &Class, spec: &PoolSpec) -> String {
-    match reason {
-        WaitReason::Paused => format!("class {name} is paused"),
-        WaitReason::AtMax => format!("class {name} is at its max of {}", spec.max),
-        WaitReason::BackOff => {
-            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
-        }
-        WaitReason::NoCapacity => format!("EC2 has no capacity for class {name} at the moment"),
-        WaitReason::Busy
-        | WaitReason::Starting
-        | WaitReason::Cleaning
-        | WaitReason::Behind
-        | WaitReason::NotLeader
-        | WaitReason::Agent
-        | WaitReason::Deadline
-        | WaitReason::Mismatch
-        | WaitReason::GitHub
-        | WaitReason::Doubt => reason.as_str().to_owned(),
-    }
+/// Says a reason of a class.
+type Sentence = fn(&ClassName, &Class, &PoolSpec) -> String;
+
+fn rank(reason: WaitReason) -> Option<u8> {
+    told_of(reason).map(|(rank, _)| rank)
 }
 
 #[cfg(test)]
