@@ -331,8 +331,9 @@ pub struct Yard {
     pub busy: BTreeSet<Key>,
     /// Records of which a claim or a request's write failed, and until when, on the monotonic clock, they are left alone.
     pub resting: BTreeMap<Key, Duration>,
-    /// Actions that fail again and again for the same reason: by unit and kind the class that says so, and a sentence.
-    pub stuck: BTreeMap<(Unit, &'static str), (ClassName, String)>,
+    /// Actions that fail again and again for the same reason: by unit, kind and whom they are about the class that says
+    /// so, and a sentence.
+    pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -445,9 +446,10 @@ impl Yard {
 
     /// What is stuck in a class: how many actions, and a sentence about the first.
     pub(super) fn stuck_in(&self, class: &ClassName) -> Option<(usize, &str)> {
-        let mut stuck = self.stuck.values().filter(|(of, _)| of == class);
-        let (_, first) = stuck.next()?;
-        Some((1 + stuck.count(), first))
+        let stuck = self.stuck.values().filter(|(of, _)| of == class);
+        // One action may be about several, and is said once.
+        let told: BTreeSet<&str> = stuck.map(|(_, told)| told.as_str()).collect();
+        told.first().map(|first| (told.len(), *first))
     }
 
     /// Whether somebody here is writing the record.
