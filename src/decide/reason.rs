@@ -29,6 +29,16 @@ const EVERY: Duration = Duration::from_secs(10);
 /// thousands would be a storm of its own.
 const TOLD_OF_A_LINE: usize = 32;
 
+/// So many machines, for a person.
+pub(super) fn machines(count: u32) -> String {
+    if count == 1 { "1 machine".into() } else { format!("{count} machines") }
+}
+
+/// The verb of so many machines.
+pub(super) fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
 /// Writes down why the oldest requests of a class wait, where that is not what their records say. One that the pass did
 /// not come to waits for what another of its demand waits for.
 pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
@@ -84,7 +94,7 @@ fn tell_one(cx: &Context<'_>, key: &Key, request: &Request, why: Option<&str>, p
     let message = match why {
         Some(why) => waits(request, lack, why),
         None if request.phase() == Phase::Ready => base(&request.status.message).to_owned(),
-        None => format!("{} of {} machines bound", request.status.instances.len(), request.intent.count),
+        None => format!("{} of {} bound", request.status.instances.len(), machines(request.intent.count)),
     };
     let note = Note::normal(if why.is_some() { TOLD } else { OVER }, message.clone());
     let step = Step::of(request, cx.now.wall, |next| next.status.message = message);
@@ -121,7 +131,7 @@ fn waits(request: &Request, lack: u32, why: &str) -> String {
             "waiting for ".to_owned()
         }
     };
-    format!("{before}{lack} of {} machines{BECAUSE}{why}", request.intent.count)
+    format!("{before}{lack} of {}{BECAUSE}{why}", machines(request.intent.count))
 }
 
 fn base(message: &str) -> &str {
