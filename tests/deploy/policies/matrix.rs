@@ -252,7 +252,13 @@ fn operators_machines(all: &mut Add<'_>) {
         all(Operator, part, &[FROM], false, &["ec2:DeleteSubnet", "ec2:AuthorizeSecurityGroupIngress"]);
     }
     all(Operator, FAR_SPOT, &[FROM], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
-    all(Operator, SPOT, &[FROM, MARKED], false, &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"]);
+    all(
+        Operator,
+        SPOT,
+        &[FROM, MARKED],
+        false,
+        &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"],
+    );
     all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
     let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
     all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
