@@ -275,7 +275,7 @@ fn a_secret_label_is_drawn_once_and_every_output_has_it() {
     let output = yard.file("output", "");
     let mut command = yard.command(&asking(&["--secret-label"]));
     command.env("GITHUB_OUTPUT", &output);
-    let said = crate::yard::ends(command, 0).stdout;
+    let said = crate::cli::yard::ends(command, 0).stdout;
     let record = yard.record(&request("default", 1));
     let AttributeValue::S(suffix) = &record["labelSuffix"] else { panic!("{record:?}") };
     assert!(suffix.len() == 8 && suffix.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));
@@ -298,7 +298,7 @@ fn a_workflows_log_and_summary_have_no_secret_label() {
     let summary = yard.file("summary", "");
     let mut command = yard.command(&asking(&["--secret-label"]));
     command.envs([("GITHUB_ACTIONS", "true"), ("GITHUB_STEP_SUMMARY", &summary)]);
-    let ended = crate::yard::ends(command, 0);
+    let ended = crate::cli::yard::ends(command, 0);
     let AttributeValue::S(suffix) = yard.record(&request("default", 1))["labelSuffix"].clone() else {
         panic!("it has one")
     };
