@@ -180,6 +180,6 @@ impl Guard {
 }
 
 #[cfg(test)]
-mod model;
+mod model_tests;
 #[cfg(test)]
 mod tests;

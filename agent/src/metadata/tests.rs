@@ -1,4 +1,4 @@
-use super::standin::{BadDay, StandIn};
+use super::metadata_fake::{BadDay, StandIn};
 use super::*;
 
 async fn service() -> (StandIn, Metadata) {

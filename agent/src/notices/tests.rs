@@ -1,6 +1,6 @@
 use super::*;
 use crate::clock::SystemClock;
-use crate::metadata::standin::{BadDay, StandIn};
+use crate::metadata::metadata_fake::{BadDay, StandIn};
 use crate::testing::{FakeRecords, instance};
 
 const SPOT: &str = "meta-data/spot/instance-action";

@@ -49,7 +49,7 @@ async fn ten_runs_on_one_machine(mode: &str, jobs: u64) {
     let machines = listed["items"].as_array().expect("a list");
     assert_eq!((machines.len(), home.machines().len()), (1, 1), "always the same machine: {machines:?}");
     assert_eq!(machines[0]["uses"], json!(CYCLES), "{machines:?}");
-    // For tests/github_openapi/check.sh, which holds them against GitHub's published description.
+    // For tests/system/github_openapi/check.sh, which holds them against GitHub's published description.
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("github-exchanges-{mode}.jsonl"));
     std::fs::copy(exchanges, kept).expect("the exchanges with the stand-in were kept");
 }

@@ -134,5 +134,4 @@ fn root(device: &str, gib: u32) -> LaunchTemplateBlockDeviceMappingRequest {
 }
 
 #[cfg(test)]
-#[path = "wish_tests.rs"]
 mod tests;

@@ -1,5 +1,5 @@
 """The roots that machines are booted from: a Debian made by debootstrap, with what a machine image is to bring and
-cloud-init as on EC2. Each stands in the tests' home (`../engines/place.py`) until what goes into it changes.
+cloud-init as on EC2. Each stands in the tests' home (`tests/engines/place.py`) until what goes into it changes.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "engines"))
+sys.path.insert(0, str(HERE.parents[1] / "engines"))
 import place  # noqa: E402
 
 # Of each suite, the package that brings libicu.
@@ -62,7 +62,7 @@ def root(suite: str) -> Path:
     for old in (made, home / f"{suite}.new"):
         subprocess.run(["rm", "-rf", "--one-file-system", str(old)], check=True)
     new = home / f"{suite}.new"
-    print(f"tests/boot: making a root of {suite} in {made}", flush=True)
+    print(f"tests/system/boot: making a root of {suite} in {made}", flush=True)
     where = mirror()
     log = home / f"{suite}.log"
     steps = [

@@ -56,4 +56,4 @@ if __name__ == "__main__":
     os.chdir(here)
     sys.path.insert(0, here)
     asked = sys.argv[1:] or ["discover"]
-    unittest.main(module=None, argv=["tests/foreign/run", *asked], testRunner=Runner())
+    unittest.main(module=None, argv=["tests/system/foreign/run", *asked], testRunner=Runner())

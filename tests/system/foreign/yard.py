@@ -20,7 +20,7 @@ from machines import Machines
 from records import Table, request_key
 
 RUNYARD = os.environ.get("RUNYARD_BIN", "runyard")
-SERVE = Path(__file__).resolve().parent.parent / "engines" / "serve"
+SERVE = Path(__file__).resolve().parents[2] / "engines" / "serve"
 REPOSITORY = "octo/app"
 WITHIN = 40.0
 """Seconds a condition may take to come true; far above what it takes, for slow machines."""

@@ -12,7 +12,7 @@ import tempfile
 
 import yaml
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 ACTIONS = ROOT / "config" / "actions"
 EXAMPLE = ROOT / "config" / "workflows" / "example.yml"
 EXPRESSION = re.compile(r"\$\{\{\s*inputs\.([a-z0-9-]+)\s*\}\}")

@@ -25,7 +25,7 @@ import network
 import roots
 from machines import FIRST, HERE, Image, Machine, Machines
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 LAB = Path("/srv/lab")
 YARD = Path("/srv/yard")
 # Where the runners of the stand-in's package look for their program too.
@@ -179,7 +179,7 @@ class Lab:
         wait("runyard up", is_up)
         told = dict(re.findall(r"^export (\w+)=(.*)$", (YARD / "data/env").read_text(), re.MULTILINE))
         (LAB / "table.port").write_text(told["AWS_ENDPOINT_URL"].rpartition(":")[2])
-        self.start("forward", "/usr/bin/python3", "-I", str(TESTS / "escape/forward.py"), f"8080={YARD}/data/github/api.port",
+        self.start("forward", "/usr/bin/python3", "-I", str(TESTS / "system/escape/forward.py"), f"8080={YARD}/data/github/api.port",
                    f"8000={LAB}/table.port")
         wait("the world's ports", lambda: "ready" in self.log("forward"))
         cloud = engine.stdout.readline().strip()
@@ -267,7 +267,7 @@ class Lab:
             self.github(f"/_workflow/runs/{run}/cancel", {})
 
     def tell(self, what: str, began: float) -> None:
-        print(f"tests/boot: {what} ({time.monotonic() - began:.1f} s)", flush=True)
+        print(f"tests/system/boot: {what} ({time.monotonic() - began:.1f} s)", flush=True)
 
     def play(self) -> None:
         began = time.monotonic()
@@ -301,7 +301,7 @@ def main() -> int:
         lab.play()
     except Exception as why:  # noqa: BLE001  whatever it is, it is told with all there is to read
         traceback.print_exc()
-        print(f"tests/boot: {type(why).__name__}: {why}\n{lab.trouble()}", flush=True)
+        print(f"tests/system/boot: {type(why).__name__}: {why}\n{lab.trouble()}", flush=True)
         return 1
     return 0
 

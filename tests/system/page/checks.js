@@ -1,4 +1,4 @@
-// What tests/page/run asks of the page, from inside it.
+// What tests/system/page/run asks of the page, from inside it.
 ({
   // Text that is hard to read against what is behind it (WCAG 2.2, 1.4.3: 4.5 to 1).
   faint() {

@@ -151,6 +151,6 @@ class Browser:
 
 def root() -> Path:
     """Where the browser is unpacked, if it is not the system's own."""
-    setup = [sys.executable, str(Path(__file__).resolve().parents[1] / "engines/setup"), "--where", "chromium"]
+    setup = [sys.executable, str(Path(__file__).resolve().parents[2] / "engines/setup"), "--where", "chromium"]
     said = subprocess.run(setup, check=True, capture_output=True, text=True).stdout
     return Path(said.strip()).parent / "root"
