@@ -13,7 +13,7 @@ use super::run::repository_hint;
 use super::screen::plain;
 use super::subject::{Noun, Subject};
 use super::table::distance;
-use crate::model::{Key, Repository};
+use crate::model::{RecordId, Repository};
 
 /// Tells everything about one record.
 #[derive(Debug, Args)]
@@ -61,13 +61,13 @@ pub(crate) async fn run(context: &mut Context, args: &DescribeArgs, looked: &Loo
 
 async fn look(context: &Context, looked: &Looked) -> Outcome<Value> {
     let item = looked.0.find(context, looked.1.as_ref()).await?;
-    let key = Key::of(&item).expect("what was found by its key has one");
+    let key = RecordId::of(&item).expect("what was found by its key has one");
     let mut document = json::record(&item);
-    if let Some(arn) = key.pk.strip_prefix("instance#") {
-        let agent = context.item(&Key::new(format!("agent#{arn}"), "agent")).await?;
+    if let Some(arn) = key.instance() {
+        let agent = context.item(&RecordId::Agent(arn.clone())).await?;
         document["agent"] = agent.as_ref().map_or(Value::Null, json::record);
     }
-    let events = events::of(context, &key.pk).await?;
+    let events = events::of(context, &key).await?;
     document["events"] = events.iter().map(json::record).collect();
     Ok(document)
 }

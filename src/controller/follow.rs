@@ -10,7 +10,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Event, Item, Key};
+use crate::model::{Item, RecordId};
 use crate::ports::{Change, Clock, Store, StoreError, Watch};
 
 /// What the follower tells the loop.
@@ -20,7 +20,7 @@ pub(super) enum Seen {
     /// Some records of the list, and the place they took among the pages that wait to be taken in.
     Page(Vec<Item>, OwnedSemaphorePermit),
     /// The list is complete: these are its keys.
-    ListEnds(BTreeSet<Key>),
+    ListEnds(BTreeSet<RecordId>),
     /// The list broke off; another one follows.
     ListFails(StoreError),
     /// A look at the watch succeeded, with these changes (possibly none).
@@ -135,7 +135,7 @@ impl Follower {
     async fn list(&self, removed: &Removed) -> Option<bool> {
         self.tell.send(Seen::ListBegins(self.clock.elapsed())).await.ok()?;
         let mut keys = BTreeSet::new();
-        let mut after: Option<Key> = None;
+        let mut after: Option<RecordId> = None;
         let places = Arc::new(Semaphore::new(PAGES));
         loop {
             let place = places.clone().acquire_owned().await.ok()?;
@@ -143,9 +143,9 @@ impl Follower {
             match self.store.list(after.as_ref()).await {
                 Ok(mut page) => {
                     let gone = std::mem::take(&mut *locked(removed));
-                    page.items.retain(|item| Key::of(item).is_none_or(|key| !gone.contains(&key)));
+                    page.items.retain(|item| RecordId::of(item).is_none_or(|key| !gone.contains(&key)));
                     // Events are many times all others, and nobody asks whether they are still there.
-                    keys.extend(page.items.iter().filter_map(Key::of).filter(|key| !Event::is_key(key)));
+                    keys.extend(page.items.iter().filter_map(RecordId::of).filter(|key| !key.is_event()));
                     self.tell.send(Seen::Page(page.items, place)).await.ok()?;
                     after = page.next;
                     if after.is_none() {
@@ -164,9 +164,9 @@ impl Follower {
 
 /// The records whose removal the watch told of while the page under way was being read: the page may still hold them,
 /// and nothing later would tell of their removal again.
-type Removed = Mutex<BTreeSet<Key>>;
+type Removed = Mutex<BTreeSet<RecordId>>;
 
-fn locked(removed: &Removed) -> MutexGuard<'_, BTreeSet<Key>> {
+fn locked(removed: &Removed) -> MutexGuard<'_, BTreeSet<RecordId>> {
     removed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -257,12 +257,12 @@ mod tests {
         assert!(matches!(news(&mut told).await, Some(Seen::ListBegins(_))));
         // The page is read now, and arrives a second later.
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        store.remove(&Key::new("pool#gone", "pool"));
+        store.remove(&RecordId::new("pool#gone", "pool"));
         assert!(matches!(news(&mut told).await, Some(Seen::Changes(changes)) if changes[0].item.is_none()));
-        let kept = Key::new("pool#kept", "pool");
+        let kept = RecordId::new("pool#kept", "pool");
         assert!(matches!(
             news(&mut told).await,
-            Some(Seen::Page(items, _)) if items.iter().filter_map(Key::of).eq([kept.clone()])
+            Some(Seen::Page(items, _)) if items.iter().filter_map(RecordId::of).eq([kept.clone()])
         ));
         assert!(
             matches!(news(&mut told).await, Some(Seen::ListEnds(keys)) if keys == BTreeSet::from([kept]))

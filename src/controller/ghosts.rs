@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{ClaimId, Instance, InstanceId, Key, Life, Reading, Request, read};
+use crate::model::{ClaimId, Instance, InstanceId, Kind, Life, Reading, RecordId, read};
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
 
@@ -42,7 +42,7 @@ struct Look {
 #[derive(Default)]
 struct Known {
     scopes: BTreeSet<Scope>,
-    machines: BTreeMap<InstanceId, Key>,
+    machines: BTreeMap<InstanceId, RecordId>,
 }
 
 /// Why a look did not come to its end.
@@ -120,12 +120,11 @@ impl Sweeper {
         let mut after = None;
         loop {
             let page = self.store.list(after.as_ref()).await?;
-            for key in page.items.iter().filter_map(Key::of) {
-                if let Ok(id) = Request::id_of(&key) {
+            for key in page.items.iter().filter_map(RecordId::of) {
+                if let Some(id) = key.request() {
                     known.scopes.insert(self.courier.scope_in(&id.repository));
-                } else if let Some(arn) = key.pk.strip_prefix("instance#")
-                    && key.sk == "instance"
-                    && let Some(id) = arn.rsplit('/').next()
+                } else if key.kind() == Some(Kind::Instance)
+                    && let Some(id) = key.machine()
                     && let Ok(id) = InstanceId::parse(id)
                 {
                     known.machines.insert(id, key);

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use runyard::decide::{Action, Observation};
-use runyard::model::{Agent, Desired, Instance, InstanceArn, Key, Place, Request, Signal, Versioned};
+use runyard::model::{Agent, Desired, Instance, InstanceArn, Place, RecordId, Request, Signal, Versioned};
 use runyard::ports::{Machine, MachineState};
 
 use crate::mutants::Mutant;
@@ -17,7 +17,7 @@ impl World {
         for who in 0..self.operators.len() {
             self.acts(who, &mut next);
             let behind = self.behind(who);
-            let requests = behind.iter().filter(|key| key.pk.starts_with("request#"));
+            let requests = behind.iter().filter(|key| key.pk().starts_with("request#"));
             if requests.clone().count() < behind.len() {
                 next.extend(requests.map(|key| Happens::Sees(who, Some((*key).clone()))));
             }
@@ -289,7 +289,7 @@ fn says((place, claim): &Sight) -> Option<(Signal, Option<runyard::model::ClaimI
 
 /// For the record's key in a counter-example.
 pub(crate) fn told(happens: &Happens) -> String {
-    let short = |key: &Key| key.pk.rsplit(['/', '#']).next().unwrap_or_default().to_owned();
+    let short = |key: &RecordId| key.pk().rsplit(['/', '#']).next().unwrap_or_default().to_owned();
     match happens {
         Happens::Acts(who, planned, fate) => {
             let fate = match fate {

@@ -8,9 +8,9 @@ use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
-    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Key,
-    Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
+    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Launch,
+    LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool, PoolOverride, PoolSpec, PoolStatus,
+    Reading, Reason, Record, RecordId, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
     Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, Uid,
     UsageClass, read,
 };
@@ -113,7 +113,7 @@ fn request_key() -> impl Strategy<Value = RequestKey> {
     )
 }
 
-fn key() -> impl Strategy<Value = Key> {
+fn key() -> impl Strategy<Value = RecordId> {
     request_key().prop_map(|id| Request::key_of(&id))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard::fakes::MemoryStore;
-use runyard::model::{AttributeValue, Item, Key, State, Write};
+use runyard::model::{AttributeValue, Item, RecordId, State, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
 use serde_json::json;
 use tokio::sync::watch;
@@ -43,11 +43,11 @@ impl Slow {
 
 #[async_trait]
 impl Store for Slow {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.store.get(key).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.begun.fetch_add(usize::from(after.is_none()), Ordering::SeqCst);
         let mut open = self.open.subscribe();
         open.wait_for(|open| *open).await.expect("the table outlives its lists");
@@ -57,7 +57,7 @@ impl Store for Slow {
         Ok(page)
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.store.query(pk, sk_prefix, after).await
     }
 

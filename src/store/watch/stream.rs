@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::PATIENCE;
-use crate::model::Key;
+use crate::model::RecordId;
 use crate::ports::{Change, StoreError, Watch};
 use crate::store::DynamoStore;
 use crate::store::errors::classify;
@@ -339,7 +339,7 @@ async fn woken(wake: &mut Option<watch::Receiver<()>>) {
 
 fn change(record: Record) -> Option<Change> {
     let told = record.dynamodb?;
-    let key = Key::of(&from_stream(told.keys?))?;
+    let key = RecordId::of(&from_stream(told.keys?))?;
     Some(Change { key, item: told.new_image.map(from_stream) })
 }
 
