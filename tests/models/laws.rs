@@ -1,6 +1,8 @@
 //! What must hold in every state (S1–S4, S7, S12), and what a fair run from it must come to.
 
-use runyard::model::{Instance, InstanceId, Launch, LaunchPhase, Place, Pool, Record, RecordId, Request};
+use runyard_core::model::{
+    Instance, InstanceId, Launch, LaunchPhase, Place, Pool, Record, RecordId, Request,
+};
 
 use crate::Rest;
 use crate::world::{Fate, Left, World};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use runyard::model::{Agent, Instance, Item, Operation, Record as _, RecordId, Signal, Write};
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::model::{Agent, Instance, Item, Operation, Record as _, RecordId, Signal, Write};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 
 use super::*;
 use crate::clock::SystemEntropy;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{RecordId, State};
+use runyard_core::model::{RecordId, State};
 use serde_json::json;
 
 use super::world::{Delays, Event, World};
