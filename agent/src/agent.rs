@@ -19,7 +19,7 @@ use crate::power::Power;
 use crate::records::Records;
 use crate::registration::{Registration, read_record};
 use crate::step::{Status, Stored};
-use crate::work::Executor;
+use crate::task::Executor;
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub struct Timing {
 pub struct Parts {
     /// Its records.
     pub records: Arc<dyn Records>,
-    /// Its hands.
+    /// Executes its tasks.
     pub executor: Arc<dyn Executor>,
     /// Its clocks.
     pub clock: Arc<dyn Clock>,

@@ -24,7 +24,7 @@ pub mod probe;
 pub mod records;
 pub mod registration;
 pub mod step;
-pub mod work;
+pub mod task;
 
 #[cfg(test)]
 mod testing;

@@ -7,7 +7,7 @@ use runyard::model::ClaimId;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
-use crate::work::{Failure, Holder, Leader, Outcome};
+use crate::task::{Failure, Holder, Leader, Outcome};
 
 /// After how many refusals by GitHub, over the whole claim, the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -216,7 +216,7 @@ impl Served {
 }
 
 impl Local {
-    /// What is known after a piece of work ended. `now` is monotonic, `chance` between 0 and 1.
+    /// What is known after a task ended. `now` is monotonic, `chance` between 0 and 1.
     #[must_use]
     pub fn after(mut self, outcome: Outcome, now: Duration, chance: f64) -> Self {
         if let Outcome::Booted(result) = outcome {

@@ -23,7 +23,7 @@ use runyard_agent::notices::{self, Notices};
 use runyard_agent::notify::Notify;
 use runyard_agent::power::{Exit, Power, Systemctl};
 use runyard_agent::records::TableRecords;
-use runyard_agent::work::Holder;
+use runyard_agent::task::Holder;
 use runyard_agent::{disk, install, probe};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;

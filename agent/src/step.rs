@@ -7,7 +7,7 @@ use runyard::model::{Agent, AgentKey, ClaimId, RegistrationBox, RemovalBox, Seal
 
 use crate::local::{Boot, Local, Mode, Served, Stage};
 use crate::orders::{Orders, Sight};
-use crate::work::{Wipe, Work};
+use crate::task::{Task, Wipe};
 
 /// Its own record, as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,7 +77,7 @@ pub struct Effects {
     /// What the agent's record should show.
     pub status: Status,
     /// What should be under way; anything else is to be abandoned.
-    pub work: Work,
+    pub task: Task,
     /// The machine is to end at once, and why.
     pub power_off: Option<&'static str>,
 }
@@ -87,37 +87,37 @@ pub fn step(view: &View<'_>) -> Effects {
     let orders = view.sight.orders();
     let mut local = view.local.clone();
     let terminated = orders.is_some_and(|orders| orders.state == State::Terminated);
-    let work = if terminated {
-        Work::Rest
+    let task = if terminated {
+        Task::Idle
     } else {
         match &local.boot {
-            Boot::Pending => Work::Boot,
-            Boot::Failed(_) => Work::Rest,
-            Boot::Done => claim_work(view, orders, &mut local),
+            Boot::Pending => Task::Boot,
+            Boot::Failed(_) => Task::Idle,
+            Boot::Done => claim_task(view, orders, &mut local),
         }
     };
     let status = status(view.stored, &local);
-    Effects { local, status, work, power_off: terminated.then_some("the record says terminated") }
+    Effects { local, status, task, power_off: terminated.then_some("the record says terminated") }
 }
 
 /// What the claim in the record and the claim at hand ask for together.
-fn claim_work(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Work {
+fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Task {
     let Some(orders) = orders else {
         // No record is not a command: what is under way goes on, nothing is begun or given up.
-        return local.claim.as_mut().map_or(Work::Rest, |served| go_on(view, served));
+        return local.claim.as_mut().map_or(Task::Idle, |served| go_on(view, served));
     };
     let at_hand = local.claim.as_ref().map(|served| (&served.id, over(&served.stage)));
     match (at_hand, &orders.claim) {
-        (None, None) => return Work::Rest,
+        (None, None) => return Task::Idle,
         (Some((id, _)), Some(claim)) if id == claim => {}
         (Some((_, false)), _) => {
             let served = local.claim.as_mut().expect("a claim is at hand");
             return finish(view, served, Some(orders), true);
         }
-        (Some((_, true)), None) => return Work::Rest,
+        (Some((_, true)), None) => return Task::Idle,
         (None | Some((_, true)), Some(claim)) => match accept(view, orders, claim, local) {
             Some(served) => local.claim = Some(served),
-            None => return Work::Rest,
+            None => return Task::Idle,
         },
     }
     let held = !orders.run.is_empty();
@@ -126,9 +126,9 @@ fn claim_work(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Wo
     }
     let served = local.claim.as_mut().expect("a claim is at hand");
     if held && pursued(&served.stage) {
-        let work = pursue(view, served, Some(orders));
-        local.served |= matches!(work, Work::Configure { .. } | Work::Start { .. });
-        work
+        let task = pursue(view, served, Some(orders));
+        local.served |= matches!(task, Task::Configure { .. } | Task::Start { .. });
+        task
     } else {
         finish(view, served, Some(orders), false)
     }
@@ -189,7 +189,7 @@ fn pursued(stage: &Stage) -> bool {
     }
 }
 
-fn go_on(view: &View<'_>, served: &mut Served) -> Work {
+fn go_on(view: &View<'_>, served: &mut Served) -> Task {
     if pursued(&served.stage) { pursue(view, served, None) } else { finish(view, served, None, false) }
 }
 
@@ -198,46 +198,46 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
 }
 
 /// Towards a runner that listens.
-fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Work {
+fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     let claim = served.id.clone();
     match served.stage {
-        Stage::Started(leader) => Work::Listen { claim, leader },
-        Stage::Listening(leader) => Work::Serve { claim, leader },
+        Stage::Started(leader) => Task::Listen { claim, leader },
+        Stage::Listening(leader) => Task::Serve { claim, leader },
         Stage::Renewing(leader) => {
-            Work::Renew { claim, leader, since: served.since, registered: served.registered }
+            Task::Renew { claim, leader, since: served.since, registered: served.registered }
         }
-        Stage::Configured if waiting(view, served) => Work::Rest,
-        Stage::Configured => Work::Start { claim, holder: served.holder(), single_use: None },
-        Stage::Accepted | Stage::Configuring if waiting(view, served) => Work::Rest,
+        Stage::Configured if waiting(view, served) => Task::Idle,
+        Stage::Configured => Task::Start { claim, holder: served.holder(), single_use: None },
+        Stage::Accepted | Stage::Configuring if waiting(view, served) => Task::Idle,
         Stage::Accepted | Stage::Configuring => register(view, served, orders),
         Stage::Refused(_) | Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => {
-            Work::Rest
+            Task::Idle
         }
     }
 }
 
 /// With the box, if it is there, for this claim, and not used up.
-fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Work {
-    let Some(sealed) = orders.and_then(|orders| orders.registration.as_deref()) else { return Work::Rest };
+fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
+    let Some(sealed) = orders.and_then(|orders| orders.registration.as_deref()) else { return Task::Idle };
     let opened = match view.key.open::<RegistrationBox>(sealed) {
         Ok(opened) => opened,
         Err(SealError::Key | SealError::Box | SealError::Content) => {
             served.stage = Stage::Refused(
                 "the registration in the record does not open with this machine's key".to_owned(),
             );
-            return Work::Rest;
+            return Task::Idle;
         }
     };
     if opened.claim_id != served.id.as_str() || (served.mode == Some(Mode::Job) && opened.seq <= served.done)
     {
-        return Work::Rest;
+        return Task::Idle;
     }
     let mode = match (&opened.token, &opened.jit_config) {
         (_, Some(_)) => Mode::Job,
         (Some(_), None) => Mode::Run,
         (None, None) => {
             served.stage = Stage::Refused("the registration holds neither token nor jitConfig".to_owned());
-            return Work::Rest;
+            return Task::Idle;
         }
     };
     served.mode = Some(mode);
@@ -246,23 +246,23 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Wo
     served.stage = Stage::Configuring;
     let (claim, opened) = (served.id.clone(), Box::new(opened));
     match mode {
-        Mode::Run => Work::Configure { claim, registration: opened },
-        Mode::Job => Work::Start { claim, holder: served.holder(), single_use: Some(opened) },
+        Mode::Run => Task::Configure { claim, registration: opened },
+        Mode::Job => Task::Start { claim, holder: served.holder(), single_use: Some(opened) },
     }
 }
 
 /// Towards a machine on which nothing of the claim is left. `superseded`: the record already names another claim, so no
 /// removal for this one will come any more.
-fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Work {
+fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Task {
     let (claim, since) = (served.id.clone(), served.since);
     match served.stage {
         Stage::Started(leader) | Stage::Listening(leader) | Stage::Stopping(Some(leader)) => {
             served.stage = Stage::Stopping(Some(leader));
-            Work::Stop { claim, leader: Some(leader), since }
+            Task::Stop { claim, leader: Some(leader), since }
         }
         Stage::Renewing(leader) => {
             served.stage = Stage::Stopping(leader);
-            Work::Stop { claim, leader, since }
+            Task::Stop { claim, leader, since }
         }
         Stage::Accepted
         | Stage::Configuring
@@ -270,7 +270,7 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
         | Stage::Refused(_)
         | Stage::Stopping(None) => {
             served.stage = Stage::Stopping(None);
-            Work::Stop { claim, leader: None, since }
+            Task::Stop { claim, leader: None, since }
         }
         Stage::Stopped if !served.swept || !served.registered => {
             let wipe = match (served.swept, served.registered) {
@@ -278,24 +278,24 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
                 (false, true) => Wipe::BeforeRemoval,
                 (false, false) => Wipe::Whole,
             };
-            Work::Wipe { claim, since, wipe }
+            Task::Wipe { claim, since, wipe }
         }
-        Stage::Stopped if waiting(view, served) => Work::Rest,
+        Stage::Stopped if waiting(view, served) => Task::Idle,
         Stage::Stopped => match orders.and_then(|orders| orders.removal.as_deref()) {
             Some(sealed) => match view.key.open::<RemovalBox>(sealed) {
                 Ok(removal) if removal.claim_id == served.id.as_str() => {
-                    Work::Deregister { claim, removal: Box::new(removal) }
+                    Task::Deregister { claim, removal: Box::new(removal) }
                 }
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) if superseded => {
-                    Work::Wipe { claim, since, wipe: Wipe::AfterRemoval }
+                    Task::Wipe { claim, since, wipe: Wipe::AfterRemoval }
                 }
                 // Meant for another claim, or garbled: the right one may follow until the clean-up deadline.
-                Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) => Work::Rest,
+                Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) => Task::Idle,
             },
-            None if superseded => Work::Wipe { claim, since, wipe: Wipe::AfterRemoval },
-            None => Work::Rest,
+            None if superseded => Task::Wipe { claim, since, wipe: Wipe::AfterRemoval },
+            None => Task::Idle,
         },
-        Stage::Clean | Stage::Unclean(_) => Work::Rest,
+        Stage::Clean | Stage::Unclean(_) => Task::Idle,
     }
 }
 

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runyard::model::ClaimId;
 use runyard_agent::host::{Host, JobGroup, PackageSource, Places, Settings};
-use runyard_agent::work::{Executor, Holder, Outcome, Work};
+use runyard_agent::task::{Executor, Holder, Outcome, Task};
 
 /// A control group for this process, which it leaves and removes in the end.
 struct Group {
@@ -96,14 +96,14 @@ async fn left(group: Option<JobGroup>, seconds: u32) -> Vec<i32> {
     fs::write(runner.join("run.sh"), run).unwrap();
     fs::set_permissions(runner.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     let started =
-        host.execute(Work::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await;
+        host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await;
     let Outcome::Started(leader) = started else { panic!("run.sh was not started: {started:?}") };
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     while sleeping(seconds).len() < 2 {
         assert!(tokio::time::Instant::now() < until, "the hidden processes never came");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let stop = Work::Stop { claim, leader: Some(leader), since: None };
+    let stop = Task::Stop { claim, leader: Some(leader), since: None };
     assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: false });
     sleeping(seconds)
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use runyard::model::{ClaimId, RegistrationBox};
 use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
-use runyard_agent::work::{Executor, Holder, Leader, Outcome, Wipe, Work};
+use runyard_agent::task::{Executor, Holder, Leader, Outcome, Task, Wipe};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -206,8 +206,8 @@ fn agent(word: &str) {
 /// Where jobs see it, as they see the installed one.
 const PROGRAM: &str = "/usr/local/bin/runyard-test-agent";
 
-/// The hands of this machine's agent, with an account as `install` makes it.
-fn hands() -> Host {
+/// The executor of this machine's agent, with an account as `install` makes it.
+fn executor() -> Host {
     add("/etc/passwd", &format!("{NAME}:x:{UID}:{UID}::{HOME}:/usr/sbin/nologin"));
     add("/etc/shadow", &format!("{NAME}:!:20000:::::1:"));
     add("/etc/group", &format!("{NAME}:x:{UID}:"));
@@ -272,12 +272,12 @@ fn registration(claim: &ClaimId) -> Box<RegistrationBox> {
 async fn listen(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader) {
     fs::write(JOB, format!("{COMMON}{job}")).unwrap();
     let claim = ClaimId::parse(claim).unwrap();
-    let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+    let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
     assert_eq!(host.execute(configure).await, Outcome::Configured);
     let started =
-        host.execute(Work::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
+        host.execute(Task::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
     let Outcome::Started(leader) = started else { panic!("{started:?}") };
-    assert_eq!(host.execute(Work::Listen { claim: claim.clone(), leader }).await, Outcome::Listening);
+    assert_eq!(host.execute(Task::Listen { claim: claim.clone(), leader }).await, Outcome::Listening);
     (claim, leader)
 }
 
@@ -296,11 +296,11 @@ async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String)
 }
 
 async fn clean(host: &Host, claim: ClaimId, leader: Leader) {
-    let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since: None };
+    let stop = Task::Stop { claim: claim.clone(), leader: Some(leader), since: None };
     assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: true });
     let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
     assert!(said.contains("asked to finish"), "it was killed: {said}");
-    assert_eq!(host.execute(Work::Wipe { claim, since: None, wipe: Wipe::Whole }).await, Outcome::Wiped);
+    assert_eq!(host.execute(Task::Wipe { claim, since: None, wipe: Wipe::Whole }).await, Outcome::Wiped);
 }
 
 fn place(program: &str) -> String {
@@ -335,7 +335,7 @@ fn on_a_machine_two_runs() {
     agent("wall");
     // As systemd starts the agent: in a session of its own, of which jobs must not be.
     keyutils_raw::keyctl_join_session_keyring(None).unwrap();
-    let host = hands();
+    let host = executor();
     fs::create_dir_all(CACHE).unwrap();
     fs::set_permissions(CACHE, Permissions::from_mode(0o777)).unwrap();
     for file in ["/opt/runyard-test-cache/tool", "/opt/runyard-test-shared"] {
@@ -392,16 +392,16 @@ for run in ("1", "2"):
 #[ignore = "called by a_job_of_another_run_is_refused_from_within_its_jail"]
 fn on_a_machine_another_runs_job() {
     agent("wall");
-    let host = hands();
+    let host = executor();
     runtime().block_on(async {
         let (claim, leader) = listen(&host, "i-jail.6", HOOKED).await;
-        let serve = host.execute(Work::Serve { claim: claim.clone(), leader });
+        let serve = host.execute(Task::Serve { claim: claim.clone(), leader });
         let outcome = tokio::time::timeout(Duration::from_secs(60), serve).await;
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
         assert!(matches!(outcome, Ok(Outcome::Intruded)), "{outcome:?}: {said}");
         assert!(said.contains("hook of 1 0") && said.contains("steps of 1"), "{said}");
         assert!(said.contains("this job is of run 2 of acme/web"), "{said}");
-        let renew = Work::Renew { claim: claim.clone(), leader: Some(leader), since: None, registered: true };
+        let renew = Task::Renew { claim: claim.clone(), leader: Some(leader), since: None, registered: true };
         assert_eq!(host.execute(renew).await, Outcome::Renewed);
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap_or(said);
         assert!(!said.contains("steps of 2") && !said.contains("FOUND"), "{said}");
@@ -497,10 +497,10 @@ fn network() {
     let _metadata = TcpListener::bind("[fd00:ec2::254]:80").unwrap();
     let port = machine.local_addr().unwrap().port();
     fs::write("/opt/runyard-test-port", port.to_string()).unwrap();
-    let host = hands();
+    let host = executor();
     let tried = |host: &Host| {
         let claim = ClaimId::parse("i-jail.3").unwrap();
-        let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+        let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
         format!("{:?}", runtime().block_on(host.execute(configure)))
     };
     // Without the firewall nothing is registered.
@@ -544,10 +544,10 @@ fn on_a_machine_something_is_missing() {
     for words in ["shell", "expire", "/etc/subuid", "/etc/subgid", "home"] {
         assert!(refused.contains(words), "{words}: {refused}");
     }
-    let host = hands();
+    let host = executor();
     let tried = || {
         let claim = ClaimId::parse("i-jail.5").unwrap();
-        let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+        let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
         format!("{:?}", runtime().block_on(host.execute(configure)))
     };
     assert_eq!(tried(), "Configured");

@@ -17,7 +17,7 @@ use runyard_agent::host::{Account, Host, OwnScript, PackageSource, Places, Setti
 use runyard_agent::local::{Boot, Local, Mode, Served, Stage};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
-use runyard_agent::work::{Executor, Leader, Outcome, Wipe, Work};
+use runyard_agent::task::{Executor, Leader, Outcome, Task, Wipe};
 use sha2::{Digest, Sha256};
 
 /// A user that no machine has.
@@ -342,7 +342,7 @@ fn wait_for_a_thread_without_its_first() {
 }
 
 fn wiped(host: &Host, claim: &ClaimId) -> Outcome {
-    let wipe = Work::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole };
+    let wipe = Task::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole };
     runtime().block_on(host.execute(wipe))
 }
 
@@ -372,7 +372,7 @@ fn within_namespaces_what_was_there_before_stays() {
     for path in ["/var/tmp/toolcache", "/var/tmp/toolcache/node", "/var/tmp/toolcache/node/bin"] {
         std::os::unix::fs::chown(path, Some(UID), Some(UID)).unwrap();
     }
-    let booted = format!("{:?}", runtime().block_on(host.execute(Work::Boot)));
+    let booted = format!("{:?}", runtime().block_on(host.execute(Task::Boot)));
     assert!(booted.contains("/var/tmp/toolcache are") && booted.contains("chown"), "{booted}");
     let why = unproved(&host, &claim);
     assert!(why.contains("/var/tmp/toolcache") && why.contains("before its first job"), "{why}");
@@ -470,7 +470,7 @@ fn within_namespaces_other_file_systems_are_left_alone() {
         return aloud("a program's file system (FUSE) cannot be mounted here");
     };
     let host = Host::new(settings.clone()).unwrap();
-    let start = Work::Configure { claim: claim.clone(), registration: Box::new(registration()) };
+    let start = Task::Configure { claim: claim.clone(), registration: Box::new(registration()) };
     let registered = format!("{:?}", runtime().block_on(host.execute(start)));
     assert!(
         registered.contains("/home/disk (fuse)") && registered.contains("cleaning.spare"),
@@ -676,7 +676,7 @@ fn package_of(run: &str) -> (Vec<u8>, String) {
     (archive, sha256)
 }
 
-/// An agent's judgement and hands, on a machine whose runner is registered.
+/// An agent's step and executor, on a machine whose runner is registered.
 struct Machine {
     host: Host,
     local: Local,
@@ -704,13 +704,14 @@ impl Machine {
         served.repository = repository.to_owned();
         let local = Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served) };
         let mut machine = Self { host, local, claim: claim.clone(), now: Duration::ZERO };
-        let outcome = machine.works(Work::Configure { claim, registration: Box::new(registration()) }).await;
+        let outcome =
+            machine.execute(Task::Configure { claim, registration: Box::new(registration()) }).await;
         assert_eq!(outcome, Outcome::Configured);
         machine
     }
 
-    async fn works(&mut self, work: Work) -> Outcome {
-        let outcome = self.host.execute(work).await;
+    async fn execute(&mut self, task: Task) -> Outcome {
+        let outcome = self.host.execute(task).await;
         self.local = std::mem::take(&mut self.local).after(outcome.clone(), self.now, 0.5);
         // Any wait before another try is over.
         self.now += Duration::from_secs(3600);
@@ -732,7 +733,7 @@ impl Machine {
         let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };
         let effects = step(&view);
         self.local = effects.local;
-        self.works(effects.work).await
+        self.execute(effects.task).await
     }
 
     async fn started(&mut self) -> Leader {
@@ -787,14 +788,14 @@ fn within_namespaces_a_log_is_a_link() {
             expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
         };
         let since = Some(leader.started);
-        let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since };
-        assert_eq!(machine.works(stop).await, Outcome::Stopped { registered: true });
-        let wipe = |wipe| Work::Wipe { claim: machine.claim.clone(), since, wipe };
+        let stop = Task::Stop { claim: claim.clone(), leader: Some(leader), since };
+        assert_eq!(machine.execute(stop).await, Outcome::Stopped { registered: true });
+        let wipe = |wipe| Task::Wipe { claim: machine.claim.clone(), since, wipe };
         let (before, after) = (wipe(Wipe::BeforeRemoval), wipe(Wipe::AfterRemoval));
-        assert_eq!(machine.works(before).await, Outcome::Wiped);
-        let deregister = Work::Deregister { claim: claim.clone(), removal: Box::new(removal) };
-        assert_eq!(machine.works(deregister).await, Outcome::Deregistered);
-        assert_eq!(machine.works(after).await, Outcome::Wiped);
+        assert_eq!(machine.execute(before).await, Outcome::Wiped);
+        let deregister = Task::Deregister { claim: claim.clone(), removal: Box::new(removal) };
+        assert_eq!(machine.execute(deregister).await, Outcome::Deregistered);
+        assert_eq!(machine.execute(after).await, Outcome::Wiped);
     });
     assert_eq!(fs::read_to_string(ROOTS).unwrap(), "root's");
     assert_eq!(fs::metadata(ROOTS).unwrap().uid(), 0);
@@ -811,8 +812,8 @@ fn within_namespaces_a_log_is_a_pipe() {
         machine.is_attacked("echo 'Listening for Jobs'; exec sleep 600", pipes).await;
         let leader = machine.started().await;
         assert_eq!(machine.goes_on().await, Outcome::Listening);
-        let stop = Work::Stop { claim: machine.claim.clone(), leader: Some(leader), since: None };
-        assert_eq!(machine.works(stop).await, Outcome::Stopped { registered: true });
+        let stop = Task::Stop { claim: machine.claim.clone(), leader: Some(leader), since: None };
+        assert_eq!(machine.execute(stop).await, Outcome::Stopped { registered: true });
     });
 }
 
@@ -856,7 +857,7 @@ fn within_namespaces_directories_are_filled() {
     });
     let claim = ClaimId::parse("i-leak.3").unwrap();
     let host = Host::new(settings).unwrap();
-    let configure = Work::Configure { claim, registration: Box::new(registration()) };
+    let configure = Task::Configure { claim, registration: Box::new(registration()) };
     assert_eq!(runtime().block_on(host.execute(configure)), Outcome::Configured);
     assert_eq!(looking.join().unwrap(), (0, 0o700));
     for path in ["", "home", "tmp", "runner", "runner/run.sh"] {

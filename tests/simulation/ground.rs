@@ -1,5 +1,5 @@
 //! What really runs on a machine, whatever any record says: the runner's process, its registration, what could not be
-//! cleaned. The hands of the production agent work on it.
+//! cleaned. The executor of the production agent runs on it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
 use runyard::ports::Machine;
 use runyard::ports::github::Scope;
-use runyard_agent::work::{Executor, Failure, Leader, Outcome, Wipe, Work};
+use runyard_agent::task::{Executor, Failure, Leader, Outcome, Task, Wipe};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -88,7 +88,7 @@ impl Ground {
     }
 }
 
-/// The hands of a machine's agent.
+/// The executor of a machine's agent.
 pub(crate) struct Hands {
     pub(crate) world: Arc<World>,
     pub(crate) actor: Arc<Actor>,
@@ -258,12 +258,12 @@ impl Hands {
 
 #[async_trait]
 impl Executor for Hands {
-    async fn execute(&self, work: Work) -> Outcome {
-        let planned = self.planned(&work);
+    async fn execute(&self, task: Task) -> Outcome {
+        let planned = self.planned(&task);
         if planned == Some(Wrong::Before) {
             self.actor.die().await;
         }
-        let outcome = self.act(work).await;
+        let outcome = self.act(task).await;
         match planned {
             Some(Wrong::After) => {
                 self.actor.die().await;
@@ -283,37 +283,37 @@ impl Executor for Hands {
 }
 
 impl Hands {
-    /// How the work goes wrong by plan. Rest and looking on have no effect.
-    fn planned(&self, work: &Work) -> Option<Wrong> {
-        let what = match work {
-            Work::Rest | Work::Listen { .. } | Work::Serve { .. } => return None,
-            Work::Boot => "boots",
-            Work::Configure { .. } => "configures",
-            Work::Start { .. } => "starts",
-            Work::Renew { .. } => "renews",
-            Work::Stop { .. } => "stops",
-            Work::Deregister { .. } => "deregisters",
-            Work::Wipe { .. } => "wipes",
+    /// How the task fails by plan. Idling and waiting have no effect.
+    fn planned(&self, task: &Task) -> Option<Wrong> {
+        let what = match task {
+            Task::Idle | Task::Listen { .. } | Task::Serve { .. } => return None,
+            Task::Boot => "boots",
+            Task::Configure { .. } => "configures",
+            Task::Start { .. } => "starts",
+            Task::Renew { .. } => "renews",
+            Task::Stop { .. } => "stops",
+            Task::Deregister { .. } => "deregisters",
+            Task::Wipe { .. } => "wipes",
         };
         self.world.effects.next(|| format!("{} {what}", self.actor.name))
     }
 
-    async fn act(&self, work: Work) -> Outcome {
-        match work {
-            Work::Rest => std::future::pending().await,
-            Work::Boot => {
+    async fn act(&self, task: Task) -> Outcome {
+        match task {
+            Task::Idle => std::future::pending().await,
+            Task::Boot => {
                 self.takes(1..20).await;
                 let fails = self.world.strikes(Fault::BootFails);
                 Outcome::Booted(if fails { Err("simulated".into()) } else { Ok(()) })
             }
-            Work::Configure { claim, registration } => self.configure(&claim, &registration).await,
-            Work::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
-            Work::Listen { leader, .. } => self.listen(leader).await,
-            Work::Serve { leader, .. } => self.serve(leader).await,
-            Work::Stop { claim, .. } => self.stop(&claim).await,
-            Work::Deregister { .. } => self.deregister().await,
-            Work::Renew { claim, .. } => self.renew(&claim).await,
-            Work::Wipe { wipe, .. } => self.wipe(wipe).await,
+            Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
+            Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
+            Task::Listen { leader, .. } => self.listen(leader).await,
+            Task::Serve { leader, .. } => self.serve(leader).await,
+            Task::Stop { claim, .. } => self.stop(&claim).await,
+            Task::Deregister { .. } => self.deregister().await,
+            Task::Renew { claim, .. } => self.renew(&claim).await,
+            Task::Wipe { wipe, .. } => self.wipe(wipe).await,
         }
     }
 }

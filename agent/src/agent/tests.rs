@@ -11,10 +11,10 @@ use super::*;
 use crate::clock::SystemEntropy;
 use crate::power::Exit;
 use crate::records::TableRecords;
+use crate::task::{Leader, Outcome};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_box, sealed, with,
 };
-use crate::work::{Leader, Outcome};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);

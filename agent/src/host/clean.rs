@@ -14,7 +14,7 @@ use super::remove::{empty, remove};
 use super::sweep::{nothing_is_given, sweep};
 use super::walk::Moment;
 use super::{Account, Host, disk, kept, processes};
-use crate::work::{Leader, Outcome, Wipe};
+use crate::task::{Leader, Outcome, Wipe};
 
 /// How often a machine is swept on which something came to life meanwhile.
 const SWEEPS: u32 = 3;

@@ -1,5 +1,5 @@
-//! The hands: what the words of [`Work`] mean on a real machine. Every runner lives in directories of
-//! its claim and in processes that carry its claim's name, so that both can be found and ended.
+//! Executes each [`Task`] on a real machine. Every runner lives in directories of its claim and in processes that carry
+//! its claim's name, so that both can be found and ended.
 
 pub(crate) mod account;
 mod boot;
@@ -49,7 +49,7 @@ pub use self::refusal::job_started;
 pub use self::sweep::Places;
 use crate::clock::SystemClock;
 use crate::disk;
-use crate::work::{Executor, Outcome, Work};
+use crate::task::{Executor, Outcome, Task};
 
 /// The runner package.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// What the hands need to know.
+/// What the executor needs to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Names the machine in the environment of every process it starts.
@@ -137,7 +137,7 @@ pub fn adopt_orphans() -> std::io::Result<()> {
 }
 
 impl Host {
-    /// The hands of a machine.
+    /// The executor of a machine.
     ///
     /// # Errors
     /// Its directories cannot be made.
@@ -167,25 +167,25 @@ impl Host {
 
 #[async_trait]
 impl Executor for Host {
-    async fn execute(&self, work: Work) -> Outcome {
-        match work {
-            Work::Rest => std::future::pending().await,
-            Work::Boot => Outcome::Booted(self.boot().await),
-            Work::Configure { claim, registration } => self.configure(&claim, &registration).await,
-            Work::Start { claim, holder, single_use } => {
+    async fn execute(&self, task: Task) -> Outcome {
+        match task {
+            Task::Idle => std::future::pending().await,
+            Task::Boot => Outcome::Booted(self.boot().await),
+            Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
+            Task::Start { claim, holder, single_use } => {
                 self.start(&claim, &holder, single_use.as_deref()).await
             }
-            Work::Listen { claim, leader } => self.listen(&claim, leader).await,
-            Work::Serve { claim: _, leader } => tokio::select! {
+            Task::Listen { claim, leader } => self.listen(&claim, leader).await,
+            Task::Serve { claim: _, leader } => tokio::select! {
                 () = self.ended(leader) => Outcome::Ended,
                 () = self.refused() => Outcome::Intruded,
             },
-            Work::Renew { claim, leader, since, registered } => {
+            Task::Renew { claim, leader, since, registered } => {
                 self.renew(&claim, leader, since, registered).await
             }
-            Work::Stop { claim, leader, since } => self.stop(&claim, leader, since).await,
-            Work::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
-            Work::Wipe { claim, since, wipe } => self.wipe(&claim, since, wipe).await,
+            Task::Stop { claim, leader, since } => self.stop(&claim, leader, since).await,
+            Task::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
+            Task::Wipe { claim, since, wipe } => self.wipe(&claim, since, wipe).await,
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::fcntl::AT_FDCWD;
 
 use crate::disk;
-use crate::work::Failure;
+use crate::task::Failure;
 
 /// Longest detail of a signal, in characters.
 pub(super) const DETAIL: usize = 500;

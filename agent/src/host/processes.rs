@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::work::Leader;
+use crate::task::Leader;
 
 /// How often a process is looked at, 1 ms apart, that shows a part of its environment only.
 const EXECUTING: u32 = 1000;

@@ -18,7 +18,7 @@ use super::refusal::HOOK;
 use super::shell::{ScriptEnd, run, spawn};
 use super::version::too_old;
 use super::{Host, disk, kept};
-use crate::work::{Failure, Holder, Leader, Outcome};
+use crate::task::{Failure, Holder, Leader, Outcome};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
 /// (actions/runner, `CommandSettings.cs`).

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::ids::Ids;
 use super::processes::{self, Process};
 use super::{Host, JobGroup};
-use crate::work::Leader;
+use crate::task::Leader;
 
 /// How long killed processes may take to be gone.
 const GONE: Duration = Duration::from_secs(10);

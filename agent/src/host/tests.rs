@@ -13,11 +13,11 @@ use crate::agent::{Parts, Timing, run};
 use crate::clock::{SystemClock, SystemEntropy, boot_id};
 use crate::guard::Lengths;
 use crate::power::Exit;
+use crate::task::{Failure, Holder, Wipe};
 use crate::testing::{
     FakeRecords, config_script, instance, job_box, key, package, removal_box, run_box, run_script, sealed,
     with,
 };
-use crate::work::{Failure, Holder, Wipe};
 
 /// A machine with a package that needs no download.
 struct Yard {
@@ -167,7 +167,7 @@ fn assert_no_secret(records: &FakeRecords, yard: &Yard) {
     }
 }
 
-/// The hands of an agent that is killed when its work reaches a point: before or after the `n`th piece of work.
+/// An executor whose agent is killed at a point: before or after its `n`th task.
 struct Killed {
     host: Host,
     at: u32,
@@ -186,9 +186,9 @@ impl Killed {
 
 #[async_trait]
 impl Executor for Killed {
-    async fn execute(&self, work: Work) -> Outcome {
+    async fn execute(&self, task: Task) -> Outcome {
         self.point().await;
-        let outcome = self.host.execute(work).await;
+        let outcome = self.host.execute(task).await;
         self.point().await;
         outcome
     }
@@ -312,7 +312,7 @@ async fn a_refused_token_is_told_with_the_tail_of_the_log_and_without_the_token(
     let yard = Yard::new(refuses, run_script);
     let host = yard.host();
     let (claim, registration) = (claim(&unique("refused")), Box::new(run_box("c")));
-    let Outcome::Failed(Failure::Refused(why)) = host.execute(Work::Configure { claim, registration }).await
+    let Outcome::Failed(Failure::Refused(why)) = host.execute(Task::Configure { claim, registration }).await
     else {
         panic!("it was not refused")
     };
@@ -324,14 +324,14 @@ async fn a_github_out_of_reach_is_told_apart() {
     let away = |_: &Path| "#!/bin/sh\necho 'Connection refused (127.0.0.1:1)'\nexit 1\n".to_owned();
     let yard = Yard::new(away, |_| "#!/bin/sh\necho 'Name or service not known'\n".to_owned());
     let (host, claim) = (yard.host(), claim(&unique("away")));
-    let configure = Work::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
     assert!(matches!(host.execute(configure).await, Outcome::Failed(Failure::Unreachable(_))));
     let Outcome::Started(leader) =
-        host.execute(Work::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
+        host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
     else {
         panic!("run.sh was not started")
     };
-    let listened = host.execute(Work::Listen { claim, leader }).await;
+    let listened = host.execute(Task::Listen { claim, leader }).await;
     assert!(matches!(listened, Outcome::Failed(Failure::Unreachable(_))), "{listened:?}");
 }
 
@@ -448,7 +448,7 @@ async fn what_cannot_be_removed_is_unproved() {
     std::fs::remove_dir(&claims).unwrap();
     std::os::unix::fs::symlink("/nonexistent", &claims).unwrap();
     let outcome =
-        host.execute(Work::Wipe { claim: claim(&unique("c")), since: None, wipe: Wipe::Whole }).await;
+        host.execute(Task::Wipe { claim: claim(&unique("c")), since: None, wipe: Wipe::Whole }).await;
     assert!(matches!(&outcome, Outcome::Unproved(why) if why.contains("claims")), "{outcome:?}");
 }
 
@@ -457,8 +457,8 @@ async fn scripts_get_nothing_of_the_agents_environment() {
     let tells =
         |calls: &Path| format!("#!/bin/sh\nenv | cut -d= -f1 | sort | tr '\\n' ' ' >> {}\n", calls.display());
     let yard = Yard::new(tells, run_script);
-    let work = Work::Configure { claim: claim(&unique("env")), registration: Box::new(run_box("c")) };
-    assert_eq!(yard.host().execute(work).await, Outcome::Configured);
+    let task = Task::Configure { claim: claim(&unique("env")), registration: Box::new(run_box("c")) };
+    assert_eq!(yard.host().execute(task).await, Outcome::Configured);
     let allowed = [
         "ACTIONS_RUNNER_INPUT_TOKEN",
         "HOME",
@@ -500,7 +500,7 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
         let script = script(yard.dir.path(), text);
         yard.settings.pre_runner =
             Some(OwnScript { script, timeout: Duration::from_millis(500), optional: false });
-        let outcome = yard.host().execute(Work::Boot).await;
+        let outcome = yard.host().execute(Task::Boot).await;
         match (wanted, outcome) {
             (None, Outcome::Booted(Ok(()))) => {}
             (Some(wanted), Outcome::Booted(Err(why))) => assert!(why.contains(wanted), "{why}"),
@@ -533,7 +533,7 @@ async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_m
         std::fs::write(claims.join(claim.as_str()).join("left"), "what it left").unwrap();
         match (
             wanted,
-            host.execute(Work::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole }).await,
+            host.execute(Task::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole }).await,
         ) {
             (None, Outcome::Wiped) => yard.nothing_is_left(claim.as_str()),
             (Some(wanted), Outcome::Unproved(why)) => assert!(why.contains(wanted), "{why}"),
@@ -552,7 +552,7 @@ async fn a_post_run_script_that_is_missing_is_a_mistake_only_where_it_was_named(
         yard.settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional });
         let outcome = yard
             .host()
-            .execute(Work::Wipe { claim: claim(&unique("post")), since: None, wipe: Wipe::Whole })
+            .execute(Task::Wipe { claim: claim(&unique("post")), since: None, wipe: Wipe::Whole })
             .await;
         assert_eq!(outcome == Outcome::Wiped, optional, "{outcome:?}");
     }
@@ -605,8 +605,8 @@ async fn a_download_that_was_cut_off_goes_on_where_it_was_and_is_checked() {
         ]
     })
     .await;
-    assert_eq!(yard.host().execute(Work::Boot).await, Outcome::Booted(Ok(())));
-    assert_eq!(yard.host().execute(Work::Boot).await, Outcome::Booted(Ok(())), "it is fetched once");
+    assert_eq!(yard.host().execute(Task::Boot).await, Outcome::Booted(Ok(())));
+    assert_eq!(yard.host().execute(Task::Boot).await, Outcome::Booted(Ok(())), "it is fetched once");
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 3);
     assert!(!asked[0].contains("range:") && asked[2].contains("range: bytes="), "{asked:?}");
@@ -615,11 +615,11 @@ async fn a_download_that_was_cut_off_goes_on_where_it_was_and_is_checked() {
 #[tokio::test]
 async fn another_package_than_the_pinned_one_is_refused_for_good() {
     let (yard, asked) = remote(|_| vec![answer("200 OK", 4, b"evil")]).await;
-    let Outcome::Booted(Err(why)) = yard.host().execute(Work::Boot).await else { panic!("it was taken") };
+    let Outcome::Booted(Err(why)) = yard.host().execute(Task::Boot).await else { panic!("it was taken") };
     assert!(why.contains("SHA-256"), "{why}");
     assert_eq!(asked.lock().unwrap().len(), 3);
     let missing = remote(|_| vec![answer("404 Not Found", 0, b"")]).await.0;
-    let Outcome::Booted(Err(why)) = missing.host().execute(Work::Boot).await else { panic!("there is none") };
+    let Outcome::Booted(Err(why)) = missing.host().execute(Task::Boot).await else { panic!("there is none") };
     assert!(why.contains("404"), "{why}");
 }
 
@@ -627,10 +627,10 @@ async fn another_package_than_the_pinned_one_is_refused_for_good() {
 async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used() {
     let (yard, asked) = remote(|content| vec![answer("200 OK", content.len(), content)]).await;
     let host = yard.host();
-    assert_eq!(host.execute(Work::Boot).await, Outcome::Booted(Ok(())));
+    assert_eq!(host.execute(Task::Boot).await, Outcome::Booted(Ok(())));
     let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
     std::fs::write(archive, "poison").unwrap();
-    let work = Work::Configure { claim: claim(&unique("c")), registration: Box::new(run_box("c")) };
-    assert_eq!(host.execute(work).await, Outcome::Configured);
+    let task = Task::Configure { claim: claim(&unique("c")), registration: Box::new(run_box("c")) };
+    assert_eq!(host.execute(task).await, Outcome::Configured);
     assert_eq!(asked.lock().unwrap().len(), 2);
 }

@@ -7,10 +7,10 @@ use crate::agent::{End, Parts, Timing, run};
 use crate::clock::SystemEntropy;
 use crate::guard::Lengths;
 use crate::power::Exit;
+use crate::task::{Failure, Leader};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key, removal_box, run_box, sealed, with,
 };
-use crate::work::{Failure, Leader};
 
 const LEADER: Leader = Leader { pid: 7, started: 70 };
 const POLL: Duration = Duration::from_secs(1);

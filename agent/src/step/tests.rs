@@ -1,8 +1,8 @@
 use runyard::model::{Agent, ClaimId, Signal};
 
 use super::*;
+use crate::task::{Failure, Leader, Outcome};
 use crate::testing::{arn, instance, job_box, key, removal_box, run_box, sealed, with};
-use crate::work::{Failure, Leader, Outcome};
 
 const NOW: Duration = Duration::from_secs(100);
 const LEADER: Leader = Leader { pid: 7, started: 70 };
@@ -69,7 +69,7 @@ fn answer(sight: &Sight, stored: &Stored, local: &Local) -> String {
         },
     );
     let power = if effects.power_off.is_some() { ", power off" } else { "" };
-    format!("{:?} / {say}{power}", effects.work)
+    format!("{:?} / {say}{power}", effects.task)
 }
 
 #[test]
@@ -85,15 +85,15 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             run("c1"),
             nothing.clone(),
             Local { boot: Boot::Failed("x".into()), ..Local::default() },
-            "rest / UD_FAILED",
+            "idle / UD_FAILED",
         ),
-        ("a warm machine is ready", record("created", "", ""), nothing.clone(), booted(), "rest / UD_OK"),
+        ("a warm machine is ready", record("created", "", ""), nothing.clone(), booted(), "idle / UD_OK"),
         (
             "bound, no box yet: it waits",
             record("created", "42", "c1"),
             nothing.clone(),
             booted(),
-            "rest / UD_OK",
+            "idle / UD_OK",
         ),
         ("a box: it registers", run("c1"), nothing.clone(), booted(), "configure c1 / -"),
         (
@@ -101,7 +101,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             registration("claimed", "c1", &run_box("c0")),
             nothing.clone(),
             booted(),
-            "rest / UD_OK",
+            "idle / UD_OK",
         ),
         ("registered: it starts", run("c1"), nothing.clone(), stage("c1", Stage::Configured), "start c1 / -"),
         (
@@ -130,7 +130,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             run("c1"),
             nothing.clone(),
             stage("c1", Stage::Refused("no".into())),
-            "rest / UD_REG_FAILED c1",
+            "idle / UD_REG_FAILED c1",
         ),
         (
             "released while listening: it stops",
@@ -165,7 +165,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             record("idle", "", "c1"),
             nothing.clone(),
             swept("c1"),
-            "rest / -",
+            "idle / -",
         ),
         ("the removal is there", removal("c1", "c1"), nothing.clone(), swept("c1"), "deregister c1 / -"),
         (
@@ -173,7 +173,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             removal("c1", "c0"),
             nothing.clone(),
             swept("c1"),
-            "rest / -",
+            "idle / -",
         ),
         (
             "another run's job was refused: what it left goes, and the run keeps its runner",
@@ -201,14 +201,14 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             record("idle", "", "c1"),
             nothing.clone(),
             stage("c1", Stage::Clean),
-            "rest / UD_REMOVE_REG_OK c1",
+            "idle / UD_REMOVE_REG_OK c1",
         ),
         (
             "unproved is said",
             record("idle", "", "c1"),
             nothing.clone(),
             stage("c1", Stage::Unclean("x".into())),
-            "rest / UD_REMOVE_REG_FAILED c1",
+            "idle / UD_REMOVE_REG_FAILED c1",
         ),
         (
             "a pooled machine that runs something stops it",
@@ -222,7 +222,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             record("claimed", "43", "c2"),
             shows(Some(Signal::RemoveRegOk), "c1"),
             stage("c1", Stage::Clean),
-            "rest / -",
+            "idle / -",
         ),
         (
             "another claim under a running runner: the old one first",
@@ -252,7 +252,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             Sight::Unreadable("schema".into()),
             nothing.clone(),
             stage("c1", Stage::Configuring),
-            "rest / -",
+            "idle / -",
         ),
         (
             "a clean-up under way goes on without a record",
@@ -266,9 +266,9 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             record("terminated", "", "c1"),
             nothing.clone(),
             stage("c1", Stage::Listening(LEADER)),
-            "rest / UD_REG_OK c1, power off",
+            "idle / UD_REG_OK c1, power off",
         ),
-        ("even a boot", record("terminated", "", ""), nothing, Local::default(), "rest / -, power off"),
+        ("even a boot", record("terminated", "", ""), nothing, Local::default(), "idle / -, power off"),
     ];
     for (row, sight, stored, local, wanted) in rows {
         assert_eq!(answer(&sight, &stored, &local), wanted, "{row}");
@@ -278,9 +278,9 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
 #[test]
 fn an_agent_that_lost_its_memory_does_not_answer_twice_nor_before_it_knows_what_it_said() {
     let released = record("idle", "", "c1");
-    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c1"), &booted()), "rest / -");
-    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegFailed), "c1"), &booted()), "rest / -");
-    assert_eq!(answer(&released, &Stored::Unknown, &booted()), "rest / -");
+    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c1"), &booted()), "idle / -");
+    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegFailed), "c1"), &booted()), "idle / -");
+    assert_eq!(answer(&released, &Stored::Unknown, &booted()), "idle / -");
     assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c0"), &booted()), "stop c1 / -");
     assert_eq!(answer(&released, &Stored::Absent, &booted()), "stop c1 / -");
 }
@@ -294,10 +294,10 @@ fn an_agent_that_answered_for_a_claim_it_never_held_never_says_that_it_booted_ag
     let mut clean = answered.local;
     clean.claim.as_mut().unwrap().stage = Stage::Clean;
     let late = shows(Some(Signal::Ok), "");
-    assert_eq!(answer(&record("idle", "", "c1"), &late, &clean), "rest / UD_REMOVE_REG_OK c1");
-    assert_eq!(answer(&record("claimed", "42", "c2"), &late, &clean), "rest / -");
+    assert_eq!(answer(&record("idle", "", "c1"), &late, &clean), "idle / UD_REMOVE_REG_OK c1");
+    assert_eq!(answer(&record("claimed", "42", "c2"), &late, &clean), "idle / -");
     let forgot = Local { claim: None, ..clean };
-    assert_eq!(answer(&record("idle", "", ""), &late, &forgot), "rest / -", "whatever it has at hand");
+    assert_eq!(answer(&record("idle", "", ""), &late, &forgot), "idle / -", "whatever it has at hand");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
         assert!(say.detail.unwrap().contains(why));
     }
     let removal = Sight::of(Some(&with(instance("idle", "", "c1"), "removal", "AAAA".into())));
-    assert_eq!(answer(&removal, &shows(None, ""), &swept("c1")), "rest / -");
+    assert_eq!(answer(&removal, &shows(None, ""), &swept("c1")), "idle / -");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn the_local_state_says_configuring_before_config_sh_is_called() {
 fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
     let first = registration("claimed", "c1", &job_box("c1", 1));
     let effects = judged(&first, &shows(None, ""), &booted());
-    assert_eq!(format!("{:?}", effects.work), "start c1");
+    assert_eq!(format!("{:?}", effects.task), "start c1");
     assert_eq!(
         effects.status.registration_done,
         Some(0),
@@ -347,7 +347,7 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
     assert_eq!(answer(&second, &shows(None, ""), &ended), "renew c1 / UD_REG_OK c1", "nothing passes on");
     let ended = ended.after(Outcome::Renewed, NOW, 0.0);
     let effects = judged(&first, &shows(None, ""), &ended);
-    assert_eq!(format!("{:?}", effects.work), "rest", "the box is used up");
+    assert_eq!(format!("{:?}", effects.task), "idle", "the box is used up");
     assert_eq!(effects.status.registration_done, Some(1));
     assert_eq!(effects.status.say.unwrap().signal, Signal::RegOk);
     assert_eq!(answer(&second, &shows(None, ""), &ended), "start c1 / UD_REG_OK c1");
@@ -363,7 +363,7 @@ fn a_github_that_is_away_never_fails_a_registration_and_one_that_refuses_does_th
     let mut local = judged(&sight, &shows(None, ""), &booted()).local;
     for _ in 0..100 {
         local = local.after(Outcome::Failed(Failure::Unreachable("away".into())), NOW, 1.0);
-        assert_eq!(answer(&sight, &shows(None, ""), &local), "rest / -", "it waits before it tries again");
+        assert_eq!(answer(&sight, &shows(None, ""), &local), "idle / -", "it waits before it tries again");
         local = edit(local, |s| s.retry_at = None);
         assert_eq!(answer(&sight, &shows(None, ""), &local), "configure c1 / -");
     }
@@ -371,7 +371,7 @@ fn a_github_that_is_away_never_fails_a_registration_and_one_that_refuses_does_th
         local = judged(&sight, &shows(None, ""), &local).local;
         local = local.after(Outcome::Failed(Failure::Refused("401".into())), NOW, 1.0);
         local = edit(local, |s| s.retry_at = None);
-        let wanted = if refusal < 3 { "configure c1 / -" } else { "rest / UD_REG_FAILED c1" };
+        let wanted = if refusal < 3 { "configure c1 / -" } else { "idle / UD_REG_FAILED c1" };
         assert_eq!(answer(&sight, &shows(None, ""), &local), wanted);
     }
 }
@@ -391,14 +391,14 @@ fn a_removal_that_github_refuses_three_times_is_unproved_and_one_it_does_not_ans
             s.retry_at = None
         });
     }
-    assert_eq!(answer(&sight, &shows(None, ""), &local), "rest / UD_REMOVE_REG_FAILED c1");
+    assert_eq!(answer(&sight, &shows(None, ""), &local), "idle / UD_REMOVE_REG_FAILED c1");
 }
 
 #[test]
 fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
     let sight = removal("c1", "c1");
-    let wipe = |local: &Local| match judged(&sight, &shows(None, ""), local).work {
-        Work::Wipe { wipe, .. } => wipe,
+    let wipe = |local: &Local| match judged(&sight, &shows(None, ""), local).task {
+        Task::Wipe { wipe, .. } => wipe,
         other => panic!("{other:?}"),
     };
     let stopped = at("c1", Stage::Stopped);
@@ -408,7 +408,7 @@ fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
     let deregistered = swept.after(Outcome::Deregistered, NOW, 0.0);
     assert_eq!(wipe(&deregistered), Wipe::AfterRemoval);
     let clean = deregistered.after(Outcome::Wiped, NOW, 0.0);
-    assert_eq!(answer(&sight, &shows(None, ""), &clean), "rest / UD_REMOVE_REG_OK c1");
+    assert_eq!(answer(&sight, &shows(None, ""), &clean), "idle / UD_REMOVE_REG_OK c1");
     let never = edit(at("c1", Stage::Stopped), |served| served.registered = false);
     assert_eq!(wipe(&never), Wipe::Whole);
 }
@@ -419,17 +419,17 @@ fn a_refused_job_costs_a_run_its_runners_place_and_neither_its_runner_nor_its_ma
     let said = shows(Some(Signal::RegOk), "c1");
     let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Intruded, NOW, 0.0);
     let effects = judged(&sight, &said, &local);
-    assert!(matches!(effects.work, Work::Renew { leader: Some(LEADER), registered: true, .. }));
+    assert!(matches!(effects.task, Task::Renew { leader: Some(LEADER), registered: true, .. }));
     let renewed = local.clone().after(Outcome::Renewed, NOW, 0.0);
     assert_eq!(answer(&sight, &said, &renewed), "start c1 / -");
     let unproved = local.after(Outcome::Unproved("a process".into()), NOW, 0.0);
-    assert_eq!(answer(&sight, &said, &unproved), "rest / UD_REMOVE_REG_FAILED c1");
+    assert_eq!(answer(&sight, &said, &unproved), "idle / UD_REMOVE_REG_FAILED c1");
     let job = edit(at("c1", Stage::Listening(LEADER)), |served| {
         (served.mode, served.seq) = (Some(Mode::Job), 3);
     });
     let job = job.after(Outcome::Intruded, NOW, 0.0);
     let effects = judged(&sight, &said, &job);
-    assert!(matches!(effects.work, Work::Renew { leader: Some(LEADER), registered: false, .. }));
+    assert!(matches!(effects.task, Task::Renew { leader: Some(LEADER), registered: false, .. }));
     assert_eq!(effects.status.registration_done, Some(3), "its registration is used up");
 }
 
@@ -442,7 +442,7 @@ fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
     item.insert("request".to_owned(), request);
     let sight = Sight::of(Some(&item));
     let local = judged(&sight, &shows(None, ""), &booted()).local.after(Outcome::Configured, NOW, 0.0);
-    let Work::Start { holder, .. } = judged(&sight, &shows(None, ""), &local).work else {
+    let Task::Start { holder, .. } = judged(&sight, &shows(None, ""), &local).task else {
         panic!("it does not start")
     };
     assert_eq!((holder.run.as_str(), holder.repository.as_str()), ("42", "acme/web"));
@@ -461,14 +461,14 @@ fn a_machine_once_unclean_never_serves_nor_calls_itself_clean_again() {
     for outcome in [Outcome::Stopped { registered: false }, Outcome::Wiped] {
         local = judged(&released, &shows(None, ""), &local.after(outcome, NOW, 0.0)).local;
     }
-    assert_eq!(answer(&released, &shows(None, ""), &local), "rest / UD_REMOVE_REG_FAILED c2");
+    assert_eq!(answer(&released, &shows(None, ""), &local), "idle / UD_REMOVE_REG_FAILED c2");
 }
 
 #[test]
 fn a_runner_that_ends_by_itself_is_started_again_after_a_while() {
     let sight = record("running", "42", "c1");
     let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Ended, NOW, 1.0);
-    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "rest / -");
+    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / -");
     let local = edit(local, |s| s.retry_at = Some(NOW));
     assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "start c1 / -");
     let mut local = local;
@@ -476,7 +476,7 @@ fn a_runner_that_ends_by_itself_is_started_again_after_a_while() {
         local = edit(local, |s| s.stage = Stage::Started(LEADER));
         local = local.after(Outcome::Failed(Failure::Refused("deleted".into())), NOW, 0.0);
     }
-    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "rest / UD_REG_FAILED c1");
+    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / UD_REG_FAILED c1");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is there to do on the machine, and how did it end? The words between the pure step and the hands.
+//! Tasks and their outcomes: the interface between the pure step, which decides, and the executor, which acts.
 
 use std::fmt;
 
@@ -36,11 +36,11 @@ pub enum Wipe {
     AfterRemoval,
 }
 
-/// One piece of work; at most one is under way.
+/// One task; at most one runs at a time.
 #[derive(Clone)]
-pub enum Work {
+pub enum Task {
     /// Nothing.
-    Rest,
+    Idle,
     /// The pre-runner script and the runner package.
     Boot,
     /// `config.sh`, in a fresh directory.
@@ -111,11 +111,11 @@ pub enum Work {
     },
 }
 
-impl Work {
+impl Task {
     /// What it is, for logs.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Rest => "rest",
+            Self::Idle => "idle",
             Self::Boot => "boot",
             Self::Configure { .. } => "configure",
             Self::Start { .. } => "start",
@@ -131,7 +131,7 @@ impl Work {
     /// For which claim it is.
     pub const fn claim(&self) -> Option<&ClaimId> {
         match self {
-            Self::Rest | Self::Boot => None,
+            Self::Idle | Self::Boot => None,
             Self::Configure { claim, .. }
             | Self::Start { claim, .. }
             | Self::Listen { claim, .. }
@@ -143,14 +143,14 @@ impl Work {
         }
     }
 
-    /// Whether work under way as `self` is what `wanted` asks for.
+    /// Whether `self`, which is running, is what `wanted` asks for.
     pub fn is(&self, wanted: &Self) -> bool {
         self.label() == wanted.label() && self.claim() == wanted.claim()
     }
 }
 
 /// Without what is inside boxes.
-impl fmt::Debug for Work {
+impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.claim() {
             Some(claim) => write!(f, "{} {claim}", self.label()),
@@ -168,7 +168,7 @@ pub enum Failure {
     Refused(String),
 }
 
-/// How a piece of work ended.
+/// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Boot: it succeeded, or why not.
@@ -200,12 +200,12 @@ pub enum Outcome {
     Unproved(String),
 }
 
-/// The hands: carries out work with no choices left. Dropping the future of a work abandons it; any work may be
-/// started again from the beginning.
+/// Executes tasks and has no choices left. Dropping the future of a task abandons it; any task may be started again from
+/// the beginning.
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Does it.
-    async fn execute(&self, work: Work) -> Outcome;
+    /// Executes one task.
+    async fn execute(&self, task: Task) -> Outcome;
     /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);
 }
