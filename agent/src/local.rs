@@ -7,7 +7,7 @@ use runyard::model::ClaimId;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
-use crate::task::{Failure, Holder, Leader, Outcome};
+use crate::task::{Failure, Holder, Outcome, RunnerProcess};
 
 /// After how many refusals by GitHub, over the whole claim, the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -46,15 +46,15 @@ pub enum Stage {
     /// Registered; no listener.
     Configured,
     /// `run.sh` runs and has not listened yet.
-    Started(Leader),
+    Started(RunnerProcess),
     /// It listens, or works.
-    Listening(Leader),
+    Listening(RunnerProcess),
     /// It cannot be registered.
     Refused(String),
     /// Between two jobs: whatever the last one left is being removed.
-    Renewing(Option<Leader>),
+    Renewing(Option<RunnerProcess>),
     /// Its processes are being ended.
-    Stopping(Option<Leader>),
+    Stopping(Option<RunnerProcess>),
     /// They are gone.
     Stopped,
     /// Nothing is left.
@@ -199,18 +199,18 @@ impl Served {
     }
 
     /// Its single-use registration has served.
-    fn used_up(&mut self, leader: Option<Leader>) {
+    fn used_up(&mut self, runner: Option<RunnerProcess>) {
         self.done = self.seq;
         self.registered = false;
-        self.succeeded(Stage::Renewing(leader));
+        self.succeeded(Stage::Renewing(runner));
     }
 
     fn intruded(&mut self) {
-        let Stage::Listening(leader) = self.stage else { return };
+        let Stage::Listening(runner) = self.stage else { return };
         if self.mode == Some(Mode::Job) {
-            self.used_up(Some(leader));
+            self.used_up(Some(runner));
         } else {
-            self.succeeded(Stage::Renewing(Some(leader)));
+            self.succeeded(Stage::Renewing(Some(runner)));
         }
     }
 }
@@ -230,16 +230,16 @@ impl Local {
                 served.registered = true;
                 served.succeeded(Stage::Configured);
             }
-            Outcome::Started(leader) => {
+            Outcome::Started(runner) => {
                 served.registered = true;
-                served.since.get_or_insert(leader.started);
-                served.stage = Stage::Started(leader);
+                served.since.get_or_insert(runner.started);
+                served.stage = Stage::Started(runner);
             }
             Outcome::Listening => {
-                if let Stage::Started(leader) = served.stage {
+                if let Stage::Started(runner) = served.stage {
                     served.listened = true;
                     served.refusals = 0;
-                    served.succeeded(Stage::Listening(leader));
+                    served.succeeded(Stage::Listening(runner));
                 }
             }
             Outcome::Ended => served.ended(now, chance),

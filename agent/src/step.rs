@@ -201,10 +201,10 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
 fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     let claim = served.id.clone();
     match served.stage {
-        Stage::Started(leader) => Task::Listen { claim, leader },
-        Stage::Listening(leader) => Task::Serve { claim, leader },
-        Stage::Renewing(leader) => {
-            Task::Renew { claim, leader, since: served.since, registered: served.registered }
+        Stage::Started(runner) => Task::Listen { claim, runner },
+        Stage::Listening(runner) => Task::Serve { claim, runner },
+        Stage::Renewing(runner) => {
+            Task::Renew { claim, runner, since: served.since, registered: served.registered }
         }
         Stage::Configured if waiting(view, served) => Task::Idle,
         Stage::Configured => Task::Start { claim, holder: served.holder(), single_use: None },
@@ -256,13 +256,13 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
 fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Task {
     let (claim, since) = (served.id.clone(), served.since);
     match served.stage {
-        Stage::Started(leader) | Stage::Listening(leader) | Stage::Stopping(Some(leader)) => {
-            served.stage = Stage::Stopping(Some(leader));
-            Task::Stop { claim, leader: Some(leader), since }
+        Stage::Started(runner) | Stage::Listening(runner) | Stage::Stopping(Some(runner)) => {
+            served.stage = Stage::Stopping(Some(runner));
+            Task::Stop { claim, runner: Some(runner), since }
         }
-        Stage::Renewing(leader) => {
-            served.stage = Stage::Stopping(leader);
-            Task::Stop { claim, leader, since }
+        Stage::Renewing(runner) => {
+            served.stage = Stage::Stopping(runner);
+            Task::Stop { claim, runner, since }
         }
         Stage::Accepted
         | Stage::Configuring
@@ -270,7 +270,7 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
         | Stage::Refused(_)
         | Stage::Stopping(None) => {
             served.stage = Stage::Stopping(None);
-            Task::Stop { claim, leader: None, since }
+            Task::Stop { claim, runner: None, since }
         }
         Stage::Stopped if !served.swept || !served.registered => {
             let wipe = match (served.swept, served.registered) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The runner's first process, told from another one that was given the same number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leader {
+pub struct RunnerProcess {
     /// Its process id, which is also its group's.
     pub pid: i32,
     /// When it was started, in the kernel's ticks since boot.
@@ -64,21 +64,21 @@ pub enum Task {
         /// For which claim.
         claim: ClaimId,
         /// Who.
-        leader: Leader,
+        runner: RunnerProcess,
     },
     /// Wait until the runner ends.
     Serve {
         /// For which claim.
         claim: ClaimId,
         /// Who.
-        leader: Leader,
+        runner: RunnerProcess,
     },
     /// End every process of the claim and remove what they left; it goes on then.
     Renew {
         /// Which claim.
         claim: ClaimId,
         /// Its runner, if one is not known to have ended.
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         /// When its first runner was started.
         since: Option<u64>,
         /// Whether its registration outlives jobs and is to be used again.
@@ -89,7 +89,7 @@ pub enum Task {
         /// Which claim.
         claim: ClaimId,
         /// Its runner, if one was started and is not known to have ended.
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         /// When its first runner was started.
         since: Option<u64>,
     },
@@ -176,7 +176,7 @@ pub enum Outcome {
     /// Configure: the runner is registered.
     Configured,
     /// Start: its process.
-    Started(Leader),
+    Started(RunnerProcess),
     /// Listen: it listens.
     Listening,
     /// Listen, Serve: it ended after it had listened.

@@ -97,13 +97,13 @@ async fn left(group: Option<JobGroup>, seconds: u32) -> Vec<i32> {
     fs::set_permissions(runner.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     let started =
         host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await;
-    let Outcome::Started(leader) = started else { panic!("run.sh was not started: {started:?}") };
+    let Outcome::Started(runner) = started else { panic!("run.sh was not started: {started:?}") };
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     while sleeping(seconds).len() < 2 {
         assert!(tokio::time::Instant::now() < until, "the hidden processes never came");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let stop = Task::Stop { claim, leader: Some(leader), since: None };
+    let stop = Task::Stop { claim, runner: Some(runner), since: None };
     assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: false });
     sleeping(seconds)
 }

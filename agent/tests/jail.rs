@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use runyard::model::{ClaimId, RegistrationBox};
 use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
-use runyard_agent::task::{Executor, Holder, Leader, Outcome, Task, Wipe};
+use runyard_agent::task::{Executor, Holder, Outcome, RunnerProcess, Task, Wipe};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -269,34 +269,34 @@ fn registration(claim: &ClaimId) -> Box<RegistrationBox> {
 }
 
 /// Serves a claim whose job is this, up to where its runner listens.
-async fn listen(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader) {
+async fn listen(host: &Host, claim: &str, job: &str) -> (ClaimId, RunnerProcess) {
     fs::write(JOB, format!("{COMMON}{job}")).unwrap();
     let claim = ClaimId::parse(claim).unwrap();
     let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
     assert_eq!(host.execute(configure).await, Outcome::Configured);
     let started =
         host.execute(Task::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
-    let Outcome::Started(leader) = started else { panic!("{started:?}") };
-    assert_eq!(host.execute(Task::Listen { claim: claim.clone(), leader }).await, Outcome::Listening);
-    (claim, leader)
+    let Outcome::Started(runner) = started else { panic!("{started:?}") };
+    assert_eq!(host.execute(Task::Listen { claim: claim.clone(), runner }).await, Outcome::Listening);
+    (claim, runner)
 }
 
 /// Serves a claim whose job is this, up to its end; what it said.
-async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String) {
-    let (claim, leader) = listen(host, claim, job).await;
+async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, RunnerProcess, String) {
+    let (claim, runner) = listen(host, claim, job).await;
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
         if said.contains("job-done") {
-            return (claim, leader, said);
+            return (claim, runner, said);
         }
         assert!(Instant::now() < until, "the job does not end: {said}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-async fn clean(host: &Host, claim: ClaimId, leader: Leader) {
-    let stop = Task::Stop { claim: claim.clone(), leader: Some(leader), since: None };
+async fn clean(host: &Host, claim: ClaimId, runner: RunnerProcess) {
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: None };
     assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: true });
     let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
     assert!(said.contains("asked to finish"), "it was killed: {said}");
@@ -352,11 +352,11 @@ fn on_a_machine_two_runs() {
     fs::write(JOB, "").unwrap();
     let before = fs::read_dir("/opt").unwrap().count();
     runtime().block_on(async {
-        let (claim, leader, said) = serve(&host, "i-jail.1", LEAVES).await;
+        let (claim, runner, said) = serve(&host, "i-jail.1", LEAVES).await;
         assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
         assert!(said.contains("PLANTED [True") && !said.contains("False"), "{said}");
         assert!(processes().len() >= 5, "{:?}", processes());
-        clean(&host, claim, leader).await;
+        clean(&host, claim, runner).await;
         assert_eq!(processes(), Vec::<String>::new());
         assert_eq!(fs::read_to_string("/opt/runyard-test-shared").unwrap(), "as it was");
         assert_eq!(fs::read_to_string(format!("{CACHE}/tool")).unwrap(), "as it was");
@@ -367,9 +367,9 @@ fn on_a_machine_two_runs() {
             let table = fs::read_to_string(format!("/proc/sysvipc/{kind}")).unwrap();
             assert!(!table.contains("4711"), "{table}");
         }
-        let (claim, leader, said) = serve(&host, "i-jail.2", LOOKS).await;
+        let (claim, runner, said) = serve(&host, "i-jail.2", LOOKS).await;
         assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
-        clean(&host, claim, leader).await;
+        clean(&host, claim, runner).await;
     });
 }
 
@@ -394,14 +394,14 @@ fn on_a_machine_another_runs_job() {
     agent("wall");
     let host = executor();
     runtime().block_on(async {
-        let (claim, leader) = listen(&host, "i-jail.6", HOOKED).await;
-        let serve = host.execute(Task::Serve { claim: claim.clone(), leader });
+        let (claim, runner) = listen(&host, "i-jail.6", HOOKED).await;
+        let serve = host.execute(Task::Serve { claim: claim.clone(), runner });
         let outcome = tokio::time::timeout(Duration::from_secs(60), serve).await;
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
         assert!(matches!(outcome, Ok(Outcome::Intruded)), "{outcome:?}: {said}");
         assert!(said.contains("hook of 1 0") && said.contains("steps of 1"), "{said}");
         assert!(said.contains("this job is of run 2 of acme/web"), "{said}");
-        let renew = Task::Renew { claim: claim.clone(), leader: Some(leader), since: None, registered: true };
+        let renew = Task::Renew { claim: claim.clone(), runner: Some(runner), since: None, registered: true };
         assert_eq!(host.execute(renew).await, Outcome::Renewed);
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap_or(said);
         assert!(!said.contains("steps of 2") && !said.contains("FOUND"), "{said}");
@@ -516,8 +516,8 @@ fn network() {
     agent("wall");
     agent("wall");
     let said = runtime().block_on(async {
-        let (claim, leader, said) = serve(&host, "i-jail.4", REACHES).await;
-        clean(&host, claim, leader).await;
+        let (claim, runner, said) = serve(&host, "i-jail.4", REACHES).await;
+        clean(&host, claim, runner).await;
         said
     });
     assert!(said.contains("YES 203.0.113.1 80"), "{said}");

@@ -17,7 +17,7 @@ use runyard_agent::host::{Account, Host, OwnScript, PackageSource, Places, Setti
 use runyard_agent::local::{Boot, Local, Mode, Served, Stage};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
-use runyard_agent::task::{Executor, Leader, Outcome, Task, Wipe};
+use runyard_agent::task::{Executor, Outcome, RunnerProcess, Task, Wipe};
 use sha2::{Digest, Sha256};
 
 /// A user that no machine has.
@@ -736,9 +736,9 @@ impl Machine {
         self.execute(effects.task).await
     }
 
-    async fn started(&mut self) -> Leader {
+    async fn started(&mut self) -> RunnerProcess {
         match self.goes_on().await {
-            Outcome::Started(leader) => leader,
+            Outcome::Started(runner) => runner,
             other => panic!("run.sh was not started: {other:?}"),
         }
     }
@@ -746,10 +746,10 @@ impl Machine {
     /// A job puts another script in the place of `run.sh`, does this in the directory of its claim, and ends the
     /// listener, which is started again.
     async fn is_attacked(&mut self, run: &str, does: &str) {
-        let leader = self.started().await;
+        let runner = self.started().await;
         assert_eq!(self.goes_on().await, Outcome::Listening);
         let script =
-            format!("cat >run.sh <<'END'\n#!/bin/sh\n{run}\nEND\ncd ..\n{does}\nkill -9 {}\n", leader.pid);
+            format!("cat >run.sh <<'END'\n#!/bin/sh\n{run}\nEND\ncd ..\n{does}\nkill -9 {}\n", runner.pid);
         job(&self.claim, &script);
         assert_eq!(self.goes_on().await, Outcome::Ended);
     }
@@ -775,7 +775,7 @@ fn within_namespaces_a_log_is_a_link() {
         let links = "for log in run config post-run; do rm -f $log.log; ln -s /run/crontab $log.log; done";
         let evil = "echo '* * * * * root evil'; echo 'Listening for Jobs'; exec sleep 600";
         machine.is_attacked(evil, links).await;
-        let leader = machine.started().await;
+        let runner = machine.started().await;
         assert_eq!(machine.goes_on().await, Outcome::Listening);
         assert_eq!(fs::read_to_string(ROOTS).unwrap(), "root's", "a job writes as root");
         let claim = machine.claim.clone();
@@ -787,8 +787,8 @@ fn within_namespaces_a_log_is_a_link() {
             token: "none".to_owned(),
             expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
         };
-        let since = Some(leader.started);
-        let stop = Task::Stop { claim: claim.clone(), leader: Some(leader), since };
+        let since = Some(runner.started);
+        let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since };
         assert_eq!(machine.execute(stop).await, Outcome::Stopped { registered: true });
         let wipe = |wipe| Task::Wipe { claim: machine.claim.clone(), since, wipe };
         let (before, after) = (wipe(Wipe::BeforeRemoval), wipe(Wipe::AfterRemoval));
@@ -810,9 +810,9 @@ fn within_namespaces_a_log_is_a_pipe() {
         let mut machine = Machine::configured().await;
         let pipes = "for log in run config post-run; do rm -f $log.log; mkfifo $log.log; done";
         machine.is_attacked("echo 'Listening for Jobs'; exec sleep 600", pipes).await;
-        let leader = machine.started().await;
+        let runner = machine.started().await;
         assert_eq!(machine.goes_on().await, Outcome::Listening);
-        let stop = Task::Stop { claim: machine.claim.clone(), leader: Some(leader), since: None };
+        let stop = Task::Stop { claim: machine.claim.clone(), runner: Some(runner), since: None };
         assert_eq!(machine.execute(stop).await, Outcome::Stopped { registered: true });
     });
 }

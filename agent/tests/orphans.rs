@@ -73,7 +73,7 @@ async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
     std::fs::create_dir_all(&runner).unwrap();
     std::fs::write(runner.join("run.sh"), RUN).unwrap();
     std::fs::set_permissions(runner.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let Outcome::Started(leader) =
+    let Outcome::Started(runner) =
         host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
     else {
         panic!("run.sh was not started")
@@ -83,11 +83,11 @@ async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
         assert!(tokio::time::Instant::now() < until, "the orphans never came");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let stop = Task::Stop { claim: claim.clone(), leader: Some(leader), since: Some(leader.started) };
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: Some(runner.started) };
     assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: false });
     assert_eq!((sleeping("6543"), sleeping("6544")), (0, 0));
     assert_eq!(
-        host.execute(Task::Wipe { claim, since: Some(leader.started), wipe: Wipe::Whole }).await,
+        host.execute(Task::Wipe { claim, since: Some(runner.started), wipe: Wipe::Whole }).await,
         Outcome::Wiped
     );
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
 use runyard::ports::Machine;
 use runyard::ports::github::Scope;
-use runyard_agent::task::{Executor, Failure, Leader, Outcome, Task, Wipe};
+use runyard_agent::task::{Executor, Failure, Outcome, RunnerProcess, Task, Wipe};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +23,7 @@ pub(crate) struct Ground {
     pub(crate) machine: Machine,
     /// Cancelled when the power is off.
     pub(crate) dead: CancellationToken,
-    process: Mutex<Option<(ClaimId, Leader)>>,
+    process: Mutex<Option<(ClaimId, RunnerProcess)>>,
     registered: Mutex<Option<(Scope, String)>>,
     unclean: Mutex<bool>,
     started: Mutex<u64>,
@@ -147,20 +147,20 @@ impl Hands {
             }
             *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         }
-        let leader = {
+        let runner = {
             let mut started = self.ground.started.lock().unwrap();
             *started += 1;
-            Leader { pid: 1000 + *started as i32, started: *started }
+            RunnerProcess { pid: 1000 + *started as i32, started: *started }
         };
         if let Some((other, _)) = self.ground.process.lock().unwrap().as_ref()
             && other != claim
         {
             self.world.broke(format!("S1 {}: {claim} starts beside {other}", self.ground.machine.id));
         }
-        *self.ground.process.lock().unwrap() = Some((claim.clone(), leader));
+        *self.ground.process.lock().unwrap() = Some((claim.clone(), runner));
         self.say(&format!("runs for {claim}"));
         self.world.judge_ground(&self.ground);
-        Outcome::Started(leader)
+        Outcome::Started(runner)
     }
 
     /// GitHub sees the runner no more.
@@ -170,13 +170,13 @@ impl Hands {
         }
     }
 
-    fn runs(&self, leader: Leader) -> bool {
-        self.ground.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == leader)
+    fn runs(&self, runner: RunnerProcess) -> bool {
+        self.ground.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == runner)
     }
 
-    async fn listen(&self, leader: Leader) -> Outcome {
+    async fn listen(&self, runner: RunnerProcess) -> Outcome {
         self.takes(1..5).await;
-        if !self.runs(leader) {
+        if !self.runs(runner) {
             return Outcome::Failed(Failure::Unreachable("its process is gone".into()));
         }
         if self.world.strikes(Fault::RegistrationFails) {
@@ -190,9 +190,9 @@ impl Hands {
     }
 
     /// Until the runner ends: a single-use one after its job, another one when it dies.
-    async fn serve(&self, leader: Leader) -> Outcome {
+    async fn serve(&self, runner: RunnerProcess) -> Outcome {
         let single_use = self.world.single_use(&self.ground.machine);
-        while self.runs(leader) {
+        while self.runs(runner) {
             self.takes(10..60).await;
             if single_use && self.world.chance.percent(30) {
                 let used = self.ground.registered.lock().unwrap().take();
@@ -308,8 +308,8 @@ impl Hands {
             }
             Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
             Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
-            Task::Listen { leader, .. } => self.listen(leader).await,
-            Task::Serve { leader, .. } => self.serve(leader).await,
+            Task::Listen { runner, .. } => self.listen(runner).await,
+            Task::Serve { runner, .. } => self.serve(runner).await,
             Task::Stop { claim, .. } => self.stop(&claim).await,
             Task::Deregister { .. } => self.deregister().await,
             Task::Renew { claim, .. } => self.renew(&claim).await,

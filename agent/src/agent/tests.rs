@@ -11,7 +11,7 @@ use super::*;
 use crate::clock::SystemEntropy;
 use crate::power::Exit;
 use crate::records::TableRecords;
-use crate::task::{Leader, Outcome};
+use crate::task::{Outcome, RunnerProcess};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_box, sealed, with,
 };
@@ -98,11 +98,11 @@ fn working(
     store: &Arc<CountingStore>,
     stop: &CancellationToken,
 ) -> impl Future<Output = io::Result<End>> + use<> {
-    let leader = Leader { pid: 7, started: 70 };
+    let runner = RunnerProcess { pid: 7, started: 70 };
     let answers = [
         ("boot", Outcome::Booted(Ok(()))),
         ("configure", Outcome::Configured),
-        ("start", Outcome::Started(leader)),
+        ("start", Outcome::Started(runner)),
         ("listen", Outcome::Listening),
     ];
     let parts = Parts {

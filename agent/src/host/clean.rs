@@ -14,15 +14,20 @@ use super::remove::{empty, remove};
 use super::sweep::{nothing_is_given, sweep};
 use super::walk::Moment;
 use super::{Account, Host, disk, kept, processes};
-use crate::task::{Leader, Outcome, Wipe};
+use crate::task::{Outcome, RunnerProcess, Wipe};
 
 /// How often a machine is swept on which something came to life meanwhile.
 const SWEEPS: u32 = 3;
 
 impl Host {
     /// Ends the runner, by asking first, and then everything else of the claim.
-    pub(super) async fn stop(&self, claim: &ClaimId, leader: Option<Leader>, since: Option<u64>) -> Outcome {
-        match self.all_ended(claim, leader, since).await {
+    pub(super) async fn stop(
+        &self,
+        claim: &ClaimId,
+        runner: Option<RunnerProcess>,
+        since: Option<u64>,
+    ) -> Outcome {
+        match self.all_ended(claim, runner, since).await {
             Ok(()) => {
                 let registered = self.looks_registered(claim);
                 // A single-use runner may end before it was seen to listen, and what it keeps goes with the sweep.
@@ -42,19 +47,21 @@ impl Host {
     async fn all_ended(
         &self,
         claim: &ClaimId,
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         since: Option<u64>,
     ) -> Result<(), String> {
-        if let Some(leader) = leader.filter(|leader| self.is_alive(*leader)) {
-            processes::interrupt(leader);
-            if tokio::time::timeout(self.settings.stop, self.ended(leader)).await.is_err() {
+        if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)) {
+            processes::interrupt(runner);
+            if tokio::time::timeout(self.settings.stop, self.ended(runner)).await.is_err() {
                 tracing::warn!(%claim, "the runner does not finish; it is killed");
             }
         }
-        self.end(self.claim_scope(claim, leader, since))
+        self.end(self.claim_scope(claim, runner, since))
             .await
             .map_err(|left| detail("its processes", &left, &[]))?;
-        leader.map(|leader| self.is_alive(leader));
+        if let Some(runner) = runner {
+            self.reap(runner);
+        }
         Ok(())
     }
 
@@ -79,12 +86,12 @@ impl Host {
     pub(super) async fn renew(
         &self,
         claim: &ClaimId,
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         since: Option<u64>,
         registered: bool,
     ) -> Outcome {
         let renewed = async {
-            self.all_ended(claim, leader, since).await?;
+            self.all_ended(claim, runner, since).await?;
             self.cleared(claim, since, registered).await?;
             if !registered {
                 return Ok(());

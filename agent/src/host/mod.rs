@@ -175,15 +175,15 @@ impl Executor for Host {
             Task::Start { claim, holder, single_use } => {
                 self.start(&claim, &holder, single_use.as_deref()).await
             }
-            Task::Listen { claim, leader } => self.listen(&claim, leader).await,
-            Task::Serve { claim: _, leader } => tokio::select! {
-                () = self.ended(leader) => Outcome::Ended,
+            Task::Listen { claim, runner } => self.listen(&claim, runner).await,
+            Task::Serve { claim: _, runner } => tokio::select! {
+                () = self.ended(runner) => Outcome::Ended,
                 () = self.refused() => Outcome::Intruded,
             },
-            Task::Renew { claim, leader, since, registered } => {
-                self.renew(&claim, leader, since, registered).await
+            Task::Renew { claim, runner, since, registered } => {
+                self.renew(&claim, runner, since, registered).await
             }
-            Task::Stop { claim, leader, since } => self.stop(&claim, leader, since).await,
+            Task::Stop { claim, runner, since } => self.stop(&claim, runner, since).await,
             Task::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
             Task::Wipe { claim, since, wipe } => self.wipe(&claim, since, wipe).await,
         }

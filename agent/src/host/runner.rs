@@ -18,7 +18,7 @@ use super::refusal::HOOK;
 use super::shell::{ScriptEnd, run, spawn};
 use super::version::too_old;
 use super::{Host, disk, kept};
-use crate::task::{Failure, Holder, Leader, Outcome};
+use crate::task::{Failure, Holder, Outcome, RunnerProcess};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
 /// (actions/runner, `CommandSettings.cs`).
@@ -100,43 +100,48 @@ impl Host {
         match spawn(command, &self.layout.run_log(), self.settings.group.as_ref())
             .and_then(|child| self.adopt(child))
         {
-            Ok(leader) => Outcome::Started(leader),
+            Ok(runner) => Outcome::Started(runner),
             Err(why) => {
                 Outcome::Failed(Failure::Refused(detail("run.sh cannot be started", &why.to_string(), &[])))
             }
         }
     }
 
-    fn adopt(&self, child: Child) -> io::Result<Leader> {
+    fn adopt(&self, child: Child) -> io::Result<RunnerProcess> {
         let gone = || io::Error::other("it ended at once");
         let pid = i32::try_from(child.id().ok_or_else(gone)?).map_err(io::Error::other)?;
-        let leader = Process::of(pid).ok_or_else(gone)?.leader();
+        let runner = Process::of(pid).ok_or_else(gone)?.runner_process();
         if self.settings.account.is_some() {
             // The agent's own place in the order of being killed is not for jobs.
             let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
         }
         self.children.lock().expect("no holder panics").insert(pid, child);
-        Ok(leader)
+        Ok(runner)
     }
 
-    /// Whether a runner is at work; reaps it when it is not.
-    pub(super) fn is_alive(&self, leader: Leader) -> bool {
+    /// Whether a runner still runs; one that ended is reaped.
+    pub(super) fn still_runs(&self, runner: RunnerProcess) -> bool {
+        self.reap(runner);
+        processes::alive(runner)
+    }
+
+    /// Reaps a runner that has ended and is a child of this process.
+    pub(super) fn reap(&self, runner: RunnerProcess) {
         let mut children = self.children.lock().expect("no holder panics");
-        if let Some(child) = children.get_mut(&leader.pid)
+        if let Some(child) = children.get_mut(&runner.pid)
             && !matches!(child.try_wait(), Ok(None))
         {
-            children.remove(&leader.pid);
+            children.remove(&runner.pid);
         }
-        processes::alive(leader)
     }
 
     /// Waits for a runner's end, whoever started it. The kernel tells of the end of a child; a runner that an earlier
     /// agent started has another parent by now and is looked at.
-    pub(super) async fn ended(&self, leader: Leader) {
+    pub(super) async fn ended(&self, runner: RunnerProcess) {
         let mut deaths = signal(SignalKind::child());
-        let own = deaths.is_ok() && self.children.lock().expect("no holder panics").contains_key(&leader.pid);
+        let own = deaths.is_ok() && self.children.lock().expect("no holder panics").contains_key(&runner.pid);
         let untold = if own { CHILD } else { OTHER };
-        while self.is_alive(leader) {
+        while self.still_runs(runner) {
             let told = async {
                 match &mut deaths {
                     Ok(deaths) => {
@@ -150,10 +155,10 @@ impl Host {
     }
 
     /// Waits until it says that it listens. One that has ended may have listened before.
-    pub(super) async fn listen(&self, claim: &ClaimId, leader: Leader) -> Outcome {
+    pub(super) async fn listen(&self, claim: &ClaimId, runner: RunnerProcess) -> Outcome {
         let dirs = self.layout.claim(claim);
         loop {
-            let alive = self.is_alive(leader);
+            let alive = self.still_runs(runner);
             let said = output::end_of(&self.layout.run_log());
             match (said.contains(LISTENING), alive) {
                 (true, true) => {

@@ -326,12 +326,12 @@ async fn a_github_out_of_reach_is_told_apart() {
     let (host, claim) = (yard.host(), claim(&unique("away")));
     let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
     assert!(matches!(host.execute(configure).await, Outcome::Failed(Failure::Unreachable(_))));
-    let Outcome::Started(leader) =
+    let Outcome::Started(runner) =
         host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
     else {
         panic!("run.sh was not started")
     };
-    let listened = host.execute(Task::Listen { claim, leader }).await;
+    let listened = host.execute(Task::Listen { claim, runner }).await;
     assert!(matches!(listened, Outcome::Failed(Failure::Unreachable(_))), "{listened:?}");
 }
 

@@ -7,12 +7,12 @@ use crate::agent::{End, Parts, Timing, run};
 use crate::clock::SystemEntropy;
 use crate::guard::Lengths;
 use crate::power::Exit;
-use crate::task::{Failure, Leader};
+use crate::task::{Failure, RunnerProcess};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key, removal_box, run_box, sealed, with,
 };
 
-const LEADER: Leader = Leader { pid: 7, started: 70 };
+const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
 const POLL: Duration = Duration::from_secs(1);
 
 struct Yard {
@@ -70,7 +70,7 @@ fn booted() -> (&'static str, Outcome) {
 }
 
 fn listening() -> [(&'static str, Outcome); 4] {
-    let started = ("start", Outcome::Started(LEADER));
+    let started = ("start", Outcome::Started(RUNNER));
     [booted(), ("configure", Outcome::Configured), started, ("listen", Outcome::Listening)]
 }
 

@@ -1,11 +1,11 @@
 use runyard::model::{Agent, ClaimId, Signal};
 
 use super::*;
-use crate::task::{Failure, Leader, Outcome};
+use crate::task::{Failure, Outcome, RunnerProcess};
 use crate::testing::{arn, instance, job_box, key, removal_box, run_box, sealed, with};
 
 const NOW: Duration = Duration::from_secs(100);
-const LEADER: Leader = Leader { pid: 7, started: 70 };
+const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
 
 fn claim(id: &str) -> ClaimId {
     ClaimId::parse(id).unwrap()
@@ -108,21 +108,21 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "config.sh returning is not listening",
             run("c1"),
             nothing.clone(),
-            stage("c1", Stage::Started(LEADER)),
+            stage("c1", Stage::Started(RUNNER)),
             "listen c1 / -",
         ),
         (
             "listening is said",
             record("claimed", "42", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", Stage::Listening(RUNNER)),
             "serve c1 / UD_REG_OK c1",
         ),
         (
             "and said again when the record forgot it",
             record("running", "42", "c1"),
             shows(Some(Signal::Ok), ""),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", Stage::Listening(RUNNER)),
             "serve c1 / UD_REG_OK c1",
         ),
         (
@@ -136,7 +136,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "released while listening: it stops",
             record("idle", "", "c1"),
             shows(Some(Signal::RegOk), "c1"),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", Stage::Listening(RUNNER)),
             "stop c1 / -",
         ),
         (
@@ -179,14 +179,14 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "another run's job was refused: what it left goes, and the run keeps its runner",
             record("running", "42", "c1"),
             shows(Some(Signal::RegOk), "c1"),
-            stage("c1", Stage::Renewing(Some(LEADER))),
+            stage("c1", Stage::Renewing(Some(RUNNER))),
             "renew c1 / -",
         ),
         (
             "released meanwhile: it stops",
             record("idle", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Renewing(Some(LEADER))),
+            stage("c1", Stage::Renewing(Some(RUNNER))),
             "stop c1 / -",
         ),
         (
@@ -214,7 +214,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "a pooled machine that runs something stops it",
             record("idle", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Started(LEADER)),
+            stage("c1", Stage::Started(RUNNER)),
             "stop c1 / -",
         ),
         (
@@ -228,7 +228,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "another claim under a running runner: the old one first",
             run("c2"),
             shows(Some(Signal::RegOk), "c1"),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", Stage::Listening(RUNNER)),
             "stop c1 / -",
         ),
         ("no removal will come for the old one", run("c2"), nothing.clone(), swept("c1"), "wipe c1 / -"),
@@ -237,14 +237,14 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "the claim vanished under a runner",
             record("idle", "", ""),
             nothing.clone(),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", Stage::Listening(RUNNER)),
             "stop c1 / -",
         ),
         (
             "no record is no command to a runner",
             Sight::Absent,
             Stored::Absent,
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", Stage::Listening(RUNNER)),
             "serve c1 / UD_REG_OK c1",
         ),
         (
@@ -258,14 +258,14 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "a clean-up under way goes on without a record",
             Sight::Absent,
             Stored::Absent,
-            stage("c1", Stage::Stopping(Some(LEADER))),
+            stage("c1", Stage::Stopping(Some(RUNNER))),
             "stop c1 / -",
         ),
         (
             "terminated ends everything",
             record("terminated", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", Stage::Listening(RUNNER)),
             "idle / UD_REG_OK c1, power off",
         ),
         ("even a boot", record("terminated", "", ""), nothing, Local::default(), "idle / -, power off"),
@@ -341,7 +341,7 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
         Some(0),
         "what an earlier claim used up says nothing of this one"
     );
-    let started = effects.local.after(Outcome::Started(LEADER), NOW, 0.0);
+    let started = effects.local.after(Outcome::Started(RUNNER), NOW, 0.0);
     let ended = started.after(Outcome::Ended, NOW, 0.0);
     let second = registration("running", "c1", &job_box("c1", 2));
     assert_eq!(answer(&second, &shows(None, ""), &ended), "renew c1 / UD_REG_OK c1", "nothing passes on");
@@ -417,19 +417,19 @@ fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
 fn a_refused_job_costs_a_run_its_runners_place_and_neither_its_runner_nor_its_machine() {
     let sight = record("running", "42", "c1");
     let said = shows(Some(Signal::RegOk), "c1");
-    let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Intruded, NOW, 0.0);
+    let local = at("c1", Stage::Listening(RUNNER)).after(Outcome::Intruded, NOW, 0.0);
     let effects = judged(&sight, &said, &local);
-    assert!(matches!(effects.task, Task::Renew { leader: Some(LEADER), registered: true, .. }));
+    assert!(matches!(effects.task, Task::Renew { runner: Some(RUNNER), registered: true, .. }));
     let renewed = local.clone().after(Outcome::Renewed, NOW, 0.0);
     assert_eq!(answer(&sight, &said, &renewed), "start c1 / -");
     let unproved = local.after(Outcome::Unproved("a process".into()), NOW, 0.0);
     assert_eq!(answer(&sight, &said, &unproved), "idle / UD_REMOVE_REG_FAILED c1");
-    let job = edit(at("c1", Stage::Listening(LEADER)), |served| {
+    let job = edit(at("c1", Stage::Listening(RUNNER)), |served| {
         (served.mode, served.seq) = (Some(Mode::Job), 3);
     });
     let job = job.after(Outcome::Intruded, NOW, 0.0);
     let effects = judged(&sight, &said, &job);
-    assert!(matches!(effects.task, Task::Renew { leader: Some(LEADER), registered: false, .. }));
+    assert!(matches!(effects.task, Task::Renew { runner: Some(RUNNER), registered: false, .. }));
     assert_eq!(effects.status.registration_done, Some(3), "its registration is used up");
 }
 
@@ -467,13 +467,13 @@ fn a_machine_once_unclean_never_serves_nor_calls_itself_clean_again() {
 #[test]
 fn a_runner_that_ends_by_itself_is_started_again_after_a_while() {
     let sight = record("running", "42", "c1");
-    let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Ended, NOW, 1.0);
+    let local = at("c1", Stage::Listening(RUNNER)).after(Outcome::Ended, NOW, 1.0);
     assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / -");
     let local = edit(local, |s| s.retry_at = Some(NOW));
     assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "start c1 / -");
     let mut local = local;
     for _ in 0..3 {
-        local = edit(local, |s| s.stage = Stage::Started(LEADER));
+        local = edit(local, |s| s.stage = Stage::Started(RUNNER));
         local = local.after(Outcome::Failed(Failure::Refused("deleted".into())), NOW, 0.0);
     }
     assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / UD_REG_FAILED c1");
@@ -481,7 +481,7 @@ fn a_runner_that_ends_by_itself_is_started_again_after_a_while() {
 
 #[test]
 fn what_is_on_disk_reads_back_without_the_waits() {
-    let local = edit(at("c1", Stage::Stopping(Some(LEADER))), |s| s.retry_at = Some(NOW));
+    let local = edit(at("c1", Stage::Stopping(Some(RUNNER))), |s| s.retry_at = Some(NOW));
     let text = serde_json::to_string(&local).unwrap();
     let back: Local = serde_json::from_str(&text).unwrap();
     assert_eq!(back, edit(local, |s| s.retry_at = None));
