@@ -41,7 +41,7 @@ pub struct Memory {
     /// The last threshold seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seen: Option<Seen>,
-    /// When the machine is to end: all that a fuse needs to read.
+    /// When the machine has to end; the only field that the watchdog timer reads.
     power_off_at_ms: u64,
 }
 

@@ -14,7 +14,6 @@ use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::config::{Config, PowerOff};
 use runyard_agent::environment::{job, listener, log_filter, metadata_endpoint};
-use runyard_agent::fuse::{self, Verdict};
 use runyard_agent::guard::Lengths;
 use runyard_agent::host::{self, Account, Host, Isolation, JobGroup, Places, Settings};
 use runyard_agent::lock::Lock;
@@ -24,7 +23,8 @@ use runyard_agent::notify::Notify;
 use runyard_agent::power::{Exit, Power, Systemctl};
 use runyard_agent::records::TableRecords;
 use runyard_agent::task::Holder;
-use runyard_agent::{disk, install, probe};
+use runyard_agent::watchdog_timer::{self, Verdict};
+use runyard_agent::{disk, install, isolation_check};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
@@ -46,7 +46,7 @@ On machines, not for people:
 
 /// Where user data puts the configuration.
 const STATE_DIR: &str = "/run/runyard";
-/// What a fuse goes by that cannot read the configuration.
+/// The lengths that the watchdog timer uses when it cannot read the configuration.
 const LENGTHS: Lengths =
     Lengths { created: std::time::Duration::from_secs(900), grace: std::time::Duration::from_secs(300) };
 
@@ -54,9 +54,9 @@ const LENGTHS: Lengths =
 enum Asked {
     Agent(PathBuf),
     Install(PathBuf),
-    Fuse(PathBuf),
-    Wall,
-    Probe(Vec<String>),
+    Watchdog(PathBuf),
+    ImdsFirewall,
+    IsolationCheck(Vec<String>),
     Jail(Vec<OsString>),
     EmptyKeyrings,
     Reach(Vec<PathBuf>),
@@ -79,9 +79,9 @@ fn main() -> ExitCode {
             End::Stopped | End::PoweredOff(_) => (),
         }),
         Asked::Install(path) => read(&path).and_then(|config| install::install(config.job_user.as_deref())),
-        Asked::Fuse(path) => blow(&path),
-        Asked::Wall => install::wall(),
-        Asked::Probe(words) => return tell_reached(words),
+        Asked::Watchdog(path) => run_watchdog(&path),
+        Asked::ImdsFirewall => install::imds_firewall(),
+        Asked::IsolationCheck(words) => return tell_reached(words),
         Asked::Jail(words) => return in_jail(words),
         Asked::EmptyKeyrings => host::empty_keyrings().map_err(Into::into),
         Asked::Reach(places) => {
@@ -136,10 +136,12 @@ fn arguments() -> Result<Asked, String> {
             return Ok(Asked::Told);
         }
         "probe" => {
-            return Ok(Asked::Probe(arguments.map(|word| word.to_string_lossy().into_owned()).collect()));
+            return Ok(Asked::IsolationCheck(
+                arguments.map(|word| word.to_string_lossy().into_owned()).collect(),
+            ));
         }
         host::JAIL => return Ok(Asked::Jail(arguments.collect())),
-        "wall" => Asked::Wall,
+        "wall" => Asked::ImdsFirewall,
         "empty-keyrings" => Asked::EmptyKeyrings,
         "reach" => return Ok(Asked::Reach(arguments.map(PathBuf::from).collect())),
         "job-started" => {
@@ -153,7 +155,7 @@ fn arguments() -> Result<Asked, String> {
         "install" | "fuse" => {
             let path = arguments.next().filter(|flag| flag == "--config").and_then(|_| arguments.next());
             let path = path.ok_or(CONFIG)?.into();
-            if word == "fuse" { Asked::Fuse(path) } else { Asked::Install(path) }
+            if word == "fuse" { Asked::Watchdog(path) } else { Asked::Install(path) }
         }
         other => return Err(format!("{other}: not an option of the agent")),
     };
@@ -306,7 +308,7 @@ impl Machine {
 }
 
 /// Powers the machine off if its time is over. A configuration that cannot be read is no way out.
-fn blow(path: &Path) -> anyhow::Result<()> {
+fn run_watchdog(path: &Path) -> anyhow::Result<()> {
     let (file, lengths) = match read(path) {
         Ok(config) => (config.state_dir.join("threshold"), config.timing.guard),
         Err(error) => {
@@ -319,7 +321,7 @@ fn blow(path: &Path) -> anyhow::Result<()> {
         None
     });
     let boot = boot_id().unwrap_or_default();
-    match fuse::decide(kept.as_deref(), &boot, SystemClock.elapsed(), lengths) {
+    match watchdog_timer::decide(kept.as_deref(), &boot, SystemClock.elapsed(), lengths) {
         Verdict::Wait(left) => {
             tracing::debug!(?left, "there is time left");
             Ok(())
@@ -346,14 +348,14 @@ fn in_jail(words: Vec<OsString>) -> ExitCode {
 
 /// 0: nothing can be reached; 1: something; 2: it was called wrongly.
 fn tell_reached(words: Vec<String>) -> ExitCode {
-    let targets = match probe::parse(words) {
+    let targets = match isolation_check::parse(words) {
         Ok(targets) => targets,
         Err(problem) => {
             eprintln!("{problem}");
             return ExitCode::from(2);
         }
     };
-    let found = probe::reached(&targets);
+    let found = isolation_check::reached(&targets);
     for what in &found {
         println!("{what}");
     }
