@@ -17,8 +17,8 @@ use crate::disk;
 use crate::local::Local;
 use crate::orders::Sight;
 use crate::records::Records;
-use crate::step::{Effects, Status, Stored, View, step};
-use crate::task::{Executor, Outcome, Task};
+use crate::step::{AgentStatus, Effects, Stored, View, step};
+use crate::task::{Executor, Task, TaskOutcome};
 
 /// Longest wait between two reads while the table does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ fn note(before: &Sight, now: &Sight) {
 }
 
 /// The registration loop.
-pub struct Registration {
+pub struct RegistrationLoop {
     /// Executes tasks on the machine.
     pub executor: Arc<dyn Executor>,
     /// Monotonic time.
@@ -88,15 +88,15 @@ pub struct Registration {
     /// What the agent's own record shows.
     pub stored: watch::Receiver<Stored>,
     /// What it should show.
-    pub status: watch::Sender<Status>,
+    pub status: watch::Sender<AgentStatus>,
 }
 
 struct Doing {
     task: Task,
-    outcome: BoxFuture<'static, Outcome>,
+    outcome: BoxFuture<'static, TaskOutcome>,
 }
 
-impl Registration {
+impl RegistrationLoop {
     /// Goes on until the machine has to end, and says why; none when it is told to stop. A runner at work is then left
     /// at work: the next agent finds it.
     ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use runyard::model::{Agent, AgentKey, ClaimId, RegistrationBox, RemovalBox, SealError, Signal, State};
 
-use crate::local::{Boot, Local, Mode, Served, Stage};
+use crate::local::{Boot, ClaimStage, Local, Mode, Served};
 use crate::orders::{Orders, Sight};
 use crate::task::{Task, Wipe};
 
@@ -60,7 +60,7 @@ pub struct Say {
 
 /// What the agent's record should show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct AgentStatus {
     /// The signal; none leaves what is there.
     pub say: Option<Say>,
     /// The runner's name.
@@ -75,7 +75,7 @@ pub struct Effects {
     /// The local state, to be on disk before anything else happens.
     pub local: Local,
     /// What the agent's record should show.
-    pub status: Status,
+    pub status: AgentStatus,
     /// What should be under way; anything else is to be abandoned.
     pub task: Task,
     /// The machine is to end at once, and why.
@@ -138,8 +138,8 @@ fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Ta
 fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> Option<Served> {
     let stage = if !orders.run.is_empty() {
         match &local.tainted {
-            Some(why) => Stage::Refused(format!("the machine is not clean: {why}")),
-            None => Stage::Accepted,
+            Some(why) => ClaimStage::Refused(format!("the machine is not clean: {why}")),
+            None => ClaimStage::Accepted,
         }
     } else {
         let answered = match view.stored {
@@ -150,7 +150,7 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
         match answered {
             Some(Signal::RemoveRegOk | Signal::RemoveRegFailed) => return None,
             Some(Signal::Ok | Signal::Failed | Signal::RegOk | Signal::RegFailed) | None => {
-                Stage::Stopping(None)
+                ClaimStage::Stopping(None)
             }
         }
     };
@@ -160,32 +160,32 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
 }
 
 /// Whether nothing is left to do for it, whatever the record says.
-fn over(stage: &Stage) -> bool {
+fn over(stage: &ClaimStage) -> bool {
     match stage {
-        Stage::Clean | Stage::Unclean(_) => true,
-        Stage::Accepted
-        | Stage::Configuring
-        | Stage::Configured
-        | Stage::Started(_)
-        | Stage::Listening(_)
-        | Stage::Renewing(_)
-        | Stage::Refused(_)
-        | Stage::Stopping(_)
-        | Stage::Stopped => false,
+        ClaimStage::Clean | ClaimStage::Unclean(_) => true,
+        ClaimStage::Accepted
+        | ClaimStage::Configuring
+        | ClaimStage::Configured
+        | ClaimStage::Started(_)
+        | ClaimStage::Listening(_)
+        | ClaimStage::Renewing(_)
+        | ClaimStage::Refused(_)
+        | ClaimStage::Stopping(_)
+        | ClaimStage::Stopped => false,
     }
 }
 
 /// Whether its end was not begun yet.
-fn pursued(stage: &Stage) -> bool {
+fn pursued(stage: &ClaimStage) -> bool {
     match stage {
-        Stage::Accepted
-        | Stage::Configuring
-        | Stage::Configured
-        | Stage::Started(_)
-        | Stage::Listening(_)
-        | Stage::Renewing(_)
-        | Stage::Refused(_) => true,
-        Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => false,
+        ClaimStage::Accepted
+        | ClaimStage::Configuring
+        | ClaimStage::Configured
+        | ClaimStage::Started(_)
+        | ClaimStage::Listening(_)
+        | ClaimStage::Renewing(_)
+        | ClaimStage::Refused(_) => true,
+        ClaimStage::Stopping(_) | ClaimStage::Stopped | ClaimStage::Clean | ClaimStage::Unclean(_) => false,
     }
 }
 
@@ -201,18 +201,20 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
 fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     let claim = served.id.clone();
     match served.stage {
-        Stage::Started(runner) => Task::Listen { claim, runner },
-        Stage::Listening(runner) => Task::Serve { claim, runner },
-        Stage::Renewing(runner) => {
+        ClaimStage::Started(runner) => Task::Listen { claim, runner },
+        ClaimStage::Listening(runner) => Task::Serve { claim, runner },
+        ClaimStage::Renewing(runner) => {
             Task::Renew { claim, runner, since: served.since, registered: served.registered }
         }
-        Stage::Configured if waiting(view, served) => Task::Idle,
-        Stage::Configured => Task::Start { claim, holder: served.holder(), single_use: None },
-        Stage::Accepted | Stage::Configuring if waiting(view, served) => Task::Idle,
-        Stage::Accepted | Stage::Configuring => register(view, served, orders),
-        Stage::Refused(_) | Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => {
-            Task::Idle
-        }
+        ClaimStage::Configured if waiting(view, served) => Task::Idle,
+        ClaimStage::Configured => Task::Start { claim, holder: served.holder(), single_use: None },
+        ClaimStage::Accepted | ClaimStage::Configuring if waiting(view, served) => Task::Idle,
+        ClaimStage::Accepted | ClaimStage::Configuring => register(view, served, orders),
+        ClaimStage::Refused(_)
+        | ClaimStage::Stopping(_)
+        | ClaimStage::Stopped
+        | ClaimStage::Clean
+        | ClaimStage::Unclean(_) => Task::Idle,
     }
 }
 
@@ -222,7 +224,7 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
     let opened = match view.key.open::<RegistrationBox>(sealed) {
         Ok(opened) => opened,
         Err(SealError::Key | SealError::Box | SealError::Content) => {
-            served.stage = Stage::Refused(
+            served.stage = ClaimStage::Refused(
                 "the registration in the record does not open with this machine's key".to_owned(),
             );
             return Task::Idle;
@@ -236,14 +238,15 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
         (_, Some(_)) => Mode::Job,
         (Some(_), None) => Mode::Run,
         (None, None) => {
-            served.stage = Stage::Refused("the registration holds neither token nor jitConfig".to_owned());
+            served.stage =
+                ClaimStage::Refused("the registration holds neither token nor jitConfig".to_owned());
             return Task::Idle;
         }
     };
     served.mode = Some(mode);
     served.seq = opened.seq;
     served.runner_name = Some(opened.runner_name.clone());
-    served.stage = Stage::Configuring;
+    served.stage = ClaimStage::Configuring;
     let (claim, opened) = (served.id.clone(), Box::new(opened));
     match mode {
         Mode::Run => Task::Configure { claim, registration: opened },
@@ -256,23 +259,23 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
 fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Task {
     let (claim, since) = (served.id.clone(), served.since);
     match served.stage {
-        Stage::Started(runner) | Stage::Listening(runner) | Stage::Stopping(Some(runner)) => {
-            served.stage = Stage::Stopping(Some(runner));
+        ClaimStage::Started(runner) | ClaimStage::Listening(runner) | ClaimStage::Stopping(Some(runner)) => {
+            served.stage = ClaimStage::Stopping(Some(runner));
             Task::Stop { claim, runner: Some(runner), since }
         }
-        Stage::Renewing(runner) => {
-            served.stage = Stage::Stopping(runner);
+        ClaimStage::Renewing(runner) => {
+            served.stage = ClaimStage::Stopping(runner);
             Task::Stop { claim, runner, since }
         }
-        Stage::Accepted
-        | Stage::Configuring
-        | Stage::Configured
-        | Stage::Refused(_)
-        | Stage::Stopping(None) => {
-            served.stage = Stage::Stopping(None);
+        ClaimStage::Accepted
+        | ClaimStage::Configuring
+        | ClaimStage::Configured
+        | ClaimStage::Refused(_)
+        | ClaimStage::Stopping(None) => {
+            served.stage = ClaimStage::Stopping(None);
             Task::Stop { claim, runner: None, since }
         }
-        Stage::Stopped if !served.swept || !served.registered => {
+        ClaimStage::Stopped if !served.swept || !served.registered => {
             let wipe = match (served.swept, served.registered) {
                 (true, _) => Wipe::AfterRemoval,
                 (false, true) => Wipe::BeforeRemoval,
@@ -280,8 +283,8 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             };
             Task::Wipe { claim, since, wipe }
         }
-        Stage::Stopped if waiting(view, served) => Task::Idle,
-        Stage::Stopped => match orders.and_then(|orders| orders.removal.as_deref()) {
+        ClaimStage::Stopped if waiting(view, served) => Task::Idle,
+        ClaimStage::Stopped => match orders.and_then(|orders| orders.removal.as_deref()) {
             Some(sealed) => match view.key.open::<RemovalBox>(sealed) {
                 Ok(removal) if removal.claim_id == served.id.as_str() => {
                     Task::Deregister { claim, removal: Box::new(removal) }
@@ -295,11 +298,11 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             None if superseded => Task::Wipe { claim, since, wipe: Wipe::AfterRemoval },
             None => Task::Idle,
         },
-        Stage::Clean | Stage::Unclean(_) => Task::Idle,
+        ClaimStage::Clean | ClaimStage::Unclean(_) => Task::Idle,
     }
 }
 
-fn status(stored: &Stored, local: &Local) -> Status {
+fn status(stored: &Stored, local: &Local) -> AgentStatus {
     let say = |signal, served: Option<&Served>, detail: Option<&String>| {
         Some(Say {
             signal,
@@ -313,28 +316,35 @@ fn status(stored: &Stored, local: &Local) -> Status {
         Boot::Pending => None,
         Boot::Failed(why) => say(Signal::Failed, None, Some(why)),
         Boot::Done => match served.map(|served| (&served.stage, served.listened, served.mode)) {
-            Some((Stage::Refused(why), ..)) => say(Signal::RegFailed, served, Some(why)),
-            Some((Stage::Clean, ..)) => say(Signal::RemoveRegOk, served, None),
-            Some((Stage::Unclean(why), ..)) => say(Signal::RemoveRegFailed, served, Some(why)),
-            Some((Stage::Listening(_), ..)) => say(Signal::RegOk, served, None),
+            Some((ClaimStage::Refused(why), ..)) => say(Signal::RegFailed, served, Some(why)),
+            Some((ClaimStage::Clean, ..)) => say(Signal::RemoveRegOk, served, None),
+            Some((ClaimStage::Unclean(why), ..)) => say(Signal::RemoveRegFailed, served, Some(why)),
+            Some((ClaimStage::Listening(_), ..)) => say(Signal::RegOk, served, None),
             // Between two jobs the run still has its runner.
             Some((
-                Stage::Accepted
-                | Stage::Configuring
-                | Stage::Configured
-                | Stage::Started(_)
-                | Stage::Renewing(_),
+                ClaimStage::Accepted
+                | ClaimStage::Configuring
+                | ClaimStage::Configured
+                | ClaimStage::Started(_)
+                | ClaimStage::Renewing(_),
                 true,
                 Some(Mode::Job),
             )) => say(Signal::RegOk, served, None),
-            Some((Stage::Renewing(_) | Stage::Stopping(_) | Stage::Stopped, ..)) => None,
-            Some((Stage::Accepted | Stage::Configuring | Stage::Configured | Stage::Started(_), _, _))
+            Some((ClaimStage::Renewing(_) | ClaimStage::Stopping(_) | ClaimStage::Stopped, ..)) => None,
+            Some((
+                ClaimStage::Accepted
+                | ClaimStage::Configuring
+                | ClaimStage::Configured
+                | ClaimStage::Started(_),
+                _,
+                _,
+            ))
             | None => {
                 (!local.served && !spoke_of_a_claim(stored)).then(|| say(Signal::Ok, None, None)).flatten()
             }
         },
     };
-    Status {
+    AgentStatus {
         say: said,
         runner_name: served.and_then(|served| served.runner_name.clone()),
         // Also where an earlier claim left a number: it says nothing of this one.

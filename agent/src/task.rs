@@ -161,7 +161,7 @@ impl fmt::Debug for Task {
 
 /// Why something that needs GitHub did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum GithubFailure {
     /// GitHub cannot be reached or is not well: to be tried again for as long as it takes.
     Unreachable(String),
     /// Everything else, a refused token for example: to be tried again a few times.
@@ -170,7 +170,7 @@ pub enum Failure {
 
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TaskOutcome {
     /// Boot: it succeeded, or why not.
     Booted(Result<(), String>),
     /// Configure: the runner is registered.
@@ -186,7 +186,7 @@ pub enum Outcome {
     /// Renew: nothing of the last job is left.
     Renewed,
     /// Configure, Start, Listen, Deregister: it did not succeed.
-    Failed(Failure),
+    Failed(GithubFailure),
     /// Stop: no process of the claim is left.
     Stopped {
         /// Whether the directory says that the runner was registered.
@@ -205,7 +205,7 @@ pub enum Outcome {
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// Executes one task.
-    async fn execute(&self, task: Task) -> Outcome;
+    async fn execute(&self, task: Task) -> TaskOutcome;
     /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);
 }

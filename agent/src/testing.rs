@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::orders::Sight;
 use crate::records::{Change, Records};
 use crate::step::Stored;
-use crate::task::{Executor, Outcome, Task};
+use crate::task::{Executor, Task, TaskOutcome};
 
 pub(crate) fn arn() -> InstanceArn {
     InstanceArn::parse("arn:aws:ec2:local:000000000000:instance/i-1").unwrap()
@@ -189,13 +189,13 @@ impl Clock for TestClock {
 /// Hands that answer as a test says, and pend when it says nothing.
 #[derive(Default)]
 pub(crate) struct FakeExecutor {
-    answers: Mutex<VecDeque<(&'static str, Outcome)>>,
+    answers: Mutex<VecDeque<(&'static str, TaskOutcome)>>,
     pub(crate) asked: Mutex<Vec<String>>,
     pub(crate) killed: Mutex<u32>,
 }
 
 impl FakeExecutor {
-    pub(crate) fn answering(answers: impl IntoIterator<Item = (&'static str, Outcome)>) -> Arc<Self> {
+    pub(crate) fn answering(answers: impl IntoIterator<Item = (&'static str, TaskOutcome)>) -> Arc<Self> {
         Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), ..Self::default() })
     }
 
@@ -206,7 +206,7 @@ impl FakeExecutor {
 
 #[async_trait]
 impl Executor for FakeExecutor {
-    async fn execute(&self, task: Task) -> Outcome {
+    async fn execute(&self, task: Task) -> TaskOutcome {
         self.asked.lock().unwrap().push(format!("{task:?}"));
         let answer = {
             let mut answers = self.answers.lock().unwrap();

@@ -14,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use runyard::model::{ClaimId, RegistrationBox};
-use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
-use runyard_agent::task::{Executor, Holder, Outcome, RunnerProcess, Task, Wipe};
+use runyard_agent::host::{Account, Host, HostSettings, Isolation, PackageSource, SweepPaths};
+use runyard_agent::task::{Executor, Holder, RunnerProcess, Task, TaskOutcome, Wipe};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -219,7 +219,7 @@ fn executor() -> Host {
     fs::write(format!("{WORK}/package/{sha256}.tar.gz"), archive).unwrap();
     fs::write("/etc/runyard-test.toml", "").unwrap();
     fs::set_permissions("/etc/runyard-test.toml", Permissions::from_mode(0o600)).unwrap();
-    Host::new(Settings {
+    Host::new(HostSettings {
         machine: "i-jail".to_owned(),
         state_dir: "/run/runyard".into(),
         work_dir: WORK.into(),
@@ -237,11 +237,11 @@ fn executor() -> Host {
             metadata: "http://169.254.169.254".parse().unwrap(),
             home: HOME.into(),
         }),
-        places: Places {
+        places: SweepPaths {
             trees: ["/var", "/home", "/opt", "/run", "/dev/shm"].map(PathBuf::from).to_vec(),
             docker: "/run/none.sock".into(),
             program: PROGRAM.into(),
-            ..Places::default()
+            ..SweepPaths::default()
         },
         stop: Duration::from_secs(5),
         group: None,
@@ -273,11 +273,11 @@ async fn listen(host: &Host, claim: &str, job: &str) -> (ClaimId, RunnerProcess)
     fs::write(JOB, format!("{COMMON}{job}")).unwrap();
     let claim = ClaimId::parse(claim).unwrap();
     let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
-    assert_eq!(host.execute(configure).await, Outcome::Configured);
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
     let started =
         host.execute(Task::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
-    let Outcome::Started(runner) = started else { panic!("{started:?}") };
-    assert_eq!(host.execute(Task::Listen { claim: claim.clone(), runner }).await, Outcome::Listening);
+    let TaskOutcome::Started(runner) = started else { panic!("{started:?}") };
+    assert_eq!(host.execute(Task::Listen { claim: claim.clone(), runner }).await, TaskOutcome::Listening);
     (claim, runner)
 }
 
@@ -297,10 +297,10 @@ async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, RunnerProcess, 
 
 async fn clean(host: &Host, claim: ClaimId, runner: RunnerProcess) {
     let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: None };
-    assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: true });
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: true });
     let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
     assert!(said.contains("asked to finish"), "it was killed: {said}");
-    assert_eq!(host.execute(Task::Wipe { claim, since: None, wipe: Wipe::Whole }).await, Outcome::Wiped);
+    assert_eq!(host.execute(Task::Wipe { claim, since: None, wipe: Wipe::Whole }).await, TaskOutcome::Wiped);
 }
 
 fn place(program: &str) -> String {
@@ -398,11 +398,11 @@ fn on_a_machine_another_runs_job() {
         let serve = host.execute(Task::Serve { claim: claim.clone(), runner });
         let outcome = tokio::time::timeout(Duration::from_secs(60), serve).await;
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
-        assert!(matches!(outcome, Ok(Outcome::Intruded)), "{outcome:?}: {said}");
+        assert!(matches!(outcome, Ok(TaskOutcome::Intruded)), "{outcome:?}: {said}");
         assert!(said.contains("hook of 1 0") && said.contains("steps of 1"), "{said}");
         assert!(said.contains("this job is of run 2 of acme/web"), "{said}");
         let renew = Task::Renew { claim: claim.clone(), runner: Some(runner), since: None, registered: true };
-        assert_eq!(host.execute(renew).await, Outcome::Renewed);
+        assert_eq!(host.execute(renew).await, TaskOutcome::Renewed);
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap_or(said);
         assert!(!said.contains("steps of 2") && !said.contains("FOUND"), "{said}");
         assert_eq!(processes(), Vec::<String>::new());

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
 use runyard::ports::Machine;
 use runyard::ports::github::Scope;
-use runyard_agent::task::{Executor, Failure, Outcome, RunnerProcess, Task, Wipe};
+use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -111,22 +111,22 @@ impl Hands {
     }
 
     /// Why something that needs GitHub fails, if it does.
-    fn refused(&self) -> Option<Outcome> {
+    fn refused(&self) -> Option<TaskOutcome> {
         let world = &self.world;
         if world.weather.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
-            return Some(Outcome::Failed(Failure::Unreachable("simulated".into())));
+            return Some(TaskOutcome::Failed(GithubFailure::Unreachable("simulated".into())));
         }
         let refused = world.strikes(Fault::RegistrationFails);
-        refused.then(|| Outcome::Failed(Failure::Refused("simulated".into())))
+        refused.then(|| TaskOutcome::Failed(GithubFailure::Refused("simulated".into())))
     }
 
-    async fn configure(&self, claim: &ClaimId, sealed: &RegistrationBox) -> Outcome {
+    async fn configure(&self, claim: &ClaimId, sealed: &RegistrationBox) -> TaskOutcome {
         self.takes(1..6).await;
         if let Some(failed) = self.refused() {
             return failed;
         }
         if sealed.expires_at < self.world.clock_now() {
-            return Outcome::Failed(Failure::Refused("the token has run out".into()));
+            return TaskOutcome::Failed(GithubFailure::Refused("the token has run out".into()));
         }
         let scope = scope(&sealed.url);
         self.world.github.register(&scope, &sealed.runner_name, sealed.labels.clone());
@@ -135,10 +135,10 @@ impl Hands {
         *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         self.say(&format!("registers for {claim}"));
         self.takes(0..2).await;
-        Outcome::Configured
+        TaskOutcome::Configured
     }
 
-    async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> Outcome {
+    async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> TaskOutcome {
         self.takes(0..3).await;
         if let Some(sealed) = single_use {
             let scope = scope(&sealed.url);
@@ -160,7 +160,7 @@ impl Hands {
         *self.ground.process.lock().unwrap() = Some((claim.clone(), runner));
         self.say(&format!("runs for {claim}"));
         self.world.judge_ground(&self.ground);
-        Outcome::Started(runner)
+        TaskOutcome::Started(runner)
     }
 
     /// GitHub sees the runner no more.
@@ -174,23 +174,23 @@ impl Hands {
         self.ground.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == runner)
     }
 
-    async fn listen(&self, runner: RunnerProcess) -> Outcome {
+    async fn listen(&self, runner: RunnerProcess) -> TaskOutcome {
         self.takes(1..5).await;
         if !self.runs(runner) {
-            return Outcome::Failed(Failure::Unreachable("its process is gone".into()));
+            return TaskOutcome::Failed(GithubFailure::Unreachable("its process is gone".into()));
         }
         if self.world.strikes(Fault::RegistrationFails) {
             *self.ground.process.lock().unwrap() = None;
-            return Outcome::Failed(Failure::Refused("simulated".into()));
+            return TaskOutcome::Failed(GithubFailure::Refused("simulated".into()));
         }
         if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
             self.world.github.set_runner(scope, name, true, false);
         }
-        Outcome::Listening
+        TaskOutcome::Listening
     }
 
     /// Until the runner ends: a single-use one after its job, another one when it dies.
-    async fn serve(&self, runner: RunnerProcess) -> Outcome {
+    async fn serve(&self, runner: RunnerProcess) -> TaskOutcome {
         let single_use = self.world.single_use(&self.ground.machine);
         while self.runs(runner) {
             self.takes(10..60).await;
@@ -206,20 +206,20 @@ impl Hands {
                 self.goes_offline();
             }
         }
-        Outcome::Ended
+        TaskOutcome::Ended
     }
 
-    async fn stop(&self, claim: &ClaimId) -> Outcome {
+    async fn stop(&self, claim: &ClaimId) -> TaskOutcome {
         self.takes(0..8).await;
         if self.world.bug != Some(Bug::RunnerOutlivesStop) {
             *self.ground.process.lock().unwrap() = None;
         }
         self.goes_offline();
         self.say(&format!("stopped {claim}"));
-        Outcome::Stopped { registered: self.ground.registered.lock().unwrap().is_some() }
+        TaskOutcome::Stopped { registered: self.ground.registered.lock().unwrap().is_some() }
     }
 
-    async fn deregister(&self) -> Outcome {
+    async fn deregister(&self) -> TaskOutcome {
         self.takes(1..5).await;
         if let Some(failed) = self.refused() {
             return failed;
@@ -227,38 +227,38 @@ impl Hands {
         if let Some((scope, name)) = self.ground.registered.lock().unwrap().take() {
             self.world.github.deregister(&scope, &name);
         }
-        Outcome::Deregistered
+        TaskOutcome::Deregistered
     }
 
-    async fn renew(&self, claim: &ClaimId) -> Outcome {
+    async fn renew(&self, claim: &ClaimId) -> TaskOutcome {
         self.stop(claim).await;
         self.takes(1..10).await;
         if !self.world.strikes(Fault::CleaningFails) {
-            return Outcome::Renewed;
+            return TaskOutcome::Renewed;
         }
         *self.ground.unclean.lock().unwrap() = true;
-        Outcome::Unproved("simulated".into())
+        TaskOutcome::Unproved("simulated".into())
     }
 
-    async fn wipe(&self, wipe: Wipe) -> Outcome {
+    async fn wipe(&self, wipe: Wipe) -> TaskOutcome {
         self.takes(1..10).await;
         if self.world.strikes(Fault::CleaningFails) {
             *self.ground.unclean.lock().unwrap() = true;
             if self.world.bug == Some(Bug::FailedCleaningSaidClean) {
-                return Outcome::Wiped;
+                return TaskOutcome::Wiped;
             }
-            return Outcome::Unproved("simulated".into());
+            return TaskOutcome::Unproved("simulated".into());
         }
         if wipe != Wipe::BeforeRemoval {
             *self.ground.registered.lock().unwrap() = None;
         }
-        Outcome::Wiped
+        TaskOutcome::Wiped
     }
 }
 
 #[async_trait]
 impl Executor for Hands {
-    async fn execute(&self, task: Task) -> Outcome {
+    async fn execute(&self, task: Task) -> TaskOutcome {
         let planned = self.planned(&task);
         if planned == Some(Wrong::Before) {
             self.actor.die().await;
@@ -269,8 +269,8 @@ impl Executor for Hands {
                 self.actor.die().await;
                 outcome
             }
-            Some(Wrong::Lost) if matches!(outcome, Outcome::Configured | Outcome::Deregistered) => {
-                Outcome::Failed(Failure::Unreachable("simulated: the answer was lost".into()))
+            Some(Wrong::Lost) if matches!(outcome, TaskOutcome::Configured | TaskOutcome::Deregistered) => {
+                TaskOutcome::Failed(GithubFailure::Unreachable("simulated: the answer was lost".into()))
             }
             Some(Wrong::Before | Wrong::Lost) | None => outcome,
         }
@@ -298,13 +298,13 @@ impl Hands {
         self.world.effects.next(|| format!("{} {what}", self.actor.name))
     }
 
-    async fn act(&self, task: Task) -> Outcome {
+    async fn act(&self, task: Task) -> TaskOutcome {
         match task {
             Task::Idle => std::future::pending().await,
             Task::Boot => {
                 self.takes(1..20).await;
                 let fails = self.world.strikes(Fault::BootFails);
-                Outcome::Booted(if fails { Err("simulated".into()) } else { Ok(()) })
+                TaskOutcome::Booted(if fails { Err("simulated".into()) } else { Ok(()) })
             }
             Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
             Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,

@@ -11,7 +11,7 @@ use super::*;
 use crate::clock::SystemEntropy;
 use crate::power::Exit;
 use crate::records::TableRecords;
-use crate::task::{Outcome, RunnerProcess};
+use crate::task::{RunnerProcess, TaskOutcome};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_box, sealed, with,
 };
@@ -100,10 +100,10 @@ fn working(
 ) -> impl Future<Output = io::Result<End>> + use<> {
     let runner = RunnerProcess { pid: 7, started: 70 };
     let answers = [
-        ("boot", Outcome::Booted(Ok(()))),
-        ("configure", Outcome::Configured),
-        ("start", Outcome::Started(runner)),
-        ("listen", Outcome::Listening),
+        ("boot", TaskOutcome::Booted(Ok(()))),
+        ("configure", TaskOutcome::Configured),
+        ("start", TaskOutcome::Started(runner)),
+        ("listen", TaskOutcome::Listening),
     ];
     let parts = Parts {
         records: Arc::new(TableRecords::new(store.clone(), arn())),

@@ -14,7 +14,7 @@ use super::remove::{empty, remove};
 use super::sweep::{nothing_is_given, sweep};
 use super::walk::Moment;
 use super::{Account, Host, disk, kept, processes};
-use crate::task::{Outcome, RunnerProcess, Wipe};
+use crate::task::{RunnerProcess, TaskOutcome, Wipe};
 
 /// How often a machine is swept on which something came to life meanwhile.
 const SWEEPS: u32 = 3;
@@ -26,7 +26,7 @@ impl Host {
         claim: &ClaimId,
         runner: Option<RunnerProcess>,
         since: Option<u64>,
-    ) -> Outcome {
+    ) -> TaskOutcome {
         match self.all_ended(claim, runner, since).await {
             Ok(()) => {
                 let registered = self.looks_registered(claim);
@@ -38,9 +38,9 @@ impl Host {
                         tracing::warn!(%error, "cannot keep the registration");
                     }
                 }
-                Outcome::Stopped { registered }
+                TaskOutcome::Stopped { registered }
             }
-            Err(why) => Outcome::Unproved(why),
+            Err(why) => TaskOutcome::Unproved(why),
         }
     }
 
@@ -66,7 +66,7 @@ impl Host {
     }
 
     /// Removes what the claim could write to.
-    pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> Outcome {
+    pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> TaskOutcome {
         let wiped = async {
             self.all_ended(claim, None, since).await?;
             match wipe {
@@ -79,7 +79,7 @@ impl Host {
             };
             self.cleared(claim, since, keep).await
         };
-        wiped.await.map_or_else(Outcome::Unproved, |()| Outcome::Wiped)
+        wiped.await.map_or_else(TaskOutcome::Unproved, |()| TaskOutcome::Wiped)
     }
 
     /// Between two jobs: nothing of the last is left, and a registration that outlives jobs has a fresh place.
@@ -89,7 +89,7 @@ impl Host {
         runner: Option<RunnerProcess>,
         since: Option<u64>,
         registered: bool,
-    ) -> Outcome {
+    ) -> TaskOutcome {
         let renewed = async {
             self.all_ended(claim, runner, since).await?;
             self.cleared(claim, since, registered).await?;
@@ -101,7 +101,7 @@ impl Host {
                 .await
                 .map_err(|why| detail("no fresh directory for its runner", &why.to_string(), &[]))
         };
-        renewed.await.map_or_else(Outcome::Unproved, |()| Outcome::Renewed)
+        renewed.await.map_or_else(TaskOutcome::Unproved, |()| TaskOutcome::Renewed)
     }
 
     /// Removes what jobs left, until nothing of it is alive either.

@@ -46,10 +46,10 @@ pub use self::keys::empty_keyrings;
 use self::layout::Layout;
 pub use self::reach::written_to;
 pub use self::refusal::job_started;
-pub use self::sweep::Places;
+pub use self::sweep::SweepPaths;
 use crate::clock::SystemClock;
 use crate::disk;
-use crate::task::{Executor, Outcome, Task};
+use crate::task::{Executor, Task, TaskOutcome};
 
 /// The runner package.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub struct Account {
 
 /// What the executor needs to know.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct HostSettings {
     /// Names the machine in the environment of every process it starts.
     pub machine: String,
     /// Root-only files.
@@ -104,7 +104,7 @@ pub struct Settings {
     /// How it is tried whether jobs are kept from what is the machine's; not at all when not given.
     pub isolation: Option<Isolation>,
     /// Where a job may have left something.
-    pub places: Places,
+    pub places: SweepPaths,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
     /// The control group jobs are born in, where there can be one.
@@ -115,7 +115,7 @@ pub struct Settings {
 
 /// A machine.
 pub struct Host {
-    settings: Settings,
+    settings: HostSettings,
     layout: Layout,
     /// Whose the processes and files of jobs are, where they are another user's.
     ids: Option<Ids>,
@@ -141,7 +141,7 @@ impl Host {
     ///
     /// # Errors
     /// Its directories cannot be made.
-    pub fn new(settings: Settings) -> anyhow::Result<Self> {
+    pub fn new(settings: HostSettings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
         let ids = settings.account.as_ref().map(Ids::of).transpose()?;
@@ -167,18 +167,18 @@ impl Host {
 
 #[async_trait]
 impl Executor for Host {
-    async fn execute(&self, task: Task) -> Outcome {
+    async fn execute(&self, task: Task) -> TaskOutcome {
         match task {
             Task::Idle => std::future::pending().await,
-            Task::Boot => Outcome::Booted(self.boot().await),
+            Task::Boot => TaskOutcome::Booted(self.boot().await),
             Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
             Task::Start { claim, holder, single_use } => {
                 self.start(&claim, &holder, single_use.as_deref()).await
             }
             Task::Listen { claim, runner } => self.listen(&claim, runner).await,
             Task::Serve { claim: _, runner } => tokio::select! {
-                () = self.ended(runner) => Outcome::Ended,
-                () = self.refused() => Outcome::Intruded,
+                () = self.ended(runner) => TaskOutcome::Ended,
+                () = self.refused() => TaskOutcome::Intruded,
             },
             Task::Renew { claim, runner, since, registered } => {
                 self.renew(&claim, runner, since, registered).await
