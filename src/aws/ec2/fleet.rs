@@ -70,8 +70,8 @@ fn template_config(order: &LaunchOrder, template: &Template) -> FleetLaunchTempl
     // Always the default version: a number would make an order that is asked again after a change another order.
     let named = FleetLaunchTemplateSpecificationRequest::builder().version("$Default");
     let named = match template {
-        Template::Kept { name } => named.launch_template_name(name),
-        Template::Given { id, .. } => named.launch_template_id(id),
+        Template::Managed { name } => named.launch_template_name(name),
+        Template::Provided { id, .. } => named.launch_template_id(id),
     };
     let overrides = overrides(order, template);
     FleetLaunchTemplateConfigRequest::builder()
@@ -82,7 +82,7 @@ fn template_config(order: &LaunchOrder, template: &Template) -> FleetLaunchTempl
 
 /// One for each subnet. A given template that says itself which types will do is left its say, unless the order has one.
 fn overrides(order: &LaunchOrder, template: &Template) -> Vec<FleetLaunchTemplateOverridesRequest> {
-    if let Template::Given { sized: true, .. } = template
+    if let Template::Provided { sized: true, .. } = template
         && order.types.0.is_empty()
     {
         return Vec::new();

@@ -7,11 +7,11 @@ use super::*;
 use crate::aws::ec2::testing::{options, order};
 
 fn kept() -> Template {
-    Template::Kept { name: "yard-linux".into() }
+    Template::Managed { name: "yard-linux".into() }
 }
 
 fn given(sized: bool) -> Template {
-    Template::Given { id: "lt-1".into(), sized }
+    Template::Provided { id: "lt-1".into(), sized }
 }
 
 fn asked(order: &LaunchOrder, template: &Template) -> CreateFleetInput {

@@ -23,7 +23,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_sdk_ec2::{Client, config};
 use tokio::time::Instant;
 
-use self::arrival::uncertain;
+use self::arrival::outcome_unknown;
 use self::errors::{CallError, Meaning};
 use self::machine::{TABLE, Which};
 use self::template::{Template, Templates};
@@ -171,7 +171,7 @@ impl Compute for Ec2Compute {
         };
         match error.meaning {
             Meaning::TokenSpent => {
-                let machines = self.brought(&order.launch).await.map_err(uncertain)?;
+                let machines = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
                 if machines.is_empty() {
                     return Err(error.into());
                 }
@@ -192,7 +192,7 @@ impl Compute for Ec2Compute {
     }
 
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
-        self.templates().equipped(spec)?;
+        self.templates().check_runner_package(spec)?;
         self.templates().examine(spec).await.map(|_| ())
     }
 
