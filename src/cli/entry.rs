@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use clap::{Args, Parser};
 
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use crate::clock::SystemClock;
 use crate::config::{self, Config};
 use crate::local::setup::LocalModeError;
-use crate::local::site::SiteError;
+use crate::local::site::LocalEnvironmentError;
 use crate::local::standin::listener;
 use crate::local::{demo, up};
 use crate::model::{FieldError, TableName};
@@ -66,32 +66,33 @@ pub(crate) struct RunnerArgs {
 }
 
 /// `runyard up`.
-pub(crate) fn up(args: UpArgs, table: Option<TableName>) -> Outcome {
-    runtime()?.block_on(up::run(args.dir, &surroundings(table))).map_err(|error| of_local(&error))
+pub(crate) fn up(args: UpArgs, table: Option<TableName>) -> CliResult {
+    runtime()?.block_on(up::run(args.dir, &environment_variables(table))).map_err(|error| of_local(&error))
 }
 
 /// `runyard demo`.
-pub(crate) fn demo(table: Option<TableName>) -> Outcome {
-    let good = runtime()?.block_on(demo::run(&surroundings(table))).map_err(|error| of_local(&error))?;
+pub(crate) fn demo(table: Option<TableName>) -> CliResult {
+    let good =
+        runtime()?.block_on(demo::run(&environment_variables(table))).map_err(|error| of_local(&error))?;
     if good {
         return Ok(());
     }
     let fix = "look at what it says above and at the directory it left";
-    Err(Failure::error("demo", "", "not everything went as it should", fix))
+    Err(CliFailure::error("demo", "", "not everything went as it should", fix))
 }
 
 /// `runyard operator`.
-pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> Outcome {
-    let surroundings = surroundings(table);
-    let config = Config::load(args.config.as_deref(), surroundings.clone().into_iter())
+pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> CliResult {
+    let environment_variables = environment_variables(table);
+    let config = Config::load(args.config.as_deref(), environment_variables.clone().into_iter())
         .map_err(|errors| of_wire(&WireError::Config(errors)))?;
     telemetry::init(&config.log)
-        .map_err(|error| Failure::error("log", "", error.to_string(), "run the command again"))?;
-    runtime()?.block_on(wire::operator(&config, &surroundings)).map_err(|error| of_wire(&error))
+        .map_err(|error| CliFailure::error("log", "", error.to_string(), "run the command again"))?;
+    runtime()?.block_on(wire::operator(&config, &environment_variables)).map_err(|error| of_wire(&error))
 }
 
 /// `runyard stand-in-runner`: its exit codes are the real runner's, not ours.
-pub(crate) fn stand_in_runner(args: &RunnerArgs) -> Outcome<ExitCode> {
+pub(crate) fn stand_in_runner(args: &RunnerArgs) -> CliResult<ExitCode> {
     let inputs = config::environment().filter(|(name, _)| name.starts_with("ACTIONS_RUNNER_")).collect();
     let exit = runtime()?.block_on(async {
         let clock = SystemClock::new();
@@ -101,25 +102,25 @@ pub(crate) fn stand_in_runner(args: &RunnerArgs) -> Outcome<ExitCode> {
 }
 
 /// The environment, with what the command line says over it.
-fn surroundings(table: Option<TableName>) -> BTreeMap<String, String> {
+fn environment_variables(table: Option<TableName>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = config::environment().collect();
     all.extend(table.map(|table| ("RUNYARD_TABLE".to_owned(), table.to_string())));
     all
 }
 
-fn runtime() -> Outcome<tokio::runtime::Runtime> {
+fn runtime() -> CliResult<tokio::runtime::Runtime> {
     let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    built.map_err(|error| Failure::error("runtime", "", error.to_string(), "run the command again"))
+    built.map_err(|error| CliFailure::error("runtime", "", error.to_string(), "run the command again"))
 }
 
 /// Why the operator did not start or stopped, with the configuration's problems as wrong usage.
-fn of_wire(error: &WireError) -> Failure {
+fn of_wire(error: &WireError) -> CliFailure {
     let problem = match error {
-        WireError::Config(errors) => Some(Failure::all_usage(errors.problems().to_vec())),
-        WireError::Key(problem) => Some(Failure::usage(problem.clone())),
+        WireError::Config(errors) => Some(CliFailure::all_usage(errors.problems().to_vec())),
+        WireError::Key(problem) => Some(CliFailure::usage(problem.clone())),
         WireError::ApiUrl(error) => {
             let fix = "use https://api.github.com or your server's https://HOST/api/v3";
-            Some(Failure::usage(FieldError::new("github.api_url", "", error.to_string(), fix)))
+            Some(CliFailure::usage(FieldError::new("github.api_url", "", error.to_string(), fix)))
         }
         WireError::GitHub(_)
         | WireError::Local(_)
@@ -128,28 +129,28 @@ fn of_wire(error: &WireError) -> Failure {
         | WireError::Aborted => None,
     };
     problem.unwrap_or_else(|| {
-        Failure::error("operator", "", said(error), "mend what is said, then start it again")
+        CliFailure::error("operator", "", said(error), "mend what is said, then start it again")
     })
 }
 
-fn of_local(error: &LocalModeError) -> Failure {
+fn of_local(error: &LocalModeError) -> CliFailure {
     match error {
         LocalModeError::Wire(error) => of_wire(error),
-        LocalModeError::Site(SiteError::Locked { dir, pid }) => {
+        LocalModeError::Environment(LocalEnvironmentError::Locked { dir, pid }) => {
             let message = format!("is served by another `runyard` (pid {pid})");
             let fix = "stop that one, or use another --dir";
-            Failure::error("--dir", dir.display().to_string(), message, fix)
+            CliFailure::error("--dir", dir.display().to_string(), message, fix)
         }
-        LocalModeError::Site(SiteError::Io { path, source }) => {
+        LocalModeError::Environment(LocalEnvironmentError::Io { path, source }) => {
             let message = format!("cannot be used: {source}");
-            Failure::error("--dir", path.display().to_string(), message, of_kind(source.kind()))
+            CliFailure::error("--dir", path.display().to_string(), message, of_kind(source.kind()))
         }
-        LocalModeError::Site(_)
+        LocalModeError::Environment(_)
         | LocalModeError::Table(_)
         | LocalModeError::Shape { .. }
         | LocalModeError::Demo(_)
         | LocalModeError::System(..) => {
-            Failure::error("local", "", said(error), "mend what is said, then start it again")
+            CliFailure::error("local", "", said(error), "mend what is said, then start it again")
         }
     }
 }

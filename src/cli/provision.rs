@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{Context, attributes, number, text};
+use super::context::{CliContext, attributes, number, text};
 use super::environment::Environment;
-use super::failure::{Failure, Outcome, Problems};
+use super::failure::{CliFailure, CliResult, Problems};
 use super::follow;
 use super::run::{RunArgs, in_field};
 use super::{actions, context, duration, json, names, subject, usage};
@@ -96,7 +96,7 @@ pub(crate) fn check(
     args: &ProvisionArgs,
     environment: &Environment,
     table: &TableName,
-) -> Outcome<RequestKey> {
+) -> CliResult<RequestKey> {
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
     if let Some((_, run_id, _)) = &run {
@@ -140,7 +140,7 @@ fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
     // Before the write: from here on an interruption must find the request and take it back.
     let interrupts = args.wait.then(super::polling::Interrupts::listen).transpose()?;
     if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
@@ -161,7 +161,7 @@ pub(crate) async fn run(context: &mut Context, args: &ProvisionArgs, id: &Reques
 }
 
 /// A class that is not there is the operator's to refuse; who does not wait for that is warned, where they may look.
-async fn warn_of_unknown_class(context: &mut Context, class: &ClassName) {
+async fn warn_of_unknown_class(context: &mut CliContext, class: &ClassName) {
     // A workflow has no right to look, and its wait tells it.
     if context.environment.get("GITHUB_ACTIONS").is_some() {
         return;
@@ -174,7 +174,7 @@ async fn warn_of_unknown_class(context: &mut Context, class: &ClassName) {
     }
 }
 
-fn accepted(context: &mut Context, item: &Item) -> Outcome {
+fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
     let request: Request = context::readable(item)?;
     actions::publish(&context.environment, &request);
     let id = &request.id;
@@ -190,7 +190,7 @@ fn accepted(context: &mut Context, item: &Item) -> Outcome {
 }
 
 /// Writes the intent, or finds that it is written already; answers the record.
-async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome<Item> {
+async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
     let ours = intent(context, args, id);
     // Written under the repository as it is spelt, before keys were in lower case: it is the same request.
     let former = Request::key_of(id);
@@ -215,7 +215,7 @@ async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Out
         return Ok(item);
     }
     let Some(theirs) = context.item(&key).await? else {
-        return Err(Failure::error(
+        return Err(CliFailure::error(
             "request",
             id.to_string(),
             "was deleted at this moment",
@@ -227,7 +227,7 @@ async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Out
 }
 
 /// The record as it is born: what was given, and nothing where the contract's defaults hold.
-fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
+fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
     let folded = RequestKey { repository: id.repository.folded(), ..id.clone() };
     let (key, now) = (Request::key_of(&folded), text(millis(context.clock.now())));
     let mut item = attributes([
@@ -261,7 +261,7 @@ fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
 }
 
 /// Whether what is there is what we ask for: the same request, still open.
-fn same_request(theirs: &Item, ours: &Item) -> Outcome {
+fn same_request(theirs: &Item, ours: &Item) -> CliResult {
     let (there, asked): (Request, Request) = (context::readable(theirs)?, context::readable(ours)?);
     let id = &there.id;
     if there.is_released() || there.phase().is_final() {
@@ -271,7 +271,7 @@ fn same_request(theirs: &Item, ours: &Item) -> Outcome {
             Phase::Pending | Phase::Fulfilling | Phase::Ready | Phase::Releasing => "being released",
         };
         let fix = "use another name or a new attempt";
-        return Err(Failure::error("request", id.to_string(), format!("is {phase}"), fix));
+        return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
     }
     let (there, asked) = (described(&there), described(&asked));
     let differing: Vec<String> = there
@@ -286,7 +286,7 @@ fn same_request(theirs: &Item, ours: &Item) -> Outcome {
     let all = |intent: &[(&str, String)]| {
         intent.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     };
-    Err(Failure::error(
+    Err(CliFailure::error(
         "request",
         id.to_string(),
         format!(

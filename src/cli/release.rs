@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{Context, attributes, one_more, readable, text};
-use super::failure::{Exit, Failure, Outcome, Problems};
+use super::context::{CliContext, attributes, one_more, readable, text};
+use super::failure::{CliFailure, CliResult, Exit, Problems};
 use super::json;
 use super::polling::{Interrupts, Waited, again, until};
 use super::run::{RunArgs, in_field};
@@ -47,7 +47,7 @@ pub(crate) struct Released {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &ReleaseArgs, asked: &Released) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &ReleaseArgs, asked: &Released) -> CliResult {
     let mut found = requests(context, asked).await?;
     if found.is_empty() {
         context.screen.say(format!("{asked}: there is no such request, nothing to release"));
@@ -65,11 +65,14 @@ pub(crate) async fn run(context: &mut Context, args: &ReleaseArgs, asked: &Relea
         found = wait(context, found, args.timeout).await?;
     }
     context.screen.document(&json::list(&found));
-    if refused.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Error, problems: refused }) }
+    if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
 }
 
 /// What the options say, refused as a whole where it makes no sense.
-pub(crate) fn check(args: &ReleaseArgs, environment: &super::environment::Environment) -> Outcome<Released> {
+pub(crate) fn check(
+    args: &ReleaseArgs,
+    environment: &super::environment::Environment,
+) -> CliResult<Released> {
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
     let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
@@ -82,7 +85,7 @@ pub(crate) fn check(args: &ReleaseArgs, environment: &super::environment::Enviro
     Ok(Released { repository, run_id, name, attempt })
 }
 
-async fn requests(context: &Context, asked: &Released) -> Outcome<Vec<Item>> {
+async fn requests(context: &CliContext, asked: &Released) -> CliResult<Vec<Item>> {
     let prefix = format!("request#{}#", asked.name);
     let mut items = context.of_run(&asked.repository, &asked.run_id, &prefix).await?;
     items.retain(|item| {
@@ -93,7 +96,7 @@ async fn requests(context: &Context, asked: &Released) -> Outcome<Vec<Item>> {
     Ok(items)
 }
 
-async fn release_one(context: &mut Context, item: &Item) -> Outcome<Item> {
+async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<Item> {
     let request: Request = readable(item)?;
     if request.phase().is_final() {
         context.screen.say(format!("{}: already {}, nothing to release", request.id, request.phase()));
@@ -109,7 +112,7 @@ async fn release_one(context: &mut Context, item: &Item) -> Outcome<Item> {
 }
 
 /// Writes `desired = released` unless it says so already; answers the record as it is then.
-pub(crate) async fn write_released(context: &Context, request: &Request) -> Outcome<Item> {
+pub(crate) async fn write_released(context: &CliContext, request: &Request) -> CliResult<Item> {
     let key = request.key();
     let set =
         attributes([("desired", text(Desired::Released)), ("updatedAt", text(millis(context.clock.now())))]);
@@ -127,7 +130,7 @@ pub(crate) async fn write_released(context: &Context, request: &Request) -> Outc
     }
 }
 
-async fn wait(context: &mut Context, released: Vec<Item>, limit: Duration) -> Outcome<Vec<Item>> {
+async fn wait(context: &mut CliContext, released: Vec<Item>, limit: Duration) -> CliResult<Vec<Item>> {
     let keys: Vec<Key> = released.iter().filter_map(Key::of).collect();
     let mut interrupts = Interrupts::listen()?;
     let mut last = released;
@@ -165,9 +168,9 @@ async fn wait(context: &mut Context, released: Vec<Item>, limit: Duration) -> Ou
     }
 }
 
-fn not_given_back(field: &str, value: &str, message: String) -> Failure {
+fn not_given_back(field: &str, value: &str, message: String) -> CliFailure {
     let fix = "the release stands and goes on without you; see `runyard describe request`";
-    Failure::error(field, value, message, fix)
+    CliFailure::error(field, value, message, fix)
 }
 
 /// The requests that are not over, in a sentence.

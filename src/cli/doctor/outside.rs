@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::examine::Finding;
-use crate::cli::context::Context;
+use crate::cli::context::CliContext;
 use crate::cli::expire::ending;
 use crate::model::{
     EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
@@ -26,7 +26,7 @@ pub(super) struct Outside {
 
 /// Everything that is wrong outside, as far as it can be asked.
 pub(super) async fn look(
-    context: &Context,
+    context: &CliContext,
     outside: &Outside,
     items: &[Item],
     patience: Duration,
