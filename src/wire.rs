@@ -145,7 +145,7 @@ pub fn build(
     #[cfg(feature = "local")]
     let store = match config.compute {
         ComputeKind::Local => {
-            crate::local::pulse::woken(store, &crate::local::options::directory(environment)?)
+            crate::local::pulse::with_change_notifier(store, &crate::local::options::directory(environment)?)
         }
         ComputeKind::Ec2 | ComputeKind::None => store,
     };
