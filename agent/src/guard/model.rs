@@ -96,8 +96,8 @@ fn steps(duration: Duration) -> u32 {
 
 /// A deadline as the record says it, by the operator's clock.
 fn deadline((written, length): (u32, u32)) -> Deadline {
-    let wall = |step: u32| Timestamp::from_second(AHEAD + i64::from(step) * 60).unwrap();
-    Deadline { at: wall(written + length), set_at: Some(wall(written)) }
+    let wall_clock = |step: u32| Timestamp::from_second(AHEAD + i64::from(step) * 60).unwrap();
+    Deadline { at: wall_clock(written + length), set_at: Some(wall_clock(written)) }
 }
 
 impl Machine {
