@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use runyard::model::{ClaimId, RegistrationBox};
 use runyard_agent::host::{Account, Host, HostSettings, Isolation, PackageSource, SweepPaths};
 use runyard_agent::task::{Executor, Holder, RunnerProcess, Task, TaskOutcome, Wipe};
+use runyard_core::model::{ClaimId, RegistrationBox};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 

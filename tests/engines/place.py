@@ -8,14 +8,15 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium")
-"""What only `.ci/run`, `tests/github_openapi/run`, `tests/observability/run` and `tests/page/run` need."""
+ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium", "boot")
+"""What only `.ci/run` and the `run` of github_openapi, observability, page and boot need."""
 
-DEBIAN = {"prometheus": ("promtool", "prometheus"), "chromium": ("chromium",)}
+DEBIAN = {"prometheus": ("promtool", "prometheus"), "chromium": ("chromium",),
+          "boot": ("debootstrap", "systemd-nspawn")}
 """What comes from Debian instead of PyPI unless the system has it, by its programs."""
 
-WITH_LIBRARIES = ("chromium",)
-"""Of those, what needs libraries that a system without a desktop lacks."""
+WITH_LIBRARIES = ("chromium", "boot")
+"""Of those, what needs libraries that a system without a desktop, or without systemd, lacks."""
 
 
 def home() -> Path:

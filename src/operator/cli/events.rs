@@ -1,0 +1,215 @@
+//! What happened? The events of one record, or of all, oldest first.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::context::CliContext;
+use super::duration;
+use super::environment::Environment;
+use super::failure::{CliFailure, CliResult};
+use super::get::{LookArgs, WATCH};
+use super::json;
+use super::run::repository_hint;
+use super::screen::{Format, Screen};
+use super::selector::{Noun, Selector, kind_of};
+use super::table::{columns, distance, more_columns};
+use crate::model::{AttributeValue, EventType, Item, Key, Kind, Repository};
+
+/// Tells what happened.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runyard events --since 30m
+  runyard events -o wide                                # with the moment and the type of each
+  runyard events request 1234567890 --watch
+  runyard events instance i-0123456789abcdef0 -o json")]
+pub(crate) struct EventsArgs {
+    /// Only those of a record of this kind
+    #[arg(value_name = "KIND", requires = "name")]
+    noun: Option<Noun>,
+    /// Which record
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Only what happened this long ago or later [default: all, which is seven days]
+    #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
+    since: Option<Duration>,
+    #[command(flatten)]
+    look: LookArgs,
+}
+
+/// What is looked for: one record's events, or all.
+pub(crate) struct EventsTarget(Option<Selector>, Option<Repository>);
+
+/// What the options say.
+pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> CliResult<EventsTarget> {
+    let selector = match (args.noun, args.name.as_deref()) {
+        (Some(noun), Some(name)) => {
+            Some(Selector::parse(noun, name).map_err(|p| CliFailure::usage(p.named("NAME")))?)
+        }
+        (_, _) => None,
+    };
+    let repository =
+        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
+    Ok(EventsTarget(selector, repository))
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &EventsTarget) -> CliResult {
+    let mut seen: BTreeSet<Key> = BTreeSet::new();
+    let now = context.clock.now();
+    let since = args.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
+    loop {
+        let mut items = match &target.0 {
+            Some(selector) => {
+                let item = selector.find(context, target.1.as_ref()).await?;
+                let mut items = of(context, &Key::of(&item).map(|key| key.pk).unwrap_or_default()).await?;
+                items.retain(|item| happened(item, since));
+                items
+            }
+            None => all(context, since).await?,
+        };
+        let first = seen.is_empty();
+        items.retain(|item| Key::of(item).is_some_and(|key| seen.insert(key)));
+        show(context, args.look.watch, first, &items);
+        if !args.look.watch || context.screen.closed() {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// The events under one partition key, oldest first.
+pub(crate) async fn of(context: &CliContext, pk: &str) -> CliResult<Vec<Item>> {
+    context.under(pk, "event#").await
+}
+
+async fn all(context: &CliContext, since: Option<Timestamp>) -> CliResult<Vec<Item>> {
+    let wanted = |item: &Item| kind_of(item) == Some(Kind::Event) && happened(item, since);
+    let mut items = context.all_that(wanted).await?;
+    items.sort_by_key(|item| Key::of(item).map(|key| (key.sk, key.pk)));
+    Ok(items)
+}
+
+/// Whether it happened since then, or when is not to be read: what is odd is rather shown than hidden.
+fn happened(item: &Item, since: Option<Timestamp>) -> bool {
+    let at = match item.get("at") {
+        Some(AttributeValue::S(at)) => at.parse::<Timestamp>().ok(),
+        Some(_) | None => None,
+    };
+    since.is_none_or(|since| at.is_none_or(|at| at >= since))
+}
+
+fn show(context: &mut CliContext, watch: bool, first: bool, items: &[Item]) {
+    if !watch {
+        context.screen.document(&json::list(items));
+    }
+    if watch && context.screen.format.for_programs() {
+        for item in items {
+            context.screen.next_document(&json::record(item));
+        }
+    }
+    if items.is_empty() && first && !watch {
+        context.screen.remark("there are no events");
+    }
+    if !items.is_empty() && !context.screen.format.for_programs() {
+        // What goes on below is read later: only a moment says then when it was.
+        let now = (!watch && context.screen.format != Format::Wide).then(|| context.clock.now());
+        let text = lines(&context.screen, items, now, first);
+        context.screen.text(&text);
+    }
+}
+
+/// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a list.
+/// What type they are of is said where one is a warning, and where all come one by one.
+fn lines(screen: &Screen, items: &[Item], now: Option<Timestamp>, first: bool) -> String {
+    let attribute = |item: &Item, name: &str| match item.get(name) {
+        Some(AttributeValue::S(text)) => text.clone(),
+        Some(_) | None => String::new(),
+    };
+    let change = |item: &Item| match (attribute(item, "from"), attribute(item, "to")) {
+        // What stays where it is has no change to show; the message says what happened.
+        (from, to) if from == to => String::new(),
+        (from, to) => format!("{from} → {to}"),
+    };
+    let when = |item: &Item| {
+        let at = attribute(item, "at");
+        let ago = now.and_then(|now| Some(distance(at.parse().ok()?, now)));
+        ago.unwrap_or(at)
+    };
+    let normal = |item: &Item| attribute(item, "type") == EventType::Normal.as_str();
+    let typed = now.is_none() || !items.iter().all(normal);
+    let row = |item: &Item| {
+        let mut cells = vec![
+            when(item),
+            attribute(item, "type"),
+            short(&attribute(item, "subject")),
+            attribute(item, "reason"),
+            change(item),
+            attribute(item, "actor"),
+            attribute(item, "message"),
+        ];
+        if !typed {
+            cells.remove(1);
+        }
+        cells
+    };
+    let mut heads = vec!["WHEN", "TYPE", "SUBJECT", "REASON", "CHANGE", "BY", "MESSAGE"];
+    if !typed {
+        heads.remove(1);
+    }
+    let rows = items.iter().map(row).collect();
+    if first { columns(screen, &heads, rows) } else { more_columns(screen, &heads, rows) }
+}
+
+/// A subject's pk, an instance's by its id alone.
+fn short(subject: &str) -> String {
+    match (subject.split_once('#'), subject.rsplit_once('/')) {
+        (Some(("instance", _)), Some((_, id))) => format!("instance {id}"),
+        (Some((kind, rest)), _) => format!("{kind} {}", rest.replace('#', " ")),
+        (None, _) => subject.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::context::{attributes, text};
+
+    fn event(kind: EventType, message: &str) -> Item {
+        attributes([
+            ("at", text("2026-01-01T00:00:00.123Z")),
+            ("type", text(kind.as_str())),
+            ("subject", text("request#acme/web#42")),
+            ("reason", text("Ready")),
+            ("actor", text("operator")),
+            ("message", text(message)),
+        ])
+    }
+
+    #[test]
+    fn events_fit_a_terminal_and_name_their_type_only_where_one_is_a_warning() {
+        let now = "2026-01-01T00:02:00Z".parse().ok();
+        let long = "2 of 2 machines are running and everybody is as happy as can be";
+        let at = |width, items: &[Item]| {
+            let screen = Screen::of_width(width);
+            lines(&screen, items, now, true)
+        };
+        let normal = [event(EventType::Normal, long)];
+        let head = "WHEN       SUBJECT              REASON  CHANGE  BY        MESSAGE\n";
+        let begin = "1m59s ago  request acme/web 42  Ready           operator  ";
+        assert_eq!(at(Some(60), &normal), format!("{head}{begin}2 of 2 machines are…\n"));
+        assert_eq!(at(Some(80), &normal), format!("{head}{begin}2 of 2 machines are r…\n"));
+        assert_eq!(
+            at(Some(120), &normal),
+            format!("{head}{begin}2 of 2 machines are running and everybody is as happy as can…\n")
+        );
+        assert_eq!(at(None, &normal), format!("{head}{begin}{long}\n"));
+        let warned = at(Some(120), &[event(EventType::Normal, "fine"), event(EventType::Warning, "not")]);
+        assert!(warned.contains("Warning") && warned.contains("TYPE"), "{warned}");
+        let below = lines(&Screen::nowhere(Format::Text), &normal, None, false);
+        assert!(below.starts_with("2026-01-01T00:00:00.123Z  Normal"), "a moment, and no heads: {below}");
+    }
+}

@@ -1,0 +1,317 @@
+//! How does a workflow ask for machines? By one write of its intent, which is there for good once it is made; with
+//! `--wait` the command then follows what becomes of it, and takes it back when the wait ends without machines.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::context::{CliContext, attributes, number, text};
+use super::environment::Environment;
+use super::failure::{CliFailure, CliResult, Problems};
+use super::follow;
+use super::run::{RunArgs, in_field};
+use super::{context, duration, github_output, json, names, selector, usage};
+use crate::model::{
+    AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, MAX_RUNTIME_MINUTES, Phase,
+    Pool, Request, RequestKey, RunId, TableName, UsageClass, Write, label, millis,
+};
+use crate::ports::StoreError;
+
+/// Asks for machines.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The machines' only label is the run's id (and -NAME unless the name is `default`): use it as
+  runs-on: ${{ github.run_id }}
+
+Examples:
+  runyard provision --class linux-x64 --count 3 --wait            # in a workflow
+  runyard provision --run-id 42 --repository acme/web --class linux-x64 --count 1
+  runyard provision --class gpu --name gpu --count 4 --min-count 2 --usage-class spot \\
+      --on-demand-fallback --allowed-instance-types 'g5.* g6.*' --timeout 20m --wait")]
+pub(crate) struct ProvisionArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// The resource class, as in `runyard get pools`
+    #[arg(long, value_name = "CLASS")]
+    class: ClassName,
+    /// How many machines, 1 to 500
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    count: u32,
+    /// Which attempt of the run [default: $GITHUB_RUN_ATTEMPT, else 1]
+    #[arg(long, value_name = "N", value_parser = selector::attempt, allow_negative_numbers = true)]
+    attempt: Option<u32>,
+    /// How many are enough when the time is over [default: all of them]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    min_count: Option<u32>,
+    /// How they must be paid for
+    #[arg(long, value_name = "CLASS", value_parser = usage::one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
+    usage_class: Option<UsageClass>,
+    /// Launch on-demand machines where there are no spot ones
+    #[arg(long)]
+    on_demand_fallback: bool,
+    /// Which EC2 types will do instead of the pool's, such as 'c* m*'
+    #[arg(long, value_name = "GLOBS", value_parser = types)]
+    allowed_instance_types: Option<InstanceTypes>,
+    /// How long a machine may run for this request [default: the class's, else 30m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::run, allow_negative_numbers = true)]
+    max_runtime: Option<Duration>,
+    /// How long the request waits for its machines [default: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::wait, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+    /// Wait until the machines run (30 s longer than the timeout), and release the request if they do not
+    #[arg(long)]
+    wait: bool,
+    /// Do not release the request when the wait times out or is interrupted
+    #[arg(long, requires = "wait")]
+    keep: bool,
+}
+
+/// The wait unless the request says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What the command waits longer than the request, so that the operator's verdict comes first.
+const LONGER: Duration = Duration::from_secs(30);
+
+fn count(text: &str) -> Result<u32, FieldError> {
+    let number = text.parse::<u32>().ok().filter(|n| (1..=500).contains(n));
+    number.ok_or_else(|| {
+        FieldError::new("count", text, "must be a whole number from 1 to 500", "ask for 1 to 500 machines")
+    })
+}
+
+/// Reads globs of instance types, separated by spaces or commas.
+fn types(text: &str) -> Result<InstanceTypes, FieldError> {
+    let globs: Vec<String> =
+        text.split([' ', ',', '\t']).filter(|glob| !glob.is_empty()).map(str::to_owned).collect();
+    let good = |glob: &String| super::apply::is_type_glob(glob);
+    if globs.is_empty() || !globs.iter().all(good) {
+        let fix = "write EC2 types with * for any characters, such as 'c* m7i.*'";
+        return Err(FieldError::new("allowedInstanceTypes", text, "not a list of instance types", fix));
+    }
+    Ok(InstanceTypes(globs))
+}
+
+/// What the options ask for, refused as a whole where it makes no sense.
+pub(crate) fn check(
+    args: &ProvisionArgs,
+    environment: &Environment,
+    table: &TableName,
+) -> CliResult<RequestKey> {
+    let mut problems = Problems::default();
+    let run = args.run.resolve(environment, &mut problems);
+    if let Some((_, run_id, _)) = &run {
+        let field = if args.run.run_id.is_some() { "--run-id" } else { "GITHUB_RUN_ID" };
+        problems.keep(in_field(field, without_dot(run_id)));
+    }
+    let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
+        (Some(attempt), _) => Some(attempt),
+        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
+        (None, None) => Some(1),
+    };
+    if let Some(min) = args.min_count.filter(|min| *min > args.count) {
+        problems.add(FieldError::new(
+            "--min-count",
+            min.to_string(),
+            format!("must not be more than --count {}", args.count),
+            format!("use 1 to {}, or leave it out", args.count),
+        ));
+    }
+    if args.on_demand_fallback && args.usage_class == Some(UsageClass::OnDemand) {
+        problems.add(FieldError::new(
+            "--on-demand-fallback",
+            "true",
+            "only spot can fall back to on-demand",
+            "use --usage-class spot, or leave the fallback out",
+        ));
+    }
+    problems.keep(super::apply::fits_queue_name(table, &args.class).map_err(|p| p.named("--class")));
+    problems.check()?;
+    let (repository, run_id, name) = run.expect("what is missing was refused above");
+    Ok(RequestKey { repository, run_id, name, attempt: attempt.expect("refused above") })
+}
+
+/// A dot parts a run's label from a class's extra ones, so no new run id has one.
+fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
+    if run_id.as_str().contains('.') {
+        let fix = "use 1 to 64 of A-Z, a-z, 0-9, _ and -, as in GITHUB_RUN_ID";
+        return Err(FieldError::new("runId", run_id.as_str(), "must not contain a dot", fix));
+    }
+    Ok(())
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
+    // Before the write: from here on an interruption must find the request and take it back.
+    let interrupts = args.wait.then(super::polling::Interrupts::listen).transpose()?;
+    if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
+        context.screen.remark(format!(
+            "warning: run id {} is no number, as GitHub's are: no job asks for it",
+            id.run_id
+        ));
+    }
+    let item = submit(context, args, id).await?;
+    if !args.wait {
+        warn_of_unknown_class(context, &args.class).await;
+    }
+    let Some(interrupts) = interrupts else {
+        return accepted(context, &item);
+    };
+    let limit = args.timeout.unwrap_or(TIMEOUT) + LONGER;
+    follow::follow(context, follow::Following { item, limit, interrupts, keep: args.keep }).await
+}
+
+/// A class that is not there is the operator's to refuse; who does not wait for that is warned, where they may look.
+async fn warn_of_unknown_class(context: &mut CliContext, class: &ClassName) {
+    // A workflow has no right to look, and its wait tells it.
+    if context.environment.get("GITHUB_ACTIONS").is_some() {
+        return;
+    }
+    if let Ok(None) = context.item(&Pool::key_of(class)).await {
+        let refused = names::no_such_pool(context, "--class", class).await;
+        for problem in refused.problems {
+            context.screen.remark(format!("warning: class {class}: {}; {}", problem.message, problem.fix));
+        }
+    }
+}
+
+fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
+    let request: Request = context::readable(item)?;
+    github_output::publish(&context.environment, &request);
+    let id = &request.id;
+    context
+        .screen
+        .say(format!("{id}: asked for {} of {}", request.intent.count, request.intent.resource_class));
+    context.screen.say(format!("its machines will have the label {}", label(id)));
+    context
+        .screen
+        .say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
+    context.screen.document(&json::record(item));
+    Ok(())
+}
+
+/// Writes the intent, or finds that it is written already; answers the record.
+async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
+    let ours = intent(context, args, id);
+    // Written under the repository as it is spelt, before keys were in lower case: it is the same request.
+    let former = Request::key_of(id);
+    let id = &RequestKey { repository: id.repository.folded(), ..id.clone() };
+    let key = Request::key_of(id);
+    if former != key {
+        match context.store.get(&former).await {
+            Ok(Some(theirs)) => return same_request(&theirs, &ours).map(|()| theirs),
+            // A role may be confined to the keys of today.
+            Ok(None) | Err(StoreError::Denied(_)) => {}
+            Err(error) => return Err(context.failed(&error)),
+        }
+    }
+    let create = Write::create(key.clone(), ours.clone());
+    let written = super::polling::again(async || match context.store.write(&create).await {
+        Err(StoreError::Refused { .. }) => Ok(None),
+        Ok(item) => Ok(Some(item)),
+        Err(error) => Err(error),
+    });
+    // No event: a workflow's credential writes intents alone, the operator tells of them.
+    if let Some(item) = written.await.map_err(|error| context.failed(&error))? {
+        return Ok(item);
+    }
+    let Some(theirs) = context.item(&key).await? else {
+        return Err(CliFailure::error(
+            "request",
+            id.to_string(),
+            "was deleted at this moment",
+            "run the command again",
+        ));
+    };
+    same_request(&theirs, &ours)?;
+    Ok(theirs)
+}
+
+/// The record as it is born: what was given, and nothing where the contract's defaults hold.
+fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
+    let folded = RequestKey { repository: id.repository.folded(), ..id.clone() };
+    let (key, now) = (Request::key_of(&folded), text(millis(context.clock.now())));
+    let mut item = attributes([
+        ("pk", text(key.pk)),
+        ("sk", text(key.sk)),
+        ("kind", text(Kind::Request)),
+        ("uid", text(context.entropy.hex())),
+        ("version", number(1u64)),
+        ("runId", text(&id.run_id)),
+        ("attempt", number(id.attempt)),
+        ("repository", text(&id.repository)),
+        ("name", text(&id.name)),
+        ("resourceClass", text(&args.class)),
+        ("count", number(args.count)),
+        ("desired", text(Desired::Provisioned)),
+        ("generation", number(1u64)),
+        ("createdAt", now.clone()),
+        ("updatedAt", now),
+    ]);
+    let types = args.allowed_instance_types.as_ref();
+    let given = [
+        ("minCount", args.min_count.map(number)),
+        ("usageClass", args.usage_class.map(text)),
+        ("onDemandFallback", args.on_demand_fallback.then_some(AttributeValue::Bool(true))),
+        ("allowedInstanceTypes", types.map(|t| AttributeValue::L(t.0.iter().map(text).collect()))),
+        ("maxRuntimeMinutes", args.max_runtime.map(|length| number(length.as_secs() / 60))),
+        ("timeoutSeconds", args.timeout.map(|length| number(length.as_secs()))),
+    ];
+    item.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    item
+}
+
+/// Whether what is there is what we ask for: the same request, still open.
+fn same_request(theirs: &Item, ours: &Item) -> CliResult {
+    let (there, asked): (Request, Request) = (context::readable(theirs)?, context::readable(ours)?);
+    let id = &there.id;
+    if there.is_released() || there.phase().is_final() {
+        let phase = match there.phase() {
+            Phase::Released => "already released",
+            Phase::Failed => "already failed",
+            Phase::Pending | Phase::Fulfilling | Phase::Ready | Phase::Releasing => "being released",
+        };
+        let fix = "use another name or a new attempt";
+        return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
+    }
+    let (there, asked) = (described(&there), described(&asked));
+    let differing: Vec<String> = there
+        .iter()
+        .zip(&asked)
+        .filter(|(there, asked)| there != asked)
+        .map(|((name, there), (_, asked))| format!("{name} is {there}, asked for {asked}"))
+        .collect();
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let all = |intent: &[(&str, String)]| {
+        intent.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    Err(CliFailure::error(
+        "request",
+        id.to_string(),
+        format!(
+            "exists with a different intent: {}\n  there: {}\n  asked: {}",
+            differing.join("; "),
+            all(&there),
+            all(&asked)
+        ),
+        "ask for the same, or use another name or a new attempt",
+    ))
+}
+
+/// An intent with its defaults, as it is compared and shown.
+fn described(request: &Request) -> Vec<(&'static str, String)> {
+    let intent = &request.intent;
+    let types = intent.allowed_instance_types.as_ref().map(|types| types.0.join(" "));
+    vec![
+        ("resourceClass", intent.resource_class.clone()),
+        ("count", intent.count.to_string()),
+        ("minCount", intent.min_count.to_string()),
+        ("usageClass", intent.usage_class.map_or("any", UsageClass::as_str).to_owned()),
+        ("onDemandFallback", intent.on_demand_fallback.to_string()),
+        ("allowedInstanceTypes", types.unwrap_or_else(|| "the pool's".into())),
+        // The contract's default: the class's own, which may be less, stands in a record that workflows may not read.
+        ("maxRuntimeMinutes", intent.max_runtime_minutes.unwrap_or(MAX_RUNTIME_MINUTES).to_string()),
+        ("timeoutSeconds", intent.timeout_seconds.to_string()),
+    ]
+}

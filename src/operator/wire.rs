@@ -1,0 +1,329 @@
+//! Which adapters does a configuration mean? The one place that builds them and puts them together: the operator as a
+//! daemon, and the same operator over a local site.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, SdkConfig};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, Admin, Health};
+#[cfg(feature = "ec2")]
+use crate::aws::ec2::{Ec2Compute, Ec2Options};
+use crate::aws::{SqsNotices, SqsQueue};
+use crate::clock::{SystemClock, SystemEntropy};
+use crate::compute_none::NoCompute;
+use crate::config::{
+    ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
+};
+use crate::controller::{self, OperatorError, Ports, Settings};
+use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
+#[cfg(feature = "ec2")]
+use crate::limits::Limited;
+#[cfg(feature = "local")]
+use crate::local::compute::{LocalCompute, LocalError};
+use crate::metrics::Metrics;
+use crate::metrics::ports::Metered;
+use crate::model::FieldError;
+use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::queue_memory::InProcessQueue;
+use crate::store::DynamoStore;
+
+/// Machines of a maker that charges for looking are listed at most so often.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Why the operator did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// A key asks for something that this program cannot do here.
+    #[error(transparent)]
+    Key(#[from] FieldError),
+    /// `github.api_url` cannot be used.
+    #[error(transparent)]
+    ApiUrl(#[from] ApiUrlError),
+    /// GitHub's adapter cannot be built.
+    #[error(transparent)]
+    GitHub(#[from] SetupError),
+    /// There can be no local machines.
+    #[cfg(feature = "local")]
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// The loop stopped by itself.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    /// The system refused something basic.
+    #[error("{0}: {1}")]
+    System(&'static str, std::io::Error),
+    /// A second signal came before everything was finished.
+    #[error("stopped at once by a second signal; what was under way is finished by the next operator")]
+    Aborted,
+}
+
+/// The operator's parts.
+pub struct Wired {
+    /// What it talks to.
+    pub ports: Ports,
+    /// How it behaves.
+    pub settings: Settings,
+    /// What `/readyz` tells.
+    pub health: Arc<Health>,
+    /// The machines, when they are child processes: whoever stops for good ends them.
+    #[cfg(feature = "local")]
+    pub machines: Option<Arc<LocalCompute>>,
+}
+
+/// Runs the daemon until a signal stops it.
+///
+/// # Errors
+/// The configuration asks for what cannot be had, the table is not there, or a second signal came.
+pub async fn operator(config: &Config, environment: &BTreeMap<String, String>) -> Result<(), WireError> {
+    let sdk = aws_config::defaults(BehaviorVersion::latest()).load().await;
+    let name = format!("{}-{}", hostname(environment), SystemEntropy.hex());
+    let wired = build(config, &sdk, environment, name)?;
+    let stop = on_signals()?;
+    serve(wired, config, stop).await
+}
+
+/// Runs the loop and what stands beside it until `stop`; a second signal breaks off.
+///
+/// # Errors
+/// The loop's own.
+pub async fn serve(wired: Wired, config: &Config, stop: Stop) -> Result<(), WireError> {
+    serve_on(listener(config).await?, wired, stop).await
+}
+
+/// The admin port.
+///
+/// # Errors
+/// The address is not this machine's, or not free.
+pub async fn listener(config: &Config) -> Result<TcpListener, WireError> {
+    TcpListener::bind(config.listen).await.map_err(|error| {
+        let fix = "set admin.listen (RUNYARD_ADMIN__LISTEN) to an address of this machine that is free; port 0 finds one";
+        FieldError::new("admin.listen", config.listen.to_string(), error.to_string(), fix).into()
+    })
+}
+
+/// As [`serve`], on an admin port that is open already.
+///
+/// # Errors
+/// The loop's own.
+pub async fn serve_on(listener: TcpListener, wired: Wired, stop: Stop) -> Result<(), WireError> {
+    let answers = Admin { health: wired.health.clone(), metrics: wired.ports.metrics.clone() };
+    let closed = CancellationToken::new();
+    let answering = tokio::spawn(admin::serve(listener, answers, closed.clone()));
+    let running = controller::run(wired.ports, wired.settings, wired.health, stop.gently.clone());
+    let ended = tokio::select! {
+        ended = running => ended.map_err(WireError::from),
+        () = stop.at_once.cancelled() => Err(WireError::Aborted),
+    };
+    closed.cancel();
+    if let Ok(Err(error)) = answering.await {
+        tracing::warn!(%error, "the admin port broke");
+    }
+    ended
+}
+
+/// Builds every adapter. Nothing is asked of anybody yet.
+///
+/// # Errors
+/// What the configuration asks for and cannot be had.
+pub fn build(
+    config: &Config,
+    sdk: &SdkConfig,
+    environment: &BTreeMap<String, String>,
+    identity: String,
+) -> Result<Wired, WireError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+    let store = DynamoStore::connect(config.table.clone(), sdk);
+    #[cfg(feature = "local")]
+    let store = match config.compute {
+        ComputeKind::Local => crate::local::change_notifier::with_change_notifier(
+            store,
+            &crate::local::options::directory(environment)?,
+        ),
+        ComputeKind::Ec2 | ComputeKind::None => store,
+    };
+    let store: Arc<dyn Store> = Arc::new(store);
+    let queue: Arc<dyn PoolQueue> = match config.queue {
+        QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
+        QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),
+    };
+    let metrics = Metrics::new(clock.clone());
+    let github =
+        config.github.as_ref().map(|github| self::github(github, clock.clone(), &metrics)).transpose()?;
+    let mut settings = settings(config, identity);
+    let health = Arc::new(Health::new(clock.clone()));
+    let store = Arc::new(Metered::new(store, metrics.clone()).telling(health.clone()));
+    let queue = Arc::new(Metered::new(queue, metrics.clone()));
+    let github = github.map(|github| Arc::new(Metered::new(github, metrics.clone())) as Arc<dyn GitHub>);
+    let notices = config.interruptions.as_ref().map(|name| {
+        let notices = Arc::new(SqsNotices::connect(name, sdk));
+        Arc::new(Metered::new(notices, metrics.clone())) as Arc<dyn Notices>
+    });
+    let ports = |compute: Arc<dyn Compute>| Ports {
+        store,
+        queue,
+        compute,
+        github,
+        notices,
+        clock: clock.clone(),
+        entropy: entropy.clone(),
+        metrics: metrics.clone(),
+    };
+    match config.compute {
+        ComputeKind::None => {
+            let compute: Arc<dyn Compute> =
+                Arc::new(Metered::new(Arc::new(NoCompute::new(clock.clone())), metrics.clone()));
+            Ok(Wired {
+                ports: ports(compute),
+                settings,
+                health,
+                #[cfg(feature = "local")]
+                machines: None,
+            })
+        }
+        #[cfg(feature = "local")]
+        ComputeKind::Local => {
+            // Looking at one's own children costs nothing.
+            settings.sweep = Duration::from_secs(1);
+            let options = crate::local::options::machines(config, sdk, environment)?;
+            let machines = Arc::new(LocalCompute::open(options, clock.clone(), entropy.clone())?);
+            let metered = Arc::new(Metered::new(machines.clone(), metrics.clone()));
+            Ok(Wired { ports: ports(metered), settings, health, machines: Some(machines) })
+        }
+        #[cfg(not(feature = "local"))]
+        ComputeKind::Local => {
+            let _ = (environment, &mut settings, ports);
+            Err(unsupported(config.compute))
+        }
+        #[cfg(feature = "ec2")]
+        ComputeKind::Ec2 => {
+            let compute: Arc<dyn Compute> = Arc::new(Ec2Compute::connect(Ec2Options::of(config)?, sdk));
+            let compute = Arc::new(Metered::new(compute, metrics.clone()));
+            let compute: Arc<dyn Compute> = Arc::new(Limited::new(compute, &config.limits));
+            Ok(Wired {
+                ports: ports(compute),
+                settings,
+                health,
+                #[cfg(feature = "local")]
+                machines: None,
+            })
+        }
+        #[cfg(not(feature = "ec2"))]
+        ComputeKind::Ec2 => Err(unsupported(config.compute)),
+    }
+}
+
+#[cfg(any(not(feature = "ec2"), not(feature = "local")))]
+fn unsupported(kind: ComputeKind) -> WireError {
+    let known = if cfg!(feature = "local") { "ec2, local, none" } else { "ec2, none" };
+    let fix = format!("set compute.kind (RUNYARD_COMPUTE__KIND) to one of: {known}");
+    FieldError::new("compute.kind", kind.as_str(), "this build does not know how to make such machines", fix)
+        .into()
+}
+
+fn settings(config: &Config, identity: String) -> Settings {
+    let timing = &config.timing;
+    Settings {
+        identity,
+        table: config.table.clone(),
+        organization: config.github.as_ref().is_some_and(|github| match github.scope {
+            ScopeKind::Organization => true,
+            ScopeKind::Repository => false,
+        }),
+        created: timing.created,
+        claimed: timing.claimed,
+        cleanup: timing.cleanup,
+        grace: timing.grace,
+        heartbeat: timing.heartbeat,
+        stale: timing.stale,
+        agent_poll: timing.agent_poll,
+        resync: timing.resync,
+        reannounce: timing.reannounce,
+        lease: timing.lease,
+        orphan: timing.orphan,
+        requests_per_repository: config.requests_per_repository,
+        sweep: timing.resync.min(SWEEP),
+        github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
+    }
+}
+
+fn github(
+    config: &GitHubConfig,
+    clock: Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Result<Arc<dyn GitHub>, WireError> {
+    let credential = match &config.credential {
+        Credential::TokenFile(file) => crate::github::Credential::TokenFile(file.clone()),
+        Credential::App { id, key_file } => {
+            let pem = std::fs::read(key_file).map_err(|error| {
+                let message = format!("cannot be read: {error}");
+                let fix = "name the file with the App's private key (PEM), readable by this user";
+                FieldError::new("github.app_key_file", key_file.display().to_string(), message, fix)
+            })?;
+            crate::github::Credential::App(AppKey::from_pem(id.as_str(), &pem)?.kept_in(key_file))
+        }
+    };
+    let url = ApiUrl::parse(&config.api_url)?;
+    let github = RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?;
+    Ok(Arc::new(github.reporting_to(metrics.clone())))
+}
+
+/// How an operator is stopped.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    /// The action in hand is finished first.
+    pub gently: CancellationToken,
+    /// Nothing is.
+    pub at_once: CancellationToken,
+}
+
+/// The first SIGTERM or SIGINT stops gently, the second at once.
+///
+/// # Errors
+/// The system does not let us listen.
+pub fn on_signals() -> Result<Stop, WireError> {
+    let listen =
+        |kind| signal(kind).map_err(|error| WireError::System("signals cannot be listened to", error));
+    let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    // A closed terminal is a stop like any other, unless somebody said (`nohup`) that it is to change nothing.
+    let mut hangup = if ignores_hangup() { None } else { Some(listen(SignalKind::hangup())?) };
+    let stop = Stop::default();
+    let tell = stop.clone();
+    tokio::spawn(async move {
+        for token in [tell.gently, tell.at_once] {
+            let hung_up = async {
+                match &mut hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hung_up => {} }
+            tracing::info!("told to stop; once more stops at once");
+            token.cancel();
+        }
+    });
+    Ok(stop)
+}
+
+/// Whether this process was started to outlive its terminal: SIGHUP was ignored before anybody listened to it.
+pub(crate) fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+fn hostname(environment: &BTreeMap<String, String>) -> String {
+    let file = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = environment.get("HOSTNAME").cloned().or_else(file);
+    name.map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "operator".into())
+}

@@ -1,0 +1,226 @@
+//! GitHub's REST API, the part Runyard uses, in the shapes of GitHub's published description.
+
+use axum::extract::{Path, Query, State};
+use axum::http::header::LINK;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::shared_state::{StandInFailure, secret};
+use super::super::state::{Refusal, Registration, RunId, RunnerId, TokenKind};
+use super::{Served, error, render, wire};
+
+const PAGE_SIZE: u64 = 30;
+const MAX_PAGE_SIZE: u64 = 100;
+
+pub(super) fn routes() -> Router<Served> {
+    let mut router = Router::new()
+        .route("/repos/{owner}/{repo}/actions/runs/{run_id}", get(run))
+        .route("/repos/{owner}/{repo}/actions/runs/{run_id}/jobs", get(run_jobs));
+    for base in ["/repos/{owner}/{repo}", "/orgs/{owner}"] {
+        let at = |path: &str| format!("{base}/actions/runners{path}");
+        router = router
+            .route(&at(""), get(list))
+            .route(&at("/registration-token"), post(registration_token))
+            .route(&at("/remove-token"), post(removal_token))
+            .route(&at("/generate-jitconfig"), post(job_config))
+            .route(&at("/{runner_id}"), get(one).delete(remove));
+    }
+    router
+}
+
+/// The path of a repository or an organisation, with or without a runner.
+#[derive(Deserialize)]
+struct Place {
+    owner: String,
+    repo: Option<String>,
+    runner_id: Option<String>,
+}
+
+impl Place {
+    fn scope(&self) -> String {
+        match &self.repo {
+            Some(repo) => format!("{}/{repo}", self.owner),
+            None => self.owner.clone(),
+        }
+    }
+
+    fn runner(&self) -> Result<RunnerId, StandInFailure> {
+        Ok(self.runner_id.as_ref().and_then(|id| id.parse().ok()).ok_or(Refusal::NotFound)?)
+    }
+
+    fn path(&self) -> String {
+        match &self.repo {
+            Some(repo) => format!("/repos/{}/{repo}", self.owner),
+            None => format!("/orgs/{}", self.owner),
+        }
+    }
+}
+
+async fn registration_token(state: State<Served>, place: Path<Place>) -> Result<Response, StandInFailure> {
+    mint(&state, &place, TokenKind::Registration)
+}
+
+async fn removal_token(state: State<Served>, place: Path<Place>) -> Result<Response, StandInFailure> {
+    mint(&state, &place, TokenKind::Removal)
+}
+
+fn mint(served: &Served, place: &Place, kind: TokenKind) -> Result<Response, StandInFailure> {
+    let value = secret().to_ascii_uppercase();
+    let token = served.shared.change(|state, now| Ok(state.mint_token(kind, &place.scope(), value, now)))?;
+    let body = json!({"token": token.value(), "expires_at": render::time(token.expires_at)});
+    Ok((StatusCode::CREATED, Json(body)).into_response())
+}
+
+/// `deny_unknown_fields` as GitHub does not: a misspelt field of ours must not pass unnoticed here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobConfigRequest {
+    name: String,
+    runner_group_id: u64,
+    labels: Vec<String>,
+    #[serde(default = "default_work_folder")]
+    work_folder: String,
+}
+
+fn default_work_folder() -> String {
+    "_work".to_owned()
+}
+
+async fn job_config(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+    body: String,
+) -> Result<Response, StandInFailure> {
+    let request: JobConfigRequest = parse(&body)?;
+    if request.labels.is_empty() || request.labels.len() > 100 {
+        return Err(Refusal::Invalid("labels must hold 1 to 100 names".to_owned()).into());
+    }
+    let credential = secret();
+    let registration = Registration {
+        scope: place.scope(),
+        name: request.name,
+        labels: request.labels,
+        group_id: request.runner_group_id,
+        ..Registration::default()
+    };
+    let stored = credential.clone();
+    let runner = served.shared.change(|state, now| state.create_single_use(registration, stored, now))?;
+    let config = wire::RunnerConfig {
+        url: served.shared.url(),
+        scope: runner.scope.clone(),
+        runner_id: runner.id,
+        name: runner.name.clone(),
+        ephemeral: true,
+        work_folder: request.work_folder,
+    };
+    let encoded = BASE64_STANDARD.encode(json!({"runner": config, "credential": credential}).to_string());
+    let body = json!({"runner": render::runner(&runner), "encoded_jit_config": encoded});
+    Ok((StatusCode::CREATED, Json(body)).into_response())
+}
+
+#[derive(Deserialize)]
+struct ListQuery {
+    name: Option<String>,
+    per_page: Option<u64>,
+    page: Option<u64>,
+}
+
+async fn list(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, StandInFailure> {
+    let size = query.per_page.unwrap_or(PAGE_SIZE).clamp(1, MAX_PAGE_SIZE);
+    let page = query.page.unwrap_or(1).max(1);
+    let runners: Vec<Value> = served.shared.read(|state| {
+        let wanted = |name: &str| query.name.as_deref().is_none_or(|q| q.eq_ignore_ascii_case(name));
+        state.in_scope(&place.scope()).filter(|r| wanted(&r.name)).map(render::runner).collect()
+    })?;
+    let total = runners.len() as u64;
+    let skip = usize::try_from((page - 1).saturating_mul(size)).unwrap_or(usize::MAX);
+    let shown: Vec<Value> = runners.into_iter().skip(skip).take(size as usize).collect();
+    let base = format!("{}{}/actions/runners?per_page={size}", served.shared.url(), place.path());
+    let body = Json(json!({"total_count": total, "runners": shown}));
+    Ok((links(&base, page, total.div_ceil(size).max(1)), body).into_response())
+}
+
+fn links(base: &str, page: u64, last: u64) -> HeaderMap {
+    let mut parts = Vec::new();
+    if page > 1 {
+        parts.push(format!("<{base}&page={}>; rel=\"prev\"", page - 1));
+        parts.push(format!("<{base}&page=1>; rel=\"first\""));
+    }
+    if page < last {
+        parts.push(format!("<{base}&page={}>; rel=\"next\"", page + 1));
+        parts.push(format!("<{base}&page={last}>; rel=\"last\""));
+    }
+    let mut headers = HeaderMap::new();
+    if let (false, Ok(value)) = (parts.is_empty(), HeaderValue::from_str(&parts.join(", "))) {
+        headers.insert(LINK, value);
+    }
+    headers
+}
+
+async fn one(State(served): State<Served>, Path(place): Path<Place>) -> Result<Json<Value>, StandInFailure> {
+    let id = place.runner()?;
+    let found = served
+        .shared
+        .read(|state| state.in_scope(&place.scope()).find(|r| r.id == id).map(render::runner))?;
+    Ok(Json(found.ok_or(Refusal::NotFound)?))
+}
+
+async fn remove(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+) -> Result<StatusCode, StandInFailure> {
+    let id = place.runner()?;
+    served.shared.change(|state, now| state.remove_runner(&place.scope(), id, now))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+struct RunPlace {
+    owner: String,
+    repo: String,
+    run_id: RunId,
+}
+
+async fn run(
+    State(served): State<Served>,
+    Path(place): Path<RunPlace>,
+) -> Result<Json<Value>, StandInFailure> {
+    let repository = format!("{}/{}", place.owner, place.repo);
+    let url = served.shared.url();
+    let found = served.shared.read(|state| {
+        state
+            .run(&repository, place.run_id)
+            .map(|run| render::run(&url, run, &state.jobs_of(run.id).collect::<Vec<_>>()))
+    })?;
+    Ok(Json(found.ok_or(Refusal::NotFound)?))
+}
+
+async fn run_jobs(
+    State(served): State<Served>,
+    Path(place): Path<RunPlace>,
+) -> Result<Response, StandInFailure> {
+    let repository = format!("{}/{}", place.owner, place.repo);
+    let url = served.shared.url();
+    let found = served.shared.read(|state| {
+        let run = state.run(&repository, place.run_id)?;
+        let latest = state.jobs_of(run.id).filter(|job| job.attempt == run.attempt);
+        Some(latest.map(|job| render::job(&url, run, job)).collect::<Vec<_>>())
+    })?;
+    let Some(jobs) = found else { return Ok(error(StatusCode::NOT_FOUND, "Not Found")) };
+    Ok(Json(json!({"total_count": jobs.len(), "jobs": jobs})).into_response())
+}
+
+/// Reads a body; a mistake in it is answered as GitHub does, with a sentence.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &str) -> Result<T, StandInFailure> {
+    Ok(serde_json::from_str(body).map_err(|e| Refusal::Invalid(format!("Invalid request: {e}")))?)
+}

@@ -1,0 +1,260 @@
+//! How is a job executed? Its steps one after the other, each a real shell script, until one fails or the job is to end.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use tokio::process::Command;
+
+use super::super::http::wire::{Assignment, RunnerConfig};
+use super::super::shared_state::secret;
+use super::super::state::Conclusion;
+use super::files::DIAG;
+use super::process::{Step, sweep};
+
+/// The most that is reported of what a job prints.
+const LOG_BYTES: u64 = 16 * 1024;
+/// The variable by which the real runner, too, finds what a job leaves behind.
+const TRACKING: &str = "RUNNER_TRACKING_ID";
+
+/// A step whose first line is this is done whatever failed before it, a hook too: the real runner has no other way to
+/// fail a job than to go on with the steps that are always to be done (actions/runner, `StepsRunner.cs`).
+const ALWAYS: &str = "# if: always()";
+
+/// What came of a job.
+pub(super) struct Outcome {
+    pub(super) conclusion: Conclusion,
+    pub(super) exit_code: Option<i32>,
+    pub(super) log: String,
+}
+
+/// How urgently a job must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    /// It is asked, told, killed.
+    Gracefully,
+    /// It is killed.
+    Now,
+}
+
+/// Runs the job, its hook first; `end` yields when it must end before its time, and again when that must not take long.
+pub(super) async fn execute(
+    root: &Path,
+    config: &RunnerConfig,
+    assignment: &Assignment,
+    hook: Option<&Path>,
+    end: &mut tokio::sync::watch::Receiver<Option<End>>,
+) -> Outcome {
+    match prepare(root, config, assignment) {
+        Ok(place) => place.run(config, assignment, hook, end).await,
+        Err(problem) => failed(&problem),
+    }
+}
+
+fn failed(problem: &io::Error) -> Outcome {
+    Outcome {
+        conclusion: Conclusion::StandInFailure,
+        exit_code: None,
+        log: format!("The runner failed: {problem}\n"),
+    }
+}
+
+/// Where a job works.
+struct Place {
+    workspace: PathBuf,
+    temp: PathBuf,
+    log: File,
+    log_path: PathBuf,
+    /// Marks the job's processes; unique among all runners of the machine.
+    tracking: String,
+}
+
+fn prepare(root: &Path, config: &RunnerConfig, assignment: &Assignment) -> io::Result<Place> {
+    let repository = assignment.repository.rsplit('/').next().unwrap_or_default();
+    let work = root.join(&config.work_folder);
+    let workspace = work.join(repository).join(repository);
+    let temp = work.join("_temp");
+    if temp.exists() {
+        fs::remove_dir_all(&temp)?;
+    }
+    fs::create_dir_all(&workspace)?;
+    fs::create_dir_all(&temp)?;
+    let pages = root.join(DIAG).join("pages");
+    fs::create_dir_all(&pages)?;
+    let log_path = pages.join(format!("{}.log", assignment.job_id));
+    let log = OpenOptions::new().create(true).append(true).open(&log_path)?;
+    let tracking = format!("github_{}", secret());
+    Ok(Place { workspace, temp, log, log_path, tracking })
+}
+
+impl Place {
+    async fn run(
+        mut self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+        hook: Option<&Path>,
+        end: &mut tokio::sync::watch::Receiver<Option<End>>,
+    ) -> Outcome {
+        let ended = self.steps(config, assignment, hook, end).await;
+        // Only now: what a step leaves in the background may serve the next one.
+        sweep(TRACKING, &self.tracking);
+        match ended
+            .and_then(|(conclusion, exit_code)| Ok(Outcome { conclusion, exit_code, log: self.tail()? }))
+        {
+            Ok(outcome) => outcome,
+            Err(problem) => failed(&problem),
+        }
+    }
+
+    async fn steps(
+        &mut self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+        hook: Option<&Path>,
+        end: &mut tokio::sync::watch::Receiver<Option<End>>,
+    ) -> io::Result<(Conclusion, Option<i32>)> {
+        let (mut result, mut exit_code) = (Conclusion::Success, None);
+        let steps = assignment.spec.steps.iter().enumerate().map(Some);
+        for what in hook.map(|_| None).into_iter().chain(steps) {
+            let mut step = match (what, hook) {
+                (Some((_, script)), _)
+                    if result == Conclusion::StandInFailure && !script.trim_start().starts_with(ALWAYS) =>
+                {
+                    continue;
+                }
+                (Some((index, script)), _) => self.start(config, assignment, index, script)?,
+                (None, Some(hook)) => self.start_hook(config, assignment, hook)?,
+                (None, None) => continue,
+            };
+            let Some(status) = finish(&mut step, end).await else {
+                return Ok((Conclusion::Cancelled, exit_code));
+            };
+            let code = code(status?);
+            if result == Conclusion::Success {
+                exit_code = Some(code);
+            }
+            if code != 0 {
+                result = Conclusion::StandInFailure;
+            }
+        }
+        Ok((result, exit_code))
+    }
+
+    /// What the machine's owner has done before a job: with what GitHub says of the job, and nothing that the job says.
+    fn start_hook(
+        &mut self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+        hook: &Path,
+    ) -> io::Result<Step> {
+        writeln!(self.log, "A job started hook has been configured by the self-hosted runner administrator")?;
+        if !hook.is_file() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "File doesn't exist"));
+        }
+        let command = self.shell(config, assignment, hook)?;
+        Step::start(command, &self.log)
+    }
+
+    fn start(
+        &mut self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+        index: usize,
+        script: &str,
+    ) -> io::Result<Step> {
+        let first_line = script.trim().lines().next().unwrap_or_default();
+        writeln!(self.log, "##[group]Run {first_line}")?;
+        let file = self.temp.join(format!("step-{index}.sh"));
+        fs::write(&file, script)?;
+        let mut command = self.shell(config, assignment, &file)?;
+        command.envs(&assignment.spec.env);
+        Step::start(command, &self.log)
+    }
+
+    fn shell(&self, config: &RunnerConfig, assignment: &Assignment, script: &Path) -> io::Result<Command> {
+        let mut command = Command::new("bash");
+        command.args(["--noprofile", "--norc", "-e", "-o", "pipefail"]).arg(script);
+        command.current_dir(&self.workspace);
+        for input in ["TOKEN", "JITCONFIG", "URL", "NAME", "LABELS"] {
+            command.env_remove(format!("ACTIONS_RUNNER_INPUT_{input}"));
+        }
+        command.envs(self.environment(config, assignment)?);
+        Ok(command)
+    }
+
+    fn environment(
+        &self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+    ) -> io::Result<Vec<(&'static str, String)>> {
+        let path = |path: &Path| path.display().to_string();
+        let owner = assignment.repository.split('/').next().unwrap_or_default().to_owned();
+        let mut all = vec![
+            ("CI", "true".to_owned()),
+            ("GITHUB_ACTIONS", "true".to_owned()),
+            ("GITHUB_SERVER_URL", config.url.clone()),
+            ("GITHUB_API_URL", config.url.clone()),
+            ("GITHUB_REPOSITORY", assignment.repository.clone()),
+            ("GITHUB_REPOSITORY_OWNER", owner),
+            ("GITHUB_RUN_ID", assignment.run_id.to_string()),
+            ("GITHUB_RUN_ATTEMPT", assignment.attempt.to_string()),
+            ("GITHUB_WORKFLOW", assignment.workflow.clone()),
+            ("GITHUB_JOB", assignment.spec.name.clone()),
+            ("GITHUB_WORKSPACE", path(&self.workspace)),
+            ("RUNNER_NAME", config.name.clone()),
+            ("RUNNER_OS", "Linux".to_owned()),
+            ("RUNNER_ARCH", "X64".to_owned()),
+            ("RUNNER_TEMP", path(&self.temp)),
+            (TRACKING, self.tracking.clone()),
+        ];
+        for (name, file) in [("GITHUB_OUTPUT", "output"), ("GITHUB_STEP_SUMMARY", "summary.md")] {
+            let file = self.temp.join(file);
+            OpenOptions::new().create(true).append(true).open(&file)?;
+            all.push((name, path(&file)));
+        }
+        Ok(all)
+    }
+
+    fn tail(&self) -> io::Result<String> {
+        let mut file = File::open(&self.log_path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// The step's own end, or `None` when it was ended.
+async fn finish(
+    step: &mut Step,
+    end: &mut tokio::sync::watch::Receiver<Option<End>>,
+) -> Option<io::Result<ExitStatus>> {
+    let urgency = tokio::select! {
+        status = step.wait() => return Some(status),
+        urgency = wanted(end, End::Gracefully) => urgency,
+    };
+    if urgency == End::Gracefully {
+        tokio::select! {
+            () = step.stop() => return None,
+            _ = wanted(end, End::Now) => {}
+        }
+    }
+    step.kill().await;
+    None
+}
+
+async fn wanted(end: &mut tokio::sync::watch::Receiver<Option<End>>, at_least: End) -> End {
+    match end.wait_for(|end| *end >= Some(at_least)).await.map(|end| *end) {
+        Ok(Some(end)) => end,
+        // The sender is gone, so nobody will ask any more.
+        Ok(None) | Err(_) => std::future::pending().await,
+    }
+}
+
+/// As a shell reports it: a signal's number above 128.
+fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
