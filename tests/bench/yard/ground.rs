@@ -26,7 +26,7 @@ use runyard::store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::support::engine::Engine;
+use runyard_support::engine::Engine;
 use super::timed::{Calls, Latency, Slow, Timed};
 use super::wire;
 

@@ -338,5 +338,4 @@ fn one_launch(launch: &Launch, late: &dyn Fn(Timestamp) -> bool, findings: &mut 
 }
 
 #[cfg(test)]
-#[path = "examine_tests.rs"]
 mod tests;

@@ -232,5 +232,4 @@ pub(super) fn ghosts(scope: &str, runners: &[Runner], instances: &[Instance]) ->
 }
 
 #[cfg(test)]
-#[path = "outside_tests.rs"]
 mod tests;
