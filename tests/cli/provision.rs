@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use runyard::model::{AttributeValue, Key};
+use runyard::model::{AttributeValue, RecordId};
 use serde_json::json;
 
 use crate::yard::{REPOSITORY, Yard, asking, finished, number, request, text, texts};
@@ -129,8 +129,8 @@ fn a_default_that_a_foreign_workflow_wrote_out_is_the_same_intent_as_one_left_ou
 }
 
 /// A request of run 42 as an earlier version wrote it, under the repository as it is spelt.
-fn former(yard: &Yard) -> Key {
-    let key = Key::new("request#Acme/Web#42", "request#default#1");
+fn former(yard: &Yard) -> RecordId {
+    let key = RecordId::new("request#Acme/Web#42", "request#default#1");
     let record = [
         ("kind", text("request")),
         ("version", number(1)),
@@ -153,7 +153,7 @@ fn a_repository_is_in_lower_case_in_the_key_and_as_written_in_the_intent() {
     let spelt =
         ["provision", "--run-id", "42", "--repository", "Acme/WEB", "--class", "small", "--count", "2"];
     yard.runs(&spelt, 0);
-    let key = Key::new("request#acme/web#42", "request#default#1");
+    let key = RecordId::new("request#acme/web#42", "request#default#1");
     assert_eq!(yard.record(&key)["repository"], text("Acme/WEB"));
     let other =
         ["provision", "--run-id", "42", "--repository", "acme/web", "--class", "small", "--count", "2"];

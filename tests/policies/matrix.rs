@@ -6,8 +6,8 @@ use crate::documents::{KEY, Who, document};
 use crate::evaluator::{Call, Context, Verdict, judge};
 
 use Who::{
-    AnyRecordWithEverything, EndsItselfAlone, Init, Machine, MachineOfAnyRecord, MachineThatEndsItself, MachineWithEverything, Operator,
-    OperatorWithVolumeKey, Workflow,
+    AnyRecordWithEverything, EndsItselfAlone, Init, Machine, MachineOfAnyRecord, MachineThatEndsItself,
+    MachineWithEverything, Operator, OperatorWithVolumeKey, Workflow,
 };
 
 /// One row.
@@ -132,9 +132,7 @@ fn row(who: Who, action: &str, resource: &str, carried: Carried<'_>, may: bool) 
         | AnyRecordWithEverything
         | MachineThatEndsItself
         | MachineWithEverything
-        | EndsItselfAlone => {
-            carry("ec2:SourceInstanceARN", ME)
-        }
+        | EndsItselfAlone => carry("ec2:SourceInstanceARN", ME),
         Operator | OperatorWithVolumeKey | Workflow | Init => {}
     }
     if let Some((_, id)) = resource.split_once(":instance/").filter(|(_, id)| id.starts_with("i-")) {

@@ -8,11 +8,11 @@ use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
-    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Key,
+    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
     LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool,
-    PoolOverride, PoolSpec, PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, ReleasedBy,
-    Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State,
-    Status, Threshold, Uid, UsageClass, read,
+    PoolOverride, PoolSpec, PoolStatus, Reading, Reason, Record, RecordId, Registration, RegistrationMode,
+    ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule,
+    Signal, State, Status, Threshold, Uid, UsageClass, read,
 };
 
 /// The record read from what is stored of it.
@@ -113,7 +113,7 @@ fn request_key() -> impl Strategy<Value = RequestKey> {
     )
 }
 
-fn key() -> impl Strategy<Value = Key> {
+fn key() -> impl Strategy<Value = RecordId> {
     request_key().prop_map(|id| Request::key_of(&id))
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{Agent, AttributeValue, Instance, Item, Key, Pool, State};
+use runyard::model::{Agent, AttributeValue, Instance, Item, Pool, RecordId, State};
 use runyard::ports::Store;
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::agents::Habit;
 use crate::world::{World, linux};
 
 /// Gives a record an attribute; answers what it was.
-async fn spoil(world: &World, key: &Key, name: &str, value: AttributeValue) -> Item {
+async fn spoil(world: &World, key: &RecordId, name: &str, value: AttributeValue) -> Item {
     let before = world.store.get(key).await.unwrap().expect("the record is there");
     let mut after = before.clone();
     after.insert(name.to_owned(), value);
@@ -31,7 +31,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-async fn conditions(world: &World, key: &Key) -> Vec<(String, String)> {
+async fn conditions(world: &World, key: &RecordId) -> Vec<(String, String)> {
     let item = world.store.get(key).await.unwrap().expect("the record is there");
     let Some(AttributeValue::L(conditions)) = item.get("conditions") else { return Vec::new() };
     let word = |condition: &AttributeValue, name: &str| match condition {

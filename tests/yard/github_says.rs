@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use runyard::controller::GitHubWatch;
-use runyard::model::{Desired, Instance, Key, ReleasedBy, State, runner_name};
+use runyard::model::{Desired, Instance, RecordId, ReleasedBy, State, runner_name};
 use runyard::ports::GitHubError;
 use runyard::ports::github::{RunState, Scope};
 
@@ -24,7 +24,7 @@ async fn warm(world: &World) {
 }
 
 /// Serves one request; its runner is listed, and busy, as long as its agent lets it be.
-async fn serving(world: &World, run: &str) -> (Key, String) {
+async fn serving(world: &World, run: &str) -> (RecordId, String) {
     let key = world.provision(run, "linux", 1, serde_json::json!({})).await;
     world.until_phase(&key, "Ready", 60).await;
     let name = name_of(&world.in_state(State::Running)[0]);

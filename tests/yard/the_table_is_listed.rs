@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{AttributeValue, Item, Key, State, Write};
+use runyard::model::{AttributeValue, Item, RecordId, State, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
 use serde_json::json;
@@ -50,11 +50,11 @@ impl Slow {
 
 #[async_trait]
 impl Store for Slow {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.store.get(key).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.begun.fetch_add(usize::from(after.is_none()), Ordering::SeqCst);
         let mut open = self.open.subscribe();
         open.wait_for(|open| *open).await.expect("the table outlives its lists");
@@ -65,7 +65,7 @@ impl Store for Slow {
         Ok(page)
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.store.query(pk, sk_prefix, after).await
     }
 
@@ -100,7 +100,7 @@ async fn a_page_read_before_a_removal_and_taken_in_after_it_brings_nothing_back(
     world.start_on("one", table.clone());
     until_listing(&world, &table).await;
     world.sleep(1).await;
-    world.store.remove(&Key::new("pool#linux", "pool"));
+    world.store.remove(&RecordId::new("pool#linux", "pool"));
     let (lists, asked) = (table.ended(), world.provision("1", "linux", 1, json!({})).await);
     world.until("the page came", Duration::from_secs(30), async || table.ended() > lists).await;
     world.until_phase(&asked, "Failed", 60).await;

@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::release::write_released;
 use super::screen::plain;
 use super::{actions, duration};
-use crate::model::{Condition, ConditionType, Item, Key, Phase, Record, Request};
+use crate::model::{Condition, ConditionType, Item, Phase, Record, RecordId, Request};
 use crate::ports::StoreError;
 
 /// What is followed, and how.
@@ -169,7 +169,7 @@ async fn give_up(context: &mut Context, following: &Following, caught: Option<Ca
     };
     let now: Request = readable(&item).unwrap_or(request);
     actions::publish(&context.environment, &now);
-    if Key::of(&item).is_some() {
+    if RecordId::of(&item).is_some() {
         context.screen.document(&actions::document(&item, &now));
     }
     let id = &now.id;

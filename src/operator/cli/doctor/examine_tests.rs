@@ -146,7 +146,7 @@ fn a_request_that_lists_what_is_not_there_is_found_once_it_has_settled() {
 fn every_mend_is_on_all_that_was_seen() {
     let orphan = found(&[agent(LONG_AGO, 9)]);
     assert_eq!(orphan[0].reason, "OrphanAgent");
-    let machine = Key::new(format!("instance#{ARN}"), "instance");
+    let machine = RecordId::new(format!("instance#{ARN}"), "instance");
     assert_eq!(orphan[0].mend[1], Write::check(machine, Guard::Absent));
     let stray = found(&[pool(), instance("running", "42", LONG_AGO), agent(JUST_NOW, 9)]);
     assert_eq!(stray[0].reason, "ForeignClaim");
