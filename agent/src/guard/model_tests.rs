@@ -1,13 +1,13 @@
 //! Every reachable run of one machine's last hours, visited (Stateright): an operator that renews the deadline or is
 //! silent, a table out of reach, an agent that is killed and started again, a disk that takes nothing more. Production's
-//! `Memory` and the fuse's `decide` decide. In each state the machine must not have ended too early, nor live too long;
+//! `Memory` and the watchdog timer's `decide` decide. In each state the machine must not have ended too early, nor live too long;
 //! as time can always pass while it lives, that is also what a fair run from there comes to (L5). The number of states
 //! is pinned; mutants must be refuted.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::*;
-use crate::fuse::{self, MARGIN, Verdict};
+use crate::watchdog_timer::{self, MARGIN, Verdict};
 
 /// One step of time.
 const STEP: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ const AHEAD: i64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
     /// Nobody but the agent ends the machine.
-    NoFuse,
+    NoWatchdog,
     /// An agent that starts again forgets what was known before.
     Forgets,
     /// Each read of the same deadline counts from the beginning.
@@ -42,7 +42,7 @@ struct Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum By {
     Agent,
-    Fuse,
+    Watchdog,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,8 +96,8 @@ fn steps(duration: Duration) -> u32 {
 
 /// A deadline as the record says it, by the operator's clock.
 fn deadline((written, length): (u32, u32)) -> Deadline {
-    let wall = |step: u32| Timestamp::from_second(AHEAD + i64::from(step) * 60).unwrap();
-    Deadline { at: wall(written + length), set_at: Some(wall(written)) }
+    let wall_clock = |step: u32| Timestamp::from_second(AHEAD + i64::from(step) * 60).unwrap();
+    Deadline { at: wall_clock(written + length), set_at: Some(wall_clock(written)) }
 }
 
 impl Machine {
@@ -174,12 +174,12 @@ impl Machine {
         }
     }
 
-    /// The fuse, which a timer starts in each step.
-    fn burns(&mut self) {
+    /// Runs the watchdog timer, which systemd starts in each step.
+    fn watchdog_fires(&mut self) {
         let file = self.file.as_ref().map(|memory| serde_json::to_vec(memory).unwrap());
-        match fuse::decide(file.as_deref(), "boot", at(self.now), LENGTHS) {
+        match watchdog_timer::decide(file.as_deref(), "boot", at(self.now), LENGTHS) {
             Verdict::Wait(_) => {}
-            Verdict::PowerOff(_) => self.ended = Some(By::Fuse),
+            Verdict::PowerOff(_) => self.ended = Some(By::Watchdog),
         }
     }
 
@@ -188,8 +188,8 @@ impl Machine {
             Happens::TimePasses => {
                 self.now += 1;
                 self.guards(mutant);
-                if self.ended.is_none() && mutant != Some(Mutant::NoFuse) {
-                    self.burns();
+                if self.ended.is_none() && mutant != Some(Mutant::NoWatchdog) {
+                    self.watchdog_fires();
                 }
                 if self.ended.is_none() && self.now > self.justified + steps(MARGIN) {
                     self.wrong = Some("it lives longer than anything it read allows");
@@ -258,7 +258,9 @@ impl Model for Life {
         vec![
             Property::always("safe", |_: &Self, machine: &Machine| machine.wrong.is_none()),
             Property::sometimes("the agent ends it", |_: &Self, m: &Machine| m.ended == Some(By::Agent)),
-            Property::sometimes("the fuse ends it", |_: &Self, m: &Machine| m.ended == Some(By::Fuse)),
+            Property::sometimes("the watchdog timer ends it", |_: &Self, m: &Machine| {
+                m.ended == Some(By::Watchdog)
+            }),
             Property::sometimes("a last look spares it", |_: &Self, m: &Machine| m.spared),
         ]
     }
@@ -293,7 +295,7 @@ fn a_guard_that_is_wrong_is_refuted() {
     let long = "it lives longer than anything it read allows";
     let early = "it ended before the deadline in its record";
     for (mutant, wrong) in [
-        (Mutant::NoFuse, long),
+        (Mutant::NoWatchdog, long),
         (Mutant::Forgets, early),
         (Mutant::CountsAnew, long),
         (Mutant::NoLastLook, early),

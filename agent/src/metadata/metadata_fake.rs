@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// How the service misbehaves, one question each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadDay {
+pub(crate) enum Fault {
     /// Answers with this status.
     Status(u16),
     /// Forgets its tokens.
@@ -23,19 +23,19 @@ pub(crate) enum BadDay {
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) facts: BTreeMap<String, String>,
-    pub(crate) bad: VecDeque<BadDay>,
+    pub(crate) bad: VecDeque<Fault>,
     pub(crate) asked: Vec<String>,
     tokens: Vec<String>,
     minted: u32,
 }
 
 /// The service.
-pub(crate) struct StandIn {
+pub(crate) struct FakeMetadata {
     pub(crate) endpoint: String,
     pub(crate) shared: Arc<Mutex<Shared>>,
 }
 
-impl StandIn {
+impl FakeMetadata {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -47,13 +47,13 @@ impl StandIn {
                 tokio::spawn(serve(stream, of_task.clone()));
             }
         });
-        let standin = Self { endpoint, shared };
+        let fake = Self { endpoint, shared };
         let document = r#"{"accountId":"123456789012","region":"eu-central-1","instanceId":"i-0123456789abcdef0",
             "instanceType":"m7i.large","availabilityZone":"eu-central-1b","more":null}"#;
-        standin.set("dynamic/instance-identity/document", document);
-        standin.set("meta-data/services/partition", "aws");
-        standin.set("meta-data/instance-life-cycle", "spot");
-        standin
+        fake.set("dynamic/instance-identity/document", document);
+        fake.set("meta-data/services/partition", "aws");
+        fake.set("meta-data/instance-life-cycle", "spot");
+        fake
     }
 
     pub(crate) fn set(&self, path: &str, text: &str) {
@@ -64,7 +64,7 @@ impl StandIn {
         self.shared.lock().unwrap().facts.remove(path);
     }
 
-    pub(crate) fn bad(&self, days: impl IntoIterator<Item = BadDay>) {
+    pub(crate) fn bad(&self, days: impl IntoIterator<Item = Fault>) {
         self.shared.lock().unwrap().bad.extend(days);
     }
 
@@ -88,7 +88,7 @@ async fn serve(mut stream: TcpStream, shared: Arc<Mutex<Shared>>) {
         let text = String::from_utf8(std::mem::take(&mut head)).unwrap().to_lowercase();
         let Some((status, body)) = answer(&text, &shared) else {
             let bad = shared.lock().unwrap().bad.pop_front();
-            if bad == Some(BadDay::Silent) {
+            if bad == Some(Fault::Silent) {
                 std::future::pending::<()>().await;
             }
             return;
@@ -107,12 +107,12 @@ fn answer(request: &str, shared: &Mutex<Shared>) -> Option<(u16, String)> {
     let path = first[1].strip_prefix("/latest/").unwrap_or(first[1]).to_owned();
     shared.asked.push(format!("{} {path}", first[0]));
     match shared.bad.front().copied() {
-        Some(BadDay::HangsUp | BadDay::Silent) => return None,
-        Some(BadDay::Status(status)) => {
+        Some(Fault::HangsUp | Fault::Silent) => return None,
+        Some(Fault::Status(status)) => {
             shared.bad.pop_front();
             return Some((status, "<html>bad day</html>".to_owned()));
         }
-        Some(BadDay::ForgetsTokens) => {
+        Some(Fault::ForgetsTokens) => {
             shared.bad.pop_front();
             shared.tokens.clear();
         }

@@ -13,8 +13,8 @@ use runyard::aws::SqsQueue;
 use runyard::clock::{SystemClock, SystemEntropy};
 use runyard::compute_none::NoCompute;
 use runyard::controller::{GitHubWatch, Ports, Settings, run};
+use runyard::local::change_notifier;
 use runyard::local::engine::Engine as Embedded;
-use runyard::local::pulse;
 use runyard::metrics::Metrics;
 use runyard::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Life, Pool, PoolSpec, PoolStatus, Reading,
@@ -273,7 +273,7 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
         Services::Embedded => {
             let engine = Embedded::start(&dir).await.unwrap();
             let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint()));
-            let store = store.woken_by(pulse::listen(&dir).unwrap());
+            let store = store.woken_by(change_notifier::listen(&dir).unwrap());
             (Some(engine), Vec::new(), store, None, false)
         }
         Services::LikeAws => {

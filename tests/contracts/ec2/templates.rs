@@ -176,7 +176,7 @@ fn metadata() -> LaunchTemplateInstanceMetadataOptionsRequestBuilder {
 async fn a_good_given_template_is_launched_from_and_never_changed() {
     let yard = yard().await;
     let spec = given(&yard, good().build()).await;
-    assert_eq!(yard.compute.ensure_template(&spec).await, Ok(TemplateChange::Given));
+    assert_eq!(yard.compute.ensure_template(&spec).await, Ok(TemplateChange::Provided));
     let order = order(&spec, "l-1", 1, UsageClass::OnDemand);
     let machines = yard.compute.launch(&order).await.unwrap().machines;
     assert_eq!(machines[0].instance_type, "m7i.2xlarge", "the template's own type");

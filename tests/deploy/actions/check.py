@@ -96,7 +96,7 @@ def inputs_are_values(place):
     called, ended = place.run("release", {"table": "yard", "wait": "true"})
     place.holds(called == {"arguments": ["release", "--name=default", "--wait"], "table": "yard"}, (called, ended))
     for name in ("provision", "release"):
-        flags = {"on-demand-fallback", "wait"}
+        flags = {"on-demand-fallback", "secret-label", "wait"}
         elsewhere = {"url", "sha256", "program", "table"} | flags
         texts = [one for one in inputs(load(ACTIONS / name / "action.yml")) if one not in elsewhere]
         for harm in HARM:

@@ -1,5 +1,5 @@
 //! What really runs on a machine, whatever any record says: the runner's process, its registration, what could not be
-//! cleaned. The hands of the production agent work on it.
+//! cleaned. The executor of the production agent runs on it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
 use runyard::ports::Machine;
 use runyard::ports::github::Scope;
-use runyard_agent::work::{Executor, Failure, Leader, Outcome, Wipe, Work};
+use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +23,7 @@ pub(crate) struct Ground {
     pub(crate) machine: Machine,
     /// Cancelled when the power is off.
     pub(crate) dead: CancellationToken,
-    process: Mutex<Option<(ClaimId, Leader)>>,
+    process: Mutex<Option<(ClaimId, RunnerProcess)>>,
     registered: Mutex<Option<(Scope, String)>>,
     unclean: Mutex<bool>,
     started: Mutex<u64>,
@@ -88,7 +88,7 @@ impl Ground {
     }
 }
 
-/// The hands of a machine's agent.
+/// The executor of a machine's agent.
 pub(crate) struct Hands {
     pub(crate) world: Arc<World>,
     pub(crate) actor: Arc<Actor>,
@@ -111,22 +111,22 @@ impl Hands {
     }
 
     /// Why something that needs GitHub fails, if it does.
-    fn refused(&self) -> Option<Outcome> {
+    fn refused(&self) -> Option<TaskOutcome> {
         let world = &self.world;
         if world.weather.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
-            return Some(Outcome::Failed(Failure::Unreachable("simulated".into())));
+            return Some(TaskOutcome::Failed(GithubFailure::Unreachable("simulated".into())));
         }
         let refused = world.strikes(Fault::RegistrationFails);
-        refused.then(|| Outcome::Failed(Failure::Refused("simulated".into())))
+        refused.then(|| TaskOutcome::Failed(GithubFailure::Refused("simulated".into())))
     }
 
-    async fn configure(&self, claim: &ClaimId, sealed: &RegistrationBox) -> Outcome {
+    async fn configure(&self, claim: &ClaimId, sealed: &RegistrationBox) -> TaskOutcome {
         self.takes(1..6).await;
         if let Some(failed) = self.refused() {
             return failed;
         }
         if sealed.expires_at < self.world.clock_now() {
-            return Outcome::Failed(Failure::Refused("the token has run out".into()));
+            return TaskOutcome::Failed(GithubFailure::Refused("the token has run out".into()));
         }
         let scope = scope(&sealed.url);
         self.world.github.register(&scope, &sealed.runner_name, sealed.labels.clone());
@@ -135,10 +135,10 @@ impl Hands {
         *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         self.say(&format!("registers for {claim}"));
         self.takes(0..2).await;
-        Outcome::Configured
+        TaskOutcome::Configured
     }
 
-    async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> Outcome {
+    async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> TaskOutcome {
         self.takes(0..3).await;
         if let Some(sealed) = single_use {
             let scope = scope(&sealed.url);
@@ -147,20 +147,20 @@ impl Hands {
             }
             *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         }
-        let leader = {
+        let runner = {
             let mut started = self.ground.started.lock().unwrap();
             *started += 1;
-            Leader { pid: 1000 + *started as i32, started: *started }
+            RunnerProcess { pid: 1000 + *started as i32, started: *started }
         };
         if let Some((other, _)) = self.ground.process.lock().unwrap().as_ref()
             && other != claim
         {
             self.world.broke(format!("S1 {}: {claim} starts beside {other}", self.ground.machine.id));
         }
-        *self.ground.process.lock().unwrap() = Some((claim.clone(), leader));
+        *self.ground.process.lock().unwrap() = Some((claim.clone(), runner));
         self.say(&format!("runs for {claim}"));
         self.world.judge_ground(&self.ground);
-        Outcome::Started(leader)
+        TaskOutcome::Started(runner)
     }
 
     /// GitHub sees the runner no more.
@@ -170,29 +170,29 @@ impl Hands {
         }
     }
 
-    fn runs(&self, leader: Leader) -> bool {
-        self.ground.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == leader)
+    fn runs(&self, runner: RunnerProcess) -> bool {
+        self.ground.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == runner)
     }
 
-    async fn listen(&self, leader: Leader) -> Outcome {
+    async fn listen(&self, runner: RunnerProcess) -> TaskOutcome {
         self.takes(1..5).await;
-        if !self.runs(leader) {
-            return Outcome::Failed(Failure::Unreachable("its process is gone".into()));
+        if !self.runs(runner) {
+            return TaskOutcome::Failed(GithubFailure::Unreachable("its process is gone".into()));
         }
         if self.world.strikes(Fault::RegistrationFails) {
             *self.ground.process.lock().unwrap() = None;
-            return Outcome::Failed(Failure::Refused("simulated".into()));
+            return TaskOutcome::Failed(GithubFailure::Refused("simulated".into()));
         }
         if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
             self.world.github.set_runner(scope, name, true, false);
         }
-        Outcome::Listening
+        TaskOutcome::Listening
     }
 
     /// Until the runner ends: a single-use one after its job, another one when it dies.
-    async fn serve(&self, leader: Leader) -> Outcome {
+    async fn serve(&self, runner: RunnerProcess) -> TaskOutcome {
         let single_use = self.world.single_use(&self.ground.machine);
-        while self.runs(leader) {
+        while self.runs(runner) {
             self.takes(10..60).await;
             if single_use && self.world.chance.percent(30) {
                 let used = self.ground.registered.lock().unwrap().take();
@@ -206,20 +206,20 @@ impl Hands {
                 self.goes_offline();
             }
         }
-        Outcome::Ended
+        TaskOutcome::Ended
     }
 
-    async fn stop(&self, claim: &ClaimId) -> Outcome {
+    async fn stop(&self, claim: &ClaimId) -> TaskOutcome {
         self.takes(0..8).await;
         if self.world.bug != Some(Bug::RunnerOutlivesStop) {
             *self.ground.process.lock().unwrap() = None;
         }
         self.goes_offline();
         self.say(&format!("stopped {claim}"));
-        Outcome::Stopped { registered: self.ground.registered.lock().unwrap().is_some() }
+        TaskOutcome::Stopped { registered: self.ground.registered.lock().unwrap().is_some() }
     }
 
-    async fn deregister(&self) -> Outcome {
+    async fn deregister(&self) -> TaskOutcome {
         self.takes(1..5).await;
         if let Some(failed) = self.refused() {
             return failed;
@@ -227,50 +227,50 @@ impl Hands {
         if let Some((scope, name)) = self.ground.registered.lock().unwrap().take() {
             self.world.github.deregister(&scope, &name);
         }
-        Outcome::Deregistered
+        TaskOutcome::Deregistered
     }
 
-    async fn renew(&self, claim: &ClaimId) -> Outcome {
+    async fn renew(&self, claim: &ClaimId) -> TaskOutcome {
         self.stop(claim).await;
         self.takes(1..10).await;
         if !self.world.strikes(Fault::CleaningFails) {
-            return Outcome::Renewed;
+            return TaskOutcome::Renewed;
         }
         *self.ground.unclean.lock().unwrap() = true;
-        Outcome::Unproved("simulated".into())
+        TaskOutcome::Unproved("simulated".into())
     }
 
-    async fn wipe(&self, wipe: Wipe) -> Outcome {
+    async fn wipe(&self, wipe: Wipe) -> TaskOutcome {
         self.takes(1..10).await;
         if self.world.strikes(Fault::CleaningFails) {
             *self.ground.unclean.lock().unwrap() = true;
             if self.world.bug == Some(Bug::FailedCleaningSaidClean) {
-                return Outcome::Wiped;
+                return TaskOutcome::Wiped;
             }
-            return Outcome::Unproved("simulated".into());
+            return TaskOutcome::Unproved("simulated".into());
         }
         if wipe != Wipe::BeforeRemoval {
             *self.ground.registered.lock().unwrap() = None;
         }
-        Outcome::Wiped
+        TaskOutcome::Wiped
     }
 }
 
 #[async_trait]
 impl Executor for Hands {
-    async fn execute(&self, work: Work) -> Outcome {
-        let planned = self.planned(&work);
+    async fn execute(&self, task: Task) -> TaskOutcome {
+        let planned = self.planned(&task);
         if planned == Some(Wrong::Before) {
             self.actor.die().await;
         }
-        let outcome = self.act(work).await;
+        let outcome = self.act(task).await;
         match planned {
             Some(Wrong::After) => {
                 self.actor.die().await;
                 outcome
             }
-            Some(Wrong::Lost) if matches!(outcome, Outcome::Configured | Outcome::Deregistered) => {
-                Outcome::Failed(Failure::Unreachable("simulated: the answer was lost".into()))
+            Some(Wrong::Lost) if matches!(outcome, TaskOutcome::Configured | TaskOutcome::Deregistered) => {
+                TaskOutcome::Failed(GithubFailure::Unreachable("simulated: the answer was lost".into()))
             }
             Some(Wrong::Before | Wrong::Lost) | None => outcome,
         }
@@ -283,37 +283,37 @@ impl Executor for Hands {
 }
 
 impl Hands {
-    /// How the work goes wrong by plan. Rest and looking on have no effect.
-    fn planned(&self, work: &Work) -> Option<Wrong> {
-        let what = match work {
-            Work::Rest | Work::Listen { .. } | Work::Serve { .. } => return None,
-            Work::Boot => "boots",
-            Work::Configure { .. } => "configures",
-            Work::Start { .. } => "starts",
-            Work::Renew { .. } => "renews",
-            Work::Stop { .. } => "stops",
-            Work::Deregister { .. } => "deregisters",
-            Work::Wipe { .. } => "wipes",
+    /// How the task fails by plan. Idling and waiting have no effect.
+    fn planned(&self, task: &Task) -> Option<Wrong> {
+        let what = match task {
+            Task::Idle | Task::Listen { .. } | Task::Serve { .. } => return None,
+            Task::Boot => "boots",
+            Task::Configure { .. } => "configures",
+            Task::Start { .. } => "starts",
+            Task::Renew { .. } => "renews",
+            Task::Stop { .. } => "stops",
+            Task::Deregister { .. } => "deregisters",
+            Task::Wipe { .. } => "wipes",
         };
         self.world.effects.next(|| format!("{} {what}", self.actor.name))
     }
 
-    async fn act(&self, work: Work) -> Outcome {
-        match work {
-            Work::Rest => std::future::pending().await,
-            Work::Boot => {
+    async fn act(&self, task: Task) -> TaskOutcome {
+        match task {
+            Task::Idle => std::future::pending().await,
+            Task::Boot => {
                 self.takes(1..20).await;
                 let fails = self.world.strikes(Fault::BootFails);
-                Outcome::Booted(if fails { Err("simulated".into()) } else { Ok(()) })
+                TaskOutcome::Booted(if fails { Err("simulated".into()) } else { Ok(()) })
             }
-            Work::Configure { claim, registration } => self.configure(&claim, &registration).await,
-            Work::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
-            Work::Listen { leader, .. } => self.listen(leader).await,
-            Work::Serve { leader, .. } => self.serve(leader).await,
-            Work::Stop { claim, .. } => self.stop(&claim).await,
-            Work::Deregister { .. } => self.deregister().await,
-            Work::Renew { claim, .. } => self.renew(&claim).await,
-            Work::Wipe { wipe, .. } => self.wipe(wipe).await,
+            Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
+            Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
+            Task::Listen { runner, .. } => self.listen(runner).await,
+            Task::Serve { runner, .. } => self.serve(runner).await,
+            Task::Stop { claim, .. } => self.stop(&claim).await,
+            Task::Deregister { .. } => self.deregister().await,
+            Task::Renew { claim, .. } => self.renew(&claim).await,
+            Task::Wipe { wipe, .. } => self.wipe(wipe).await,
         }
     }
 }

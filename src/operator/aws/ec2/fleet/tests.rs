@@ -7,11 +7,11 @@ use super::*;
 use crate::aws::ec2::testing::{options, order};
 
 fn kept() -> Template {
-    Template::Kept { name: "yard-linux".into() }
+    Template::Managed { name: "yard-linux".into() }
 }
 
-fn given(sized: bool) -> Template {
-    Template::Given { id: "lt-1".into(), sized }
+fn provided(sized: bool) -> Template {
+    Template::Provided { id: "lt-1".into(), sized }
 }
 
 fn asked(order: &LaunchOrder, template: &Template) -> CreateFleetInput {
@@ -110,10 +110,10 @@ fn without_subnets_ec2_chooses_and_the_architecture_narrows_the_makers() {
 #[test]
 fn a_given_template_keeps_its_own_types_unless_the_order_names_some() {
     let plain = order(UsageClass::OnDemand, &[]);
-    assert!(asked_overrides(&asked(&plain, &given(true))).is_empty());
-    assert!(!asked_overrides(&asked(&plain, &given(false))).is_empty());
+    assert!(asked_overrides(&asked(&plain, &provided(true))).is_empty());
+    assert!(!asked_overrides(&asked(&plain, &provided(false))).is_empty());
     let choosy = order(UsageClass::OnDemand, &["c7i.*"]);
-    assert!(!asked_overrides(&asked(&choosy, &given(true))).is_empty());
+    assert!(!asked_overrides(&asked(&choosy, &provided(true))).is_empty());
 }
 
 #[test]

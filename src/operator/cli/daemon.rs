@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use crate::config::{self, Config};
 use crate::model::{FieldError, TableName};
 use crate::telemetry;
@@ -26,42 +26,42 @@ pub(crate) struct OperatorArgs {
 }
 
 /// `runyard operator`.
-pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> Outcome {
-    let surroundings = surroundings(table);
-    let config = Config::load(args.config.as_deref(), surroundings.clone().into_iter())
+pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> CliResult {
+    let environment_variables = environment_variables(table);
+    let config = Config::load(args.config.as_deref(), environment_variables.clone().into_iter())
         .map_err(|errors| of_wire(&WireError::Config(errors)))?;
     telemetry::init(&config.log)
-        .map_err(|error| Failure::error("log", "", error.to_string(), "run the command again"))?;
-    runtime()?.block_on(wire::operator(&config, &surroundings)).map_err(|error| of_wire(&error))
+        .map_err(|error| CliFailure::error("log", "", error.to_string(), "run the command again"))?;
+    runtime()?.block_on(wire::operator(&config, &environment_variables)).map_err(|error| of_wire(&error))
 }
 
 /// The environment, with what the command line says over it.
-pub(super) fn surroundings(table: Option<TableName>) -> BTreeMap<String, String> {
+pub(super) fn environment_variables(table: Option<TableName>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = config::environment().collect();
     all.extend(table.map(|table| ("RUNYARD_TABLE".to_owned(), table.to_string())));
     all
 }
 
-pub(super) fn runtime() -> Outcome<tokio::runtime::Runtime> {
+pub(super) fn runtime() -> CliResult<tokio::runtime::Runtime> {
     let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    built.map_err(|error| Failure::error("runtime", "", error.to_string(), "run the command again"))
+    built.map_err(|error| CliFailure::error("runtime", "", error.to_string(), "run the command again"))
 }
 
 /// Why the operator did not start or stopped, with the configuration's problems as wrong usage.
-pub(super) fn of_wire(error: &WireError) -> Failure {
+pub(super) fn of_wire(error: &WireError) -> CliFailure {
     let problem = match error {
-        WireError::Config(errors) => Some(Failure::all_usage(errors.problems().to_vec())),
-        WireError::Key(problem) => Some(Failure::usage(problem.clone())),
+        WireError::Config(errors) => Some(CliFailure::all_usage(errors.problems().to_vec())),
+        WireError::Key(problem) => Some(CliFailure::usage(problem.clone())),
         WireError::ApiUrl(error) => {
             let fix = "use https://api.github.com or your server's https://HOST/api/v3";
-            Some(Failure::usage(FieldError::new("github.api_url", "", error.to_string(), fix)))
+            Some(CliFailure::usage(FieldError::new("github.api_url", "", error.to_string(), fix)))
         }
         #[cfg(feature = "local")]
         WireError::Local(_) => None,
         WireError::GitHub(_) | WireError::Operator(_) | WireError::System(..) | WireError::Aborted => None,
     };
     problem.unwrap_or_else(|| {
-        Failure::error("operator", "", said(error), "mend what is said, then start it again")
+        CliFailure::error("operator", "", said(error), "mend what is said, then start it again")
     })
 }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::Status;
+use super::Snapshot;
 
 /// How long an answer is good enough.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long the loop may take to answer; one that takes longer is behind.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who waits for an answer.
-pub(super) type Ask = oneshot::Sender<Status>;
+pub(super) type SnapshotRequest = oneshot::Sender<Snapshot>;
 
 /// Nobody answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,28 +23,28 @@ pub(super) type Ask = oneshot::Sender<Status>;
 pub struct Closed;
 
 /// The way from whoever looks to the loop.
-pub struct Window {
-    asks: mpsc::Sender<Ask>,
-    answering: Mutex<Option<mpsc::Receiver<Ask>>>,
+pub struct SnapshotChannel {
+    asks: mpsc::Sender<SnapshotRequest>,
+    answering: Mutex<Option<mpsc::Receiver<SnapshotRequest>>>,
     last: tokio::sync::Mutex<Option<(Duration, Arc<str>)>>,
 }
 
-impl fmt::Debug for Window {
+impl fmt::Debug for SnapshotChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Window").finish_non_exhaustive()
     }
 }
 
-impl Default for Window {
+impl Default for SnapshotChannel {
     fn default() -> Self {
         let (asks, answering) = mpsc::channel(1);
         Self { asks, answering: Mutex::new(Some(answering)), last: tokio::sync::Mutex::default() }
     }
 }
 
-impl Window {
+impl SnapshotChannel {
     /// What is asked, for the one loop that answers; none when another took it.
-    pub fn answer(&self) -> Option<mpsc::Receiver<oneshot::Sender<Status>>> {
+    pub fn answer(&self) -> Option<mpsc::Receiver<oneshot::Sender<Snapshot>>> {
         self.answering.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -52,22 +52,22 @@ impl Window {
     ///
     /// # Errors
     /// The loop did not answer in time.
-    pub async fn look(&self, now: Duration) -> Result<Arc<str>, Closed> {
+    pub async fn snapshot(&self, now: Duration) -> Result<Arc<str>, Closed> {
         let mut last = self.last.lock().await;
         if let Some((at, text)) = &*last
             && now.saturating_sub(*at) < FRESH
         {
             return Ok(text.clone());
         }
-        let status = tokio::time::timeout(PATIENCE, self.ask()).await.map_err(|_| Closed)??;
+        let status = tokio::time::timeout(ANSWER_TIMEOUT, self.ask()).await.map_err(|_| Closed)??;
         let text: Arc<str> = serde_json::to_string(&status).expect("the status has plain keys").into();
         *last = Some((now, text.clone()));
         Ok(text)
     }
 
-    async fn ask(&self) -> Result<Status, Closed> {
-        let (tell, told) = oneshot::channel();
-        self.asks.send(tell).await.map_err(|_| Closed)?;
-        told.await.map_err(|_| Closed)
+    async fn ask(&self) -> Result<Snapshot, Closed> {
+        let (sender, receiver) = oneshot::channel();
+        self.asks.send(sender).await.map_err(|_| Closed)?;
+        receiver.await.map_err(|_| Closed)
     }
 }

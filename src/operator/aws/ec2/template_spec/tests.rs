@@ -1,8 +1,8 @@
 use super::*;
 use crate::aws::ec2::testing::{options, spec};
 
-fn wish(change: impl FnOnce(&mut Wish)) -> Wish {
-    let mut wish = Wish {
+fn changed(change: impl FnOnce(&mut TemplateSpec)) -> TemplateSpec {
+    let mut changed = TemplateSpec {
         revision: REVISION,
         table: "yard".into(),
         class: "linux".into(),
@@ -13,13 +13,13 @@ fn wish(change: impl FnOnce(&mut Wish)) -> Wish {
         root: Some(("/dev/xvda".into(), 40)),
         user_data: user_data(&options(), &spec()).expect("a script that fits"),
     };
-    change(&mut wish);
-    wish
+    change(&mut changed);
+    changed
 }
 
 #[test]
 fn a_template_ends_its_machines_at_shutdown_and_keeps_their_role_from_containers() {
-    let data = wish(|_| {}).data();
+    let data = changed(|_| {}).data();
     assert_eq!(data.instance_initiated_shutdown_behavior(), Some(&ShutdownBehavior::Terminate));
     let metadata = data.metadata_options().unwrap();
     assert_eq!(metadata.http_tokens(), Some(&LaunchTemplateHttpTokensState::Required));
@@ -31,7 +31,7 @@ fn a_template_ends_its_machines_at_shutdown_and_keeps_their_role_from_containers
 
 #[test]
 fn a_template_says_what_its_class_says() {
-    let data = wish(|_| {}).data();
+    let data = changed(|_| {}).data();
     assert_eq!(data.image_id(), Some("ami-1"));
     assert_eq!(data.iam_instance_profile().and_then(|profile| profile.name()), Some("runner"));
     assert_eq!(data.security_group_ids(), ["sg-1"]);
@@ -39,25 +39,26 @@ fn a_template_says_what_its_class_says() {
     assert_eq!((volume.volume_size(), volume.delete_on_termination()), (Some(40), Some(true)));
     let script = STANDARD.decode(data.user_data().unwrap()).unwrap();
     assert!(script.starts_with(b"#!/bin/sh\n"));
-    let arn = wish(|wish| wish.instance_profile = Some("arn:aws:iam::1:instance-profile/r".into())).data();
+    let arn =
+        changed(|changed| changed.instance_profile = Some("arn:aws:iam::1:instance-profile/r".into())).data();
     let profile = arn.iam_instance_profile().unwrap();
     assert_eq!((profile.name(), profile.arn()), (None, Some("arn:aws:iam::1:instance-profile/r")));
 }
 
 #[test]
 fn every_part_of_a_wish_counts_in_its_description() {
-    let same = wish(|_| {}).description();
-    assert_eq!(same, wish(|_| {}).description());
+    let same = changed(|_| {}).description();
+    assert_eq!(same, changed(|_| {}).description());
     assert_eq!(same.len(), MARK.len() + 32);
     for other in [
-        wish(|wish| wish.ami = "ami-2".into()),
-        wish(|wish| wish.instance_type = "c7i.large".into()),
-        wish(|wish| wish.instance_profile = None),
-        wish(|wish| wish.security_groups.clear()),
-        wish(|wish| wish.root = Some(("/dev/xvda".into(), 41))),
-        wish(|wish| wish.user_data.push('\n')),
-        wish(|wish| wish.table = "other".into()),
-        wish(|wish| wish.class = "other".into()),
+        changed(|changed| changed.ami = "ami-2".into()),
+        changed(|changed| changed.instance_type = "c7i.large".into()),
+        changed(|changed| changed.instance_profile = None),
+        changed(|changed| changed.security_groups.clear()),
+        changed(|changed| changed.root = Some(("/dev/xvda".into(), 41))),
+        changed(|changed| changed.user_data.push('\n')),
+        changed(|changed| changed.table = "other".into()),
+        changed(|changed| changed.class = "other".into()),
     ] {
         assert_ne!(same, other.description(), "{other:?}");
     }

@@ -10,8 +10,8 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 
 use super::compute::LocalCompute;
 use super::engine::{REGION, SECRET_KEY};
+use super::local_environment::{LocalEnvironment, LocalEnvironmentError, LocalEnvironmentOptions};
 use super::options;
-use super::site::{Site, SiteError, SiteOptions};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::config::Config;
 use crate::model::{Pool, PoolSpec, PoolStatus, RecordId, Uid, Versioned as _};
@@ -24,7 +24,7 @@ use crate::wire::{self, WireError, Wired};
 pub enum LocalModeError {
     /// The data directory cannot be served.
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Environment(#[from] LocalEnvironmentError),
     /// The table.
     #[error("the table: {0}")]
     Table(#[from] StoreError),
@@ -50,8 +50,8 @@ pub enum LocalModeError {
 }
 
 /// Everything an operator on one machine stands on.
-pub(crate) struct Ground {
-    pub(crate) site: Site,
+pub(crate) struct OpenedEnvironment {
+    pub(crate) local: LocalEnvironment,
     pub(crate) config: Config,
     pub(crate) store: Arc<DynamoStore>,
     pub(crate) wired: Wired,
@@ -79,7 +79,7 @@ pub(crate) async fn open(
     dir: PathBuf,
     environment: &BTreeMap<String, String>,
     first: Vec<PoolSpec>,
-) -> Result<Ground, LocalModeError> {
+) -> Result<OpenedEnvironment, LocalModeError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let executable = std::env::current_exe();
     let executable = executable.map_err(|error| LocalModeError::System("our own path".into(), error))?;
@@ -88,20 +88,21 @@ pub(crate) async fn open(
     let mut environment = environment.clone();
     environment.retain(|name, _| !name.starts_with("AWS_"));
     environment.insert("RUNYARD_DIR".into(), dir.to_string_lossy().into_owned());
-    let site = Site::open(SiteOptions { dir, executable, stand_in }, clock.clone()).await?;
-    let config = options::config(&site, &environment).map_err(WireError::from)?;
+    let local =
+        LocalEnvironment::open(LocalEnvironmentOptions { dir, executable, stand_in }, clock.clone()).await?;
+    let config = options::config(&local, &environment).map_err(WireError::from)?;
     // Whoever set up logging before us has the say.
     let _ = crate::telemetry::init(&config.log);
-    let client = site.environment(&config.table);
+    let client = local.environment(&config.table);
     environment.extend(client.clone());
-    let sdk = sdk(&site).await;
+    let sdk = sdk(&local).await;
     let store = Arc::new(DynamoStore::connect(config.table.clone(), &sdk));
-    table(&store, &site, &config).await?;
+    table(&store, &local, &config).await?;
     let classes = found_or_made(store.as_ref(), clock.as_ref(), first).await?;
     // One operator has the directory at a time, so the lease of a former life is ours.
     let wired = wire::build(&config, &sdk, &environment, "local".into())?;
     let machines = wired.machines.clone().ok_or_else(|| not_local(&config))?;
-    Ok(Ground { site, config, store, wired, machines, client, classes })
+    Ok(OpenedEnvironment { local, config, store, wired, machines, client, classes })
 }
 
 fn not_local(config: &Config) -> LocalModeError {
@@ -111,23 +112,23 @@ fn not_local(config: &Config) -> LocalModeError {
     WireError::from(refused).into()
 }
 
-async fn sdk(site: &Site) -> SdkConfig {
-    let credentials = Credentials::new(site.engine.key(), SECRET_KEY, None, None, "local mode");
+async fn sdk(local: &LocalEnvironment) -> SdkConfig {
+    let credentials = Credentials::new(local.engine.key(), SECRET_KEY, None, None, "local mode");
     aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new(REGION))
-        .endpoint_url(site.engine.endpoint())
+        .endpoint_url(local.engine.endpoint())
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .load()
         .await
 }
 
-async fn table(store: &DynamoStore, site: &Site, config: &Config) -> Result<(), LocalModeError> {
+async fn table(store: &DynamoStore, local: &LocalEnvironment, config: &Config) -> Result<(), LocalModeError> {
     match store.check_table().await? {
         TableState::Missing => Ok(store.create_table().await?),
         TableState::Present(differences) if differences.is_empty() => Ok(()),
         TableState::Present(differences) => Err(LocalModeError::Shape {
             table: config.table.to_string(),
-            dir: site.dir.clone(),
+            dir: local.dir.clone(),
             differences: differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         }),
     }

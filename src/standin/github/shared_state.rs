@@ -26,7 +26,7 @@ const SECRET_CHARS: usize = 32;
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum StandInFailure {
     /// The stand-in says no.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -36,7 +36,7 @@ pub enum Failure {
 }
 
 /// The state with its lock, its file and its surroundings.
-pub(super) struct Yard {
+pub(super) struct SharedState {
     state: Mutex<State>,
     changed: Notify,
     dir: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub(super) struct Yard {
     clock: Clock,
 }
 
-impl Yard {
+impl SharedState {
     pub(super) fn open(
         dir: Option<PathBuf>,
         address: SocketAddr,
@@ -88,7 +88,7 @@ impl Yard {
     pub(super) fn change<T>(
         &self,
         apply: impl FnOnce(&mut State, Timestamp) -> Result<T, Refusal>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, StandInFailure> {
         let mut state = self.lock();
         let before = state.revision;
         let outcome = apply(&mut state, (self.clock)());
@@ -102,7 +102,7 @@ impl Yard {
     }
 
     /// Looks at the state as it is now.
-    pub(super) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, Failure> {
+    pub(super) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, StandInFailure> {
         self.change(|state, now| {
             state.tick(now);
             Ok(look(state))
@@ -110,7 +110,10 @@ impl Yard {
     }
 
     /// Looks until there is something to see.
-    pub(super) async fn wait_for<T>(&self, mut look: impl FnMut(&State) -> Option<T>) -> Result<T, Failure> {
+    pub(super) async fn wait_for<T>(
+        &self,
+        mut look: impl FnMut(&State) -> Option<T>,
+    ) -> Result<T, StandInFailure> {
         loop {
             let changed = self.next_change();
             if let Some(seen) = self.read(&mut look)? {

@@ -25,7 +25,7 @@ const REVISION: u32 = 1;
 
 /// What a template is to say; the digest is made of this, field by field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Wish {
+pub(super) struct TemplateSpec {
     revision: u32,
     table: String,
     class: String,
@@ -39,7 +39,7 @@ pub(super) struct Wish {
     user_data: String,
 }
 
-impl Wish {
+impl TemplateSpec {
     /// What the template of a class is to say, with its image and the root device that image has.
     pub(super) fn of(
         options: &Ec2Options,
@@ -94,14 +94,14 @@ impl Wish {
     }
 
     /// What makes a template, or a machine, this class's.
-    pub(super) fn marks(&self) -> Vec<Tag> {
+    pub(super) fn class_tags(&self) -> Vec<Tag> {
         vec![tag(TABLE, &self.table), tag(CLASS, &self.class)]
     }
 
     /// Once more on what the template makes, for machines that people launch from it by hand. Not on spot requests: EC2
     /// refuses such a template on demand ("You cannot specify tags for Spot instances requests if there are no …").
     fn tags(&self) -> Vec<LaunchTemplateTagSpecificationRequest> {
-        let tags = self.marks();
+        let tags = self.class_tags();
         [ResourceType::Instance, ResourceType::Volume]
             .map(|kind| {
                 let on = LaunchTemplateTagSpecificationRequest::builder().resource_type(kind);

@@ -1,8 +1,8 @@
 //! Which record does a person mean? A kind and a name as they are written on the command line, and the one record
 //! (or clear refusal) they lead to.
 
-use super::context::{Context, readable};
-use super::failure::{Failure, Outcome};
+use super::context::{CliContext, readable};
+use super::failure::{CliFailure, CliResult};
 use super::names;
 use crate::model::{
     ClassName, FieldError, InstanceArn, InstanceId, Item, Kind, LaunchId, Pool, RecordId, Repository,
@@ -85,7 +85,7 @@ pub(crate) fn attempt(text: &str) -> Result<u32, FieldError> {
 
 /// One record, as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum Selector {
     /// By its id, or its whole ARN.
     Instance(String),
     /// By run, name and attempt.
@@ -96,7 +96,7 @@ pub(crate) enum Subject {
     Launch(LaunchId),
 }
 
-impl Subject {
+impl Selector {
     /// Reads a name of this kind.
     pub(crate) fn parse(noun: Noun, name: &str) -> Result<Self, FieldError> {
         match noun {
@@ -111,7 +111,11 @@ impl Subject {
     }
 
     /// The one item it names.
-    pub(crate) async fn find(&self, context: &Context, repository: Option<&Repository>) -> Outcome<Item> {
+    pub(crate) async fn find(
+        &self,
+        context: &CliContext,
+        repository: Option<&Repository>,
+    ) -> CliResult<Item> {
         match self {
             Self::Instance(name) => instance(context, name).await,
             Self::Request(selector) => request(context, selector, repository).await,
@@ -130,15 +134,20 @@ pub(crate) fn kind_of(item: &Item) -> Option<Kind> {
     RecordId::of(item)?.kind()
 }
 
-async fn by_key(context: &Context, key: &RecordId, name: impl ToString) -> Outcome<Item> {
+async fn by_key(context: &CliContext, key: &RecordId, name: impl ToString) -> CliResult<Item> {
     let (kind, name) = (key.sk(), name.to_string());
     context.item(key).await?.ok_or_else(|| {
         let list = if kind == "launch" { "launches".to_owned() } else { format!("{kind}s") };
-        Failure::error(&kind, name, format!("there is no such {kind}"), format!("see `runyard get {list}`"))
+        CliFailure::error(
+            &kind,
+            name,
+            format!("there is no such {kind}"),
+            format!("see `runyard get {list}`"),
+        )
     })
 }
 
-async fn instance(context: &Context, name: &str) -> Outcome<Item> {
+async fn instance(context: &CliContext, name: &str) -> CliResult<Item> {
     if let Ok(arn) = InstanceArn::parse(name) {
         return by_key(context, &RecordId::Instance(arn), name).await;
     }
@@ -149,14 +158,14 @@ async fn instance(context: &Context, name: &str) -> Outcome<Item> {
     let mut found = context.all_that(named).await?;
     match (found.pop(), found.is_empty()) {
         (Some(item), true) => Ok(item),
-        (None, _) => Err(Failure::error(
+        (None, _) => Err(CliFailure::error(
             "instance",
             name,
             "there is no such instance",
             "see `runyard get instances`; the record goes a day after the machine",
         )),
         (Some(_), false) => {
-            Err(Failure::error("instance", name, "more than one record has this id", "give the whole ARN"))
+            Err(CliFailure::error("instance", name, "more than one record has this id", "give the whole ARN"))
         }
     }
 }
@@ -166,10 +175,10 @@ fn is_request(item: &Item) -> bool {
 }
 
 async fn request(
-    context: &Context,
+    context: &CliContext,
     selector: &RequestSelector,
     repository: Option<&Repository>,
-) -> Outcome<Item> {
+) -> CliResult<Item> {
     let name = || {
         let name = selector.name.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
         format!("{}{name}{}", selector.run_id, selector.attempt.map(|n| format!("/{n}")).unwrap_or_default())
@@ -190,7 +199,7 @@ async fn request(
     };
     let Some(last) = found.last().cloned() else {
         let near = repository.map(|r| format!(" of {r}")).unwrap_or_default();
-        return Err(Failure::error(
+        return Err(CliFailure::error(
             "request",
             name(),
             format!("there is no such request{near}"),
@@ -201,7 +210,7 @@ async fn request(
         return Ok(last.1);
     }
     let all: Vec<String> = found.iter().map(|(id, _)| id.to_string()).collect();
-    Err(Failure::error(
+    Err(CliFailure::error(
         "request",
         name(),
         format!("more than one request fits: {}", all.join("; ")),
@@ -211,10 +220,10 @@ async fn request(
 
 /// The request a selector names, which must be readable.
 pub(crate) async fn request_record(
-    context: &Context,
+    context: &CliContext,
     selector: &RequestSelector,
     repository: Option<&Repository>,
-) -> Outcome<Request> {
+) -> CliResult<Request> {
     readable(&request(context, selector, repository).await?)
 }
 

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::decide::{Context, Pace, Tracked, Unit, Yard, decide, effective, forecast};
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
 
-use super::history::{Been, History, Lane, Span, been, holder, since};
+use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
 use super::{
-    MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MachineStatus, PoolStatus, RequestStatus, Status, cut,
+    MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MachineStatus, PoolStatus, RequestStatus, Snapshot, cut,
 };
 
 /// How long ago a request may have ended to be told of.
@@ -19,7 +19,7 @@ const LATELY: SignedDuration = SignedDuration::from_mins(30);
 
 /// What is looked at.
 #[derive(Clone, Copy)]
-pub struct Seen<'a> {
+pub struct SnapshotInput<'a> {
     /// The yard and the moment.
     pub cx: Context<'a>,
     /// What machines were.
@@ -29,13 +29,13 @@ pub struct Seen<'a> {
 }
 
 /// The yard as a person sees it.
-pub fn look(seen: &Seen<'_>) -> Status {
+pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
     let yard = seen.cx.yard;
     let (machines, machines_left_out) = machines(seen);
     let (requests, requests_left_out) = requests(&seen.cx);
     let pools: Vec<PoolStatus> =
         yard.classes().take(MOST_POOLS).map(|(name, _)| pool(&seen.cx, name)).collect();
-    Status {
+    Snapshot {
         at: seen.cx.now.wall,
         version: env!("CARGO_PKG_VERSION"),
         table: seen.table.to_owned(),
@@ -57,11 +57,11 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
     let spec = class.pool.as_ref().map(|pool| &pool.spec);
     let count = |state| class.counts.get(&state).copied().unwrap_or(0);
     let have = BTreeMap::from([
-        (Been::Created, count(State::Created)),
-        (Been::Claimed, count(State::Claimed)),
-        (Been::Running, count(State::Running)),
-        (Been::Cleaning, class.cleaning),
-        (Been::Pooled, class.pooled.len() as u32),
+        (MachinePhase::Created, count(State::Created)),
+        (MachinePhase::Claimed, count(State::Claimed)),
+        (MachinePhase::Running, count(State::Running)),
+        (MachinePhase::Cleaning, class.cleaning),
+        (MachinePhase::Pooled, class.pooled.len() as u32),
     ]);
     let held_back = class.brake.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
     PoolStatus {
@@ -79,53 +79,55 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
 }
 
 /// Which machines come first: those that somebody waits for or uses, then what is free, then what ends.
-const fn rank(been: Option<Been>) -> u8 {
-    match been {
-        Some(Been::Claimed) => 0,
-        Some(Been::Created) => 1,
-        Some(Been::Running) => 2,
-        Some(Been::Cleaning) => 3,
-        Some(Been::Pooled) => 4,
-        Some(Been::Ending) => 5,
-        Some(Been::Gone) | None => 6,
+const fn rank(phase: Option<MachinePhase>) -> u8 {
+    match phase {
+        Some(MachinePhase::Claimed) => 0,
+        Some(MachinePhase::Created) => 1,
+        Some(MachinePhase::Running) => 2,
+        Some(MachinePhase::Cleaning) => 3,
+        Some(MachinePhase::Pooled) => 4,
+        Some(MachinePhase::Ending) => 5,
+        Some(MachinePhase::Gone) | None => 6,
     }
 }
 
-fn machines(seen: &Seen<'_>) -> (Vec<MachineStatus>, usize) {
+fn machines(seen: &SnapshotInput<'_>) -> (Vec<MachineStatus>, usize) {
     let yard = seen.cx.yard;
     let known = yard.instances().map(|tracked| (&tracked.instance, Some(tracked)));
     // Their records may be gone already.
-    let former = seen.history.lanes().filter(|(arn, _)| yard.instance(arn).is_none());
-    let gone = |instance: &Instance| been(instance) == Some(Been::Gone);
-    let all = known.chain(former.map(|(_, lane)| (&lane.last, None)));
+    let former = seen.history.timelines().filter(|(arn, _)| yard.instance(arn).is_none());
+    let gone = |instance: &Instance| phase(instance) == Some(MachinePhase::Gone);
+    let all = known.chain(former.map(|(_, timeline)| (&timeline.last, None)));
     let mut all: Vec<(&Instance, Option<&Tracked>)> = all
-        .filter(|(instance, _)| !gone(instance) || seen.history.lane(&instance.facts.instance_arn).is_some())
+        .filter(|(instance, _)| {
+            !gone(instance) || seen.history.timeline(&instance.facts.instance_arn).is_some()
+        })
         .collect();
     let left_out = all.len().saturating_sub(MOST_MACHINES);
     all.sort_by_cached_key(|(instance, _)| {
         let facts = &instance.facts;
-        (rank(been(instance)), Reverse(since(instance)), facts.instance_id.clone())
+        (rank(phase(instance)), Reverse(since(instance)), facts.instance_id.clone())
     });
     all.truncate(MOST_MACHINES);
     // What is looked at together stands together, and a machine stays in its place while it lives.
     all.sort_by_cached_key(|(instance, _)| {
         let facts = &instance.facts;
-        let over = rank(been(instance)) >= rank(Some(Been::Ending));
+        let over = rank(phase(instance)) >= rank(Some(MachinePhase::Ending));
         (over, facts.resource_class.clone(), facts.created_at, facts.instance_id.clone())
     });
-    let told = all.into_iter().map(|(instance, tracked)| {
-        machine(instance, tracked, seen.history.lane(&instance.facts.instance_arn))
+    let shown = all.into_iter().map(|(instance, tracked)| {
+        machine(instance, tracked, seen.history.timeline(&instance.facts.instance_arn))
     });
-    (told.collect(), left_out)
+    (shown.collect(), left_out)
 }
 
-fn machine(instance: &Instance, tracked: Option<&Tracked>, lane: Option<&Lane>) -> MachineStatus {
+fn machine(instance: &Instance, tracked: Option<&Tracked>, timeline: Option<&Timeline>) -> MachineStatus {
     let facts = &instance.facts;
-    let is = been(instance).unwrap_or(Been::Gone);
+    let is = phase(instance).unwrap_or(MachinePhase::Gone);
     let from = since(instance);
-    let spans = match lane {
-        Some(lane) => lane.spans.iter().cloned().collect(),
-        None => vec![Span { been: Some(is), from, request: holder(instance) }],
+    let spans = match timeline {
+        Some(timeline) => timeline.spans.iter().cloned().collect(),
+        None => vec![PhaseSpan { phase: Some(is), from, request: holder(instance) }],
     };
     let agent = tracked.and_then(|tracked| tracked.agent.as_ref());
     let reason = match instance.life {
@@ -162,7 +164,7 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
     over.truncate(MOST_REQUESTS - open.len());
     let mut waits = reasons(cx, &open);
     let pace = Pace::of_classes(cx.yard);
-    let told = open.into_iter().chain(over).map(|(key, request)| RequestStatus {
+    let shown = open.into_iter().chain(over).map(|(key, request)| RequestStatus {
         request: request.id.to_string(),
         class: cut(&request.intent.resource_class),
         phase: request.phase().as_str(),
@@ -176,7 +178,7 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
         expected: forecast(cx, key, pace.get(&request.intent.resource_class))
             .map(|forecast| forecast.to_string()),
     });
-    (told.collect(), left_out)
+    (shown.collect(), left_out)
 }
 
 /// Why each waits, by the judgement of its own unit and of its class.
@@ -186,9 +188,9 @@ fn reasons(cx: &Context<'_>, open: &[(&RequestKey, &Request)]) -> BTreeMap<Recor
         [Some(Unit::Request((*key).clone())), class].into_iter().flatten().collect::<Vec<_>>()
     };
     let units: BTreeSet<Unit> = open.iter().flat_map(of).collect();
-    let mut told: BTreeMap<RecordId, BTreeSet<String>> = BTreeMap::new();
+    let mut shown: BTreeMap<RecordId, BTreeSet<String>> = BTreeMap::new();
     for wait in units.iter().flat_map(|unit| decide(cx, unit).waits) {
-        told.entry(wait.subject).or_default().insert(cut(&wait.message));
+        shown.entry(wait.subject).or_default().insert(cut(&wait.message));
     }
-    told
+    shown
 }

@@ -17,7 +17,7 @@ use crate::ports::{ComputeError, LaunchOrder, Launched, Machine, MachineState};
 
 impl Ec2Compute {
     /// What an order that was spent has brought: what carries its tags.
-    pub(super) async fn brought(&self, launch: &Launch) -> Result<Vec<Machine>, CallError> {
+    pub(super) async fn find_by_tags(&self, launch: &Launch) -> Result<Vec<Machine>, CallError> {
         let tags = vec![
             (TABLE, self.options.table.to_string()),
             (LAUNCH, launch.launch_id.to_string()),
@@ -34,14 +34,14 @@ impl Ec2Compute {
         let named = fleet::named(answer);
         let shortfalls = fleet::shortfalls(answer.errors());
         if !named.is_empty() {
-            let machines = self.arrived(order, &named).await?;
+            let machines = self.wait_until_known(order, &named).await?;
             return Ok(Launched { machines, shortfalls });
         }
         if !shortfalls.is_empty() {
             return Err(fleet::nothing(&shortfalls));
         }
         // A replay that tells the fleet and not its machines.
-        let machines = self.brought(&order.launch).await.map_err(uncertain)?;
+        let machines = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
         if machines.is_empty() {
             return Err(ComputeError::Unknown("the fleet names neither machines nor errors".into()));
         }
@@ -50,7 +50,11 @@ impl Ec2Compute {
 
     /// The machines a fleet has named, as soon as EC2 knows them. Of those it does not know in time the fleet's own
     /// answer says enough, once another has told whose they are.
-    async fn arrived(&self, order: &LaunchOrder, named: &[Named]) -> Result<Vec<Machine>, ComputeError> {
+    async fn wait_until_known(
+        &self,
+        order: &LaunchOrder,
+        named: &[Named],
+    ) -> Result<Vec<Machine>, ComputeError> {
         let deadline = Instant::now() + self.options.patience;
         let mut pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(100))
@@ -63,7 +67,7 @@ impl Ec2Compute {
             let all = told.as_ref().is_ok_and(|machines| machines.len() == named.len());
             let pause = pauses.next().unwrap_or(Duration::from_secs(2));
             if all || Instant::now() + pause >= deadline {
-                break told.map_err(uncertain)?;
+                break told.map_err(outcome_unknown)?;
             }
             tokio::time::sleep(pause).await;
         };
@@ -74,15 +78,15 @@ impl Ec2Compute {
             told.iter().map(|machine| (machine.id.to_string(), machine.clone())).collect();
         for machine in named {
             if !machines.contains_key(&machine.id)
-                && let Some(unseen) = self.unseen(owner, machine, &told[0])
+                && let Some(assumed) = self.assumed(owner, machine, &told[0])
             {
-                machines.insert(machine.id.clone(), unseen);
+                machines.insert(machine.id.clone(), assumed);
             }
         }
-        Ok(machines.into_values().map(|machine| marked(machine, order)).collect())
+        Ok(machines.into_values().map(|machine| with_order(machine, order)).collect())
     }
 
-    fn unseen(&self, owner: &str, named: &Named, sibling: &Machine) -> Option<Machine> {
+    fn assumed(&self, owner: &str, named: &Named, sibling: &Machine) -> Option<Machine> {
         let id = InstanceId::parse(&named.id).ok()?;
         Some(Machine {
             arn: machine::arn(&self.region, owner, &id)?,
@@ -96,7 +100,7 @@ impl Ec2Compute {
 }
 
 /// What a launch is worth whose machines could not be looked at: they may be there, so it is not over.
-pub(super) fn uncertain(error: CallError) -> ComputeError {
+pub(super) fn outcome_unknown(error: CallError) -> ComputeError {
     match error.meaning {
         Meaning::Throttled => ComputeError::Throttled,
         Meaning::NoCapacity
@@ -111,7 +115,7 @@ pub(super) fn uncertain(error: CallError) -> ComputeError {
 }
 
 /// A machine with what its order says of it: tags may be late, and EC2 brings exactly the usage class it was asked for.
-fn marked(machine: Machine, order: &LaunchOrder) -> Machine {
+fn with_order(machine: Machine, order: &LaunchOrder) -> Machine {
     let launch = &order.launch;
     Machine {
         class: Some(launch.resource_class.clone()),

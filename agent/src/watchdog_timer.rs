@@ -1,6 +1,7 @@
-//! Who ends the machine when the agent is gone, hangs, or was replaced? The fuse: a short program of root's that a timer
-//! starts every minute on monotonic time. It reads the file in which the agent keeps the deadline, needs nothing else,
-//! and powers off when the deadline is over. Without a file that holds for this boot, the boot deadline counts.
+//! The watchdog timer ends the machine when the agent is gone, hangs or was replaced. A systemd timer starts this short
+//! program as root every minute on monotonic time (`runyard-fuse.timer`). The program reads the file in which the agent
+//! keeps the deadline, needs nothing else, and powers the machine off when the deadline has passed. Without a file that
+//! was written during this boot, the boot deadline counts.
 
 use std::time::Duration;
 
@@ -8,19 +9,19 @@ use serde::Deserialize;
 
 use crate::guard::Lengths;
 
-/// How much longer than the agent the fuse waits: it is not to win a race against an agent that is well.
+/// How much longer than the agent the watchdog timer waits, so that a healthy agent acts first.
 pub const MARGIN: Duration = Duration::from_secs(60);
 
-/// What the fuse decides.
+/// The decision of the watchdog timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is this much time left.
+    /// The deadline has not passed; this much time is left.
     Wait(Duration),
-    /// It is over, and why.
+    /// The deadline has passed: power off, with the reason.
     PowerOff(&'static str),
 }
 
-/// All that the fuse reads of the agent's file.
+/// The part of the agent's file that the watchdog timer reads.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Deadline {
@@ -28,8 +29,8 @@ struct Deadline {
     power_off_at_ms: u64,
 }
 
-/// Decides. `file` is the agent's threshold file, if it could be read; `boot_id` and `now` (since boot, suspension
-/// included) are the running boot's. No wall clock has a say.
+/// Decides whether to power off. `file` is the content of the agent's threshold file, if it could be read; `boot_id`
+/// names the running boot and `now` is the time since that boot, suspension included. The wall clock is not used.
 #[must_use]
 pub fn decide(file: Option<&[u8]>, boot_id: &str, now: Duration, lengths: Lengths) -> Verdict {
     let deadline = file
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_deadline_decides_and_the_fuse_lets_it_go_first() {
+    fn the_watchdog_timer_waits_a_minute_longer_than_the_agents_deadline() {
         let file = kept("boot", "5000000");
         assert_eq!(judged(Some(&file), 4000), Verdict::Wait(Duration::from_secs(1060)));
         assert_eq!(judged(Some(&file), 5059), Verdict::Wait(Duration::from_secs(1)));

@@ -137,9 +137,9 @@ fn writable(path: &Path) -> bool {
     if !path.is_dir() {
         return OpenOptions::new().append(true).open(path).is_ok();
     }
-    let probe = path.join(format!(".runyard-probe-{}", std::process::id()));
-    let made = File::create(&probe).is_ok();
-    let _ = std::fs::remove_file(&probe);
+    let trial = path.join(format!(".runyard-probe-{}", std::process::id()));
+    let made = File::create(&trial).is_ok();
+    let _ = std::fs::remove_file(&trial);
     made
 }
 

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::context::Context;
+use super::context::CliContext;
 use super::environment::Environment;
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use super::get::{LookArgs, WATCH};
 use super::run::repository_hint;
 use super::screen::plain;
-use super::subject::{Noun, Subject, kind_of};
+use super::selector::{Noun, Selector, kind_of};
 use crate::config::{self, Config};
 use crate::decide::{self, Action, Plan, Policy, Unit, Wait};
 use crate::model::{Item, Kind, Launch, Reading, RecordId, Repository, TableName, read};
@@ -55,10 +55,10 @@ pub(crate) struct ExplainArgs {
 }
 
 /// What is looked for.
-pub(crate) struct Looked(Subject, Option<Repository>, Policy);
+pub(crate) struct ExplainTarget(Selector, Option<Repository>, Policy);
 
 /// The operator's settings as decisions see them.
-pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> Outcome<Policy> {
+pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Policy> {
     let timing = |(name, _): &(String, String)| name.starts_with("RUNYARD_TIMING__");
     let mut given: Vec<(String, String)> = config::environment().filter(timing).collect();
     given.push(("RUNYARD_TABLE".into(), table.to_string()));
@@ -67,7 +67,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> Outcome<Polic
         given.extend([("RUNYARD_GITHUB__KIND", "none"), ("RUNYARD_COMPUTE__KIND", "none")].map(owned));
     }
     let config = Config::load(file.map(PathBuf::as_path), given.into_iter());
-    let config = config.map_err(|errors| Failure::all_usage(errors.problems().to_vec()))?;
+    let config = config.map_err(|errors| CliFailure::all_usage(errors.problems().to_vec()))?;
     let times = &config.timing;
     Ok(Policy {
         created: times.created,
@@ -88,7 +88,7 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
 }
 
 /// What `plan`'s options say.
-pub(crate) fn check_plan(args: &PlanArgs, table: &TableName) -> Outcome<Policy> {
+pub(crate) fn check_plan(args: &PlanArgs, table: &TableName) -> CliResult<Policy> {
     policy(args.config.as_ref(), table)
 }
 
@@ -97,10 +97,11 @@ pub(crate) fn check_explain(
     args: &ExplainArgs,
     environment: &Environment,
     table: &TableName,
-) -> Outcome<Looked> {
-    let subject = Subject::parse(args.noun, &args.name).map_err(|p| Failure::usage(p.named("NAME")))?;
-    let repository = repository_hint(args.look.repository.as_ref(), environment).map_err(Failure::usage)?;
-    Ok(Looked(subject, repository, policy(args.config.as_ref(), table)?))
+) -> CliResult<ExplainTarget> {
+    let selector = Selector::parse(args.noun, &args.name).map_err(|p| CliFailure::usage(p.named("NAME")))?;
+    let repository =
+        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
+    Ok(ExplainTarget(selector, repository, policy(args.config.as_ref(), table)?))
 }
 
 /// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits.
@@ -142,11 +143,11 @@ const fn matters(action: &Action) -> bool {
 }
 
 /// `runyard plan`.
-pub(crate) async fn plan(context: &mut Context, policy: &Policy) -> Outcome {
+pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult {
     let items = context.everything().await?;
     let (actions, waits) = judged(&items, policy, context.clock.now());
-    let items: Vec<Value> = actions.iter().map(told_action).collect();
-    let waiting: Vec<Value> = waits.iter().map(told_wait).collect();
+    let items: Vec<Value> = actions.iter().map(action_json).collect();
+    let waiting: Vec<Value> = waits.iter().map(wait_json).collect();
     context.screen.document(&json!({"items": items, "waits": waiting}));
     if actions.is_empty() {
         context.screen.say("there is nothing to do");
@@ -160,20 +161,24 @@ pub(crate) async fn plan(context: &mut Context, policy: &Policy) -> Outcome {
     Ok(())
 }
 
-fn told_action(action: &Action) -> Value {
+fn action_json(action: &Action) -> Value {
     let records: Vec<String> = action.slots().iter().map(ToString::to_string).collect();
     json!({"message": action.describe(), "records": records})
 }
 
-fn told_wait(wait: &Wait) -> Value {
+fn wait_json(wait: &Wait) -> Value {
     json!({"subject": wait.subject.to_string(), "reason": wait.reason.as_str(), "message": wait.message})
 }
 
 /// `runyard explain`.
-pub(crate) async fn explain(context: &mut Context, args: &ExplainArgs, looked: &Looked) -> Outcome {
+pub(crate) async fn explain(
+    context: &mut CliContext,
+    args: &ExplainArgs,
+    target: &ExplainTarget,
+) -> CliResult {
     let mut last: Option<Explained> = None;
     loop {
-        let seen = explained(context, looked).await?;
+        let seen = explained(context, target).await?;
         if last.as_ref() != Some(&seen) {
             show(context, args.look.watch, &seen, last.is_some());
             last = Some(seen);
@@ -192,14 +197,14 @@ struct Explained {
     lines: Vec<String>,
 }
 
-async fn explained(context: &Context, looked: &Looked) -> Outcome<Explained> {
-    let Looked(subject, repository, policy) = looked;
-    let item = subject.find(context, repository.as_ref()).await?;
+async fn explained(context: &CliContext, target: &ExplainTarget) -> CliResult<Explained> {
+    let ExplainTarget(selector, repository, policy) = target;
+    let item = selector.find(context, repository.as_ref()).await?;
     let key = RecordId::of(&item).expect("what was found by its key has one");
     let items = context.everything().await?;
     let now = context.clock.now();
-    let lines = match subject {
-        Subject::Request(_) => {
+    let lines = match selector {
+        Selector::Request(_) => {
             let (yard, now, role) = decide::picture(&items, now);
             match &key {
                 RecordId::Request(id) => decide::explain(&yard, policy, now, role, id),
@@ -207,12 +212,12 @@ async fn explained(context: &Context, looked: &Looked) -> Outcome<Explained> {
                 _ => vec!["there is no such request".into()],
             }
         }
-        Subject::Instance(_) | Subject::Pool(_) | Subject::Launch(_) => about(&items, policy, now, &key),
+        Selector::Instance(_) | Selector::Pool(_) | Selector::Launch(_) => about(&items, policy, now, &key),
     };
     Ok(Explained { record: key, lines })
 }
 
-fn show(context: &mut Context, watch: bool, seen: &Explained, again: bool) {
+fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {
     let document = json!({"record": seen.record.to_string(), "lines": seen.lines});
     if context.screen.format.for_programs() {
         if watch {

@@ -6,11 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use super::given;
+use super::observed_template;
 use crate::store::Difference;
 
 /// A field's value, as a person is shown it; none where it says nothing.
-type Said = Option<String>;
+type FieldValue = Option<String>;
 
 /// The fields in which a template that is there differs, or all that a new one would say.
 pub(super) fn differences(
@@ -19,26 +19,28 @@ pub(super) fn differences(
 ) -> Vec<Difference> {
     let empty = ResponseLaunchTemplateData::builder().build();
     let found = found.unwrap_or(&empty);
-    let said = |said: Said| said.unwrap_or_else(|| "nothing".to_owned());
+    let said = |said: FieldValue| said.unwrap_or_else(|| "nothing".to_owned());
     let pairs = wanted_fields(wanted).into_iter().zip(found_fields(found));
     let differing = pairs.filter(|((_, wanted), found)| wanted != found);
     let mut all: Vec<Difference> = differing
         .map(|((what, wanted), found)| Difference { what, wanted: said(wanted), found: said(found) })
         .collect();
     // What no wish of ours says and somebody added; a field that was told already is not told twice.
-    if let Some(problem) = given::problem(found).filter(|problem| !told(&all, problem.setting)) {
+    if let Some(problem) =
+        observed_template::problem(found).filter(|problem| !has_setting(&all, problem.setting))
+    {
         let wanted = problem.fix.to_owned();
         all.push(Difference { what: problem.setting, wanted, found: problem.value });
     }
     all
 }
 
-fn told(all: &[Difference], setting: &str) -> bool {
+fn has_setting(all: &[Difference], setting: &str) -> bool {
     all.iter().any(|difference| difference.what == setting)
 }
 
 /// In the order of [`found_fields`].
-fn wanted_fields(data: &RequestLaunchTemplateData) -> [(&'static str, Said); 10] {
+fn wanted_fields(data: &RequestLaunchTemplateData) -> [(&'static str, FieldValue); 10] {
     let metadata = data.metadata_options();
     let profile = data.iam_instance_profile();
     let tags = data.tag_specifications().iter().map(|on| (on.resource_type(), on.tags()));
@@ -64,11 +66,14 @@ fn wanted_fields(data: &RequestLaunchTemplateData) -> [(&'static str, Said); 10]
         ("SecurityGroupIds", list(data.security_group_ids().iter().cloned())),
         ("BlockDeviceMappings", list(data.block_device_mappings().iter().map(disk))),
         ("UserData", data.user_data().map(script)),
-        ("TagSpecifications", list(tags.flat_map(|(kind, tags)| marks(kind.map(|one| one.as_str()), tags)))),
+        (
+            "TagSpecifications",
+            list(tags.flat_map(|(kind, tags)| tag_list(kind.map(|one| one.as_str()), tags))),
+        ),
     ]
 }
 
-fn found_fields(data: &ResponseLaunchTemplateData) -> [Said; 10] {
+fn found_fields(data: &ResponseLaunchTemplateData) -> [FieldValue; 10] {
     let metadata = data.metadata_options();
     let profile = data.iam_instance_profile();
     let tags = data.tag_specifications().iter().map(|on| (on.resource_type(), on.tags()));
@@ -85,11 +90,11 @@ fn found_fields(data: &ResponseLaunchTemplateData) -> [Said; 10] {
         list(data.security_group_ids().iter().cloned()),
         list(data.block_device_mappings().iter().map(disk)),
         data.user_data().map(script),
-        list(tags.flat_map(|(kind, tags)| marks(kind.map(|one| one.as_str()), tags))),
+        list(tags.flat_map(|(kind, tags)| tag_list(kind.map(|one| one.as_str()), tags))),
     ]
 }
 
-fn list(all: impl Iterator<Item = String>) -> Said {
+fn list(all: impl Iterator<Item = String>) -> FieldValue {
     let mut all: Vec<String> = all.collect();
     all.sort_unstable();
     (!all.is_empty()).then(|| all.join(", "))
@@ -106,7 +111,7 @@ fn script(base64: &str) -> String {
     format!("{} bytes, SHA-256 {digest}…", bytes.len())
 }
 
-fn marks(kind: Option<&str>, tags: &[Tag]) -> Vec<String> {
+fn tag_list(kind: Option<&str>, tags: &[Tag]) -> Vec<String> {
     let kind = kind.unwrap_or_default();
     let mark =
         |tag: &Tag| format!("{kind} {}={}", tag.key().unwrap_or_default(), tag.value().unwrap_or_default());
@@ -118,11 +123,11 @@ mod tests {
     use aws_sdk_ec2::types::ShutdownBehavior;
 
     use super::*;
+    use crate::aws::ec2::template_spec::TemplateSpec;
     use crate::aws::ec2::testing::{options, spec};
-    use crate::aws::ec2::wish::Wish;
 
     fn wanted() -> RequestLaunchTemplateData {
-        Wish::of(&options(), &spec(), "ami-0123456789abcdef0", None).unwrap().data()
+        TemplateSpec::of(&options(), &spec(), "ami-0123456789abcdef0", None).unwrap().data()
     }
 
     #[test]
@@ -131,7 +136,7 @@ mod tests {
         assert!(all.iter().all(|one| one.found == "nothing"), "{all:?}");
         for what in ["ImageId", "UserData", "MetadataOptions.HttpTokens", "InstanceInitiatedShutdownBehavior"]
         {
-            assert!(told(&all, what), "{what}: {all:?}");
+            assert!(has_setting(&all, what), "{what}: {all:?}");
         }
     }
 

@@ -14,12 +14,12 @@ use crate::store::DynamoStore;
 
 /// The store over the table of a data directory, woken by every commit where the kernel can tell; else it looks now and
 /// then, as everywhere.
-pub fn woken(store: DynamoStore, dir: &Path) -> DynamoStore {
+pub fn with_change_notifier(store: DynamoStore, dir: &Path) -> DynamoStore {
     if !dir.join(engine::FILE).exists() {
         return store;
     }
     match listen(dir) {
-        Ok(pulse) => store.woken_by(pulse),
+        Ok(changes) => store.woken_by(changes),
         Err(error) => {
             tracing::debug!(%error, "commits are not told, looking for them instead");
             store
@@ -34,21 +34,21 @@ pub fn woken(store: DynamoStore, dir: &Path) -> DynamoStore {
 pub fn listen(dir: &Path) -> io::Result<watch::Receiver<()>> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
     inotify.add_watch(dir, AddWatchFlags::IN_MODIFY)?;
-    let (tell, told) = watch::channel(());
-    std::thread::Builder::new().name("pulse".into()).spawn(move || follow(&inotify, &tell))?;
+    let (sender, told) = watch::channel(());
+    std::thread::Builder::new().name("change-notifier".into()).spawn(move || follow(&inotify, &sender))?;
     Ok(told)
 }
 
 /// Ends with the directory, or at the first event that nobody listens for any more.
-fn follow(inotify: &Inotify, tell: &watch::Sender<()>) {
+fn follow(inotify: &Inotify, sender: &watch::Sender<()>) {
     while let Ok(seen) = inotify.read_events() {
         let over = seen.iter().any(|event| event.mask.contains(AddWatchFlags::IN_IGNORED));
-        if over || tell.is_closed() {
+        if over || sender.is_closed() {
             return;
         }
         // Events without a name say that some were lost: a commit may be among those.
         if seen.iter().any(|event| event.name.as_deref().is_none_or(is_the_log)) {
-            tell.send_replace(());
+            sender.send_replace(());
         }
     }
 }
@@ -67,10 +67,10 @@ mod tests {
     #[tokio::test]
     async fn a_commit_is_told_and_what_else_happens_in_the_directory_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let mut pulse = listen(dir.path()).unwrap();
+        let mut changes = listen(dir.path()).unwrap();
         std::fs::write(dir.path().join("table.port"), "1").unwrap();
         std::fs::write(dir.path().join(format!("{}-wal", engine::FILE)), "1").unwrap();
-        tokio::time::timeout(Duration::from_secs(10), pulse.changed()).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(10), changes.changed()).await.unwrap().unwrap();
         assert!(!is_the_log(OsStr::new("table.port")));
     }
 }

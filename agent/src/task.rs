@@ -1,4 +1,4 @@
-//! What is there to do on the machine, and how did it end? The words between the pure step and the hands.
+//! Tasks and their outcomes: the interface between the pure step, which decides, and the executor, which acts.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The runner's first process, told from another one that was given the same number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leader {
+pub struct RunnerProcess {
     /// Its process id, which is also its group's.
     pub pid: i32,
     /// When it was started, in the kernel's ticks since boot.
@@ -36,11 +36,11 @@ pub enum Wipe {
     AfterRemoval,
 }
 
-/// One piece of work; at most one is under way.
+/// One task; at most one runs at a time.
 #[derive(Clone)]
-pub enum Work {
+pub enum Task {
     /// Nothing.
-    Rest,
+    Idle,
     /// The pre-runner script and the runner package.
     Boot,
     /// `config.sh`, in a fresh directory.
@@ -64,21 +64,21 @@ pub enum Work {
         /// For which claim.
         claim: ClaimId,
         /// Who.
-        leader: Leader,
+        runner: RunnerProcess,
     },
     /// Wait until the runner ends.
     Serve {
         /// For which claim.
         claim: ClaimId,
         /// Who.
-        leader: Leader,
+        runner: RunnerProcess,
     },
     /// End every process of the claim and remove what they left; it goes on then.
     Renew {
         /// Which claim.
         claim: ClaimId,
         /// Its runner, if one is not known to have ended.
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         /// When its first runner was started.
         since: Option<u64>,
         /// Whether its registration outlives jobs and is to be used again.
@@ -89,7 +89,7 @@ pub enum Work {
         /// Which claim.
         claim: ClaimId,
         /// Its runner, if one was started and is not known to have ended.
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         /// When its first runner was started.
         since: Option<u64>,
     },
@@ -111,11 +111,11 @@ pub enum Work {
     },
 }
 
-impl Work {
+impl Task {
     /// What it is, for logs.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Rest => "rest",
+            Self::Idle => "idle",
             Self::Boot => "boot",
             Self::Configure { .. } => "configure",
             Self::Start { .. } => "start",
@@ -131,7 +131,7 @@ impl Work {
     /// For which claim it is.
     pub const fn claim(&self) -> Option<&ClaimId> {
         match self {
-            Self::Rest | Self::Boot => None,
+            Self::Idle | Self::Boot => None,
             Self::Configure { claim, .. }
             | Self::Start { claim, .. }
             | Self::Listen { claim, .. }
@@ -143,14 +143,14 @@ impl Work {
         }
     }
 
-    /// Whether work under way as `self` is what `wanted` asks for.
+    /// Whether `self`, which is running, is what `wanted` asks for.
     pub fn is(&self, wanted: &Self) -> bool {
         self.label() == wanted.label() && self.claim() == wanted.claim()
     }
 }
 
 /// Without what is inside boxes.
-impl fmt::Debug for Work {
+impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.claim() {
             Some(claim) => write!(f, "{} {claim}", self.label()),
@@ -161,22 +161,22 @@ impl fmt::Debug for Work {
 
 /// Why something that needs GitHub did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum GithubFailure {
     /// GitHub cannot be reached or is not well: to be tried again for as long as it takes.
     Unreachable(String),
     /// Everything else, a refused token for example: to be tried again a few times.
     Refused(String),
 }
 
-/// How a piece of work ended.
+/// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TaskOutcome {
     /// Boot: it succeeded, or why not.
     Booted(Result<(), String>),
     /// Configure: the runner is registered.
     Configured,
     /// Start: its process.
-    Started(Leader),
+    Started(RunnerProcess),
     /// Listen: it listens.
     Listening,
     /// Listen, Serve: it ended after it had listened.
@@ -186,7 +186,7 @@ pub enum Outcome {
     /// Renew: nothing of the last job is left.
     Renewed,
     /// Configure, Start, Listen, Deregister: it did not succeed.
-    Failed(Failure),
+    Failed(GithubFailure),
     /// Stop: no process of the claim is left.
     Stopped {
         /// Whether the directory says that the runner was registered.
@@ -200,12 +200,12 @@ pub enum Outcome {
     Unproved(String),
 }
 
-/// The hands: carries out work with no choices left. Dropping the future of a work abandons it; any work may be
-/// started again from the beginning.
+/// Executes tasks and has no choices left. Dropping the future of a task abandons it; any task may be started again from
+/// the beginning.
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Does it.
-    async fn execute(&self, work: Work) -> Outcome;
+    /// Executes one task.
+    async fn execute(&self, task: Task) -> TaskOutcome;
     /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);
 }

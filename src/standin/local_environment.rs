@@ -17,7 +17,7 @@ use crate::ports::Clock;
 
 /// What to open.
 #[derive(Clone, Debug)]
-pub struct SiteOptions {
+pub struct LocalEnvironmentOptions {
     /// The data directory, as an absolute path.
     pub dir: PathBuf,
     /// The `runyard` executable, as an absolute path: the stand-in's runners are it, too.
@@ -28,7 +28,7 @@ pub struct SiteOptions {
 
 /// Why a data directory cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum SiteError {
+pub enum LocalEnvironmentError {
     /// Somebody else serves it.
     #[error("{} is served by another `runyard` (pid {pid}): stop that one, or use another --dir", dir.display())]
     Locked {
@@ -54,7 +54,7 @@ pub enum SiteError {
 }
 
 /// A data directory being served.
-pub struct Site {
+pub struct LocalEnvironment {
     /// The directory.
     pub dir: PathBuf,
     /// The table's engine.
@@ -65,13 +65,16 @@ pub struct Site {
     _lock: File,
 }
 
-impl Site {
+impl LocalEnvironment {
     /// Opens the directory, making it if need be, and serves what it holds.
     ///
     /// # Errors
     /// Another process serves it, a remembered port is taken, or a file cannot be used.
-    pub async fn open(options: SiteOptions, clock: Arc<dyn Clock>) -> Result<Self, SiteError> {
-        let SiteOptions { dir, executable, stand_in } = options;
+    pub async fn open(
+        options: LocalEnvironmentOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, LocalEnvironmentError> {
+        let LocalEnvironmentOptions { dir, executable, stand_in } = options;
         let lock = lock(&dir)?;
         let engine = Engine::start(&dir).await?;
         let standin = if stand_in { Some(serve_github(&dir, executable, clock).await?) } else { None };
@@ -96,7 +99,7 @@ impl Site {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write_environment(&self, table: &TableName) -> Result<PathBuf, SiteError> {
+    pub fn write_environment(&self, table: &TableName) -> Result<PathBuf, LocalEnvironmentError> {
         let path = self.dir.join("env");
         let mut text = String::from("# Read this into a shell: . ./env\n");
         text.push_str("unset AWS_PROFILE AWS_SESSION_TOKEN AWS_ENDPOINT_URL_DYNAMODB\n");
@@ -108,7 +111,7 @@ impl Site {
         }
         match files::replace(&path, text.as_bytes()) {
             Ok(()) => Ok(path),
-            Err(source) => Err(SiteError::Io { path, source }),
+            Err(source) => Err(LocalEnvironmentError::Io { path, source }),
         }
     }
 
@@ -125,17 +128,17 @@ impl Site {
     }
 }
 
-fn lock(dir: &Path) -> Result<File, SiteError> {
+fn lock(dir: &Path) -> Result<File, LocalEnvironmentError> {
     let path = dir.join("lock");
-    let failed = |source| SiteError::Io { path: path.clone(), source };
-    files::private_dir(dir).map_err(|source| SiteError::Io { path: dir.to_owned(), source })?;
+    let failed = |source| LocalEnvironmentError::Io { path: path.clone(), source };
+    files::private_dir(dir).map_err(|source| LocalEnvironmentError::Io { path: dir.to_owned(), source })?;
     let mut options = File::options();
     let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
     match files::lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let pid = std::fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
-            return Err(SiteError::Locked { dir: dir.to_owned(), pid });
+            return Err(LocalEnvironmentError::Locked { dir: dir.to_owned(), pid });
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
@@ -144,9 +147,13 @@ fn lock(dir: &Path) -> Result<File, SiteError> {
     Ok(file)
 }
 
-async fn serve_github(dir: &Path, executable: PathBuf, clock: Arc<dyn Clock>) -> Result<StandIn, SiteError> {
+async fn serve_github(
+    dir: &Path,
+    executable: PathBuf,
+    clock: Arc<dyn Clock>,
+) -> Result<StandIn, LocalEnvironmentError> {
     let dir = dir.join("github");
-    let failed = |source| SiteError::Io { path: dir.clone(), source };
+    let failed = |source| LocalEnvironmentError::Io { path: dir.clone(), source };
     files::private_dir(&dir).map_err(failed)?;
     let listener = port::listen(&dir.join("api.port")).await?;
     let clock: github::Clock = Arc::new(move || clock.now());
@@ -159,8 +166,8 @@ mod tests {
     use super::*;
     use runyard_fakes::ManualClock;
 
-    fn options(dir: &Path) -> SiteOptions {
-        SiteOptions { dir: dir.to_owned(), executable: "/bin/true".into(), stand_in: true }
+    fn options(dir: &Path) -> LocalEnvironmentOptions {
+        LocalEnvironmentOptions { dir: dir.to_owned(), executable: "/bin/true".into(), stand_in: true }
     }
 
     fn clock() -> Arc<dyn Clock> {
@@ -170,25 +177,27 @@ mod tests {
     #[tokio::test]
     async fn a_directory_is_served_once_and_on_the_same_ports_again() {
         let dir = tempfile::tempdir().unwrap();
-        let site = Site::open(options(dir.path()), clock()).await.unwrap();
-        let refused = Site::open(options(dir.path()), clock()).await.err().expect("refused").to_string();
+        let local = LocalEnvironment::open(options(dir.path()), clock()).await.unwrap();
+        let refused =
+            LocalEnvironment::open(options(dir.path()), clock()).await.err().expect("refused").to_string();
         assert!(refused.contains(&std::process::id().to_string()) && refused.contains("--dir"), "{refused}");
-        let addresses = |site: &Site| (site.engine.endpoint(), site.standin.as_ref().unwrap().url());
-        let before = addresses(&site);
-        site.close().await;
-        let site = Site::open(options(dir.path()), clock()).await.unwrap();
-        assert_eq!(addresses(&site), before);
-        site.close().await;
+        let addresses =
+            |local: &LocalEnvironment| (local.engine.endpoint(), local.standin.as_ref().unwrap().url());
+        let before = addresses(&local);
+        local.close().await;
+        let local = LocalEnvironment::open(options(dir.path()), clock()).await.unwrap();
+        assert_eq!(addresses(&local), before);
+        local.close().await;
     }
 
     #[tokio::test]
     async fn the_environment_file_says_where_the_table_is() {
         let dir = tempfile::tempdir().unwrap();
-        let site = Site::open(options(dir.path()), clock()).await.unwrap();
-        let file = site.write_environment(&TableName::parse("yard").unwrap()).unwrap();
+        let local = LocalEnvironment::open(options(dir.path()), clock()).await.unwrap();
+        let file = local.write_environment(&TableName::parse("yard").unwrap()).unwrap();
         let text = std::fs::read_to_string(file).unwrap();
-        assert!(text.contains(&format!("export AWS_ENDPOINT_URL={}\n", site.engine.endpoint())), "{text}");
+        assert!(text.contains(&format!("export AWS_ENDPOINT_URL={}\n", local.engine.endpoint())), "{text}");
         assert!(text.contains("export RUNYARD_TABLE=yard\n"), "{text}");
-        site.close().await;
+        local.close().await;
     }
 }
