@@ -16,8 +16,8 @@ use runyard::ports::{Compute, LaunchOrder};
 use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy};
 use serde_json::json;
 
-use runyard_support::peer::{Peer, SUBNETS};
 use runyard_support::engine::Engine;
+use runyard_support::peer::{Peer, SUBNETS};
 
 static MINISTACK: LazyLock<Engine> = LazyLock::new(Engine::ministack);
 static MOTO: LazyLock<Engine> = LazyLock::new(Engine::moto);

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use runyard_support::peer::Peer;
 use runyard_support::engine::Engine;
+use runyard_support::peer::Peer;
 
 fn tests() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

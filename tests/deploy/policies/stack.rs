@@ -62,7 +62,6 @@ impl Stack {
         self.made(resource).then(|| self.resolved(&resource["Properties"]).unwrap_or_default())
     }
 
-
     fn made(&self, part: &Value) -> bool {
         part["Condition"].as_str().is_none_or(|name| self.condition(name))
     }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use runyard::model::{Agent, Instance, Launch, Life, Pool, Request};
 use runyard::ports::github::Runner;
 
-use runyard_support::laws;
 use crate::crash_plans::plan::{Call, Kind};
 use crate::crash_plans::tap::Tap;
+use runyard_support::laws;
 use runyard_tests::world::World;
 
 /// An end: each quantity by its name.
