@@ -34,6 +34,7 @@ mod release;
 mod run;
 mod scale;
 mod screen;
+mod stack;
 mod step;
 mod subject;
 mod table;
