@@ -2,18 +2,18 @@
 
 use std::process::Stdio;
 
-use runyard::model::{AttributeValue, Item, Key};
+use runyard::model::{AttributeValue, Item, RecordId};
 use serde_json::json;
 
 use crate::yard::{Yard, finished, number, request, text};
 
 const SET: &str = "2026-01-01T00:00:00Z";
 
-fn instance(id: &str) -> Key {
-    Key::new(format!("instance#arn:aws:ec2:local:000000000000:instance/{id}"), "instance")
+fn instance(id: &str) -> RecordId {
+    RecordId::new(format!("instance#arn:aws:ec2:local:000000000000:instance/{id}"), "instance")
 }
 
-fn machine(yard: &Yard, id: &str, state: &str, run: &str) -> Key {
+fn machine(yard: &Yard, id: &str, state: &str, run: &str) -> RecordId {
     let key = instance(id);
     let held = [("pk", text("request#acme/web#42")), ("sk", text("request#default#1"))];
     let mut attributes = vec![
@@ -21,7 +21,7 @@ fn machine(yard: &Yard, id: &str, state: &str, run: &str) -> Key {
         ("version", number(7)),
         ("updatedAt", text(SET)),
         ("instanceId", text(id)),
-        ("instanceArn", text(key.pk.trim_start_matches("instance#"))),
+        ("instanceArn", text(key.pk().trim_start_matches("instance#"))),
         ("state", text(state)),
         ("runId", text(run)),
         ("claimId", text(if run.is_empty() { String::new() } else { format!("{id}.7") })),
@@ -85,7 +85,7 @@ fn the_idle_machines_of_a_class_are_expired_and_no_others() {
 fn instances_are_listed_and_described_with_their_agents() {
     let yard = Yard::new();
     let key = machine(&yard, "i-1", "running", "42");
-    let agent = Key::new(key.pk.replace("instance#arn", "agent#arn"), "agent");
+    let agent = RecordId::new(key.pk().replace("instance#arn", "agent#arn"), "agent");
     yard.put(&agent, &[("kind", text("agent")), ("signal", text("UD_REG_OK")), ("heartbeatSeq", number(3))]);
     let table = yard.runs(&["get", "instances", "-o", "wide"], 0).stdout;
     assert!(table.contains("UD_REG_OK") && table.contains("running"), "{table}");
@@ -112,7 +112,7 @@ fn a_stuck_request_is_failed_by_asking_the_operator() {
 #[test]
 fn a_refresh_waits_for_a_resync_that_began_after_it_was_asked_for() {
     let yard = Yard::new();
-    let key = Key::new("lease#resync", "lease");
+    let key = RecordId::new("lease#resync", "lease");
     assert_eq!(yard.runs(&["refresh", "--timeout", "200ms", "-o", "json"], 4).error()["field"], "--timeout");
     let first = yard.record(&key)["requestedAt"].clone();
     // An operator far ahead of us completed it at its own time: the next asking is for a later one all the same.
@@ -128,7 +128,7 @@ fn a_refresh_waits_for_a_resync_that_began_after_it_was_asked_for() {
 #[test]
 fn doctor_finds_what_contradicts_and_mends_it_conditionally() {
     let yard = Yard::new();
-    let orphan = Key::new("agent#arn:aws:ec2:local:000000000000:instance/i-9", "agent");
+    let orphan = RecordId::new("agent#arn:aws:ec2:local:000000000000:instance/i-9", "agent");
     yard.put(&orphan, &[("kind", text("agent")), ("heartbeatSeq", number(0))]);
     let stray = machine(&yard, "i-1", "running", "42");
     let reasons = |args: &[&str], code| {

@@ -1,12 +1,12 @@
 //! Pools: what `apply` owns, what `scale` owns, and what neither touches.
 
-use runyard::model::{AttributeValue, Key};
+use runyard::model::{AttributeValue, RecordId};
 use serde_json::json;
 
 use crate::yard::{Yard, number, text};
 
-fn pool(class: &str) -> Key {
-    Key::new(format!("pool#{class}"), "pool")
+fn pool(class: &str) -> RecordId {
+    RecordId::new(format!("pool#{class}"), "pool")
 }
 
 fn apply(yard: &Yard, name: &str, content: &str, code: i32) -> crate::yard::Ended {

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use runyard::model::{AttributeValue, Key};
+use runyard::model::{AttributeValue, RecordId};
 use serde_json::json;
 
 use crate::yard::{REPOSITORY, Yard, number, request, text};
@@ -44,9 +44,9 @@ fn a_run_of_two_repositories_needs_the_repository() {
 fn what_cannot_be_read_is_listed_as_such() {
     let yard = Yard::new();
     yard.provision(&[], 0);
-    let odd = Key::new("request#acme/web#43", "request#default#1");
+    let odd = RecordId::new("request#acme/web#43", "request#default#1");
     yard.put(&odd, &[("kind", text("request")), ("count", text("many")), ("version", number(1))]);
-    let newer = Key::new("request#acme/web#44", "request#default#1");
+    let newer = RecordId::new("request#acme/web#44", "request#default#1");
     yard.put(&newer, &[("kind", text("request")), ("schema", number(9))]);
     let table = yard.runs(&["get", "requests"], 0).stdout;
     assert!(table.contains("unreadable: request#acme/web#43 / request#default#1"), "{table}");
@@ -63,9 +63,9 @@ fn what_cannot_be_read_is_listed_as_such() {
 #[test]
 fn what_others_keep_in_the_table_is_neither_listed_nor_reported() {
     let yard = Yard::new();
-    yard.put(&Key::new("note#1", "note"), &[("kind", text("note"))]);
-    yard.put(&Key::new("note#2", "pool"), &[("kind", text("pool"))]);
-    yard.put(&Key::new("pool#small", "note"), &[("kind", text("pool"))]);
+    yard.put(&RecordId::new("note#1", "note"), &[("kind", text("note"))]);
+    yard.put(&RecordId::new("note#2", "pool"), &[("kind", text("pool"))]);
+    yard.put(&RecordId::new("pool#small", "note"), &[("kind", text("pool"))]);
     assert_eq!(yard.runs(&["get", "pools", "-o", "json"], 0).json(), json!({"items": []}));
     let reasons = || {
         let doctor = yard.runs(&["doctor", "-o", "json"], 1).json();
@@ -74,11 +74,11 @@ fn what_others_keep_in_the_table_is_neither_listed_nor_reported() {
     };
     assert_eq!(reasons(), ["NoOperator"]);
     // Under a key of ours it is ours, whatever it says it is.
-    yard.put(&Key::new("pool#small", "pool"), &[("kind", text("note"))]);
+    yard.put(&RecordId::new("pool#small", "pool"), &[("kind", text("note"))]);
     assert_eq!(reasons(), ["UnreadableRecord", "NoOperator"]);
     let listed = yard.runs(&["get", "pools", "-o", "json"], 0).json();
     assert_eq!(listed["unreadable"].as_array().map(Vec::len), Some(1), "{listed}");
-    yard.put(&Key::new("pool#small", "event#2026-01-01T00:00:00Z#1"), &[("kind", text("event"))]);
+    yard.put(&RecordId::new("pool#small", "event#2026-01-01T00:00:00Z#1"), &[("kind", text("event"))]);
     assert_eq!(reasons(), ["UnreadableRecord", "UnreadableRecord", "NoOperator"], "an odd event is told of");
 }
 
@@ -93,7 +93,7 @@ fn a_list_can_be_of_one_class_state_or_phase() {
         let words =
             [("kind", text("instance")), ("instanceId", text(name)), ("resourceClass", text("small"))];
         yard.put(
-            &Key::new(format!("instance#{arn}"), "instance"),
+            &RecordId::new(format!("instance#{arn}"), "instance"),
             &[&words[..], &[("state", text(state))]].concat(),
         );
     }
@@ -131,7 +131,7 @@ fn events_can_be_told_from_a_moment_on() {
     yard.runs(&["fail", "42"], 0);
     for (at, more) in [("2026-01-01T00:00:00Z", &[("at", text("2026-01-01T00:00:00Z"))][..]), ("odd", &[])] {
         yard.put(
-            &Key::new("request#acme/web#42", format!("event#{at}#1")),
+            &RecordId::new("request#acme/web#42", format!("event#{at}#1")),
             &[&[("kind", text("event"))], more].concat(),
         );
     }
@@ -167,7 +167,7 @@ fn requests_are_listed_by_their_age_and_a_degraded_one_is_told_as_such() {
         let ask =
             ["provision", "--run-id", run, "--repository", REPOSITORY, "--class", "small", "--count", "2"];
         yard.runs(&ask, 0);
-        let key = Key::new(format!("request#{REPOSITORY}#{run}"), "request#default#1");
+        let key = RecordId::new(format!("request#{REPOSITORY}#{run}"), "request#default#1");
         yard.change(&key, &[("acceptedAt", text(at)), ("phase", text("Ready"))]);
     }
     let degraded = [
@@ -178,7 +178,7 @@ fn requests_are_listed_by_their_age_and_a_degraded_one_is_told_as_such() {
         ("at", text("2026-01-01T00:02:00Z")),
     ];
     let degraded = degraded.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let key = Key::new(format!("request#{REPOSITORY}#9"), "request#default#1");
+    let key = RecordId::new(format!("request#{REPOSITORY}#9"), "request#default#1");
     yard.change(&key, &[("conditions", AttributeValue::L(vec![AttributeValue::M(degraded)]))]);
     let table = yard.runs(&["get", "requests"], 0).stdout;
     let runs: Vec<&str> = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
@@ -253,7 +253,7 @@ fn launches_that_are_held_back_are_not_promised() {
     let file = yard.file("pools.json", r#"[{"resourceClass":"small","max":1,"desired":1}]"#);
     yard.runs(&["apply", "-f", &file], 0);
     yard.put(
-        &Key::new("lease#operator", "lease"),
+        &RecordId::new("lease#operator", "lease"),
         &[
             ("kind", text("lease")),
             ("version", number(1)),
@@ -274,7 +274,7 @@ fn launches_that_are_held_back_are_not_promised() {
     ];
     let blocked =
         AttributeValue::M(blocked.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-    yard.change(&Key::new("pool#small", "pool"), &[("conditions", AttributeValue::L(vec![blocked]))]);
+    yard.change(&RecordId::new("pool#small", "pool"), &[("conditions", AttributeValue::L(vec![blocked]))]);
     let told = yard.runs(&["plan"], 0).stdout;
     assert!(!told.contains("would do: launch"), "{told}");
     assert!(told.contains("waits: pool small: launches are held back"), "{told}");

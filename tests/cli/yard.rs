@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
-use runyard::model::{AttributeValue, Guard, Item, Key, TableName, Write};
+use runyard::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
 use runyard::ports::Store as _;
 use runyard::store::DynamoStore;
 use serde_json::Value;
@@ -92,12 +92,12 @@ impl Yard {
     }
 
     /// The record under a key.
-    pub(crate) fn item(&self, key: &Key) -> Option<Item> {
+    pub(crate) fn item(&self, key: &RecordId) -> Option<Item> {
         self.runtime.block_on(self.store.get(key)).expect("the engine answers")
     }
 
     /// The record under a key, which must be there.
-    pub(crate) fn record(&self, key: &Key) -> Item {
+    pub(crate) fn record(&self, key: &RecordId) -> Item {
         self.item(key).unwrap_or_else(|| panic!("{key} is not there"))
     }
 
@@ -108,17 +108,17 @@ impl Yard {
     }
 
     /// Creates a record.
-    pub(crate) fn put(&self, key: &Key, attributes: &[(&str, AttributeValue)]) {
+    pub(crate) fn put(&self, key: &RecordId, attributes: &[(&str, AttributeValue)]) {
         let mut item: Item =
             attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        item.insert("pk".into(), text(&key.pk));
-        item.insert("sk".into(), text(&key.sk));
+        item.insert("pk".into(), text(&key.pk()));
+        item.insert("sk".into(), text(&key.sk()));
         let write = Write::create(key.clone(), item);
         self.runtime.block_on(self.store.write(&write)).expect("the record is new");
     }
 
     /// Changes a record as the operator would: on its version, which rises.
-    pub(crate) fn change(&self, key: &Key, attributes: &[(&str, AttributeValue)]) {
+    pub(crate) fn change(&self, key: &RecordId, attributes: &[(&str, AttributeValue)]) {
         let AttributeValue::N(version) = self.record(key)["version"].clone() else { panic!("a version") };
         let set = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let guard = Guard::Version(version.parse().expect("a number"));
@@ -127,7 +127,7 @@ impl Yard {
     }
 
     /// Waits until a record is as it should be.
-    pub(crate) fn until(&self, key: &Key, so: impl Fn(&Item) -> bool) -> Item {
+    pub(crate) fn until(&self, key: &RecordId, so: impl Fn(&Item) -> bool) -> Item {
         let end = tokio::time::Instant::now() + WITHIN;
         loop {
             let item = self.item(key);
@@ -195,8 +195,8 @@ pub(crate) fn finished(child: std::process::Child, code: i32) -> Ended {
 }
 
 /// The key of a request of run 42.
-pub(crate) fn request(name: &str, attempt: u32) -> Key {
-    Key::new(format!("request#{REPOSITORY}#42"), format!("request#{name}#{attempt}"))
+pub(crate) fn request(name: &str, attempt: u32) -> RecordId {
+    RecordId::new(format!("request#{REPOSITORY}#42"), format!("request#{name}#{attempt}"))
 }
 
 /// An attribute of text.

@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use runyard::model::{Guard, Key, TableName, Write};
+use runyard::model::{Guard, RecordId, TableName, Write};
 use runyard::ports::{Store, StoreError};
 use runyard::store::{DynamoStore, TableState};
 use tokio::time::Instant;
@@ -53,14 +53,14 @@ async fn a_table_of_another_shape_is_told_by_its_differences() {
             "time-to-live: wanted expiresAt, found nothing",
         ]
     );
-    let key = Key::new("instance#x", "instance");
+    let key = RecordId::new("instance#x", "instance");
     let write = Write::update(key.clone(), Guard::Version(1), [].into(), [].into());
     assert_eq!(store.get(&key).await.unwrap_err().label(), "no-table");
     assert_eq!(store.write(&write).await.unwrap_err().label(), "no-table");
 }
 
 async fn labels(store: &DynamoStore) -> Vec<&'static str> {
-    let key = Key::new("instance#x", "instance");
+    let key = RecordId::new("instance#x", "instance");
     let write = Write::create(key.clone(), [].into());
     let item = [("pk".to_owned(), runyard::model::AttributeValue::S("p".into()))];
     let mut item: runyard::model::Item = item.into();
@@ -98,7 +98,7 @@ async fn where_nobody_listens_every_call_ends_soon_and_may_or_may_not_have_happe
 async fn without_credentials_or_region_a_person_must_mend_it() {
     let engine = Engine::dynoxide_memory();
     let whole = sdk_config(engine.endpoint()).await;
-    let key = Key::new("instance#x", "instance");
+    let key = RecordId::new("instance#x", "instance");
     let table = || TableName::parse("runyard").unwrap();
     let mut anonymous = whole.to_builder();
     anonymous.set_credentials_provider(None);

@@ -9,7 +9,7 @@ use runyard::clock::{SystemClock, SystemEntropy};
 use runyard::compute_none::NoCompute;
 use runyard::controller::{GitHubWatch, Ports, Settings, run};
 use runyard::metrics::Metrics;
-use runyard::model::{AttributeValue, Item, Key, TableName, Write};
+use runyard::model::{AttributeValue, Item, RecordId, TableName, Write};
 use runyard::ports::{Clock, Store as _};
 use runyard::queue_memory::InProcessQueue;
 use runyard::store::{DynamoStore, Watching};
@@ -99,9 +99,9 @@ async fn an_intent_is_taken_in_before_the_last_page_of_a_list_is_served() {
     let (stop, health) = (CancellationToken::new(), Arc::new(Health::new(clock)));
     let running = tokio::spawn(run(ports, settings(), health, stop.clone()));
     until("a page of the second list is held", async || held.load(Ordering::SeqCst) > 0).await;
-    let key = Key::new("request#acme/web#1", "request#default#1");
+    let key = RecordId::new("request#acme/web#1", "request#default#1");
     let intent = item(serde_json::json!({
-        "pk": key.pk, "sk": key.sk, "kind": "request", "version": 1, "runId": "1", "attempt": 1,
+        "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 1, "runId": "1", "attempt": 1,
         "repository": "acme/web", "name": "default", "resourceClass": "nowhere", "count": 1,
         "desired": "provisioned", "generation": 1,
     }));

@@ -149,7 +149,7 @@ async fn told(watch: &mut dyn Watch, wanted: usize) -> Vec<String> {
     let (mut seen, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(20));
     while seen.len() < wanted {
         assert!(Instant::now() < deadline, "only {seen:?}");
-        seen.extend(watch.next().await.unwrap().into_iter().map(|change| change.key.pk));
+        seen.extend(watch.next().await.unwrap().into_iter().map(|change| change.key.pk()));
     }
     seen
 }

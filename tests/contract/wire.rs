@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use runyard::model::{AttributeValue, Guard, Item, Key, TableName, Write};
+use runyard::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
 use runyard::ports::{Store, StoreError};
 use runyard::store::DynamoStore;
 use tokio::sync::watch;
@@ -113,14 +113,14 @@ async fn behind(
     (engine, direct, store, calls)
 }
 
-fn key() -> Key {
-    Key::new("instance#x", "instance")
+fn key() -> RecordId {
+    RecordId::new("instance#x", "instance")
 }
 
 fn at(version: u64) -> Item {
     [
-        ("pk".to_owned(), AttributeValue::S(key().pk)),
-        ("sk".to_owned(), AttributeValue::S(key().sk)),
+        ("pk".to_owned(), AttributeValue::S(key().pk())),
+        ("sk".to_owned(), AttributeValue::S(key().sk())),
         ("version".to_owned(), AttributeValue::N(version.to_string())),
     ]
     .into()

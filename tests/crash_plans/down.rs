@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use runyard::controller::Ports;
-use runyard::model::{InstanceId, Item, Key, Write};
+use runyard::model::{InstanceId, Item, RecordId, Write};
 use runyard::ports::{
     Change, Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Page, Store, StoreError,
     Watch,
@@ -71,17 +71,17 @@ struct Switched<T> {
 
 #[async_trait]
 impl Store for Switched<Arc<dyn Store>> {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.switches.ask_table()?;
         self.inner.get(key).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.switches.ask_table()?;
         self.inner.list(after).await
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.switches.ask_table()?;
         self.inner.query(pk, sk_prefix, after).await
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use runyard::model::{AttributeValue, Item, Key};
+use runyard::model::{AttributeValue, Item, RecordId};
 use runyard::ports::{Clock as _, Store as _, Watch};
 use runyard_fakes::{MemoryStore, TokioClock};
 
@@ -15,7 +15,7 @@ const KEEPING: Duration = Duration::from_millis(250);
 /// One write of one record.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    pub(crate) key: Key,
+    pub(crate) key: RecordId,
     pub(crate) old: Option<Item>,
     pub(crate) new: Option<Item>,
 }
@@ -36,7 +36,7 @@ struct Inner {
     watch: Box<dyn Watch>,
     clock: TokioClock,
     steps: Vec<(Duration, Step)>,
-    now: BTreeMap<Key, Item>,
+    now: BTreeMap<RecordId, Item>,
 }
 
 impl History {
@@ -67,7 +67,7 @@ impl History {
     }
 
     /// What a record was before its last change; none where it never changed.
-    pub(crate) fn before(&self, key: &Key) -> Option<Option<Item>> {
+    pub(crate) fn before(&self, key: &RecordId) -> Option<Option<Item>> {
         self.with(|inner| {
             inner.steps.iter().rev().find(|(_, step)| step.key == *key).map(|(_, step)| step.old.clone())
         })

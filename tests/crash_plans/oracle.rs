@@ -49,7 +49,7 @@ fn instance(instance: &Instance) -> String {
         Life::Terminated { reason, gone_at } => format!("{reason}, gone {}", gone_at.is_some()),
         Life::Idle { pooled_at } => format!("pooled {}", pooled_at.is_some()),
         Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => {
-            instance.held_by().map_or("held by nobody".into(), |key| format!("held by {}", key.pk))
+            instance.held_by().map_or("held by nobody".into(), |key| format!("held by {}", key.pk()))
         }
     };
     format!("{state} ({more}), used {}×", instance.uses)

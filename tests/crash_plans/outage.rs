@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard::model::{InstanceId, Key, Phase, Request, State};
+use runyard::model::{InstanceId, Phase, RecordId, Request, State};
 use runyard::ports::{Clock as _, ComputeError, MachineState};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ struct Drill {
     /// Machines that ended themselves.
     guarded: RefCell<BTreeSet<InstanceId>>,
     /// Workflows whose request was acknowledged, with the minute in which each gives back.
-    runs: RefCell<Vec<(Key, u64)>>,
+    runs: RefCell<Vec<(RecordId, u64)>>,
     minute: RefCell<u64>,
     /// The busiest minute so far, by service.
     peaks: RefCell<BTreeMap<&'static str, usize>>,

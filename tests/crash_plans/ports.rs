@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runyard::controller::Ports;
 use runyard::model::{
-    AttributeValue, ClassName, InstanceId, Item, Key, Operation, PoolMessage, State, Write,
+    AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, State, Write,
 };
 use runyard::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use runyard::ports::{
@@ -54,7 +54,8 @@ fn text<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
 
 /// What a write is about: the kind of record and where it takes it.
 fn about(write: &Write) -> String {
-    let kind = write.key.pk.split('#').next().unwrap_or_default();
+    let pk = write.key.pk();
+    let kind = pk.split('#').next().unwrap_or_default();
     let becomes = |set: &Item| {
         let word = ["state", "phase", "holder"].iter().find_map(|name| text(set, name)).map(str::to_owned);
         let names = || {
@@ -82,14 +83,14 @@ fn nobody_knows() -> StoreError {
 
 #[async_trait]
 impl Store for TappedStore {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
-        let label = format!("get {}", key.pk.split('#').next().unwrap_or_default());
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
+        let label = format!("get {}", key.pk().split('#').next().unwrap_or_default());
         let history = self.life.tap().history().clone();
         let before = |fresh: &Option<Item>| history.before(key).filter(|before| before != fresh);
         self.life.read(label, self.inner.get(key), before).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let history = self.life.tap().history().clone();
         let before = |fresh: &Page| {
             let items = history.ago(LAG);
@@ -102,7 +103,7 @@ impl Store for TappedStore {
         self.life.read("list".into(), self.inner.list(after), before).await
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.life.read("query".into(), self.inner.query(pk, sk_prefix, after), |_| None).await
     }
 
@@ -130,20 +131,20 @@ struct TappedWatch {
     inner: Box<dyn Watch>,
     life: Life,
     /// What was told last of each record, without what changes all the time.
-    told: BTreeMap<Key, Option<Item>>,
+    told: BTreeMap<RecordId, Option<Item>>,
 }
 
 impl TappedWatch {
     /// What is news among some changes, by kind of record.
-    fn news(told: &mut BTreeMap<Key, Option<Item>>, changes: &[Change]) -> Vec<String> {
+    fn news(told: &mut BTreeMap<RecordId, Option<Item>>, changes: &[Change]) -> Vec<String> {
         let mut news = Vec::new();
         for change in changes {
             let mut item = change.item.clone();
             for name in ["heartbeatSeq", "updatedAt", "renewals", "version"] {
                 item.as_mut().map(|item| item.remove(name));
             }
-            let kind = change.key.pk.split('#').next().unwrap_or_default().to_owned();
-            let event = change.key.sk.starts_with("event#") || kind == "lease";
+            let kind = change.key.pk().split('#').next().unwrap_or_default().to_owned();
+            let event = change.key.sk().starts_with("event#") || kind == "lease";
             if told.insert(change.key.clone(), item.clone()) != Some(item) && !event {
                 news.push(kind);
             }

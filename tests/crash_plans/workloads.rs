@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use runyard::controller::{GitHubWatch, Settings};
-use runyard::model::{InstanceId, Key, Pool, State, Versioned as _};
+use runyard::model::{InstanceId, Pool, RecordId, State, Versioned as _};
 use runyard::ports::github::RunState;
 use runyard::ports::{Clock as _, MachineState, Store as _};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ async fn until(world: &World, what: &str, mut so: impl AsyncFnMut() -> bool) {
     }
 }
 
-async fn phase(world: &World, key: &Key, phase: &str) {
+async fn phase(world: &World, key: &RecordId, phase: &str) {
     until(world, &format!("{key} is {phase}"), async || world.phase(key).await == phase).await;
 }
 

@@ -5,14 +5,14 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use aws_sdk_dynamodbstreams::types::{AttributeValue as Told, Record as Write, ShardIteratorType};
 use aws_sdk_dynamodbstreams::{Client, config::Builder};
-use runyard::model::{AttributeValue, Item, Key, Reading, Record, TableName, read};
+use runyard::model::{AttributeValue, Item, Reading, Record, RecordId, TableName, read};
 use runyard::ports::{Page, Store as _};
 use runyard::store::{DynamoStore, Watching};
 
 /// One write of one record.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    pub(crate) key: Key,
+    pub(crate) key: RecordId,
     pub(crate) old: Option<Item>,
     pub(crate) new: Option<Item>,
 }
@@ -120,7 +120,7 @@ pub(crate) fn kind(item: &Item) -> &str {
 fn step(record: Write) -> Option<Step> {
     let change = record.dynamodb?;
     let (old, new) = (change.old_image.map(item), change.new_image.map(item));
-    Some(Step { key: Key::of(&item(change.keys?))?, old, new })
+    Some(Step { key: RecordId::of(&item(change.keys?))?, old, new })
 }
 
 fn item(told: impl IntoIterator<Item = (String, Told)>) -> Item {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use runyard::model::{Instance, Item, Key, Place, Reading, Record, Request, TRANSITIONS, read};
+use runyard::model::{Instance, Item, Place, Reading, Record, RecordId, Request, TRANSITIONS, read};
 
 use crate::history::{Step, kind};
 
@@ -25,12 +25,12 @@ pub(crate) struct Verdict {
 struct Picture {
     verdict: Verdict,
     /// Which request holds each machine.
-    held: BTreeMap<Key, Key>,
+    held: BTreeMap<RecordId, RecordId>,
     /// How many each request asked for.
-    asked: BTreeMap<Key, usize>,
+    asked: BTreeMap<RecordId, usize>,
     /// Which request each claim was made for.
-    claims: BTreeMap<String, Key>,
-    gone: BTreeSet<Key>,
+    claims: BTreeMap<String, RecordId>,
+    gone: BTreeSet<RecordId>,
 }
 
 /// Judges every step.
@@ -46,7 +46,7 @@ pub(crate) fn judge(steps: &[Step]) -> Verdict {
 pub(crate) fn judge_moment(items: &[Item]) -> Vec<String> {
     let steps: Vec<Step> = items
         .iter()
-        .filter_map(|item| Some(Step { key: Key::of(item)?, old: None, new: Some(item.clone()) }))
+        .filter_map(|item| Some(Step { key: RecordId::of(item)?, old: None, new: Some(item.clone()) }))
         .collect();
     let mut picture = Picture::default();
     // Requests first: what they ask for is what machines are counted against.
@@ -62,7 +62,7 @@ pub(crate) fn judge_moment(items: &[Item]) -> Vec<String> {
 }
 
 impl Picture {
-    fn breaks(&mut self, key: &Key, law: &str) {
+    fn breaks(&mut self, key: &RecordId, law: &str) {
         self.verdict.broken.push(format!("{key}: {law}"));
     }
 
@@ -94,7 +94,7 @@ impl Picture {
         }
     }
 
-    fn version(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>) {
+    fn version(&mut self, key: &RecordId, old: Option<&Item>, new: Option<&Item>) {
         let Some(new) = new else { return };
         let (before, after) = (old.map_or(Some(0), |old| number(old, "version")), number(new, "version"));
         if before.zip(after).is_none_or(|(before, after)| after != before + 1) {
@@ -102,7 +102,7 @@ impl Picture {
         }
     }
 
-    fn agent(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>) {
+    fn agent(&mut self, key: &RecordId, old: Option<&Item>, new: Option<&Item>) {
         let Some(new) = new else { return };
         let before = old.map(|old| number(old, "heartbeatSeq").unwrap_or_default() + 1).unwrap_or_default();
         if number(new, "heartbeatSeq") != Some(before) {
@@ -111,7 +111,7 @@ impl Picture {
         }
     }
 
-    fn readable<T: Record>(&mut self, key: &Key, item: Option<&Item>) -> Option<T> {
+    fn readable<T: Record>(&mut self, key: &RecordId, item: Option<&Item>) -> Option<T> {
         match read::<T>(item?) {
             Reading::Record(record) => Some(record),
             Reading::Newer { schema } => {
@@ -125,7 +125,7 @@ impl Picture {
         }
     }
 
-    fn instance(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>) {
+    fn instance(&mut self, key: &RecordId, old: Option<&Item>, new: Option<&Item>) {
         let before = self.readable::<Instance>(key, old);
         let Some(after) = self.readable::<Instance>(key, new) else {
             if before.is_some_and(|before| before.place() != Place::Terminated) {
@@ -158,7 +158,7 @@ impl Picture {
         self.holds(key, &after);
     }
 
-    fn fresh_claim(&mut self, key: &Key, instance: &Instance) {
+    fn fresh_claim(&mut self, key: &RecordId, instance: &Instance) {
         let Some(claim) = &instance.claim else { return };
         if let Some(earlier) = self.claims.insert(claim.id.to_string(), claim.request.clone()) {
             self.breaks(key, &format!("claim {} was made before, for {earlier}", claim.id));
@@ -166,7 +166,7 @@ impl Picture {
     }
 
     /// S1 and S2: a machine has one holder, and a request no more machines than it asked for.
-    fn holds(&mut self, key: &Key, instance: &Instance) {
+    fn holds(&mut self, key: &RecordId, instance: &Instance) {
         let now = instance.held_by().cloned();
         let before = self.held.get(key).cloned();
         if let (Some(before), Some(now)) = (&before, &now)
@@ -185,7 +185,7 @@ impl Picture {
         }
     }
 
-    fn request(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>) {
+    fn request(&mut self, key: &RecordId, old: Option<&Item>, new: Option<&Item>) {
         let before = self.readable::<Request>(key, old);
         let Some(after) = self.readable::<Request>(key, new) else {
             if before.is_some_and(|before| !before.phase().is_final()) {
@@ -259,9 +259,9 @@ mod tests {
     }
 
     fn steps(images: &[Item]) -> Vec<Step> {
-        let mut last: BTreeMap<Key, Item> = BTreeMap::new();
+        let mut last: BTreeMap<RecordId, Item> = BTreeMap::new();
         let step = |item: &Item| {
-            let key = Key::of(item).unwrap();
+            let key = RecordId::of(item).unwrap();
             Step { old: last.insert(key.clone(), item.clone()), new: Some(item.clone()), key }
         };
         images.iter().map(step).collect()

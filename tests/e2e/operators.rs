@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use runyard::clock::SystemClock;
 use runyard::model::{
-    AttributeValue, Guard, Item, Key, Pool, PoolSpec, PoolStatus, Repository, Request, RequestKey,
+    AttributeValue, Guard, Item, Pool, PoolSpec, PoolStatus, RecordId, Repository, Request, RequestKey,
     RequestName, RunId, Versioned as _, Write, millis,
 };
 use runyard::ports::{Clock as _, Store as _, StoreError};
@@ -191,8 +191,8 @@ fn intent(run: u32, count: u32) -> Write {
     };
     let key = Request::key_of(&id);
     let mut item = attributes(&[
-        ("pk", &key.pk),
-        ("sk", &key.sk),
+        ("pk", &key.pk()),
+        ("sk", &key.sk()),
         ("kind", "request"),
         ("runId", id.run_id.as_str()),
         ("repository", id.repository.as_str()),
@@ -203,7 +203,7 @@ fn intent(run: u32, count: u32) -> Write {
     for (name, number) in [("version", 1), ("attempt", 1), ("generation", 1), ("count", count)] {
         item.insert(name.into(), AttributeValue::N(number.to_string()));
     }
-    Write::create(Key::new(key.pk, key.sk), item)
+    Write::create(RecordId::new(key.pk(), key.sk()), item)
 }
 
 /// Attributes of text, and when they are written.

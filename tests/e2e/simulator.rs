@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
-use runyard::model::{Agent, Guard, Instance, InstanceArn, Item, Key, Life, Reading, Signal, Write, read};
+use runyard::model::{
+    Agent, Guard, Instance, InstanceArn, Item, Life, Reading, RecordId, Signal, Write, read,
+};
 use runyard::ports::Store as _;
 use runyard::store::DynamoStore;
 use tokio::task::JoinHandle;
@@ -63,15 +65,15 @@ async fn play(store: DynamoStore, wrongs: Arc<Mutex<Vec<String>>>) {
     let ended = attributes(&[("state", "terminated")]).remove("state");
     loop {
         let beats = Instant::now() >= beat;
-        let keys: BTreeSet<Key> = if beats {
+        let keys: BTreeSet<RecordId> = if beats {
             beat = Instant::now() + BEAT;
             let all = snapshot(&store).await.expect("the engine answers").items;
             let live = |item: &&Item| kind(item) == "instance" && item.get("state") != ended.as_ref();
-            all.iter().filter(live).filter_map(Key::of).collect()
+            all.iter().filter(live).filter_map(RecordId::of).collect()
         } else {
             let Ok(changes) = timeout_at(beat, watch.next()).await else { continue };
             let changes = changes.expect("the stream goes on").into_iter();
-            changes.map(|change| change.key).filter(|key| key.sk == "instance").collect()
+            changes.map(|change| change.key).filter(|key| key.sk() == "instance").collect()
         };
         let read = stream::iter(keys).map(|key| instance(&store, key)).buffer_unordered(AT_ONCE);
         let found: Vec<Instance> = read.filter_map(std::future::ready).collect().await;
@@ -88,7 +90,7 @@ async fn play(store: DynamoStore, wrongs: Arc<Mutex<Vec<String>>>) {
     }
 }
 
-async fn instance(store: &DynamoStore, key: Key) -> Option<Instance> {
+async fn instance(store: &DynamoStore, key: RecordId) -> Option<Instance> {
     let item = store.get(&key).await.expect("the engine answers")?;
     match read::<Instance>(&item) {
         Reading::Record(instance) => Some(instance),

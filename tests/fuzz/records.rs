@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use runyard::decide::{Context, Now, Observation, Policy, Role, Yard, decide};
 use runyard::model::{
-    Agent, Event, Instance, Item, Key, Launch, Lease, Pool, PoolMessage, Reading, Record, Request,
+    Agent, Event, Instance, Item, Launch, Lease, Pool, PoolMessage, Reading, Record, RecordId, Request,
     Unreadable, read, read_notices,
 };
 
@@ -56,7 +56,7 @@ fn judged(item: &Item, beside: &[Item]) {
     };
     let mut yard = Yard::default();
     for item in beside.iter().chain([item]) {
-        if let Some(key) = Key::of(item) {
+        if let Some(key) = RecordId::of(item) {
             yard.observe(Observation::Record(key, Some(item.clone())), &now);
         }
     }

@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 use runyard::decide::{check_schedule, effective};
 use runyard::model::{
-    ClaimId, ClassName, FieldError, InstanceArn, InstanceId, InstanceTypes, Item, Key, LaunchId, Pool,
-    Reading, Replacement, Repository, Request, RequestKey, RequestName, RunId, Schedule, TableName, label,
+    ClaimId, ClassName, FieldError, InstanceArn, InstanceId, InstanceTypes, Item, LaunchId, Pool, Reading,
+    RecordId, Replacement, Repository, Request, RequestKey, RequestName, RunId, Schedule, TableName, label,
     read, runner_name,
 };
 
@@ -49,7 +49,7 @@ fn names(word: &str) {
 
 fn keys(word: &str) {
     let (pk, sk) = word.split_once(' ').unwrap_or((word, ""));
-    let key = Key::new(pk, sk);
+    let key = RecordId::new(pk, sk);
     if let Ok(id) = Request::id_of(&key) {
         assert_eq!(Request::key_of(&id), key);
     }

@@ -14,8 +14,9 @@ use runyard::compute_none::NoCompute;
 use runyard::controller::{Ports, Settings, run};
 use runyard::metrics::Metrics;
 use runyard::model::{
-    Agent, AttributeValue, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Key, Life, Pool, PoolSpec,
-    PoolStatus, Record as _, Request, TableName, Threshold, UsageClass, Versioned as _, Write, millis,
+    Agent, AttributeValue, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Life, Pool, PoolSpec,
+    PoolStatus, Record as _, RecordId, Request, TableName, Threshold, UsageClass, Versioned as _, Write,
+    millis,
 };
 use runyard::ports::{Clock, PoolQueue as _, Store as _};
 use tokio_util::sync::CancellationToken;
@@ -84,10 +85,10 @@ fn idle(number: usize, now: Timestamp) -> [Item; 2] {
 fn intent(run: usize, now: Timestamp) -> Write {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: usize| AttributeValue::N(value.to_string());
-    let key = Key::new(format!("request#acme/web#{run}"), "request#default#1");
+    let key = RecordId::new(format!("request#acme/web#{run}"), "request#default#1");
     let item: Item = [
-        ("pk", text(&key.pk)),
-        ("sk", text(&key.sk)),
+        ("pk", text(&key.pk())),
+        ("sk", text(&key.sk())),
         ("kind", text("request")),
         ("version", number(1)),
         ("runId", number(run)),
@@ -196,12 +197,12 @@ async fn contend(records: &Engine, hints: &Engine) {
 async fn judged(calls: &[Call], endpoint: &str, at_once: bool) {
     let mut steps = history::all(endpoint).await;
     // The machines stood there from the beginning, as no operator would put them.
-    let staged = |key: &Key| key.pk.starts_with("instance#") || key.pk.starts_with("agent#");
+    let staged = |key: &RecordId| key.pk().starts_with("instance#") || key.pk().starts_with("agent#");
     steps.retain(|step| step.old.is_some() || !staged(&step.key));
     let verdict = laws::judge(&steps);
     assert_eq!(verdict.broken, Vec::<String>::new(), "nobody is promised twice");
     let about = |call: &&Call| {
-        call.keys.iter().any(|key| key.pk.starts_with("request#") || key.pk.starts_with("instance#"))
+        call.keys.iter().any(|key| key.pk().starts_with("request#") || key.pk().starts_with("instance#"))
     };
     let writes = calls.iter().filter(|call| matches!(call.name, "write" | "transact")).filter(about);
     let mut outcomes: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -215,7 +216,7 @@ async fn judged(calls: &[Call], endpoint: &str, at_once: bool) {
         .for_each(|call| *asked.entry(call.name).or_default() += 1);
     println!("{MANY} claims: writes {outcomes:?}, {wasted} in vain; SQS {asked:?}");
     assert_eq!(verdict.claims, MANY);
-    let launched = steps.iter().filter(|step| step.key.pk.starts_with("launch#")).count();
+    let launched = steps.iter().filter(|step| step.key.pk().starts_with("launch#")).count();
     assert_eq!(launched, 0, "there was an idle machine for everybody");
     // On a machine that is busy with other things the leader is overdue, and the other helps out: then each claim is
     // raced for once at most. In simulated time none is in vain (`tests/yard/two_operators.rs`).

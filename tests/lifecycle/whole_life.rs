@@ -131,7 +131,7 @@ async fn judged(yard: &Yard) {
     };
     let became = |from: &str, to: &str, run: &str| {
         let instances =
-            steps.iter().filter(|step| step.key.pk.starts_with("instance#") && step.old != step.new);
+            steps.iter().filter(|step| step.key.pk().starts_with("instance#") && step.old != step.new);
         let those = instances.filter(|step| {
             let new = step.new.as_ref();
             text(step.old.as_ref(), "state") == from && text(new, "state") == to && text(new, "runId") == run

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use runyard_core::decide::{Action, Observation};
 use runyard_core::model::{
-    Agent, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Life, Place, Reason, Record, State,
+    Agent, Instance, InstanceArn, InstanceId, Launch, LaunchId, Life, Place, Reason, Record, RecordId, State,
     TRANSITIONS,
 };
 use runyard_core::ports::{ComputeError, Launched, Machine, MachineState, Shortfall};
@@ -73,8 +73,8 @@ impl World {
 
     /// One transaction: each record at the version that was read, each new one where nothing is.
     fn write(&mut self, who: usize, heard: bool, planned: &Planned) -> bool {
-        let fenced = |key: &Key| self.mutant().is_none_or(|mutant| mutant.fences(key));
-        let version = |key: &Key| self.table.get(key).map(|stored| stored.version);
+        let fenced = |key: &RecordId| self.mutant().is_none_or(|mutant| mutant.fences(key));
+        let version = |key: &RecordId| self.table.get(key).map(|stored| stored.version);
         let holds = planned
             .steps
             .iter()
@@ -137,8 +137,8 @@ impl World {
     }
 
     /// A death for silence also holds the heartbeat that was judged.
-    fn silences(&mut self, who: usize, heard: bool, planned: &Planned, key: Key, seq: u64) {
-        let arn = InstanceArn::parse(key.pk.strip_prefix("instance#").unwrap_or_default());
+    fn silences(&mut self, who: usize, heard: bool, planned: &Planned, key: RecordId, seq: u64) {
+        let arn = InstanceArn::parse(key.pk().strip_prefix("instance#").unwrap_or_default());
         let arn = arn.expect("the key of a machine");
         let spoke = self.agent(&arn).is_none_or(|agent| agent.heartbeat_seq != seq);
         if spoke && !self.is(Mutant::SilenceWithoutBeat) {

@@ -1,6 +1,8 @@
 //! What must hold in every state (S1–S4, S7, S12), and what a fair run from it must come to.
 
-use runyard_core::model::{Instance, InstanceId, Key, Launch, LaunchPhase, Place, Pool, Record, Request};
+use runyard_core::model::{
+    Instance, InstanceId, Launch, LaunchPhase, Place, Pool, Record, RecordId, Request,
+};
 
 use crate::Rest;
 use crate::world::{Fate, Left, World};
@@ -28,7 +30,7 @@ impl World {
 
     /// S1 and S2.
     fn holdings(&self) -> Option<&'static str> {
-        let mut holders: Vec<(&InstanceId, Key)> = Vec::new();
+        let mut holders: Vec<(&InstanceId, RecordId)> = Vec::new();
         for request in self.all::<Request>().filter(|request| request.phase().wants_machines()) {
             let key = request.key();
             let held = request.status.instances.iter().filter(|id| self.holds(&key, id));
@@ -51,7 +53,7 @@ impl World {
         unlisted.then_some("S1: a machine serves a request that does not know it")
     }
 
-    fn holds(&self, request: &Key, id: &InstanceId) -> bool {
+    fn holds(&self, request: &RecordId, id: &InstanceId) -> bool {
         self.all::<Instance>()
             .any(|instance| instance.facts.instance_id == *id && instance.held_by() == Some(request))
     }

@@ -2,7 +2,7 @@
 //! by a model: that is how the models are known to see.
 
 use runyard_core::decide::Policy;
-use runyard_core::model::Key;
+use runyard_core::model::RecordId;
 
 /// One thing left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +41,10 @@ pub(crate) enum Mutant {
 
 impl Mutant {
     /// Whether a write of a record still has its guard.
-    pub(crate) fn fences(self, key: &Key) -> bool {
+    pub(crate) fn fences(self, key: &RecordId) -> bool {
         match self {
-            Self::ClaimWithoutRequest => !key.pk.starts_with("request#"),
-            Self::ClaimWithoutMachine => !key.pk.starts_with("instance#"),
+            Self::ClaimWithoutRequest => !key.pk().starts_with("request#"),
+            Self::ClaimWithoutMachine => !key.pk().starts_with("instance#"),
             Self::Unconditional => false,
             Self::BindInTwo
             | Self::IntentWithoutLease

@@ -115,7 +115,7 @@ impl Operators {
         operator: &Arc<Operator>,
         mark: u64,
         now: &Now,
-        image: Option<(&runyard_core::model::Key, Option<&Arc<Stored>>)>,
+        image: Option<(&runyard_core::model::RecordId, Option<&Arc<Stored>>)>,
         seen: impl FnOnce() -> Observation,
     ) -> Arc<Operator> {
         let step = (operator.print, mark);

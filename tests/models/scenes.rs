@@ -1,13 +1,13 @@
 //! Tables to begin with: a class, requests that were accepted, machines in the pool or at work.
 
-use runyard_core::model::{Agent, InstanceArn, InstanceId, Item, Key, Signal};
+use runyard_core::model::{Agent, InstanceArn, InstanceId, Item, RecordId, Signal};
 use runyard_core::ports::{Machine, MachineState};
 use serde_json::json;
 
 use crate::stored::Stored;
 use crate::world::{Hand, World};
 
-fn store(world: &mut World, value: &serde_json::Value) -> Key {
+fn store(world: &mut World, value: &serde_json::Value) -> RecordId {
     let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
     let item: Item = item.into_inner().into_iter().collect();
     let stored = Stored::of(item);
@@ -26,7 +26,7 @@ pub(crate) fn pool(world: &mut World, max: u32) {
 }
 
 /// A request that the operator accepted, for so many machines.
-pub(crate) fn request(world: &mut World, run: &str, count: u32) -> Key {
+pub(crate) fn request(world: &mut World, run: &str, count: u32) -> RecordId {
     let now = world.now().wall;
     let deadline = now.saturating_add(jiff::SignedDuration::from_hours(10)).unwrap();
     let fields = json!({

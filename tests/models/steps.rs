@@ -3,7 +3,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use runyard_core::decide::{Action, Observation};
-use runyard_core::model::{Agent, Desired, Instance, InstanceArn, Key, Place, Request, Signal, Versioned};
+use runyard_core::model::{
+    Agent, Desired, Instance, InstanceArn, Place, RecordId, Request, Signal, Versioned,
+};
 use runyard_core::ports::{Machine, MachineState};
 
 use crate::mutants::Mutant;
@@ -17,7 +19,7 @@ impl World {
         for who in 0..self.operators.len() {
             self.acts(who, &mut next);
             let behind = self.behind(who);
-            let requests = behind.iter().filter(|key| key.pk.starts_with("request#"));
+            let requests = behind.iter().filter(|key| key.pk().starts_with("request#"));
             if requests.clone().count() < behind.len() {
                 next.extend(requests.map(|key| Happens::Sees(who, Some((*key).clone()))));
             }
@@ -289,7 +291,7 @@ fn says((place, claim): &Sight) -> Option<(Signal, Option<runyard_core::model::C
 
 /// For the record's key in a counter-example.
 pub(crate) fn told(happens: &Happens) -> String {
-    let short = |key: &Key| key.pk.rsplit(['/', '#']).next().unwrap_or_default().to_owned();
+    let short = |key: &RecordId| key.pk().rsplit(['/', '#']).next().unwrap_or_default().to_owned();
     match happens {
         Happens::Acts(who, planned, fate) => {
             let fate = match fate {

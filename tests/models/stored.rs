@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use runyard_core::model::{
-    Agent, AttributeValue, Instance, Item, Key, Launch, Pool, Reading, Record, Request, read,
+    Agent, AttributeValue, Instance, Item, Launch, Pool, Reading, Record, RecordId, Request, read,
 };
 
 /// A record of one of the kinds the models know.
@@ -32,8 +32,8 @@ macro_rules! kept {
         })*
 
         impl Typed {
-            fn read(key: &Key, item: &Item) -> Self {
-                match key.pk.split('#').next().unwrap_or_default() {
+            fn read(key: &RecordId, item: &Item) -> Self {
+                match key.pk().split('#').next().unwrap_or_default() {
                     $(kind if kind == $kind::KIND.as_str() => Self::$kind(parsed(item)),)*
                     other => panic!("the models know no record of kind {other}"),
                 }
@@ -54,7 +54,7 @@ fn parsed<T: Record>(item: &Item) -> T {
 /// One record as it is stored.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    pub(crate) key: Key,
+    pub(crate) key: RecordId,
     pub(crate) item: Item,
     pub(crate) typed: Typed,
     pub(crate) version: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn of(item: Item) -> Arc<Self> {
-        let key = Key::of(&item).expect("a record has a key");
+        let key = RecordId::of(&item).expect("a record has a key");
         let typed = Typed::read(&key, &item);
         let version = match item.get("version") {
             Some(AttributeValue::N(n)) => n.parse().expect("a version is a number"),
@@ -98,11 +98,11 @@ pub(crate) fn print_of(value: &impl Debug) -> u64 {
 pub(crate) struct Table(Vec<Arc<Stored>>);
 
 impl Table {
-    fn place(&self, key: &Key) -> Result<usize, usize> {
+    fn place(&self, key: &RecordId) -> Result<usize, usize> {
         self.0.binary_search_by(|stored| stored.key.cmp(key))
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Stored>> {
+    pub(crate) fn get(&self, key: &RecordId) -> Option<&Arc<Stored>> {
         self.place(key).ok().map(|place| &self.0[place])
     }
 
@@ -113,7 +113,7 @@ impl Table {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) {
+    pub(crate) fn remove(&mut self, key: &RecordId) {
         if let Ok(place) = self.place(key) {
             self.0.remove(place);
         }
@@ -127,12 +127,12 @@ impl Table {
         self.0.iter().filter_map(|stored| stored.as_kind())
     }
 
-    pub(crate) fn record<T: Kept>(&self, key: &Key) -> Option<&T> {
+    pub(crate) fn record<T: Kept>(&self, key: &RecordId) -> Option<&T> {
         self.get(key)?.as_kind()
     }
 
     /// The keys under which two tables differ, in their order.
-    pub(crate) fn differs<'a>(&'a self, other: &'a Self) -> Vec<&'a Key> {
+    pub(crate) fn differs<'a>(&'a self, other: &'a Self) -> Vec<&'a RecordId> {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut keys = Vec::new();
         loop {

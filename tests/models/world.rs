@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard_core::decide::{Now, Observation, Policy};
-use runyard_core::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Key, Place, Record, Signal};
+use runyard_core::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Place, Record, RecordId, Signal};
 use runyard_core::ports::Machine;
 
 use crate::mutants::Mutant;
@@ -46,7 +46,7 @@ pub(crate) struct Left {
     /// Signals that agents write once more, because they heard nothing of the first write.
     pub(crate) repeats: u8,
     /// Releases by the workflow, one for each request that is named.
-    pub(crate) releases: Vec<Key>,
+    pub(crate) releases: Vec<RecordId>,
 }
 
 /// A machine's agent: what it read of its record last, and for which claim its runner listens.
@@ -109,7 +109,7 @@ pub(crate) struct World {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Happens {
     /// An operator sees one record as it is now, or everything.
-    Sees(usize, Option<Key>),
+    Sees(usize, Option<RecordId>),
     /// An operator carries out what it decided.
     Acts(usize, Arc<Planned>, Fate),
     /// An operator dies and starts anew.
@@ -127,7 +127,7 @@ pub(crate) enum Happens {
     /// EC2 takes a machine away.
     Reclaims(InstanceArn),
     /// The workflow releases its request.
-    Releases(Key),
+    Releases(RecordId),
     /// An operator lists the machines of EC2; the list may lack one.
     Lists(usize, Option<InstanceArn>),
     /// Eleven minutes pass.
@@ -221,7 +221,7 @@ impl World {
         self.operators[who] = Arc::default();
         self.unsettled[who] = None;
         self.sees_all(who);
-        let keys: BTreeSet<Key> = self.table.iter().map(|stored| stored.key.clone()).collect();
+        let keys: BTreeSet<RecordId> = self.table.iter().map(|stored| stored.key.clone()).collect();
         self.observe(who, Observation::Listed(self.now().mono, keys));
     }
 
@@ -245,7 +245,7 @@ impl World {
     }
 
     /// An operator sees a record as it is now; `looked` when it asked for this one strongly.
-    pub(crate) fn sees(&mut self, who: usize, key: &Key, looked: bool) {
+    pub(crate) fn sees(&mut self, who: usize, key: &RecordId, looked: bool) {
         let (now, stored) = (self.now(), self.table.get(key));
         let mut mark = DefaultHasher::new();
         (looked, key, stored.map(|stored| stored.print), self.passed, self.silent).hash(&mut mark);
@@ -262,12 +262,12 @@ impl World {
 
     /// An operator sees everything at once, as a list or a batch of the stream shows it.
     pub(crate) fn sees_all(&mut self, who: usize) {
-        let behind: Vec<Key> = self.behind(who).into_iter().cloned().collect();
+        let behind: Vec<RecordId> = self.behind(who).into_iter().cloned().collect();
         behind.iter().for_each(|key| self.sees(who, key, false));
     }
 
     /// The records of which an operator has an old picture.
-    pub(crate) fn behind(&self, who: usize) -> Vec<&Key> {
+    pub(crate) fn behind(&self, who: usize) -> Vec<&RecordId> {
         self.table.differs(&self.operators[who].images)
     }
 
@@ -276,7 +276,7 @@ impl World {
     }
 
     /// What a record becomes by a change; `mark` tells the change from others of the same record.
-    pub(crate) fn change<T: Kept + Clone>(&mut self, key: &Key, mark: u64, change: impl FnOnce(&mut T)) {
+    pub(crate) fn change<T: Kept + Clone>(&mut self, key: &RecordId, mark: u64, change: impl FnOnce(&mut T)) {
         let Some(before) = self.table.get(key) else { return };
         let step = (before.print, mark);
         let known = self.setting.changed.lock().expect("no thread panicked").get(&step).cloned();
@@ -289,7 +289,7 @@ impl World {
         self.table.put(after);
     }
 
-    pub(crate) fn get<T: Kept>(&self, key: &Key) -> Option<&T> {
+    pub(crate) fn get<T: Kept>(&self, key: &RecordId) -> Option<&T> {
         self.table.record(key)
     }
 

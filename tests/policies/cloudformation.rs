@@ -66,9 +66,14 @@ fn in_china_the_machines_role_trusts_ec2_by_its_name_there() {
         ("AWS::Region", "cn-north-1"),
         ("VolumeKeyArn", "arn:aws-cn:kms:cn-north-1:123456789012:key/1"),
     ];
-    for (stack, service) in [(Stack::with(&china), "ec2.amazonaws.com.cn"), (Stack::with(&[]), "ec2.amazonaws.com")] {
+    for (stack, service) in
+        [(Stack::with(&china), "ec2.amazonaws.com.cn"), (Stack::with(&[]), "ec2.amazonaws.com")]
+    {
         let role = stack.properties("MachineRole").expect("it is made");
-        assert_eq!(role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"], json!({"Service": service}));
+        assert_eq!(
+            role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"],
+            json!({"Service": service})
+        );
     }
     let key = Stack::with(&china).properties("OperatorVolumeKeyPolicy").expect("it is made");
     let via = &key["PolicyDocument"]["Statement"][0]["Condition"]["StringEquals"]["kms:ViaService"];
@@ -79,7 +84,8 @@ fn in_china_the_machines_role_trusts_ec2_by_its_name_there() {
 fn its_classes_are_those_of_the_example() {
     let pools = std::fs::read_to_string(config().join("pools.yaml")).unwrap();
     let pools: Value = serde_norway::from_str(&pools).unwrap();
-    let classes: Vec<_> = pools["pools"].as_array().unwrap().iter().map(|pool| pool["resourceClass"].clone()).collect();
+    let classes: Vec<_> =
+        pools["pools"].as_array().unwrap().iter().map(|pool| pool["resourceClass"].clone()).collect();
     let classes: Vec<_> = classes.iter().map(|class| class.as_str().unwrap()).collect();
     assert_eq!(template()["Parameters"]["Classes"]["Default"], classes.join(","));
 }
@@ -88,18 +94,28 @@ fn its_classes_are_those_of_the_example() {
 #[test]
 fn the_documented_command_gives_what_the_template_needs() {
     let page = std::fs::read_to_string(config().join("../docs/operations.md")).unwrap();
-    let commands: Vec<&str> =
-        page.split("aws cloudformation deploy").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let commands: Vec<&str> = page
+        .split("aws cloudformation deploy")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
     assert!(!commands.is_empty(), "no command");
     let template = template();
     for command in commands {
         assert!(command.contains("--capabilities CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"), "{command}");
         assert!(command.contains("--template-file config/cloudformation.yaml"), "{command}");
-        let given: Vec<(&str, &str)> =
-            command.split_whitespace().filter(|word| !word.starts_with('-')).filter_map(|w| w.split_once('=')).collect();
+        let given: Vec<(&str, &str)> = command
+            .split_whitespace()
+            .filter(|word| !word.starts_with('-'))
+            .filter_map(|w| w.split_once('='))
+            .collect();
         let declared = template["Parameters"].as_object().unwrap();
         for (name, declared) in declared.iter().filter(|(_, declared)| declared.get("Default").is_none()) {
-            assert!(given.iter().any(|(given, _)| given == name), "{name} ({}) is not given", declared["Description"]);
+            assert!(
+                given.iter().any(|(given, _)| given == name),
+                "{name} ({}) is not given",
+                declared["Description"]
+            );
         }
         assert_eq!(Stack::with(&given).refusal(), None, "{command}");
     }
@@ -190,7 +206,11 @@ fn a_stack_tells_what_pools_need() {
 /// IAM counts every character but white space: 6144 for a managed policy.
 #[test]
 fn every_managed_policy_fits_even_with_the_longest_names() {
-    let long = [("TableName", &*"y".repeat(40)), ("AWS::Region", "ap-southeast-7"), ("AWS::Partition", "aws-us-gov")];
+    let long = [
+        ("TableName", &*"y".repeat(40)),
+        ("AWS::Region", "ap-southeast-7"),
+        ("AWS::Partition", "aws-us-gov"),
+    ];
     let stack = Stack::with(&[&EVERYTHING[..], &long[..]].concat());
     for name in ["OperatorPolicy", "OperatorVolumeKeyPolicy", "WorkflowPolicy", "InitPolicy"] {
         let policy = stack.properties(name).expect("it is made")["PolicyDocument"].to_string();

@@ -81,8 +81,10 @@ impl Who {
     /// What is attached besides.
     pub(crate) fn besides(self) -> Option<Value> {
         match self {
-            Self::MachineWithEverything | Self::AnyRecordWithEverything => Some(json!({"Version": "2012-10-17",
-                "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})),
+            Self::MachineWithEverything | Self::AnyRecordWithEverything => {
+                Some(json!({"Version": "2012-10-17",
+                "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}))
+            }
             Self::Operator
             | Self::OperatorWithVolumeKey
             | Self::MachineOfAnyRecord

@@ -6,8 +6,8 @@ use crate::documents::{KEY, Who, document};
 use crate::evaluator::{Call, Context, Verdict, judge};
 
 use Who::{
-    AnyRecordWithEverything, EndsItselfAlone, Init, Machine, MachineOfAnyRecord, MachineThatEndsItself, MachineWithEverything, Operator,
-    OperatorWithVolumeKey, Workflow,
+    AnyRecordWithEverything, EndsItselfAlone, Init, Machine, MachineOfAnyRecord, MachineThatEndsItself,
+    MachineWithEverything, Operator, OperatorWithVolumeKey, Workflow,
 };
 
 /// One row.
@@ -132,9 +132,7 @@ fn row(who: Who, action: &str, resource: &str, carried: Carried<'_>, may: bool) 
         | AnyRecordWithEverything
         | MachineThatEndsItself
         | MachineWithEverything
-        | EndsItselfAlone => {
-            carry("ec2:SourceInstanceARN", ME)
-        }
+        | EndsItselfAlone => carry("ec2:SourceInstanceARN", ME),
         Operator | OperatorWithVolumeKey | Workflow | Init => {}
     }
     if let Some((_, id)) = resource.split_once(":instance/").filter(|(_, id)| id.starts_with("i-")) {
@@ -252,7 +250,13 @@ fn operators_machines(all: &mut Add<'_>) {
         all(Operator, part, &[FROM], false, &["ec2:DeleteSubnet", "ec2:AuthorizeSecurityGroupIngress"]);
     }
     all(Operator, FAR_SPOT, &[FROM], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
-    all(Operator, SPOT, &[FROM, MARKED], false, &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"]);
+    all(
+        Operator,
+        SPOT,
+        &[FROM, MARKED],
+        false,
+        &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"],
+    );
     all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
     let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
     all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use runyard_core::decide::{Action, Plan, Unit};
-use runyard_core::model::{Instance, Key, Place, TRANSITIONS};
+use runyard_core::model::{Instance, Place, RecordId, Slot, TRANSITIONS};
 
 use world::World;
 
@@ -66,19 +66,19 @@ fn legal_moves(plans: &BTreeMap<Unit, Plan>) {
 /// Each plan writes each record once. Intents of one class have no name yet and share a place.
 fn one_write_a_record(plans: &BTreeMap<Unit, Plan>) {
     for plan in plans.values() {
-        let mut keys: Vec<Key> = plan.actions.iter().flat_map(Action::writes).collect();
-        keys.retain(|key| key.sk != "launches");
-        keys.sort();
-        let all = keys.len();
-        keys.dedup();
-        assert_eq!(keys.len(), all, "{:?}", plan.actions.iter().map(Action::describe).collect::<Vec<_>>());
+        let mut slots: Vec<Slot> = plan.actions.iter().flat_map(Action::slots).collect();
+        slots.retain(|slot| !matches!(slot, Slot::Launches(_)));
+        slots.sort();
+        let all = slots.len();
+        slots.dedup();
+        assert_eq!(slots.len(), all, "{:?}", plan.actions.iter().map(Action::describe).collect::<Vec<_>>());
     }
 }
 
 /// All units judged together give no machine away twice, and no request to two classes.
 fn claims_are_disjoint(plans: &BTreeMap<Unit, Plan>) {
     let claims = plans.values().flat_map(|plan| &plan.actions).filter(|a| matches!(a, Action::Claim { .. }));
-    let mut keys: Vec<Key> = claims.flat_map(Action::writes).collect();
+    let mut keys: Vec<RecordId> = claims.flat_map(Action::records).collect();
     keys.sort();
     let all = keys.len();
     keys.dedup();

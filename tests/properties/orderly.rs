@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use runyard_core::decide::Observation;
 use runyard_core::model::{
-    Agent, AttributeValue, Desired, Instance, InstanceId, Item, Key, Life, Phase, Request, Signal, State,
-    Versioned,
+    Agent, AttributeValue, Desired, Instance, InstanceId, Item, Life, Phase, RecordId, Request, Signal,
+    State, Versioned,
 };
 use runyard_core::ports::MachineState;
 use serde_json::json;
@@ -99,10 +99,10 @@ impl Day {
     }
 
     fn pool(&self, world: &mut World, desired: u32, max: u32) {
-        let key = Key::new("pool#linux", "pool");
+        let key = RecordId::new("pool#linux", "pool");
         let version = world.get::<runyard_core::model::Pool>(&key).map_or(0, |pool| pool.version);
         world.store(item(json!({
-            "pk": key.pk, "sk": key.sk, "kind": "pool", "version": version + 1, "resourceClass": "linux",
+            "pk": key.pk(), "sk": key.sk(), "kind": "pool", "version": version + 1, "resourceClass": "linux",
             "desired": desired, "max": max, "maxUses": self.max_uses, "reuseWithin": self.reuse,
         })));
     }
@@ -112,10 +112,11 @@ impl Day {
             world.all::<Instance>().into_iter().filter(|instance| instance.state().live()).collect();
         match event {
             Event::Ask { run, count, min, attempt } => {
-                let key = Key::new(format!("request#acme/web#{run}"), format!("request#default#{attempt}"));
+                let key =
+                    RecordId::new(format!("request#acme/web#{run}"), format!("request#default#{attempt}"));
                 if !world.table.contains_key(&key) {
                     world.store(item(json!({
-                        "pk": key.pk, "sk": key.sk, "kind": "request", "version": 1, "runId": run.to_string(),
+                        "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 1, "runId": run.to_string(),
                         "attempt": attempt, "repository": "acme/web", "name": "default", "desired": "provisioned",
                         "resourceClass": "linux", "count": count, "minCount": min, "generation": 1,
                     })));

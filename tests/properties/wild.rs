@@ -9,8 +9,8 @@ use proptest::sample::select;
 use runyard_core::decide::{Observation, Role};
 use runyard_core::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId,
-    Interruption, InterruptionAction, Key, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading, Reason,
-    Registration, Request, RunId, Signal, Threshold, UsageClass, read,
+    Interruption, InterruptionAction, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading, Reason,
+    RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass, read,
 };
 use runyard_core::ports::{ComputeError, Machine, MachineState};
 use serde_json::json;
@@ -190,13 +190,13 @@ fn pool() -> impl Strategy<Value = serde_json::Value> {
     let words = (
         prop::bool::weighted(0.1),
         one(&["repository", "owner", "any", "none"]),
-        one(&["run", "job"]),
+        (one(&["run", "job"]), one(&["run", "run", "secret"])),
         proptest::option::of(prop_oneof![0_u64..90, Just(u64::MAX)]),
     );
     (numbers, times, words).prop_map(|(numbers, times, words)| {
         json!({
             "desired": numbers.0, "max": numbers.1, "maxUses": numbers.2, "idleSeconds": times.0,
-            "maxAgeSeconds": times.1, "paused": words.0, "reuseWithin": words.1, "registrationMode": words.2,
+            "maxAgeSeconds": times.1, "paused": words.0, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
             "maxRuntimeMinutes": words.3,
         })
     })
@@ -246,9 +246,9 @@ fn id(n: usize) -> InstanceId {
 }
 
 /// The request that has this place in the yard.
-fn key(wild: &[WildRequest], n: usize) -> Key {
+fn key(wild: &[WildRequest], n: usize) -> RecordId {
     let (name, attempt) = wild.get(n).map_or(("default", 1), |request| (request.name, request.attempt));
-    Key::new(format!("request#acme/web#{}", n % 3), format!("request#{name}#{attempt}"))
+    RecordId::new(format!("request#acme/web#{}", n % 3), format!("request#{name}#{attempt}"))
 }
 
 fn instance(n: usize, wild: &WildMachine, requests: &[WildRequest]) -> Instance {
@@ -318,7 +318,7 @@ fn agent(n: usize, wild: &WildMachine, seq: u64) -> Agent {
 }
 
 impl WildRequest {
-    fn record(&self, key: &Key, n: usize) -> Request {
+    fn record(&self, key: &RecordId, n: usize) -> Request {
         let held: Vec<String> = self.held.iter().map(|(n, _)| id(*n).to_string()).collect();
         let claims: serde_json::Map<String, serde_json::Value> = self
             .held
@@ -326,7 +326,7 @@ impl WildRequest {
             .map(|(n, version)| (id(*n).to_string(), ClaimId::of(&id(*n), *version).to_string().into()))
             .collect();
         let mut fields = json!({
-            "pk": key.pk, "sk": key.sk, "kind": "request", "version": 2, "runId": (n % 3).to_string(),
+            "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 2, "runId": (n % 3).to_string(),
             "attempt": self.attempt, "repository": "acme/web", "name": self.name,
             "resourceClass": class(self.class), "count": self.count, "minCount": self.min, "generation": 1,
             "desired": if self.released { "released" } else { "provisioned" }, "usageClass": self.usage,
@@ -446,7 +446,7 @@ impl Wild {
             };
             let text = |text: &str| AttributeValue::S(text.to_owned());
             let mut item: runyard_core::model::Item =
-                [("pk", text(&key.pk)), ("sk", text(&key.sk)), ("kind", text("?"))]
+                [("pk", text(&key.pk())), ("sk", text(&key.sk())), ("kind", text("?"))]
                     .map(|(name, value)| (name.to_owned(), value))
                     .into();
             if *newer {

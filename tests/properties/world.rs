@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use runyard_core::decide::{Action, Context, Now, Observation, Plan, Policy, Role, Unit, Yard, decide};
 use runyard_core::model::{
-    Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchId, Life, Reading,
-    Record, Registration, Request, State, Versioned, read,
+    Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
+    RecordId, Registration, Request, State, Versioned, read,
 };
 use runyard_core::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -17,7 +17,7 @@ pub(crate) struct World {
     pub(crate) policy: Policy,
     pub(crate) now: Now,
     pub(crate) role: Role,
-    pub(crate) table: BTreeMap<Key, Item>,
+    pub(crate) table: BTreeMap<RecordId, Item>,
     pub(crate) machines: BTreeMap<InstanceId, Machine>,
     /// Whether launches bring anything.
     pub(crate) capacity: bool,
@@ -73,7 +73,7 @@ impl World {
 
     /// Writes an item and lets the operator see it.
     pub(crate) fn store(&mut self, item: Item) {
-        let key = Key::of(&item).unwrap();
+        let key = RecordId::of(&item).unwrap();
         self.table.insert(key.clone(), item.clone());
         self.see(Observation::Record(key, Some(item)));
     }
@@ -82,7 +82,7 @@ impl World {
         self.store(record.to_item());
     }
 
-    pub(crate) fn get<T: Record>(&self, key: &Key) -> Option<T> {
+    pub(crate) fn get<T: Record>(&self, key: &RecordId) -> Option<T> {
         match read::<T>(self.table.get(key)?) {
             Reading::Record(record) => Some(record),
             Reading::Newer { .. } | Reading::Unreadable(_) => None,
@@ -98,7 +98,7 @@ impl World {
     }
 
     pub(crate) fn list(&mut self) {
-        let keys: BTreeSet<Key> = self.table.keys().cloned().collect();
+        let keys: BTreeSet<RecordId> = self.table.keys().cloned().collect();
         self.see(Observation::Listed(self.now.mono, keys));
     }
 
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    fn version(&self, key: &Key) -> Option<u64> {
+    fn version(&self, key: &RecordId) -> Option<u64> {
         match self.table.get(key)?.get("version") {
             Some(AttributeValue::N(n)) => n.parse().ok(),
             Some(_) | None => None,
@@ -149,14 +149,14 @@ impl World {
     }
 
     /// A strong read that began after all that was seen until now.
-    fn look(&mut self, key: Key, item: Option<Item>) {
+    fn look(&mut self, key: RecordId, item: Option<Item>) {
         let begun = self.now.mono + Duration::from_nanos(1);
         self.see(Observation::Looked(begun, key, item));
     }
 
     /// Writes on the versions that were read; a refused writer reads again.
     fn write(&mut self, steps: &[(u64, Item)], new: &[Item]) -> bool {
-        let keys = |item: &Item| Key::of(item).unwrap();
+        let keys = |item: &Item| RecordId::of(item).unwrap();
         let holds = steps.iter().all(|(version, after)| self.version(&keys(after)) == Some(*version))
             && new.iter().all(|item| !self.table.contains_key(&keys(item)));
         let items = steps.iter().map(|(_, item)| item).chain(new);

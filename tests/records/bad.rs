@@ -64,6 +64,8 @@ const WORDS: &[&str] = &[
     "desired",
     "phase",
     "registrationMode",
+    "labelMode",
+    "labelSuffix",
     "reuseWithin",
     "type",
 ];
@@ -108,7 +110,7 @@ fn with(item: &Item, name: &str, value: AttributeValue) -> Item {
 fn complaint(told: &str, kind: Kind, item: &Item, names: &[&str]) {
     match verdict(kind, item) {
         Verdict::Unreadable(unreadable) => {
-            assert_eq!(text(&unreadable.key.pk), item["pk"], "{told}");
+            assert_eq!(text(&unreadable.key.pk()), item["pk"], "{told}");
             assert!(names.iter().any(|name| unreadable.problem.contains(name)), "{told}: {unreadable}");
             assert!(
                 unreadable.problem.chars().count() <= SHOWN,

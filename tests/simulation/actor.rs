@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard::model::{Item, Key, millis};
+use runyard::model::{Item, RecordId, millis};
 use runyard::ports::Clock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -36,7 +36,7 @@ pub(crate) struct Actor {
     stopped_until: Mutex<Option<Instant>>,
     cut_off_until: Mutex<Option<Instant>>,
     /// What it read before, where it reads stale records.
-    pub(crate) past: Mutex<BTreeMap<Key, Past>>,
+    pub(crate) past: Mutex<BTreeMap<RecordId, Past>>,
     /// How far its wall clock is off.
     off_by: Mutex<SignedDuration>,
 }

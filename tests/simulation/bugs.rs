@@ -1,7 +1,7 @@
 //! Would the simulation see it? Defects like those that models and reviews have found before, put between production
 //! code and the world, each of which must be seen under some seed of every run.
 
-use runyard::model::{AttributeValue, Guard, Item, Key, Operation, Write};
+use runyard::model::{AttributeValue, Guard, Item, Operation, RecordId, Write};
 
 macro_rules! bugs {
     ($($name:ident = $story:literal,)*) => {
@@ -42,7 +42,7 @@ bugs! {
 
 /// What becomes of an operator's writes; each part is one transaction.
 pub(crate) fn spoiled(bug: Option<Bug>, writes: &[Write]) -> Vec<Vec<Write>> {
-    let of = |kind: &str| writes.iter().any(|write| write.key.pk.starts_with(kind));
+    let of = |kind: &str| writes.iter().any(|write| write.key.pk().starts_with(kind));
     let parts = || writes.iter().map(|write| vec![write.clone()]).collect();
     match bug {
         Some(Bug::ClaimInParts) if of("request#") && of("instance#") && !of("launch#") => parts(),
@@ -60,7 +60,7 @@ pub(crate) fn spoiled(bug: Option<Bug>, writes: &[Write]) -> Vec<Vec<Write>> {
 fn unconditional(write: &Write) -> Write {
     let mut write = write.clone();
     if let Operation::Update { guard, .. } = &mut write.operation
-        && write.key.pk.starts_with("instance#")
+        && write.key.pk().starts_with("instance#")
     {
         *guard = Guard::Exists;
     }
@@ -70,7 +70,7 @@ fn unconditional(write: &Write) -> Write {
 fn same_version(write: &Write) -> Write {
     let mut write = write.clone();
     if let Operation::Update { set, .. } = &mut write.operation
-        && write.key.pk.starts_with("instance#")
+        && write.key.pk().starts_with("instance#")
     {
         set.remove("version");
     }
@@ -79,12 +79,12 @@ fn same_version(write: &Write) -> Write {
 
 /// The image of a class with the highest version that an operator saw, whichever record it is of.
 #[derive(Default)]
-pub(crate) struct Highest(std::sync::Mutex<std::collections::BTreeMap<(String, Key), Item>>);
+pub(crate) struct Highest(std::sync::Mutex<std::collections::BTreeMap<(String, RecordId), Item>>);
 
 impl Highest {
     /// What an operator sees of an item: of a class, whatever had the highest version.
     pub(crate) fn seen_by(&self, who: &str, item: Item) -> Item {
-        let Some(key) = Key::of(&item).filter(|key| key.sk == "pool") else { return item };
+        let Some(key) = RecordId::of(&item).filter(|key| key.sk() == "pool") else { return item };
         let version = |item: &Item| match item.get("version") {
             Some(AttributeValue::N(version)) => version.parse::<u64>().unwrap_or(0),
             Some(_) | None => 0,
@@ -99,8 +99,8 @@ impl Highest {
 }
 
 /// Whether a write tombstones a machine's record.
-pub(crate) fn tombstones(write: &Write) -> Option<&Key> {
+pub(crate) fn tombstones(write: &Write) -> Option<&RecordId> {
     let Operation::Update { set, .. } = &write.operation else { return None };
     let word = runyard::model::AttributeValue::S("terminated".into());
-    (write.key.pk.starts_with("instance#") && set.get("state") == Some(&word)).then_some(&write.key)
+    (write.key.pk().starts_with("instance#") && set.get("state") == Some(&word)).then_some(&write.key)
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use runyard::model::{
-    Guard, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchPhase, Operation, Phase, Place, Pool,
-    Reading, Record, Request, TRANSITIONS, Write, read,
+    Guard, Instance, InstanceArn, InstanceId, Item, Launch, LaunchPhase, Operation, Phase, Place, Pool,
+    Reading, Record, RecordId, Request, TRANSITIONS, Write, read,
 };
 use tokio::time::Instant;
 
@@ -20,21 +20,21 @@ const LEAST_IDLE: i64 = 120;
 #[derive(Default)]
 pub(crate) struct Laws {
     /// Which request holds each machine.
-    held: BTreeMap<Key, Key>,
+    held: BTreeMap<RecordId, RecordId>,
     claims: BTreeSet<String>,
     /// The machines that the writes at hand gave to a request.
-    just_claimed: Vec<Key>,
+    just_claimed: Vec<RecordId>,
     /// Class of each live machine.
-    live: BTreeMap<Key, String>,
+    live: BTreeMap<RecordId, String>,
     /// Every record as it was last written, read once.
-    instances: BTreeMap<Key, Instance>,
-    requests: BTreeMap<Key, Request>,
+    instances: BTreeMap<RecordId, Instance>,
+    requests: BTreeMap<RecordId, Request>,
     /// Which machines each request listed before.
-    listed: BTreeMap<Key, Vec<InstanceId>>,
-    launches: BTreeMap<Key, Launch>,
-    pools: BTreeMap<Key, Pool>,
+    listed: BTreeMap<RecordId, Vec<InstanceId>>,
+    launches: BTreeMap<RecordId, Launch>,
+    pools: BTreeMap<RecordId, Pool>,
     /// Class and count of each launch under way.
-    open: BTreeMap<Key, (String, u32)>,
+    open: BTreeMap<RecordId, (String, u32)>,
     /// Each class's `max`, and until when the one before it may count.
     max: BTreeMap<String, (u32, u32, Option<Instant>)>,
     pub(crate) claims_made: u64,
@@ -55,7 +55,8 @@ impl Laws {
         if old.is_none() && matches!(write.operation, Operation::Update { .. }) {
             broken.push(format!("S11 {key}: brought back by a change of what is gone"));
         }
-        let kind = key.pk.split('#').next().unwrap_or_default();
+        let pk = key.pk();
+        let kind = pk.split('#').next().unwrap_or_default();
         if !matches!(kind, "agent" | "event") {
             version(key, old, new, &mut broken);
         }
@@ -107,7 +108,7 @@ impl Laws {
         broken
     }
 
-    fn instance(&mut self, key: &Key, new: Option<&Item>, broken: &mut Broken) {
+    fn instance(&mut self, key: &RecordId, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Instance>(new) else {
             self.instances.remove(key);
             broken.push(format!("S11 {key}: it is gone or cannot be read"));
@@ -152,7 +153,7 @@ impl Laws {
         }
     }
 
-    fn launch(&mut self, key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+    fn launch(&mut self, key: &RecordId, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Launch>(new) else { return };
         self.launches.insert(key.clone(), after.clone());
         if after.phase != LaunchPhase::Intent {
@@ -177,7 +178,7 @@ impl Laws {
         }
     }
 
-    fn pool(&mut self, key: &Key, new: Option<&Item>) {
+    fn pool(&mut self, key: &RecordId, new: Option<&Item>) {
         let Some(pool) = record::<Pool>(new) else { return };
         self.pools.insert(key.clone(), pool.clone());
         let class = pool.spec.resource_class.to_string();
@@ -187,7 +188,7 @@ impl Laws {
         }
     }
 
-    fn request(&mut self, key: &Key, new: Option<&Item>, broken: &mut Broken) {
+    fn request(&mut self, key: &RecordId, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Request>(new) else {
             self.requests.remove(key);
             broken.push(format!("S13 {key}: it is gone or cannot be read"));
@@ -210,7 +211,7 @@ impl Laws {
     }
 
     /// S14: a request that says it gave everything back has nothing at work.
-    fn given_back(&self, key: &Key, broken: &mut Broken) {
+    fn given_back(&self, key: &RecordId, broken: &mut Broken) {
         let before = self.requests.get(key).filter(|before| before.phase() != Phase::Released);
         for id in before.into_iter().flat_map(|before| &before.status.instances) {
             let machine = self.instances.get(&Instance::key_of(&InstanceArn::local(id)));
@@ -230,11 +231,11 @@ impl Laws {
         self.live.len()
     }
 
-    pub(crate) fn instance_of(&self, key: &Key) -> Option<&Instance> {
+    pub(crate) fn instance_of(&self, key: &RecordId) -> Option<&Instance> {
         self.instances.get(key)
     }
 
-    pub(crate) fn request_of(&self, key: &Key) -> Option<&Request> {
+    pub(crate) fn request_of(&self, key: &RecordId) -> Option<&Request> {
         self.requests.get(key)
     }
 
@@ -256,7 +257,7 @@ impl Laws {
 }
 
 /// A machine shows one public key for as long as it lives, however often its agent is started.
-fn same_key(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+fn same_key(key: &RecordId, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
     let shown = |item: Option<&Item>| item.and_then(|item| item.get("publicKey")).cloned();
     if let Some(before) = shown(old)
         && shown(new).is_some_and(|after| after != before)
@@ -272,9 +273,9 @@ fn guarded(write: &Write, broken: &mut Broken) {
         Operation::Create(_) | Operation::Check(_) => return,
     };
     let fits = match guard {
-        Guard::Exists => write.key.pk.starts_with("agent#"),
-        Guard::Anything => write.key.pk.starts_with("agent#"),
-        Guard::StillProvisioned => write.key.pk.starts_with("request#"),
+        Guard::Exists => write.key.pk().starts_with("agent#"),
+        Guard::Anything => write.key.pk().starts_with("agent#"),
+        Guard::StillProvisioned => write.key.pk().starts_with("request#"),
         Guard::Absent
         | Guard::Version(_)
         | Guard::Image(..)
@@ -287,7 +288,7 @@ fn guarded(write: &Write, broken: &mut Broken) {
     }
 }
 
-fn version(key: &Key, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
+fn version(key: &RecordId, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
     let number = |item: &Item| match item.get("version") {
         Some(runyard::model::AttributeValue::N(number)) => number.parse::<u64>().ok(),
         Some(_) | None => None,

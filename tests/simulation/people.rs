@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard::cli::{StepFailed, StepPorts, step};
-use runyard::model::{Guard, Item, Key, Phase, Pool, PoolStatus, Request, Versioned, Write};
+use runyard::model::{Guard, Item, Phase, Pool, PoolStatus, RecordId, Request, Versioned, Write};
 use runyard::ports::github::RunState;
 use runyard::ports::{Store, StoreError};
 use runyard_fakes::SeededEntropy;
@@ -61,7 +61,7 @@ pub(crate) async fn open_one(world: &Arc<World>) {
 /// One run that does as it should.
 pub(crate) async fn asks_works_gives_back(world: Arc<World>, number: u64) {
     let actor = Actor::new(&world, &format!("run-{number}"), Role::Workflow);
-    let key = Key::new(format!("request#acme/web#{number}"), "request#default#1");
+    let key = RecordId::new(format!("request#acme/web#{number}"), "request#default#1");
     let run = number.to_string();
     let of_run = ["--run-id", &run, "--repository", "acme/web", "--attempt", "1"];
     world.github.set_run("acme", "web", number, RunState::Active { attempt: 1 });
@@ -100,7 +100,7 @@ pub(crate) async fn change_pools(world: Arc<World>) {
             continue;
         }
         let classes: Vec<&String> = world.classes.keys().collect();
-        let key = Key::new(format!("pool#{}", world.chance.one(&classes)), "pool");
+        let key = RecordId::new(format!("pool#{}", world.chance.one(&classes)), "pool");
         let Some(pool) = world.get::<Pool>(&key).await else { continue };
         let mut after = pool.clone();
         after.spec.max = world.chance.number(1..14) as u32;
@@ -114,7 +114,7 @@ pub(crate) async fn change_pools(world: Arc<World>) {
 /// which may have more machines than the former and not fewer, because it is known from a list or a refused write only.
 async fn make_anew(world: &Arc<World>, person: &Table) {
     let classes: Vec<&String> = world.classes.keys().collect();
-    let key = Key::new(format!("pool#{}", world.chance.one(&classes)), "pool");
+    let key = RecordId::new(format!("pool#{}", world.chance.one(&classes)), "pool");
     let Some(pool) = world.get::<Pool>(&key).await.filter(|pool| pool.version > 1) else { return };
     surely(person, &Write::delete(key.clone(), Guard::image(&pool))).await;
     // An operator wrote its status meanwhile.
@@ -138,7 +138,7 @@ pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
     let actor = Actor::new(&world, &format!("run-{number}"), Role::Workflow);
     let repository = *chance.one(&["acme/web", "acme/api", "other/site"]);
     let (owner, name) = repository.split_once('/').expect("owner and name");
-    let key = Key::new(format!("request#{repository}#{number}"), "request#default#1");
+    let key = RecordId::new(format!("request#{repository}#{number}"), "request#default#1");
     let run = number.to_string();
     let of_run = ["--run-id", &run, "--repository", repository, "--attempt", "1"];
     world.github.set_run(owner, name, number, RunState::Active { attempt: 1 });
@@ -204,7 +204,7 @@ async fn command(actor: &Arc<Actor>, arguments: &[&str]) -> Option<Result<(), St
 }
 
 /// Asks until the request is there, whatever becomes of it.
-async fn provision(actor: &Arc<Actor>, key: &Key, asked: &[&str]) {
+async fn provision(actor: &Arc<Actor>, key: &RecordId, asked: &[&str]) {
     let world = &actor.world;
     loop {
         let ended = command(actor, asked).await;
@@ -237,7 +237,7 @@ fn is_over(request: &Request) -> bool {
 }
 
 /// Gives back until the command says that it is given back.
-async fn release(actor: &Arc<Actor>, key: &Key, of_run: &[&str]) {
+async fn release(actor: &Arc<Actor>, key: &RecordId, of_run: &[&str]) {
     let world = &actor.world;
     let mut asked = vec!["release"];
     asked.extend(of_run);
@@ -257,7 +257,7 @@ async fn release(actor: &Arc<Actor>, key: &Key, of_run: &[&str]) {
 }
 
 /// Until the request is ready or over.
-async fn until_decided(world: &World, key: &Key) {
+async fn until_decided(world: &World, key: &RecordId) {
     loop {
         let phase = world.laws.lock().unwrap().request_of(key).map(Request::phase);
         match phase {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{AttributeValue, Guard, InstanceId, Item, Key, Operation, Write};
+use runyard::model::{AttributeValue, Guard, InstanceId, Item, Operation, RecordId, Write};
 use runyard::ports::{Change, Page, Store, StoreError, Watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -61,7 +61,7 @@ impl Table {
     }
 
     /// What the record was at some time of the last twenty seconds, as one of several replicas has it.
-    fn stale(&self, key: &Key, found: Option<Item>) -> Option<Item> {
+    fn stale(&self, key: &RecordId, found: Option<Item>) -> Option<Item> {
         let (now, mut past) = (Instant::now(), self.0.past.lock().unwrap());
         let of_key = past.entry(key.clone()).or_default();
         of_key.push_back((now, found));
@@ -121,7 +121,7 @@ impl Table {
             let [write] = writes else { return Self::apply(world, &self.0.name, writes).await };
             if world.store.get(&write.key).await?.is_none() {
                 world.store.put(
-                    [("pk", &write.key.pk), ("sk", &write.key.sk)]
+                    [("pk", &write.key.pk()), ("sk", &write.key.sk())]
                         .map(|(k, v)| (k.to_owned(), AttributeValue::S(v.clone())))
                         .into(),
                 );
@@ -141,8 +141,8 @@ impl Table {
             return Self::apply(world, &self.0.name, writes).await;
         }
         if world.bug == Some(Bug::KillsBeforeTombstone)
-            && let Some(arn) = writes.iter().find_map(tombstones).and_then(|key| key.pk.rsplit_once('/'))
-            && let Ok(id) = InstanceId::parse(arn.1)
+            && let Some(id) = writes.iter().find_map(tombstones).and_then(RecordId::machine)
+            && let Ok(id) = InstanceId::parse(id)
         {
             world.ends(&self.0.name, std::slice::from_ref(&id));
         }
@@ -218,21 +218,21 @@ impl Table {
 }
 
 /// A key without what all keys share.
-pub(crate) fn short(key: &Key) -> String {
-    key.pk.replace("arn:aws:ec2:local:000000000000:instance/", "")
+pub(crate) fn short(key: &RecordId) -> String {
+    key.pk().replace("arn:aws:ec2:local:000000000000:instance/", "")
 }
 
 #[async_trait]
 impl Store for Table {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
-        let found = self.reading("get", &key.pk, self.world().store.get(key)).await?;
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
+        let found = self.reading("get", &key.pk(), self.world().store.get(key)).await?;
         if self.world().bug == Some(Bug::AgentReadsStale) && self.0.role == Role::Agent {
             return Ok(self.stale(key, found));
         }
         Ok(self.seen(found.map(|item| self.understood(item))))
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let store = match self.world().weather.has(Fault::ListInPieces) && !self.world().weather.calm() {
             true => {
                 self.world().weather.note(Fault::ListInPieces);
@@ -249,7 +249,7 @@ impl Store for Table {
         Ok(page)
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.reading("query", pk, self.world().store.query(pk, sk_prefix, after)).await
     }
 
@@ -264,8 +264,10 @@ impl Store for Table {
 
     async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
         // Events are for people, and many: they are not kept.
-        self.reading("append", "", async { Ok(items.iter().filter(|item| Key::of(item).is_none()).count()) })
-            .await
+        self.reading("append", "", async {
+            Ok(items.iter().filter(|item| RecordId::of(item).is_none()).count())
+        })
+        .await
     }
 
     async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
@@ -309,7 +311,7 @@ impl Ear {
     /// Who looks at the table now and then does not see that a class was gone between two looks.
     fn unseen(&self, change: &Change) -> bool {
         let anew = self.actor.world.weather.has(Fault::PoolMadeAnew);
-        anew && change.item.is_none() && change.key.sk == "pool"
+        anew && change.item.is_none() && change.key.sk() == "pool"
     }
 
     fn due(&mut self) -> Vec<Change> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{AttributeValue, Guard, Item, Key, Operation, Write};
+use runyard::model::{AttributeValue, Guard, Item, Operation, RecordId, Write};
 use runyard::ports::Store;
 use tokio::time::{Instant, sleep};
 
@@ -27,7 +27,8 @@ pub(crate) fn spoil(world: &Arc<World>) {
     let fit: Vec<&Item> = records
         .iter()
         .filter(|item| {
-            Key::of(item).is_some_and(|key| key.pk.starts_with(kind) && !key.sk.starts_with("event#"))
+            RecordId::of(item)
+                .is_some_and(|key| key.pk().starts_with(kind) && !key.sk().starts_with("event#"))
         })
         .filter(|item| !is_spoilt(item) && !item.contains_key("schema") && item.contains_key("updatedAt"))
         .collect();
@@ -43,12 +44,12 @@ pub(crate) fn spoil(world: &Arc<World>) {
     let length = world.chance.seconds(5..300);
     let world = world.clone();
     tokio::spawn(async move {
-        let Some(key) = Key::of(&before) else { return };
+        let Some(key) = RecordId::of(&before) else { return };
         let set = [(name.to_owned(), value.clone()), (MARK.to_owned(), AttributeValue::Bool(true))].into();
         if !change(&world, &key, &before, set, &[]).await {
             return;
         }
-        world.trace.tell(&format!("{} cannot be read: {name}", key.pk));
+        world.trace.tell(&format!("{} cannot be read: {name}", key.pk()));
         let end = Instant::now() + length;
         while Instant::now() < end && !world.weather.calm() {
             sleep(Duration::from_secs(1)).await;
@@ -64,7 +65,7 @@ pub(crate) fn spoil(world: &Arc<World>) {
                 remove.push(name);
             }
             if change(&world, &key, &now, set, &remove).await {
-                world.trace.tell(&format!("{} can be read again", key.pk));
+                world.trace.tell(&format!("{} can be read again", key.pk()));
                 return;
             }
             sleep(Duration::from_millis(100)).await;
@@ -73,7 +74,7 @@ pub(crate) fn spoil(world: &Arc<World>) {
 }
 
 /// Writes as a program of another version does: one version on, on what it read.
-async fn change(world: &World, key: &Key, before: &Item, mut set: Item, remove: &[&str]) -> bool {
+async fn change(world: &World, key: &RecordId, before: &Item, mut set: Item, remove: &[&str]) -> bool {
     let version = match before.get("version") {
         Some(AttributeValue::N(version)) => version.parse::<u64>().ok(),
         Some(_) | None => None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use runyard::controller::{GitHubWatch, Settings};
 use runyard::model::{
-    Instance, InstanceArn, InstanceId, Item, Key, Life, Record, RegistrationMode, State, Write,
+    Instance, InstanceArn, InstanceId, Item, Life, Record, RecordId, RegistrationMode, State, Write,
 };
 use runyard::ports::{Clock, Machine, Store};
 use runyard_fakes::{
@@ -139,7 +139,7 @@ impl World {
     pub(crate) fn written(&self, who: &str, write: &Write, old: Option<&Item>, new: Option<&Item>) {
         let mut laws = self.laws.lock().unwrap();
         let mut broken = laws.written(write, old, new);
-        if write.key.pk.starts_with("instance#")
+        if write.key.pk().starts_with("instance#")
             && let Some(after) = laws.instance_of(&write.key)
         {
             self.tell_of(who, after);
@@ -194,7 +194,7 @@ impl World {
         self.stirred.swap(false, Ordering::SeqCst)
     }
 
-    pub(crate) async fn get<T: Record>(&self, key: &Key) -> Option<T> {
+    pub(crate) async fn get<T: Record>(&self, key: &RecordId) -> Option<T> {
         record(self.store.get(key).await.expect("the fake answers").as_ref())
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use runyard::model::{ClassName, Item, Key, Operation, PoolMessage, Write};
+use runyard::model::{ClassName, Item, Operation, PoolMessage, RecordId, Write};
 use runyard::ports::{Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch};
 
 /// One call.
@@ -13,7 +13,7 @@ pub(crate) struct Call {
     /// The port's method.
     pub(crate) name: &'static str,
     /// The records that were to be written or read.
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<RecordId>,
     /// `ok`, or the error's label.
     pub(crate) outcome: &'static str,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
 
 #[allow(dead_code, reason = "each test crate takes the parts it needs")]
 impl Calls {
-    fn note(&self, name: &'static str, keys: Vec<Key>, outcome: &'static str) {
+    fn note(&self, name: &'static str, keys: Vec<RecordId>, outcome: &'static str) {
         self.0.lock().unwrap().push(Call { name, keys, outcome });
     }
 
@@ -51,7 +51,7 @@ impl<T> Counting<T> {
     }
 }
 
-fn keys(writes: &[Write]) -> Vec<Key> {
+fn keys(writes: &[Write]) -> Vec<RecordId> {
     let changes = |write: &&Write| !matches!(write.operation, Operation::Check(_));
     writes.iter().filter(changes).map(|write| write.key.clone()).collect()
 }
@@ -66,19 +66,19 @@ fn ended<T>(outcome: &Result<T, QueueError>) -> &'static str {
 
 #[async_trait]
 impl<T: Store> Store for Counting<T> {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         let outcome = self.inner.get(key).await;
         self.calls.note("get", vec![key.clone()], label(&outcome));
         outcome
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let outcome = self.inner.list(after).await;
         self.calls.note("list", Vec::new(), label(&outcome));
         outcome
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let outcome = self.inner.query(pk, sk_prefix, after).await;
         self.calls.note("query", Vec::new(), label(&outcome));
         outcome

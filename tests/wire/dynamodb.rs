@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runyard::model::{AttributeValue, Guard, Item, Key, TableName, Write};
+use runyard::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
 use runyard::ports::{Store as _, StoreError};
 use runyard::store::DynamoStore;
 
@@ -26,16 +26,16 @@ const WORDS: Words = Words {
     foreign: (200, "text/xml", "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>"),
 };
 
-fn record(key: &Key) -> Item {
+fn record(key: &RecordId) -> Item {
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let number = |n: &str| AttributeValue::N(n.to_owned());
-    [("pk", text(&key.pk)), ("sk", text(&key.sk)), ("version", number("1")), ("n", number("0"))]
+    [("pk", text(&key.pk())), ("sk", text(&key.sk())), ("version", number("1")), ("n", number("0"))]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
 }
 
 /// The second version: `n` rises by one, and would rise again if it were written twice.
-fn second(key: &Key) -> Write {
+fn second(key: &RecordId) -> Write {
     let set = Item::from([("version".to_owned(), AttributeValue::N("2".into()))]);
     Write::update(key.clone(), Guard::Version(1), set, [("n".to_owned(), 1)].into())
 }
@@ -58,7 +58,7 @@ fn letter<T>(outcome: &Result<T, StoreError>) -> char {
 async fn watched(
     store: &DynamoStore,
     change: impl Future<Output = ()>,
-    key: &Key,
+    key: &RecordId,
     looks: usize,
 ) -> (char, bool) {
     let mut watch = match store.watch().await {
@@ -80,7 +80,7 @@ async fn watched(
 
 async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let number = numbers.fetch_add(1, Ordering::SeqCst);
-    let key = Key::new(format!("test#{number}"), "test");
+    let key = RecordId::new(format!("test#{number}"), "test");
     let table = TableName::parse("runyard").unwrap();
     let direct = DynamoStore::connect(table.clone(), &config(engine.endpoint()).await);
     direct.write(&Write::create(key.clone(), record(&key))).await.unwrap();
@@ -99,12 +99,12 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     };
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
     let store = DynamoStore::connect(table, &config(&peer).await);
-    let fresh = Key::new(key.pk.clone(), "event#1");
+    let fresh = RecordId::new(key.pk().clone(), "event#1");
     let mut untold = false;
     let letter = match cell.call {
         "get" => letter(&store.get(&key).await),
         "list" => letter(&store.list(None).await),
-        "query" => letter(&store.query(&key.pk, "t", None).await),
+        "query" => letter(&store.query(&key.pk(), "t", None).await),
         "write" => letter(&store.write(&second(&key)).await),
         "transact" => letter(&store.transact(&[second(&key)]).await),
         "describe_table" | "describe_stream" | "shard_iterator" | "records" => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{ClassName, Item, Key, Pool, Reading, Record, Write, read};
+use runyard::model::{ClassName, Item, Pool, Reading, Record, RecordId, Write, read};
 use runyard::ports::{Change, MachineState, Page, Store, StoreError, Watch};
 
 use crate::world::{World, item, linux, settings};
@@ -25,15 +25,15 @@ impl Watch for Kept {
 
 #[async_trait]
 impl Store for Polled {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.0.get(key).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.0.list(after).await
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.0.query(pk, sk_prefix, after).await
     }
 
@@ -54,7 +54,7 @@ impl Store for Polled {
     }
 }
 
-fn key() -> Key {
+fn key() -> RecordId {
     Pool::key_of(&ClassName::parse("linux").unwrap())
 }
 
@@ -85,7 +85,7 @@ async fn served(uid: Option<&str>) -> World {
 async fn make(world: &World, uid: Option<&str>, desired: u32) {
     let mut fields = linux(desired, 5);
     let key = key();
-    for (name, value) in [("pk", key.pk), ("sk", key.sk), ("kind", "pool".into())] {
+    for (name, value) in [("pk", key.pk()), ("sk", key.sk()), ("kind", "pool".into())] {
         fields[name] = value.into();
     }
     fields["version"] = 1.into();

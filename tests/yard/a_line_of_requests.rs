@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard::admin::{Health, Unready};
-use runyard::model::{Item, Key, Phase, Request, Write};
+use runyard::model::{Item, Phase, RecordId, Request, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
 use serde_json::json;
@@ -16,18 +16,18 @@ use crate::world::{World, linux, settings};
 /// A table that cannot hold one claim, as DynamoDB cannot whose request would pass 400 KB.
 struct Poisoned {
     store: MemoryStore,
-    request: Key,
+    request: RecordId,
 }
 
 #[async_trait]
 impl Store for Poisoned {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.store.get(key).await
     }
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.store.list(after).await
     }
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.store.query(pk, sk_prefix, after).await
     }
     async fn write(&self, write: &Write) -> Result<Item, StoreError> {
@@ -51,7 +51,7 @@ impl Store for Poisoned {
 async fn one_claim_that_can_never_be_written_does_not_hold_up_its_class() {
     let world = World::new();
     world.pool(linux(3, 3)).await;
-    let request = Key::new("request#acme/web#1", "request#default#1");
+    let request = RecordId::new("request#acme/web#1", "request#default#1");
     world.start_on("one", Arc::new(Poisoned { store: world.store.clone(), request }));
     world.until("three are free", Duration::from_secs(300), async || world.pooled().len() == 3).await;
     let poisoned = world.provision("1", "linux", 1, json!({"timeoutSeconds": 3600})).await;

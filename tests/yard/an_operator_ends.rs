@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runyard::admin::Health;
 use runyard::controller::{Ports, run};
-use runyard::model::{AttributeValue, Event, InstanceId, PoolSpec};
+use runyard::model::{AttributeValue, InstanceId, PoolSpec, RecordId};
 use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Store as _};
 use runyard_fakes::FakeCompute;
 use tokio::runtime::Handle;
@@ -85,7 +85,7 @@ async fn old_events_are_removed_by_one_at_a_time_however_long_that_takes() {
     world.sleep(1200).await;
     world.store.every_call_takes(Duration::ZERO);
     let removed = world.calls.take().into_iter().filter(|call| call.name == "write");
-    let removed: Vec<_> = removed.flat_map(|call| call.keys).filter(Event::is_key).collect();
+    let removed: Vec<_> = removed.flat_map(|call| call.keys).filter(RecordId::is_event).collect();
     assert_eq!(removed.len(), 200, "each once");
     assert_eq!(removed.into_iter().collect::<BTreeSet<_>>().len(), 200);
     world.stop().await;

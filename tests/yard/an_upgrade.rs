@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{AttributeValue, Instance, Item, Key, Operation, Pool, Record, Request, State, Write};
+use runyard::model::{
+    AttributeValue, Instance, Item, Operation, Pool, Record, RecordId, Request, State, Write,
+};
 use runyard::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
 use serde_json::json;
@@ -22,7 +24,7 @@ const ADDED: &str = "preemptionScore";
 struct Newer {
     store: MemoryStore,
     /// Every record it wrote.
-    wrote: Arc<Mutex<BTreeSet<Key>>>,
+    wrote: Arc<Mutex<BTreeSet<RecordId>>>,
 }
 
 impl Newer {
@@ -54,15 +56,15 @@ impl Newer {
 
 #[async_trait]
 impl Store for Newer {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.store.get(key).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.store.list(after).await
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.store.query(pk, sk_prefix, after).await
     }
 
@@ -107,7 +109,7 @@ async fn unknown_kinds(world: &World) -> Vec<Item> {
     let records = [("quota#acme", "quota"), ("pool#linux", "forecast"), ("request#acme/web#1", "bill#1")];
     let records = records.map(|(pk, sk)| item(&json!({"pk": pk, "sk": sk, "kind": "quota", "cores": 64})));
     for record in &records {
-        let key = Key::of(record).unwrap();
+        let key = RecordId::of(record).unwrap();
         world.store.write(&Write::create(key, record.clone())).await.unwrap();
     }
     records.into()
@@ -134,7 +136,7 @@ async fn drill(order: Order, going: Going) {
             world.in_state(State::Claimed).len() == 2
         })
         .await;
-    let versions: Vec<(Key, u64)> =
+    let versions: Vec<(RecordId, u64)> =
         world.in_state(State::Claimed).iter().map(|instance| (instance.key(), instance.version)).collect();
     start(&world, &newer, !first_is_new);
     match going {
@@ -158,7 +160,7 @@ async fn drill(order: Order, going: Going) {
     }
     kept(&world, &newer, order, going).await;
     for record in strange {
-        let key = Key::of(&record).unwrap();
+        let key = RecordId::of(&record).unwrap();
         assert_eq!(world.store.get(&key).await.unwrap().as_ref(), Some(&record), "{order:?}, {going:?}");
     }
     let unreadable = world.metrics.render().contains("\nrunyard_unreadable_records 0\n");
@@ -188,8 +190,8 @@ async fn kept(world: &World, newer: &Newer, order: Order, going: Going) {
     for key in &wrote {
         let Some(item) = world.store.get(key).await.unwrap() else { continue };
         assert_eq!(item.get(ADDED), Some(&AttributeValue::N("7".into())), "{order:?}, {going:?}: {key}");
-        instances += usize::from(key.sk == "instance");
-        requests += usize::from(key.sk.starts_with("request#"));
+        instances += usize::from(key.sk() == "instance");
+        requests += usize::from(key.sk().starts_with("request#"));
     }
     assert!(instances >= 2 && requests >= 2, "{order:?}, {going:?}: the newer one wrote {wrote:?}");
     assert!(wrote.contains(&Pool::key_of(&"linux".parse().unwrap())), "{order:?}, {going:?}: {wrote:?}");

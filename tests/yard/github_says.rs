@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use runyard::controller::GitHubWatch;
-use runyard::model::{Desired, Instance, Key, ReleasedBy, State, runner_name};
+use runyard::model::{Desired, Instance, RecordId, ReleasedBy, State, runner_name};
 use runyard::ports::GitHubError;
 use runyard::ports::github::{RunState, Scope};
 
@@ -24,7 +24,7 @@ async fn warm(world: &World) {
 }
 
 /// Serves one request; its runner is listed, and busy, as long as its agent lets it be.
-async fn serving(world: &World, run: &str) -> (Key, String) {
+async fn serving(world: &World, run: &str) -> (RecordId, String) {
     let key = world.provision(run, "linux", 1, serde_json::json!({})).await;
     world.until_phase(&key, "Ready", 60).await;
     let name = name_of(&world.in_state(State::Running)[0]);
@@ -154,6 +154,25 @@ async fn runners_whose_claim_is_over_are_swept_and_others_are_not() {
     world.github.set_runner(&web(), &name, false, false);
     world.sleep(200).await;
     assert_eq!(names(), [theirs, "build-box"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runners_are_swept_without_a_list_of_the_table() {
+    let lists = async |sweep: Option<Duration>| {
+        let world = World::with_github().watching(GitHubWatch { sweep, ..watch() });
+        warm(&world).await;
+        let (key, _) = serving(&world, "1").await;
+        world.release(&key).await;
+        world.until_phase(&key, "Released", 60).await;
+        world.calls.take();
+        let before = world.github.calls().get("runners").copied().unwrap_or(0);
+        world.sleep(3000).await;
+        let looked = world.github.calls().get("runners").copied().unwrap_or(0) - before;
+        (world.calls.take().iter().filter(|call| call.name == "list").count(), looked)
+    };
+    let (without, with) = (lists(None).await, lists(Some(Duration::from_secs(120))).await);
+    assert_eq!((without.1, with.1 > 20), (0, true), "{with:?}");
+    assert_eq!(without.0, with.0, "what the loop holds is enough");
 }
 
 #[tokio::test(start_paused = true)]

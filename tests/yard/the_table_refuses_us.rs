@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use runyard::admin::Health;
 use runyard::controller::{OperatorError, Ports, run};
-use runyard::model::{Item, Key, Write};
+use runyard::model::{Item, RecordId, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
 use tokio_util::sync::CancellationToken;
@@ -29,20 +29,20 @@ impl Refusing {
 
 #[async_trait]
 impl Store for Refusing {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         if self.missing {
             return Err(StoreError::NoTable("runyard".into()));
         }
         self.store.get(key).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let left = self.lists.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         left.map_err(|_| StoreError::Denied("dynamodb:Scan".into()))?;
         self.store.list(after).await
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.store.query(pk, sk_prefix, after).await
     }
 

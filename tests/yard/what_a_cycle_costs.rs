@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use runyard::model::{
-    ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Key, Life, PoolMessage, Reason, Record as _,
-    State, UsageClass,
+    ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Life, PoolMessage, Reason, Record as _,
+    RecordId, State, UsageClass,
 };
 use runyard_fakes::MemoryStore;
 use serde_json::json;
@@ -26,7 +26,7 @@ const CYCLE: [&str; 7] = [
 
 /// A call as a word for what was done and the kinds of records it was done to.
 fn word(call: &Call) -> String {
-    let kinds = call.keys.iter().map(|key| key.pk.split('#').next().unwrap_or_default().to_owned());
+    let kinds = call.keys.iter().map(|key| key.pk().split('#').next().unwrap_or_default().to_owned());
     std::iter::once(call.name.to_owned()).chain(kinds).collect::<Vec<_>>().join(" ")
 }
 
@@ -35,7 +35,7 @@ fn sorted(calls: Vec<Call>) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (mut cycle, mut queue, mut beside) = (Vec::new(), Vec::new(), Vec::new());
     for call in calls {
         assert_eq!(call.outcome, "ok", "{call:?}");
-        let about = |prefix: &str| call.keys.iter().any(|key| key.pk.starts_with(prefix));
+        let about = |prefix: &str| call.keys.iter().any(|key| key.pk().starts_with(prefix));
         match call.name {
             "announce" | "receive" | "delete" | "give_back" | "ensure" | "bury" => {
                 queue.push(call.name.into())
@@ -166,7 +166,7 @@ async fn two_hundred_messages_of_other_machines_ahead_cost_three_calls_of_sqs_an
     assert_eq!(queue, ["receive", "give_back", "announce"]);
     nothing_but_company(&beside);
     assert_eq!(world.compute.orders().len(), orders, "what fits was found behind all the others");
-    let served: Vec<Key> = fitting.iter().map(|instance| instance.key()).collect();
+    let served: Vec<RecordId> = fitting.iter().map(|instance| instance.key()).collect();
     let instance: Instance = world.get(&served[0]).await.unwrap();
     assert_eq!(instance.uses, 3);
 }

@@ -11,8 +11,8 @@ use runyard::controller::GitHubWatch;
 use runyard::controller::{Ports, Settings, run};
 use runyard::metrics::Metrics;
 use runyard::model::{
-    Instance, Item, Key, Life, Pool, PoolSpec, PoolStatus, Reading, Record, Request, State, Versioned, Write,
-    read,
+    Instance, Item, Life, Pool, PoolSpec, PoolStatus, Reading, Record, RecordId, Request, State, Versioned,
+    Write, read,
 };
 use runyard::ports::{Clock, Compute, Store};
 use runyard_fakes::{
@@ -213,29 +213,35 @@ impl World {
     }
 
     /// Writes an intent as a workflow does: with nothing but what the contract asks of it.
-    pub(crate) async fn provision(&self, run: &str, class: &str, count: u32, more: serde_json::Value) -> Key {
-        let key = Key::new(format!("request#acme/web#{run}"), "request#default#1");
+    pub(crate) async fn provision(
+        &self,
+        run: &str,
+        class: &str,
+        count: u32,
+        more: serde_json::Value,
+    ) -> RecordId {
+        let key = RecordId::new(format!("request#acme/web#{run}"), "request#default#1");
         let mut intent = serde_json::json!({
-            "pk": key.pk, "sk": key.sk, "kind": "request", "version": 1, "runId": run, "attempt": 1,
+            "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 1, "runId": run, "attempt": 1,
             "repository": "acme/web", "name": "default", "resourceClass": class, "count": count,
             "desired": "provisioned", "generation": 1,
         });
         for (name, value) in more.as_object().into_iter().flatten() {
             intent[name] = value.clone();
         }
-        let key = Key::new(intent["pk"].as_str().unwrap(), intent["sk"].as_str().unwrap());
+        let key = RecordId::new(intent["pk"].as_str().unwrap(), intent["sk"].as_str().unwrap());
         self.store.write(&Write::create(key.clone(), item(&intent))).await.unwrap();
         key
     }
 
-    pub(crate) async fn release(&self, key: &Key) {
+    pub(crate) async fn release(&self, key: &RecordId) {
         let set = item(&serde_json::json!({"desired": "released"}));
         let add = BTreeMap::from([("version".to_owned(), 1), ("generation".to_owned(), 1)]);
         let write = Write::update(key.clone(), runyard::model::Guard::StillProvisioned, set, add);
         self.store.write(&write).await.unwrap();
     }
 
-    pub(crate) async fn get<T: Record>(&self, key: &Key) -> Option<T> {
+    pub(crate) async fn get<T: Record>(&self, key: &RecordId) -> Option<T> {
         let item = self.store.get(key).await.unwrap()?;
         match read::<T>(&item) {
             Reading::Record(record) => Some(record),
@@ -249,11 +255,11 @@ impl World {
         }
     }
 
-    pub(crate) async fn request(&self, key: &Key) -> Request {
+    pub(crate) async fn request(&self, key: &RecordId) -> Request {
         self.get(key).await.expect("the request is there")
     }
 
-    pub(crate) async fn phase(&self, key: &Key) -> String {
+    pub(crate) async fn phase(&self, key: &RecordId) -> String {
         self.request(key).await.status.phase.map_or("new".into(), |phase| phase.to_string())
     }
 
@@ -274,7 +280,7 @@ impl World {
         self.check();
     }
 
-    pub(crate) async fn until_phase(&self, key: &Key, phase: &str, within: u64) {
+    pub(crate) async fn until_phase(&self, key: &RecordId, phase: &str, within: u64) {
         let what = format!("{key} is {phase}");
         self.until(&what, Duration::from_secs(within), async || self.phase(key).await == phase).await;
     }

@@ -2,13 +2,14 @@
 //! what its request does not want any more starts warm.
 
 use crate::model::{
-    Agent, Claim, ClaimId, Instance, InstanceFacts, Key, Launch, LaunchId, LaunchPhase, Life, Reason, Record,
-    Request, Threshold, after,
+    Agent, Claim, ClaimId, Instance, InstanceFacts, Launch, LaunchId, LaunchPhase, Life, Reason, Record,
+    RecordId, Request, RequestKey, Threshold, after,
 };
 use crate::ports::{ComputeError, Launched, Machine};
 
 use super::action::{Action, Note, Plan, Step, WaitReason, named};
 use super::context::Context;
+use super::reason;
 use super::request::{self, gives_back, lacking};
 use super::yard::{Ordered, TrackedLaunch, Yard};
 
@@ -151,7 +152,8 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let mut plan = Plan::default();
     let now = cx.now.wall;
     let new: Vec<&Machine> = launched.machines.iter().filter(|machine| recordable(cx, machine)).collect();
-    let request = launch.request.as_ref().and_then(|key| cx.yard.request(key).map(|request| (key, request)));
+    let asked = launch.request.as_ref().and_then(RecordId::request);
+    let request = asked.and_then(|key| cx.yard.request(key).map(|request| (key, request)));
     // Within what a machine may be used again stands in the record of the class: without it, it serves nobody yet.
     let known = cx.yard.pool(&launch.resource_class).is_some();
     let wanting = request.filter(|(_, request)| known && !gives_back(request));
@@ -187,7 +189,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
             request::drop_lost(cx, key, request, next);
             request::gain(next, gained);
             let held = next.status.instances.len() as u32;
-            let bound = format!("{held} of {} machines bound", next.intent.count);
+            let bound = format!("{held} of {} bound", reason::machines(next.intent.count));
             let message = super::reason::kept(next, request::target(next).saturating_sub(held), bound);
             request::progress(next, crate::model::Phase::Fulfilling, message);
         }))
@@ -215,7 +217,7 @@ fn recorded(
     cx: &Context<'_>,
     launch: &Launch,
     machine: &Machine,
-    holder: Option<(&Key, &Request)>,
+    holder: Option<(&RequestKey, &Request)>,
 ) -> Instance {
     let now = cx.now.wall;
     let spec = cx.yard.pool(&launch.resource_class).map(|pool| &pool.spec);
@@ -235,7 +237,7 @@ fn recorded(
         created_at: now,
     };
     Instance {
-        claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.clone() }),
+        claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.into() }),
         threshold: Some(Threshold { at: after(now, cx.policy.created), set_at: now }),
         trust_domain: holder
             .zip(spec)

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::{ClassName, Key, Phase, PoolSpec, Request};
+use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::capacity;
@@ -29,6 +29,16 @@ const EVERY: Duration = Duration::from_secs(10);
 /// thousands would be a storm of its own.
 const TOLD_OF_A_LINE: usize = 32;
 
+/// So many machines, for a person.
+pub(super) fn machines(count: u32) -> String {
+    if count == 1 { "1 machine".into() } else { format!("{count} machines") }
+}
+
+/// The verb of so many machines.
+pub(super) fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
 /// Writes down why the oldest requests of a class wait, where that is not what their records say. One that the pass did
 /// not come to waits for what another of its demand waits for.
 pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
@@ -36,9 +46,10 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     if line.is_empty() || cx.role.lease.is_none() {
         return;
     }
-    let mut reasons: BTreeMap<&Key, WaitReason> = BTreeMap::new();
+    let mut reasons: BTreeMap<&RequestKey, WaitReason> = BTreeMap::new();
     for wait in plan.waits.iter().filter(|wait| rank(wait.reason).is_some()) {
-        let first = reasons.entry(&wait.subject).or_insert(wait.reason);
+        let Some(request) = wait.subject.request() else { continue };
+        let first = reasons.entry(request).or_insert(wait.reason);
         if rank(wait.reason) < rank(*first) {
             *first = wait.reason;
         }
@@ -50,16 +61,16 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     // What happens to a request at this moment is not waited for.
     let busy =
         plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
-    let written: BTreeSet<Key> = plan.actions.iter().flat_map(Action::writes).chain(busy).collect();
+    let written: BTreeSet<RecordId> = plan.actions.iter().flat_map(Action::records).chain(busy).collect();
     let mut told = Plan::default();
     let oldest = line.values().take(TOLD_OF_A_LINE);
-    for key in oldest.filter(|key| !written.contains(*key) && !cx.yard.is_busy(key)) {
+    for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
         let Some(request) = cx.yard.request(key) else { continue };
         if request.status.phase.is_none() || gives_back(request) || leaves_line(cx, request) {
             continue;
         }
         let reason = reasons.get(key).or_else(|| alike.get(&Demand::of(request, spec)));
-        let why = reason.map(|reason| sentence(*reason, name, class, spec));
+        let why = reason.and_then(|reason| told_of(*reason)).map(|(_, say)| say(name, class, spec));
         tell_one(cx, key, request, why.as_deref(), &mut told);
     }
     plan.actions.append(&mut told.actions);
@@ -68,7 +79,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     }
 }
 
-fn tell_one(cx: &Context<'_>, key: &Key, request: &Request, why: Option<&str>, plan: &mut Plan) {
+fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&str>, plan: &mut Plan) {
     let said = of(&request.status.message);
     let lack = lacking(cx.yard, key, request, cx.now.wall);
     let why = why.filter(|_| lack > 0);
@@ -84,7 +95,7 @@ fn tell_one(cx: &Context<'_>, key: &Key, request: &Request, why: Option<&str>, p
     let message = match why {
         Some(why) => waits(request, lack, why),
         None if request.phase() == Phase::Ready => base(&request.status.message).to_owned(),
-        None => format!("{} of {} machines bound", request.status.instances.len(), request.intent.count),
+        None => format!("{} of {} bound", request.status.instances.len(), machines(request.intent.count)),
     };
     let note = Note::normal(if why.is_some() { TOLD } else { OVER }, message.clone());
     let step = Step::of(request, cx.now.wall, |next| next.status.message = message);
@@ -121,20 +132,25 @@ fn waits(request: &Request, lack: u32, why: &str) -> String {
             "waiting for ".to_owned()
         }
     };
-    format!("{before}{lack} of {} machines{BECAUSE}{why}", request.intent.count)
+    format!("{before}{lack} of {}{BECAUSE}{why}", machines(request.intent.count))
 }
 
 fn base(message: &str) -> &str {
     message.split_once(WAITING).map_or(message, |(base, _)| base)
 }
 
-/// Which reason is told where several hold: the lower. None for what passes by itself, or is told by what happens next.
-const fn rank(reason: WaitReason) -> Option<u8> {
+/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes while
+/// it holds. None for what passes by itself, or is told by what happens next.
+fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
-        WaitReason::Paused => Some(0),
-        WaitReason::AtMax => Some(1),
-        WaitReason::BackOff => Some(2),
-        WaitReason::NoCapacity => Some(3),
+        WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
+        WaitReason::AtMax => Some((1, |name, _, spec| format!("class {name} is at its max of {}", spec.max))),
+        WaitReason::BackOff => Some((2, |name, class, _| {
+            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
+        })),
+        WaitReason::NoCapacity => {
+            Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))
+        }
         WaitReason::Busy
         | WaitReason::Starting
         | WaitReason::Cleaning
@@ -148,26 +164,11 @@ const fn rank(reason: WaitReason) -> Option<u8> {
     }
 }
 
-/// The reason without anything that changes while it holds.
-fn sentence(reason: WaitReason, name: &ClassName, class: &Class, spec: &PoolSpec) -> String {
-    match reason {
-        WaitReason::Paused => format!("class {name} is paused"),
-        WaitReason::AtMax => format!("class {name} is at its max of {}", spec.max),
-        WaitReason::BackOff => {
-            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
-        }
-        WaitReason::NoCapacity => format!("EC2 has no capacity for class {name} at the moment"),
-        WaitReason::Busy
-        | WaitReason::Starting
-        | WaitReason::Cleaning
-        | WaitReason::Behind
-        | WaitReason::NotLeader
-        | WaitReason::Agent
-        | WaitReason::Deadline
-        | WaitReason::Mismatch
-        | WaitReason::GitHub
-        | WaitReason::Doubt => reason.as_str().to_owned(),
-    }
+/// Says a reason of a class.
+type Sentence = fn(&ClassName, &Class, &PoolSpec) -> String;
+
+fn rank(reason: WaitReason) -> Option<u8> {
+    told_of(reason).map(|(rank, _)| rank)
 }
 
 #[cfg(test)]

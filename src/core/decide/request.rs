@@ -5,13 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, MAX_RUNTIME_MINUTES,
-    Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, Status, after, label,
+    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, LabelMode,
+    MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, Status,
+    after,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::context::Context;
-use super::reason;
+use super::reason::{self, are, machines};
 use super::unread::{Account, runtime_unknown};
 use super::yard::{Holding, Lost, Yard};
 
@@ -42,7 +43,7 @@ pub(super) fn target(request: &Request) -> u32 {
 }
 
 /// How many machines it still lacks, by its own record less what is proved lost.
-pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request, now: Timestamp) -> u32 {
+pub(super) fn lacking(yard: &Yard, key: &RequestKey, request: &Request, now: Timestamp) -> u32 {
     if gives_back(request) || over_time(yard, request).is_some_and(|at| at <= now) {
         return 0;
     }
@@ -95,6 +96,13 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
             let message = format!("class {} is not open to {}", spec.resource_class, request.id.repository);
             return Some(("NotAllowed", message));
         }
+        if spec.label_mode == LabelMode::Secret && intent.label_suffix.is_none() {
+            let message = format!(
+                "class {} serves requests with a secret label alone: ask with `runyard provision --secret-label`",
+                spec.resource_class
+            );
+            return Some(("NotAllowed", message));
+        }
         if intent.count > spec.max {
             let message = format!(
                 "count {} is over the max of class {} ({})",
@@ -114,7 +122,7 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
         let holder = cx.yard.same_label(request).find(|other| is_live(other))?;
         let message = format!(
             "label {} is that of {} until it is over; use another run id or name",
-            label(&request.id),
+            request.public_label(),
             holder.id
         );
         Some(("LabelTaken", message))
@@ -164,7 +172,7 @@ fn invalid(intent: &Intent) -> Option<String> {
 }
 
 /// What to do about one request now.
-pub(super) fn decide(cx: &Context<'_>, key: &Key) -> Plan {
+pub(super) fn decide(cx: &Context<'_>, key: &RequestKey) -> Plan {
     let Some(request) = cx.yard.request(key) else { return Plan::default() };
     let mut plan = Plan::default();
     if cx.yard.is_busy(key) {
@@ -196,7 +204,7 @@ fn released_because(request: &Request) -> &'static str {
 }
 
 /// New: refused at once, or left to its class, which takes it on.
-fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
+fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     if let Some((reason, message)) = refused(cx, request) {
         return fail(cx, request, reason, message);
     }
@@ -227,7 +235,7 @@ fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
 
 /// The record of its class cannot be read, so it is neither refused nor served: it has its place in the line and its
 /// deadline from now on, but no phase, so that it is judged by the class as soon as that can be read.
-fn without_class(cx: &Context<'_>, key: &Key, request: &Request, class: &ClassName) -> Plan {
+fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &ClassName) -> Plan {
     let why = format!("the record of class {class} cannot be read");
     let Some(deadline) = request.status.deadline else {
         return write(cx, request, Note::warning("ClassUnreadable", why.clone()), |next| {
@@ -245,7 +253,7 @@ fn without_class(cx: &Context<'_>, key: &Key, request: &Request, class: &ClassNa
 }
 
 /// Taken on, and wanted.
-fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     let (intent, status) = (&request.intent, &request.status);
     let now = cx.now.wall;
     if intent.fail_requested_at.is_some() {
@@ -271,7 +279,8 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
     let ready = status.phase == Some(Phase::Ready);
     let enough = holding.running >= intent.count || (due && holding.running >= intent.min_count);
     if !ready && enough {
-        let message = format!("{} of {} machines are running", holding.running, intent.count);
+        let message =
+            format!("{} of {} {} running", holding.running, machines(intent.count), are(intent.count));
         return write(cx, request, Note::normal("Ready", message.clone()), |next| {
             drop_lost(cx, key, request, next);
             let held = next.status.instances.len() as u32;
@@ -283,10 +292,11 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
     }
     if !ready && due {
         let message = format!(
-            "{} of {} machines were running at the deadline ({} are needed){}",
+            "{} of {} ran at the deadline ({} {} needed){}",
             holding.running,
-            intent.count,
+            machines(intent.count),
             intent.min_count,
+            are(intent.min_count),
             reason::because(&status.message)
         );
         return fail(cx, request, "DeadlinePassed", message);
@@ -308,12 +318,12 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
 }
 
 /// `Pending` becomes `Fulfilling` once something is launched for it.
-fn launching(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
+fn launching(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     let class = Yard::class_of(request)
         .and_then(|class| cx.yard.class(&class).map(|class| class.under_way.of(Some(key))));
     match class {
         Some(coming) if coming > 0 && request.phase() == Phase::Pending => {
-            let message = format!("{coming} machines are being launched");
+            let message = format!("{} {} being launched", machines(coming), are(coming));
             write(cx, request, Note::normal("Launching", message.clone()), |next| {
                 progress(next, Phase::Fulfilling, message)
             })
@@ -341,14 +351,14 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
     if !holding.lost.is_empty() {
         // What is lost is held no more: whoever counts the list counts what there is.
         let note = Note::warning("Degraded", loss(holding));
-        let key = request.key();
+        let key = &request.id;
         return write(cx, request, note, |next| {
-            drop_lost(cx, &key, request, next);
+            drop_lost(cx, key, request, next);
             degrade(next, holding, now);
         });
     }
     if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
-        let message = format!("{} machines are running again", holding.running);
+        let message = format!("{} {} running again", machines(holding.running), are(holding.running));
         return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
             set_condition(
                 &mut next.status,
@@ -391,7 +401,7 @@ fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
 /// Given back: `Releasing` until every machine it held is pooled or ended.
 fn release(
     cx: &Context<'_>,
-    key: &Key,
+    key: &RequestKey,
     request: &Request,
     holding: &Holding<'_>,
     by: Option<ReleasedBy>,
@@ -403,7 +413,7 @@ fn release(
         let told = account.told(request);
         let message = match &told {
             Some(told) => format!("{why}; {told}"),
-            None => format!("{why}; {} machines given back", request.status.served.len()),
+            None => format!("{why}; {} given back", machines(request.status.served.len() as u32)),
         };
         let note = match &told {
             Some(_) => Note::warning("Unaccounted", message.clone()),
@@ -423,7 +433,7 @@ fn release(
             0 => String::new(),
             unread => format!(", {unread} of them with a record that cannot be read"),
         };
-        let message = format!("{why}; waiting for {out} machines to be cleaned{unread}");
+        let message = format!("{why}; waiting for {} to be cleaned{unread}", machines(out));
         return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
             progress(next, Phase::Releasing, message);
             next.status.released_by = by;
@@ -436,7 +446,7 @@ fn release(
 }
 
 /// When a release looks again for machines whose records cannot be read, and what it says meanwhile.
-fn waits_for_unread(cx: &Context<'_>, key: &Key, account: &Account<'_>, plan: &mut Plan) {
+fn waits_for_unread(cx: &Context<'_>, key: &RequestKey, account: &Account<'_>, plan: &mut Plan) {
     for (id, until) in &account.waits {
         plan.wake_at(cx.now.when(*until));
         let why = format!("the record of {id} cannot be read; it has ended itself by {until}");
@@ -452,7 +462,7 @@ fn unaccounted(status: &mut Status, told: Option<String>, now: Timestamp) {
 }
 
 /// A request that gives everything back takes its machines off its list soon after they are pooled or ended.
-fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
+fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
     let mut plan = Plan::default();
     let back = holding.lost.iter().filter(|lost| !lost.out).count();
     let written = request.updated_at.map(|at| cx.now.wall.duration_since(at));
@@ -461,7 +471,7 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
     if back > 0 && since < GIVEN_BACK_EVERY {
         plan.wake_at(cx.now.mono + (GIVEN_BACK_EVERY - since));
     } else if back > 0 {
-        let message = format!("{back} machines given back, waiting for {out}");
+        let message = format!("{} given back, waiting for {out}", machines(back as u32));
         return write(cx, request, Note::normal("GivenBack", message.clone()), |next| {
             drop_lost(cx, key, request, next);
             if !next.phase().is_final() {
@@ -469,12 +479,12 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
             }
         });
     }
-    plan.wait(key, WaitReason::Cleaning, format!("{out} machines are being given back"));
+    plan.wait(key, WaitReason::Cleaning, format!("{} {} being given back", machines(out), are(out)));
     plan
 }
 
 /// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
-fn over(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     if !request.status.instances.is_empty() {
         let account = Account::of(cx, request, holding);
         // It is over: its list empties once it holds nothing, whether or not everything is clean already.
@@ -547,12 +557,12 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
     let step = Step::of(request, cx.now.wall, |next| {
         take_on(cx, next);
-        let message = format!("waiting for {} machines of class {}", next.intent.count, spec.resource_class);
+        let message = format!("waiting for {} of class {}", machines(next.intent.count), spec.resource_class);
         progress(next, Phase::Pending, message);
     });
     let note = Note::normal(
         "Accepted",
-        format!("{} machines of class {}", request.intent.count, spec.resource_class),
+        format!("{} of class {}", machines(request.intent.count), spec.resource_class),
     );
     Action::Request(Box::new(step), note)
 }
@@ -594,7 +604,7 @@ pub(super) fn gain<'a>(next: &mut Request, machines: impl Iterator<Item = &'a In
 /// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
 /// being cleaned after it, because it is not released before they are. One that was ready says what it lost. Under
 /// which claim it held a machine stays known: that is how the machine knows that this claim is over.
-pub(super) fn drop_lost(cx: &Context<'_>, key: &Key, request: &Request, next: &mut Request) {
+pub(super) fn drop_lost(cx: &Context<'_>, key: &RequestKey, request: &Request, next: &mut Request) {
     let keep_out = gives_back(next);
     let holding = cx.yard.holding(key, request);
     for lost in holding.lost.iter().filter(|lost| !(lost.out && keep_out)) {
@@ -608,7 +618,7 @@ pub(super) fn drop_lost(cx: &Context<'_>, key: &Key, request: &Request, next: &m
 
 /// A request that gave machines back and still lists them while others wait: its list is brought up to date first, so
 /// that no machine stands on two lists.
-pub(super) fn let_go(cx: &Context<'_>, key: &Key) -> Option<Action> {
+pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Action> {
     let request = cx.yard.request(key)?;
     let holding = cx.yard.holding(key, request);
     if holding.out == 0 && holding.unread.is_empty() && gives_back(request) {
@@ -619,7 +629,7 @@ pub(super) fn let_go(cx: &Context<'_>, key: &Key) -> Option<Action> {
     if back == 0 {
         return None;
     }
-    let note = Note::normal("GivenBack", format!("{back} machines given back"));
+    let note = Note::normal("GivenBack", format!("{} given back", machines(back as u32)));
     let step = Step::of(request, cx.now.wall, |next| drop_lost(cx, key, request, next));
     Some(Action::Request(Box::new(step), note))
 }

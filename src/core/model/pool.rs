@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
 use super::record::{Kind, Record, Versioned, parse};
@@ -15,7 +16,7 @@ use super::replacement::Replacement;
 use super::request::{Condition, known_conditions};
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
-use super::stored::{Item, Key};
+use super::stored::Item;
 use super::time::Seconds;
 
 words! {
@@ -39,6 +40,16 @@ words! {
         Run = "run",
         /// Once per job.
         Job = "job",
+    }
+}
+
+words! {
+    /// What the label of a request is made of.
+    LabelMode {
+        /// Its run's id and its name, which anybody can know.
+        Run = "run",
+        /// A part that nobody can guess too; requests without one are refused.
+        Secret = "secret",
     }
 }
 
@@ -143,6 +154,9 @@ pub struct PoolSpec {
     /// Extra labels; each appears as `<run's label>.<extra>`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
+    /// Whether the labels of its requests must have a secret part.
+    #[serde(default = "label_of_run", skip_serializing_if = "is_of_run")]
+    pub label_mode: LabelMode,
     /// The runner group; empty for the default one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub runner_group: String,
@@ -174,6 +188,15 @@ fn default_age() -> Seconds {
 }
 fn on_demand() -> UsageClass {
     UsageClass::OnDemand
+}
+fn label_of_run() -> LabelMode {
+    LabelMode::Run
+}
+const fn is_of_run(mode: &LabelMode) -> bool {
+    match mode {
+        LabelMode::Run => true,
+        LabelMode::Secret => false,
+    }
 }
 fn mode_run() -> RegistrationMode {
     RegistrationMode::Run
@@ -295,8 +318,8 @@ impl Pool {
     }
 
     /// The key of a class's pool.
-    pub fn key_of(class: &ClassName) -> Key {
-        Key::new(format!("pool#{class}"), "pool")
+    pub fn key_of(class: &ClassName) -> RecordId {
+        RecordId::Pool(class.clone())
     }
 }
 
@@ -332,7 +355,7 @@ impl Record for Pool {
     const KIND: Kind = Kind::Pool;
     type Row = PoolRow;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> RecordId {
         Self::key_of(&self.spec.resource_class)
     }
 
@@ -354,7 +377,7 @@ impl Record for Pool {
         Ok(PoolRow { spec: parse(attributes)?, rest: parse(attributes)? })
     }
 
-    fn from_row(_: &Key, row: PoolRow) -> Result<Self, FieldError> {
+    fn from_row(_: &RecordId, row: PoolRow) -> Result<Self, FieldError> {
         let PoolRow { spec, rest } = row;
         Ok(Self {
             spec,

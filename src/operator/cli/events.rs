@@ -16,7 +16,7 @@ use super::run::repository_hint;
 use super::screen::{Format, Screen};
 use super::subject::{Noun, Subject, kind_of};
 use super::table::{columns, distance, more_columns};
-use crate::model::{AttributeValue, EventType, Item, Key, Kind, Repository};
+use crate::model::{AttributeValue, EventType, Item, Kind, RecordId, Repository};
 
 /// Tells what happened.
 #[derive(Debug, Args)]
@@ -57,21 +57,22 @@ pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> Outcome<Loo
 
 /// Runs the verb.
 pub(crate) async fn run(context: &mut Context, args: &EventsArgs, looked: &Looked) -> Outcome {
-    let mut seen: BTreeSet<Key> = BTreeSet::new();
+    let mut seen: BTreeSet<RecordId> = BTreeSet::new();
     let now = context.clock.now();
     let since = args.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
     loop {
         let mut items = match &looked.0 {
             Some(subject) => {
                 let item = subject.find(context, looked.1.as_ref()).await?;
-                let mut items = of(context, &Key::of(&item).map(|key| key.pk).unwrap_or_default()).await?;
+                let id = RecordId::of(&item).expect("what was found by its key has one");
+                let mut items = of(context, &id).await?;
                 items.retain(|item| happened(item, since));
                 items
             }
             None => all(context, since).await?,
         };
         let first = seen.is_empty();
-        items.retain(|item| Key::of(item).is_some_and(|key| seen.insert(key)));
+        items.retain(|item| RecordId::of(item).is_some_and(|key| seen.insert(key)));
         show(context, args.look.watch, first, &items);
         if !args.look.watch || context.screen.closed() {
             return Ok(());
@@ -80,15 +81,15 @@ pub(crate) async fn run(context: &mut Context, args: &EventsArgs, looked: &Looke
     }
 }
 
-/// The events under one partition key, oldest first.
-pub(crate) async fn of(context: &Context, pk: &str) -> Outcome<Vec<Item>> {
-    context.under(pk, "event#").await
+/// The events of a record, oldest first.
+pub(crate) async fn of(context: &Context, id: &RecordId) -> Outcome<Vec<Item>> {
+    context.under(&id.pk(), "event#").await
 }
 
 async fn all(context: &Context, since: Option<Timestamp>) -> Outcome<Vec<Item>> {
     let wanted = |item: &Item| kind_of(item) == Some(Kind::Event) && happened(item, since);
     let mut items = context.all_that(wanted).await?;
-    items.sort_by_key(|item| Key::of(item).map(|key| (key.sk, key.pk)));
+    items.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
     Ok(items)
 }
 

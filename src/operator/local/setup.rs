@@ -14,7 +14,7 @@ use super::options;
 use super::site::{Site, SiteError, SiteOptions};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::config::Config;
-use crate::model::{Key, Pool, PoolSpec, PoolStatus, Uid, Versioned as _};
+use crate::model::{Pool, PoolSpec, PoolStatus, RecordId, Uid, Versioned as _};
 use crate::ports::{Clock, Entropy as _, Store, StoreError};
 use crate::store::{DynamoStore, TableState};
 use crate::wire::{self, WireError, Wired};
@@ -144,8 +144,8 @@ async fn found_or_made(
     loop {
         let page = store.list(after.as_ref()).await?;
         let pools = page.items.iter().filter_map(|item| {
-            let key = Key::of(item)?;
-            (key.sk == "pool").then(|| key.pk.strip_prefix("pool#").map(str::to_owned))?
+            let id = RecordId::of(item)?;
+            id.pool().map(ToString::to_string)
         });
         found.extend(pools);
         after = page.next;

@@ -10,7 +10,7 @@ mod writes;
 
 use std::sync::Arc;
 
-use runyard::model::{AttributeValue, Item, Key, Write};
+use runyard::model::{AttributeValue, Item, RecordId, Write};
 use runyard::ports::{Refusal, Store, StoreError};
 
 pub(crate) use tables::{Tables, connect, sdk_config};
@@ -56,8 +56,8 @@ macro_rules! on_strict_engines {
 pub(crate) use on_strict_engines;
 
 /// The key of the record most tests need.
-fn key(name: &str) -> Key {
-    Key::new(format!("test#{name}"), "test")
+fn key(name: &str) -> RecordId {
+    RecordId::new(format!("test#{name}"), "test")
 }
 
 fn text(value: &str) -> AttributeValue {
@@ -74,14 +74,14 @@ fn item<const N: usize>(attributes: [(&str, AttributeValue); N]) -> Item {
 }
 
 /// A record with its key, as a store answers it.
-fn keyed(key: &Key, mut attributes: Item) -> Item {
-    attributes.insert("pk".into(), text(&key.pk));
-    attributes.insert("sk".into(), text(&key.sk));
+fn keyed(key: &RecordId, mut attributes: Item) -> Item {
+    attributes.insert("pk".into(), text(&key.pk()));
+    attributes.insert("sk".into(), text(&key.sk()));
     attributes
 }
 
 /// Creates a record with version 1 and this state.
-async fn born(store: &dyn Store, key: &Key, state: &str) -> Item {
+async fn born(store: &dyn Store, key: &RecordId, state: &str) -> Item {
     let attributes = item([("version", number(1)), ("state", text(state))]);
     let write = Write::create(key.clone(), keyed(key, attributes));
     store.write(&write).await.expect("a fresh key can be created")

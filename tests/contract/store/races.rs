@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use runyard::model::{AttributeValue, Guard, Item, Key, Write};
+use runyard::model::{AttributeValue, Guard, Item, RecordId, Write};
 use runyard::ports::{Store, StoreError};
 use runyard_fakes::MemoryStore;
 use tokio::sync::Barrier;
@@ -114,7 +114,7 @@ async fn claims(store: &Arc<dyn Store>) -> Result<(), String> {
     let mut held = [0_u64; CLIENTS];
     for round in 1..=ROUNDS {
         let outcomes = race(store, |client, store| {
-            let to = |key: Key, from: u64, state| {
+            let to = |key: RecordId, from: u64, state| {
                 let set = item([("version", number(from as i64 + 1)), ("state", state)]);
                 Write::update(key, Guard::Version(from), set, [].into())
             };

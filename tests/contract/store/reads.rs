@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runyard::model::{Item, Key};
+use runyard::model::{Item, RecordId};
 use runyard::ports::{Page, Store, StoreError};
 
 use super::{Table, item, key, keyed, number, on_every_engine, text};
@@ -21,7 +21,7 @@ async fn a_record_that_is_not_there_is_none(table: Table) {
 }
 
 /// Follows pages to their end.
-async fn all<F>(mut page: impl FnMut(Option<Key>) -> F) -> Vec<Item>
+async fn all<F>(mut page: impl FnMut(Option<RecordId>) -> F) -> Vec<Item>
 where
     F: Future<Output = Result<Page, StoreError>>,
 {
@@ -42,7 +42,7 @@ async fn list(store: &Arc<dyn Store>) -> Vec<Item> {
 }
 
 fn event(subject: &str, number: i64) -> Item {
-    let key = Key::new(subject, format!("event#{number:04}"));
+    let key = RecordId::new(subject, format!("event#{number:04}"));
     keyed(&key, item([("at", super::number(number))]))
 }
 
@@ -53,15 +53,15 @@ async fn a_list_has_every_record_once_however_small_its_pages(table: Table) {
     for store in [&table.store, &table.paged] {
         let listed = list(store).await;
         assert_eq!(listed.len(), 7);
-        let keys: BTreeSet<_> = listed.iter().filter_map(Key::of).collect();
-        assert_eq!(keys, written.iter().filter_map(Key::of).collect());
+        let keys: BTreeSet<_> = listed.iter().filter_map(RecordId::of).collect();
+        assert_eq!(keys, written.iter().filter_map(RecordId::of).collect());
     }
     assert!(table.paged.list(None).await.unwrap().items.len() <= 2, "pages are as small as asked for");
 }
 
 async fn a_query_has_what_is_under_its_key_in_order(table: Table) {
     let mut written: Vec<_> = (0..7).map(|number| event("instance#a", number)).collect();
-    written.push(keyed(&Key::new("instance#a", "instance"), item([("state", text("idle"))])));
+    written.push(keyed(&RecordId::new("instance#a", "instance"), item([("state", text("idle"))])));
     written.push(event("instance#ab", 3));
     written.reverse();
     assert_eq!(table.store.append(&written).await.unwrap(), 0);

@@ -1,6 +1,6 @@
 //! Several writes at once: all or none, and told which were refused.
 
-use runyard::model::{Guard, Item, Key, Write};
+use runyard::model::{Guard, Item, RecordId, Write};
 
 use super::{Table, born, is, item, key, keyed, number, on_every_engine, refusals, text};
 
@@ -13,13 +13,13 @@ on_every_engine!(
     a_hundred_writes_fit,
 );
 
-fn to(key: &Key, version: i64, state: &str) -> Write {
+fn to(key: &RecordId, version: i64, state: &str) -> Write {
     let guard = Guard::Version(u64::try_from(version - 1).unwrap());
     let set = item([("version", number(version)), ("state", text(state))]);
     Write::update(key.clone(), guard, set, [].into())
 }
 
-fn new(key: &Key) -> Write {
+fn new(key: &RecordId) -> Write {
     Write::create(key.clone(), keyed(key, item([("version", number(1))])))
 }
 

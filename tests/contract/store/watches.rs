@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{Guard, Item, Key, Write};
+use runyard::model::{Guard, Item, RecordId, Write};
 use runyard::ports::{Store, Watch};
 use tokio::time::{Instant, timeout};
 
@@ -23,8 +23,8 @@ const LONG: Duration = Duration::from_secs(20);
 /// What a watch told last of each record, once `done` is content with it.
 async fn told(
     watch: &mut dyn Watch,
-    done: impl Fn(&BTreeMap<Key, Option<Item>>) -> bool,
-) -> BTreeMap<Key, Option<Item>> {
+    done: impl Fn(&BTreeMap<RecordId, Option<Item>>) -> bool,
+) -> BTreeMap<RecordId, Option<Item>> {
     let mut seen = BTreeMap::new();
     let deadline = Instant::now() + LONG;
     while !done(&seen) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::decide::{Action, Unit, Yard};
-use crate::model::{InstanceArn, Key, Record as _};
+use crate::model::RecordId;
 
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -19,13 +19,13 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 pub(super) struct Resting(BTreeMap<(Unit, &'static str), (u32, Duration)>);
 
 /// Who rests when an action fails: those it is about, where a class acts for many.
-fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
+pub(super) fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
     match action {
         Action::Claim { request, machines } => {
             let machines = machines.iter().map(|step| step.before.facts.instance_arn.clone());
-            machines.map(Unit::Instance).chain([Unit::Request(request.before.key())]).collect()
+            machines.map(Unit::Instance).chain([Unit::Request(request.before.id.clone())]).collect()
         }
-        Action::Request(step, _) => vec![Unit::Request(step.before.key())],
+        Action::Request(step, _) => vec![Unit::Request(step.before.id.clone())],
         Action::Instance(..)
         | Action::Silence(..)
         | Action::Launch(..)
@@ -47,18 +47,14 @@ fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
 }
 
 /// The records that nobody claims or serves meanwhile.
-fn records(subjects: &[Unit], action: &Action) -> Vec<Key> {
+fn records(subjects: &[Unit], action: &Action) -> Vec<RecordId> {
     let left_alone = matches!(action, Action::Claim { .. } | Action::Request(..));
     let key = |unit: &Unit| match unit {
-        Unit::Instance(arn) => Some(machine(arn)),
-        Unit::Request(key) => Some(key.clone()),
+        Unit::Instance(arn) => Some(RecordId::Instance(arn.clone())),
+        Unit::Request(id) => Some(id.into()),
         Unit::Class(_) | Unit::Launch(_) => None,
     };
     subjects.iter().filter(|_| left_alone).filter_map(key).collect()
-}
-
-fn machine(arn: &InstanceArn) -> Key {
-    crate::model::Instance::key_of(arn)
 }
 
 impl Resting {
@@ -137,7 +133,7 @@ mod tests {
     }
 
     fn look(name: &str) -> Action {
-        Action::Look(Key::new(format!("pool#{name}"), "pool"))
+        Action::Look(RecordId::new(format!("pool#{name}"), "pool"))
     }
 
     #[test]
@@ -153,7 +149,7 @@ mod tests {
             assert!(resting.failed_before(&class(), &look("a")));
             now = until;
         }
-        let expire = Action::Expire(Key::new("event#1", "event"), 0);
+        let expire = Action::Expire(RecordId::new("event#1", "event"), 0);
         assert!(!resting.failed_before(&class(), &expire), "kinds rest apart");
         resting.succeeded(&class(), &look("a"), &mut yard);
         assert!(!resting.failed_before(&class(), &look("a")));
