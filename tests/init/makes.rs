@@ -215,14 +215,14 @@ async fn what_pools_leave_out_comes_from_the_stacks_outputs() {
         let all = [
             output("Table", table),
             output("MachineProfile", "yard-machine"),
-            output("SubnetIds", "subnet-01"),
-            output("MachineSecurityGroup", "sg-01234567"),
+            output("SubnetIds", "subnet-0123456789abcdef0"),
+            output("MachineSecurityGroup", "sg-0123456789abcdef0"),
         ];
         json!({"Stacks": [{"Outputs": all}]}).to_string()
     };
     let stack = site.file("outputs.json", &outputs(&site.table));
     let said = site.init(&["--stack-outputs", &stack, "--dry-run"], 0).stdout;
-    for line in ["  SecurityGroupIds: sg-01234567", "  IamInstanceProfile: yard-machine"] {
+    for line in ["  SecurityGroupIds: sg-0123456789abcdef0", "  IamInstanceProfile: yard-machine"] {
         assert!(said.contains(line), "{line}\n{said}");
     }
     let other = site.file("other.json", &outputs("payroll"));

@@ -147,7 +147,8 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
         };
         let given = operator["Environment"].as_array().expect("a list");
         let given: Vec<_> = given.iter().map(|one| (text(&one["Name"]), text(&one["Value"]))).collect();
-        let named = |name: &str| given.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        let named =
+            |name: &str| given.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str());
         assert_eq!(named(&format!("RUNYARD_GITHUB__{}", key.to_uppercase())), Some("/run/github/credential"));
         assert_eq!(named(&format!("RUNYARD_GITHUB__{}", other.to_uppercase())), None);
         let read = Config::load(None, given.clone().into_iter()).expect("a configuration");
@@ -155,7 +156,11 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
         assert!(read.interruptions.is_some() && read.agent.runner.is_some() && read.github.is_some());
         assert_eq!(operator["User"], "10001:10001", "as in the Dockerfile");
         let credential = &task["ContainerDefinitions"][0];
-        assert!(credential["Command"][0].as_str().is_some_and(|run| run.contains("chown 10001:10001 /run/github/credential")));
+        assert!(
+            credential["Command"][0]
+                .as_str()
+                .is_some_and(|run| run.contains("chown 10001:10001 /run/github/credential"))
+        );
         assert_eq!(operator.get("Secrets"), None, "the credential is a file");
     }
 }
@@ -163,7 +168,8 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
 #[test]
 fn an_operator_in_the_stack_needs_all_that_it_runs_with() {
     for (missing, _) in &OPERATOR[1..] {
-        let stack = Stack::with(&OPERATOR.iter().copied().filter(|(name, _)| name != missing).collect::<Vec<_>>());
+        let stack =
+            Stack::with(&OPERATOR.iter().copied().filter(|(name, _)| name != missing).collect::<Vec<_>>());
         assert!(stack.refusal().is_some_and(|why| why.contains(missing)), "{missing}: {:?}", stack.refusal());
     }
     let stack = Stack::with(&OPERATOR);
@@ -198,7 +204,9 @@ fn a_stack_tells_what_pools_need() {
         assert_eq!(told.get(name), Some(&value), "{name}");
     }
     let bare = Stack::with(&[]).outputs();
-    assert!(bare.contains_key("Table") && !bare.contains_key("SubnetIds") && !bare.contains_key("OperatorLogs"));
+    assert!(
+        bare.contains_key("Table") && !bare.contains_key("SubnetIds") && !bare.contains_key("OperatorLogs")
+    );
     let size = std::fs::metadata(config().join("cloudformation.yaml")).unwrap().len();
     assert!(size <= 51_200, "CloudFormation takes no template of {size} bytes without a bucket");
 }

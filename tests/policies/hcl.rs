@@ -147,7 +147,8 @@ fn function(name: &str, args: &[Value]) -> Result<Value, String> {
 
 #[test]
 fn expressions_are_worth_what_terraform_says() {
-    let names: Names = [("a".to_owned(), json!({"b": ["x", "y"], "C": {"d": 1}})), ("n".into(), json!("z"))].into();
+    let names: Names =
+        [("a".to_owned(), json!({"b": ["x", "y"], "C": {"d": 1}})), ("n".into(), json!("z"))].into();
     for (expression, wanted) in [
         (r#""${n}-$${n}""#, json!("z-${n}")),
         (r#"a.b[1] == "y" ? n : a.missing"#, json!("z")),

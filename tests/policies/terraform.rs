@@ -20,13 +20,16 @@ struct Module {
 impl Module {
     /// With these variables; the others have their defaults.
     fn with(given: &[(&str, Value)], partition: &str, suffix: &str) -> Self {
-        let mut files: Vec<_> = std::fs::read_dir(config().join("terraform")).unwrap().map(|f| f.unwrap().path()).collect();
+        let mut files: Vec<_> =
+            std::fs::read_dir(config().join("terraform")).unwrap().map(|f| f.unwrap().path()).collect();
         files.sort();
         let files = files.iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "tf"));
         let whole: String = files.map(|path| std::fs::read_to_string(path).unwrap() + "\n").collect();
         let mut module = Self { body: whole.parse().expect("HCL"), names: Names::new() };
         let mut variables = module.variables();
-        for (name, value) in [("table_name", json!("yard")), ("github_owner", json!("Acme"))].iter().chain(given) {
+        for (name, value) in
+            [("table_name", json!("yard")), ("github_owner", json!("Acme"))].iter().chain(given)
+        {
             assert!(variables.insert((*name).to_owned(), value.clone()).is_some(), "no variable {name}");
         }
         let path = config().join("terraform").to_string_lossy().into_owned();
@@ -70,11 +73,18 @@ impl Module {
             let value = if has("count") {
                 json!([one("")])
             } else if has("for_each") {
-                ["interruptions", "linux-x64", "untrusted", "SpotInterruptions", "StateChanges", "ScheduledChanges"]
-                    .map(|key| (key.to_owned(), one(key)))
-                    .into_iter()
-                    .collect::<Map<_, _>>()
-                    .into()
+                [
+                    "interruptions",
+                    "linux-x64",
+                    "untrusted",
+                    "SpotInterruptions",
+                    "StateChanges",
+                    "ScheduledChanges",
+                ]
+                .map(|key| (key.to_owned(), one(key)))
+                .into_iter()
+                .collect::<Map<_, _>>()
+                .into()
             } else {
                 one("")
             };
@@ -111,7 +121,10 @@ impl Module {
 
     /// Whether a resource is made.
     fn made(&self, kind: &str, name: &str) -> bool {
-        self.resource(kind, name).body.get_attribute("count").is_none_or(|count| self.value(&count.value) == 1)
+        self.resource(kind, name)
+            .body
+            .get_attribute("count")
+            .is_none_or(|count| self.value(&count.value) == 1)
     }
 
     fn attribute(&self, kind: &str, name: &str, attribute: &str) -> Value {
@@ -186,7 +199,10 @@ fn the_module_makes_the_same_statements_as_the_template() {
             properties["Policies"][0]["PolicyDocument"].clone()
         };
         assert_eq!(module.json("aws_iam_role_policy", "machine", "policy"), inline("MachineRole"));
-        assert_eq!(module.json("aws_iam_role_policy", "operator_start", "policy"), inline("OperatorStartRole"));
+        assert_eq!(
+            module.json("aws_iam_role_policy", "operator_start", "policy"),
+            inline("OperatorStartRole")
+        );
         for (name, resource) in [
             ("machine", "MachineRole"),
             ("operator", "OperatorRole"),
@@ -264,11 +280,14 @@ fn bare(name: &str) -> String {
 #[test]
 fn the_module_has_the_templates_parameters_and_outputs() {
     let module = Module::with(&[], "aws", "amazonaws.com");
-    let names = |of: &Value| of.as_object().expect("a section").keys().map(|name| bare(name)).collect::<BTreeSet<_>>();
+    let names = |of: &Value| {
+        of.as_object().expect("a section").keys().map(|name| bare(name)).collect::<BTreeSet<_>>()
+    };
     let mut parameters = names(&template()["Parameters"]);
     // Terraform makes the lower case itself.
     assert!(parameters.remove("githubownerinkeys"));
-    let declared = |kind: &str| module.blocks(kind).map(|block| bare(block.labels[0].as_str())).collect::<BTreeSet<_>>();
+    let declared =
+        |kind: &str| module.blocks(kind).map(|block| bare(block.labels[0].as_str())).collect::<BTreeSet<_>>();
     assert_eq!(declared("variable"), parameters);
     assert_eq!(declared("output"), names(&template()["Outputs"]));
 }
@@ -279,7 +298,10 @@ fn the_modules_table_queues_and_rules_are_the_templates() {
     let table = |attribute| module.attribute("aws_dynamodb_table", "table", attribute);
     assert_eq!((table("hash_key"), table("range_key")), (json!("pk"), json!("sk")));
     assert_eq!(table("stream_view_type"), "NEW_AND_OLD_IMAGES");
-    assert_eq!((table("billing_mode"), table("deletion_protection_enabled")), (json!("PAY_PER_REQUEST"), json!(true)));
+    assert_eq!(
+        (table("billing_mode"), table("deletion_protection_enabled")),
+        (json!("PAY_PER_REQUEST"), json!(true))
+    );
     for rule in ["SpotInterruptions", "StateChanges", "ScheduledChanges"] {
         let pattern = module.names["local"]["rules"][rule].clone();
         assert_eq!(pattern, stack.properties(rule).expect("it is made")["EventPattern"], "{rule}");
@@ -322,7 +344,8 @@ fn the_module_runs_the_operator_as_the_template_does() {
             container.as_object_mut().expect("a container").remove("logConfiguration");
             if let Some(environment) = container.get_mut("environment").and_then(Value::as_array_mut) {
                 environment.sort_by_key(|one| one["name"].to_string());
-                for one in environment.iter_mut().filter(|one| one["name"] == "RUNYARD_INTERRUPTIONS__QUEUE") {
+                for one in environment.iter_mut().filter(|one| one["name"] == "RUNYARD_INTERRUPTIONS__QUEUE")
+                {
                     one["value"] = json!("the queue");
                 }
             }

@@ -42,14 +42,19 @@ impl StackArgs {
             (Some(name), _) => ("--stack", name.clone(), ask(name).map_err(Failure::usage)?),
             (None, Some(file)) => {
                 let named = file.display().to_string();
-                ("--stack-outputs", named.clone(), read(file).map_err(|why| {
-                    let fix = "check the path and its permissions";
-                    Failure::usage(FieldError::new("--stack-outputs", named, why.to_string(), fix))
-                })?)
+                (
+                    "--stack-outputs",
+                    named.clone(),
+                    read(file).map_err(|why| {
+                        let fix = "check the path and its permissions";
+                        Failure::usage(FieldError::new("--stack-outputs", named, why.to_string(), fix))
+                    })?,
+                )
             }
             (None, None) => return Ok(Outputs::default()),
         };
-        let refused = |message: String, fix: &str| Failure::usage(FieldError::new(field, &named, message, fix));
+        let refused =
+            |message: String, fix: &str| Failure::usage(FieldError::new(field, &named, message, fix));
         let outputs = Outputs::parse(&text).map_err(|why| {
             let fix = "give what `aws cloudformation describe-stacks --stack-name NAME` or `terraform output -json` writes";
             refused(why, fix)
@@ -60,7 +65,10 @@ impl StackArgs {
                 Err(refused(message, &format!("add --table {of}, or name the stack of {table}")))
             }
             Some(_) => Ok(outputs),
-            None => Err(refused("has no output Table".into(), "name a stack of config/cloudformation.yaml or config/terraform")),
+            None => Err(refused(
+                "has no output Table".into(),
+                "name a stack of config/cloudformation.yaml or config/terraform",
+            )),
         }
     }
 }
@@ -74,7 +82,10 @@ fn ask(name: &str) -> Result<String, FieldError> {
     })?;
     if !answer.status.success() {
         let why = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
-        return Err(refused(format!("aws refused: {why}"), "check the stack's name, the region and the credential"));
+        return Err(refused(
+            format!("aws refused: {why}"),
+            "check the stack's name, the region and the credential",
+        ));
     }
     Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
 }
@@ -101,8 +112,11 @@ impl Outputs {
         let Some([stack]) = stacks.as_array().map(Vec::as_slice) else {
             return Err("is not of one stack".into());
         };
-        let outputs = stack.get("Outputs").and_then(Value::as_array).ok_or("has no outputs: it may not be complete")?;
-        let pair = |output: &Value| Some((plain(output.get("OutputKey")?.as_str()?), output.get("OutputValue")?.clone()));
+        let outputs =
+            stack.get("Outputs").and_then(Value::as_array).ok_or("has no outputs: it may not be complete")?;
+        let pair = |output: &Value| {
+            Some((plain(output.get("OutputKey")?.as_str()?), output.get("OutputValue")?.clone()))
+        };
         Ok(Self(outputs.iter().filter_map(pair).collect()))
     }
 
@@ -120,7 +134,9 @@ impl Outputs {
     fn list(&self, name: &str) -> Vec<Value> {
         match self.0.get(&plain(name)) {
             Some(Value::Array(all)) => all.clone(),
-            Some(Value::String(text)) => text.split(',').filter(|one| !one.is_empty()).map(Value::from).collect(),
+            Some(Value::String(text)) => {
+                text.split(',').filter(|one| !one.is_empty()).map(Value::from).collect()
+            }
             Some(_) | None => Vec::new(),
         }
     }
@@ -153,7 +169,8 @@ mod tests {
     use super::*;
 
     fn cloudformation() -> String {
-        let output = |key: &str, value: &str| json!({"OutputKey": key, "OutputValue": value, "Description": "d"});
+        let output =
+            |key: &str, value: &str| json!({"OutputKey": key, "OutputValue": value, "Description": "d"});
         json!({"Stacks": [{"StackName": "yard", "Outputs": [
             output("Table", "yard"), output("MachineProfile", "yard-machine"),
             output("SubnetIds", "subnet-01,subnet-02"), output("MachineSecurityGroup", "sg-01"),
@@ -179,7 +196,8 @@ mod tests {
     fn a_stack_of_either_kind_completes_what_a_pool_leaves_out() {
         for text in [cloudformation(), terraform()] {
             let outputs = named(&text, "yard").unwrap();
-            let mut pool = json!({"resourceClass": "linux", "launch": {"ami": "ami-1", "subnetIds": ["subnet-09"]}});
+            let mut pool =
+                json!({"resourceClass": "linux", "launch": {"ami": "ami-1", "subnetIds": ["subnet-09"]}});
             outputs.complete(&mut pool);
             let wanted = json!({"ami": "ami-1", "subnetIds": ["subnet-09"], "instanceProfile": "yard-machine",
                 "securityGroupIds": ["sg-01"]});
