@@ -9,10 +9,10 @@ pub mod clock;
 pub mod config;
 pub mod disk;
 pub mod environment;
-pub mod fuse;
 pub mod guard;
 pub mod host;
 pub mod install;
+pub mod isolation_check;
 pub mod local;
 pub mod lock;
 pub mod metadata;
@@ -20,11 +20,11 @@ pub mod notices;
 pub mod notify;
 pub mod orders;
 pub mod power;
-pub mod probe;
 pub mod records;
 pub mod registration;
 pub mod step;
-pub mod work;
+pub mod task;
+pub mod watchdog_timer;
 
 #[cfg(test)]
 mod testing;

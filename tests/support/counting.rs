@@ -4,23 +4,23 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use runyard::model::{ClassName, Item, Operation, PoolMessage, RecordId, Write};
-use runyard::ports::{Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch};
+use runyard_core::model::{ClassName, Item, Operation, PoolMessage, RecordId, Write};
+use runyard_core::ports::{Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch};
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub struct Call {
     /// The port's method.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The records that were to be written or read.
-    pub(crate) keys: Vec<RecordId>,
+    pub keys: Vec<RecordId>,
     /// `ok`, or the error's label.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
 }
 
 /// Every call so far, in the order of their ends. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
+pub struct Calls(Arc<Mutex<Vec<Call>>>);
 
 #[allow(dead_code, reason = "each test crate takes the parts it needs")]
 impl Calls {
@@ -29,24 +29,24 @@ impl Calls {
     }
 
     /// All that were made so far.
-    pub(crate) fn all(&self) -> Vec<Call> {
+    pub fn all(&self) -> Vec<Call> {
         self.0.lock().unwrap().clone()
     }
 
     /// All that were made since the last time this was asked.
-    pub(crate) fn take(&self) -> Vec<Call> {
+    pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
 /// A port whose calls are kept.
-pub(crate) struct Counting<T> {
+pub struct Counting<T> {
     inner: T,
     calls: Calls,
 }
 
 impl<T> Counting<T> {
-    pub(crate) fn new(inner: T, calls: Calls) -> Self {
+    pub fn new(inner: T, calls: Calls) -> Self {
         Self { inner, calls }
     }
 }

@@ -11,10 +11,10 @@ use super::*;
 use crate::clock::SystemEntropy;
 use crate::power::Exit;
 use crate::records::TableRecords;
+use crate::task::{RunnerProcess, TaskOutcome};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_box, sealed, with,
 };
-use crate::work::{Leader, Outcome};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);
@@ -98,12 +98,12 @@ fn working(
     store: &Arc<CountingStore>,
     stop: &CancellationToken,
 ) -> impl Future<Output = io::Result<End>> + use<> {
-    let leader = Leader { pid: 7, started: 70 };
+    let runner = RunnerProcess { pid: 7, started: 70 };
     let answers = [
-        ("boot", Outcome::Booted(Ok(()))),
-        ("configure", Outcome::Configured),
-        ("start", Outcome::Started(leader)),
-        ("listen", Outcome::Listening),
+        ("boot", TaskOutcome::Booted(Ok(()))),
+        ("configure", TaskOutcome::Configured),
+        ("start", TaskOutcome::Started(runner)),
+        ("listen", TaskOutcome::Listening),
     ];
     let parts = Parts {
         records: Arc::new(TableRecords::new(store.clone(), arn())),

@@ -5,15 +5,15 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::context::Context;
+use super::context::CliContext;
 use super::environment::Environment;
 use super::events;
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use super::get::LookArgs;
 use super::json;
 use super::run::repository_hint;
 use super::screen::{Screen, plain};
-use super::subject::{Noun, Subject};
+use super::selector::{Noun, Selector};
 use super::table::{columns, distance};
 use crate::model::{RecordId, Repository};
 
@@ -36,20 +36,21 @@ pub(crate) struct DescribeArgs {
 }
 
 /// What is looked for.
-pub(crate) struct Looked(Subject, Option<Repository>);
+pub(crate) struct DescribeTarget(Selector, Option<Repository>);
 
 /// What the options say.
-pub(crate) fn check(args: &DescribeArgs, environment: &Environment) -> Outcome<Looked> {
-    let subject = Subject::parse(args.noun, &args.name).map_err(|p| Failure::usage(p.named("NAME")))?;
-    let repository = repository_hint(args.look.repository.as_ref(), environment).map_err(Failure::usage)?;
-    Ok(Looked(subject, repository))
+pub(crate) fn check(args: &DescribeArgs, environment: &Environment) -> CliResult<DescribeTarget> {
+    let selector = Selector::parse(args.noun, &args.name).map_err(|p| CliFailure::usage(p.named("NAME")))?;
+    let repository =
+        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
+    Ok(DescribeTarget(selector, repository))
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &DescribeArgs, looked: &Looked) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &DescribeArgs, target: &DescribeTarget) -> CliResult {
     let mut last: Option<Value> = None;
     loop {
-        let seen = look(context, looked).await?;
+        let seen = look(context, target).await?;
         if last.as_ref() != Some(&seen) {
             show(context, args, &seen, last.is_some());
             last = Some(seen);
@@ -61,8 +62,8 @@ pub(crate) async fn run(context: &mut Context, args: &DescribeArgs, looked: &Loo
     }
 }
 
-async fn look(context: &Context, looked: &Looked) -> Outcome<Value> {
-    let item = looked.0.find(context, looked.1.as_ref()).await?;
+async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value> {
+    let item = target.0.find(context, target.1.as_ref()).await?;
     let key = RecordId::of(&item).expect("what was found by its key has one");
     let mut document = json::record(&item);
     if let Some(arn) = key.instance() {
@@ -74,7 +75,7 @@ async fn look(context: &Context, looked: &Looked) -> Outcome<Value> {
     Ok(document)
 }
 
-fn show(context: &mut Context, args: &DescribeArgs, seen: &Value, again: bool) {
+fn show(context: &mut CliContext, args: &DescribeArgs, seen: &Value, again: bool) {
     if context.screen.format.for_programs() {
         if args.look.watch {
             context.screen.next_document(seen);

@@ -9,7 +9,7 @@ use std::process::Command;
 use clap::Args;
 use serde_json::Value;
 
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use crate::model::{FieldError, TableName};
 
 /// The longest list of outputs that is read, in bytes.
@@ -37,9 +37,9 @@ impl StackArgs {
     ///
     /// # Errors
     /// They cannot be read, or are of another table.
-    pub(crate) fn outputs(&self, table: &TableName) -> Outcome<Outputs> {
+    pub(crate) fn outputs(&self, table: &TableName) -> CliResult<Outputs> {
         let (field, named, text) = match (&self.stack, &self.stack_outputs) {
-            (Some(name), _) => ("--stack", name.clone(), ask(name).map_err(Failure::usage)?),
+            (Some(name), _) => ("--stack", name.clone(), ask(name).map_err(CliFailure::usage)?),
             (None, Some(file)) => {
                 let named = file.display().to_string();
                 (
@@ -47,14 +47,14 @@ impl StackArgs {
                     named.clone(),
                     read(file).map_err(|why| {
                         let fix = "check the path and its permissions";
-                        Failure::usage(FieldError::new("--stack-outputs", named, why.to_string(), fix))
+                        CliFailure::usage(FieldError::new("--stack-outputs", named, why.to_string(), fix))
                     })?,
                 )
             }
             (None, None) => return Ok(Outputs::default()),
         };
         let refused =
-            |message: String, fix: &str| Failure::usage(FieldError::new(field, &named, message, fix));
+            |message: String, fix: &str| CliFailure::usage(FieldError::new(field, &named, message, fix));
         let outputs = Outputs::parse(&text).map_err(|why| {
             let fix = "give what `aws cloudformation describe-stacks --stack-name NAME` or `terraform output -json` writes";
             refused(why, fix)
@@ -185,7 +185,7 @@ mod tests {
         .to_string()
     }
 
-    fn named(text: &str, table: &str) -> Outcome<Outputs> {
+    fn named(text: &str, table: &str) -> CliResult<Outputs> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         let args = StackArgs { stack: None, stack_outputs: Some(file.path().to_owned()) };

@@ -127,7 +127,7 @@ pub(super) async fn run(
         Ok(_) | Err(_) => {}
     }
     let shutdown = shutdown.child_token();
-    let asks = health.window().answer();
+    let asks = health.snapshots().answer();
     let company = Company::start(&ports, &settings, asks, &shutdown).await;
     let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, courier } =
         company;

@@ -13,8 +13,8 @@ use runyard::aws::SqsQueue;
 use runyard::clock::{SystemClock, SystemEntropy};
 use runyard::compute_none::NoCompute;
 use runyard::controller::{GitHubWatch, Ports, Settings, run};
+use runyard::local::change_notifier;
 use runyard::local::engine::Engine as Embedded;
-use runyard::local::pulse;
 use runyard::metrics::Metrics;
 use runyard::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Life, Pool, PoolSpec, PoolStatus, Reading,
@@ -26,9 +26,9 @@ use runyard::store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::support::engine::Engine;
 use super::timed::{Calls, Latency, Slow, Timed};
 use super::wire;
+use runyard_support::engine::Engine;
 
 pub(crate) const CLASS: &str = "linux";
 
@@ -273,7 +273,7 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
         Services::Embedded => {
             let engine = Embedded::start(&dir).await.unwrap();
             let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint()));
-            let store = store.woken_by(pulse::listen(&dir).unwrap());
+            let store = store.woken_by(change_notifier::listen(&dir).unwrap());
             (Some(engine), Vec::new(), store, None, false)
         }
         Services::LikeAws => {

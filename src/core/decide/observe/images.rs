@@ -9,8 +9,8 @@ use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard,
 use super::Source;
 use super::tally::{boots, spoke, tally};
 use crate::model::{
-    Agent, Instance, Launch, LaunchPhase, Phase, Pool, Record, RecordId, Request, RequestKey,
-    UsageClass, launch_digest,
+    Agent, Instance, Launch, LaunchPhase, Phase, Pool, Record, RecordId, Request, RequestKey, UsageClass,
+    launch_digest,
 };
 
 /// Whether a pooled machine's deadline was brought nearer: an operator sets it for the idle time of the class, which may

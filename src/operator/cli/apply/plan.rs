@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::change::{Changed, between};
 use super::spec;
-use crate::cli::context::{Context, Deed, number, readable, text};
-use crate::cli::failure::{Exit, Failure, Outcome};
+use crate::cli::context::{AuditEvent, CliContext, number, readable, text};
+use crate::cli::failure::{CliFailure, CliResult, Exit};
 use crate::model::{ClassName, Guard, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};
 use crate::ports::StoreError;
 
@@ -29,7 +29,7 @@ impl Wanted {
     }
 
     /// What it makes of the record that is there.
-    pub(super) fn plan(&self, before: Option<&Item>) -> Outcome<Planned> {
+    pub(super) fn plan(&self, before: Option<&Item>) -> CliResult<Planned> {
         let pool: Option<Pool> = before.map(readable).transpose()?;
         let changes = pool.as_ref().map(|pool| between(&pool.spec, &self.spec, self.says_max));
         Ok(Planned {
@@ -118,25 +118,25 @@ impl Planned {
 }
 
 /// Refuses what needs a word that was not given, in all pools at once.
-pub(super) fn allowed(plans: &[Planned], allowed: bool) -> Outcome {
+pub(super) fn allowed(plans: &[Planned], allowed: bool) -> CliResult {
     let refused = |plan: &Planned| {
         let problems = plan.changes.iter().filter_map(|change| change.refused(&plan.path));
         problems.collect::<Vec<_>>()
     };
     let problems: Vec<_> = if allowed { Vec::new() } else { plans.iter().flat_map(refused).collect() };
-    if problems.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Error, problems }) }
+    if problems.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems }) }
 }
 
 /// Writes what `plan` makes of the record as it is at that moment, and says so; answers the record.
 pub(super) async fn carry_out(
-    context: &mut Context,
+    context: &mut CliContext,
     key: &RecordId,
     may_widen: bool,
-    plan: impl Fn(Option<&Item>) -> Outcome<Planned>,
-) -> Outcome<Item> {
+    plan: impl Fn(Option<&Item>) -> CliResult<Planned>,
+) -> CliResult<Item> {
     let (planned, item) = {
         let context = &*context;
-        let attempt = async || -> Result<Outcome<(Planned, Item)>, StoreError> {
+        let attempt = async || -> Result<CliResult<(Planned, Item)>, StoreError> {
             let before = context.store.get(key).await?;
             let planned = match plan(before.as_ref()).and_then(|planned| {
                 allowed(std::slice::from_ref(&planned), may_widen)?;
@@ -158,13 +158,13 @@ pub(super) async fn carry_out(
     }
     if planned.writes() {
         let (reason, message) = planned.event();
-        context.note(Deed { key, reason, message, change: None }).await;
+        context.record_event(AuditEvent { key, reason, message, change: None }).await;
     }
     Ok(item)
 }
 
 /// The conditional write of a plan, unless it changes nothing.
-fn write(context: &Context, planned: &Planned) -> Option<Write> {
+fn write(context: &CliContext, planned: &Planned) -> Option<Write> {
     if !planned.writes() {
         return None;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cli::expire::ending;
-use crate::cli::subject::kind_of;
+use crate::cli::selector::kind_of;
 use crate::model::{
     Agent, ConditionType, Desired, Event, EventType, Guard, Instance, Item, Kind, LEAST_IDLE_SECONDS, Launch,
     LaunchPhase, Lease, Phase, Pool, Reading, Record, RecordId, Request, State, Write, read,
@@ -338,5 +338,4 @@ fn one_launch(launch: &Launch, late: &dyn Fn(Timestamp) -> bool, findings: &mut 
 }
 
 #[cfg(test)]
-#[path = "examine_tests.rs"]
 mod tests;

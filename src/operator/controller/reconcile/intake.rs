@@ -12,7 +12,7 @@ use crate::model::{
     read,
 };
 use crate::ports::{Compute, ComputeError, Told};
-use crate::status::{self, Status};
+use crate::status::{self, Snapshot};
 
 use super::Loop;
 
@@ -45,7 +45,7 @@ impl Loop {
             self.background.spawn_long(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
         }
         if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
-            self.history.note(&tracked.instance);
+            self.history.record(&tracked.instance);
         }
         let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
         if let Some(action) = after.filter(|_| after != before) {
@@ -54,10 +54,10 @@ impl Loop {
     }
 
     /// What a person sees who looks now.
-    pub(super) fn look(&self) -> Status {
+    pub(super) fn look(&self) -> Snapshot {
         let (now, role) = (self.now(), self.role);
         let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
-        status::look(&status::Seen { cx, history: &self.history, table: self.table.as_str() })
+        status::snapshot(&status::SnapshotInput { cx, history: &self.history, table: self.table.as_str() })
     }
 
     /// The machine that something seen may say is taken back.

@@ -87,6 +87,8 @@ impl Resting {
     }
 
     /// An action failed; answers for how long it rests, unless it is tried again at once, which it is so many times.
+    /// Each whom it is about rests by its own failures, and a machine twice as long as the request that wanted it: that one
+    /// is served by another machine meanwhile.
     pub(super) fn failed(
         &mut self,
         unit: &Unit,
@@ -96,24 +98,28 @@ impl Resting {
         yard: &mut Yard,
     ) -> Option<Duration> {
         let subjects = subjects(unit, action);
-        let records = records(&subjects, action);
-        let mut most = 0;
-        for subject in &subjects {
-            let (times, _) = self.0.entry((subject.clone(), action.kind())).or_insert((0, now));
+        let counted = |subject| {
+            let (times, _) = self.0.entry((subject, action.kind())).or_insert((0, now));
             *times = times.saturating_add(1);
-            most = most.max(*times);
-        }
-        if most <= free {
+            *times
+        };
+        let times: Vec<u32> = subjects.iter().cloned().map(counted).collect();
+        if times.iter().all(|times| *times <= free) {
             return None;
         }
-        let pause = (PAUSE * 2_u32.saturating_pow((most - free - 1).min(10))).min(PAUSE_MOST);
-        // Spread by the low digits of the clock, so that what failed together does not come back together.
-        let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
-        for subject in subjects {
+        let mut longest = Duration::ZERO;
+        for (subject, times) in subjects.into_iter().zip(times) {
+            let doubled = times.saturating_sub(free.saturating_add(1)).min(10);
+            let others = matches!((unit, &subject), (Unit::Class(_), Unit::Instance(_)));
+            let pause = (PAUSE * 2_u32.pow(doubled)).min(PAUSE_MOST) * if others { 2 } else { 1 };
+            // Spread by the low digits of the clock, so that what failed together does not come back together.
+            let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
+            let keys = records(std::slice::from_ref(&subject), action);
+            yard.resting.extend(keys.into_iter().map(|key| (key, until)));
             self.0.entry((subject, action.kind())).and_modify(|(_, rest)| *rest = until);
+            longest = longest.max(pause);
         }
-        yard.resting.extend(records.into_iter().map(|key| (key, until)));
-        Some(pause)
+        Some(longest)
     }
 
     /// Forgets what failed long ago.

@@ -64,7 +64,7 @@ pub enum DemoError {
 }
 
 /// Where the workflows run.
-pub(super) struct Stage<'a> {
+pub(super) struct DemoStage<'a> {
     pub(super) store: Arc<dyn Store>,
     pub(super) standin: &'a StandIn,
     pub(super) journal: &'a Journal,
@@ -75,10 +75,11 @@ pub(super) struct Stage<'a> {
     pub(super) results: String,
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     /// One run from its first request to the last machine given back.
     pub(super) async fn run(&self, plan: &RunPlan, facts: &mut Facts) -> Result<(), DemoError> {
-        let standin = |failure: crate::local::standin::Failure| DemoError::StandIn(failure.to_string());
+        let standin =
+            |failure: crate::local::standin::StandInFailure| DemoError::StandIn(failure.to_string());
         self.journal.title(plan.title);
         let id = plan.run_id;
         self.standin.enqueue_run(REPOSITORY, Some(id), "demo", Vec::new(), true).map_err(standin)?;
