@@ -35,6 +35,7 @@ mod run;
 mod scale;
 mod screen;
 mod selector;
+mod stack;
 mod step;
 mod table;
 mod usage;

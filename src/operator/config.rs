@@ -164,6 +164,15 @@ pub struct Agent {
     pub pre_runner_script: Option<PathBuf>,
     /// How long that may take.
     pub pre_runner_timeout: Duration,
+    /// How long a runner may take to end by itself.
+    pub stop: Duration,
+    /// Where file systems are mounted that are not a machine's own and that jobs may write to all the same.
+    pub spare: Vec<PathBuf>,
+}
+
+impl Agent {
+    /// What an agent takes for [`Self::stop`] where it is told nothing.
+    pub const STOP: Duration = Duration::from_secs(60);
 }
 
 /// The package that holds GitHub's runner.
@@ -313,11 +322,15 @@ impl Agent {
         let version = reader.optional("agent.runner_version", reader::version);
         let pre_runner_script = reader.optional("agent.pre_runner_script", reader::path);
         let pre_runner_timeout = reader.parsed("agent.pre_runner_timeout", duration);
+        let (stop, spare) =
+            (reader.parsed("agent.stop", duration), reader.parsed("agent.spare", reader::places));
         let runner = check::runner(url?, sha256?, version?, reader);
         Some(Self {
             runner: runner?,
             pre_runner_script: pre_runner_script?,
             pre_runner_timeout: pre_runner_timeout?,
+            stop: stop?,
+            spare: spare?,
         })
     }
 }

@@ -6,6 +6,8 @@ mod cloudformation;
 mod configuration;
 mod documents;
 mod evaluator;
+mod hcl;
 mod matrix;
 mod mutants;
 mod stack;
+mod terraform;

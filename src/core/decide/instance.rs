@@ -169,7 +169,9 @@ impl<'a> MachineView<'a> {
         }
         match tracked.stands.flatten() {
             Some(MachineState::Stopped | MachineState::ShuttingDown | MachineState::Terminated) => {
-                return Some((Reason::Vanished, Note::warning("Vanished", "it stopped or ended by itself")));
+                let why = tracked.why_ended.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                let message = format!("it stopped or ended by itself{why}");
+                return Some((Reason::Vanished, Note::warning("Vanished", message)));
             }
             Some(MachineState::Pending | MachineState::Running) | None => {}
         }

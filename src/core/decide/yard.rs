@@ -68,6 +68,8 @@ pub struct Tracked {
     pub ended: Option<(Duration, u32)>,
     /// Where its maker says it stands; `Some(None)`: its maker does not know it.
     pub stands: Option<Option<MachineState>>,
+    /// Why it ended, as its maker says.
+    pub(super) why_ended: Option<String>,
     /// When its maker was last asked where it stands, and how often it was since it was asked to end it.
     pub asked: Option<(Duration, u32)>,
     /// Whether the last list of machines did not show it, although it should.
@@ -99,6 +101,7 @@ impl Tracked {
             silent: None,
             ended: None,
             stands: None,
+            why_ended: None,
             asked: None,
             missing: false,
             announced: None,

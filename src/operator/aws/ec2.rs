@@ -21,6 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_sdk_ec2::types::Reservation;
 use aws_sdk_ec2::{Client, config};
 use tokio::time::Instant;
 
@@ -30,7 +31,7 @@ use self::machine::{TABLE, Which};
 use self::subnets::Subnets;
 use self::template::{Template, Templates};
 use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec};
-use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use crate::ports::{Compute, ComputeError, Ending, LaunchOrder, Launched, Machine, MachineState};
 use crate::store::{Difference, retries};
 
 pub use self::options::Ec2Options;
@@ -47,6 +48,8 @@ const CALL: Duration = Duration::from_secs(45);
 const PAGE: i32 = 500;
 /// Most values of one filter (EC2).
 const VALUES: usize = 200;
+/// Of how many machines it is kept why they ended.
+const ENDINGS: usize = 10_000;
 /// How long a template that was looked at counts as good.
 const KNOWN_GOOD: Duration = Duration::from_secs(60);
 
@@ -68,6 +71,8 @@ pub struct Ec2Compute {
     options: Ec2Options,
     /// The templates that were good when they were last looked at.
     good: Mutex<BTreeMap<ClassName, Good>>,
+    /// Why machines ended, as far as EC2 said so when it was last asked for them.
+    endings: Mutex<BTreeMap<InstanceId, Ending>>,
     /// The subnets that were looked at lately.
     subnets: Subnets,
 }
@@ -88,7 +93,14 @@ impl Ec2Compute {
         let region = config.region().map(ToString::to_string).unwrap_or_default();
         let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts);
         let client = Client::from_conf(config.build());
-        Self { client, region, options, good: Mutex::default(), subnets: Subnets::default() }
+        Self {
+            client,
+            region,
+            options,
+            good: Mutex::default(),
+            endings: Mutex::default(),
+            subnets: Subnets::default(),
+        }
     }
 
     /// What keeping a class's launch template equal to its spec would take, and in which fields it differs; nothing is
@@ -148,10 +160,21 @@ impl Ec2Compute {
         let mut found = BTreeMap::new();
         while let Some(page) = pages.next().await {
             let reservations = page.map_err(|error| CallError::of(&error))?.reservations.unwrap_or_default();
+            self.remember(&reservations);
             let machines = machine::machines(&self.region, which, reservations);
             found.extend(machines.into_iter().map(|machine| (machine.id.clone(), machine)));
         }
         Ok(found.into_values().collect())
+    }
+
+    /// Keeps why machines ended; EC2 itself forgets them within the hour.
+    fn remember(&self, reservations: &[Reservation]) {
+        let instances = reservations.iter().flat_map(|reservation| reservation.instances());
+        let mut endings = self.endings.lock().unwrap_or_else(PoisonError::into_inner);
+        endings.extend(instances.filter_map(machine::ending));
+        while endings.len() > ENDINGS {
+            endings.pop_first();
+        }
     }
 
     /// By a filter, which leaves out the unknown; asking for them by id would be refused as a whole.
@@ -169,6 +192,10 @@ impl Ec2Compute {
 impl Compute for Ec2Compute {
     fn keeps_inventory(&self) -> bool {
         true
+    }
+
+    fn why_ended(&self, id: &InstanceId) -> Option<Ending> {
+        self.endings.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::context::CliContext;
 use super::failure::{CliFailure, CliResult, Exit, Problems};
+use super::stack::StackArgs;
 use super::{configured, init, json as documents};
 use crate::config::Config;
 use crate::model::{ClassName, FieldError, PoolSpec, TableName};
@@ -57,6 +58,8 @@ pub(crate) struct ApplyArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
+    stack: StackArgs,
+    #[command(flatten)]
     how: How,
 }
 
@@ -84,6 +87,8 @@ pub(crate) struct DiffArgs {
     /// The file of pool specs, as `apply` takes it
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    stack: StackArgs,
 }
 
 /// The most characters of the table's name and the class together: both are in the name of the class's queue.
@@ -112,22 +117,25 @@ pub(crate) struct ApplyInput {
 pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> CliResult<ApplyInput> {
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
     let askable = args.file != Path::new("-");
-    Ok(ApplyInput { config, wanted: wanted(&args.file, table)?, how: args.how, askable })
+    let wanted = wanted(&args.file, &args.stack, table)?;
+    Ok(ApplyInput { config, wanted, how: args.how, askable })
 }
 
 /// The specs that `diff` compares.
 pub(crate) fn check_diff(args: &DiffArgs, table: &TableName) -> CliResult<Vec<Wanted>> {
-    wanted(&args.file, table)
+    wanted(&args.file, &args.stack, table)
 }
 
 /// The specs of a file, refused as a whole where any of it makes no sense.
-pub(crate) fn specs(file: &Path, table: &TableName) -> CliResult<Vec<PoolSpec>> {
-    Ok(wanted(file, table)?.into_iter().map(|wanted| wanted.spec).collect())
+pub(crate) fn specs(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<PoolSpec>> {
+    Ok(wanted(file, stack, table)?.into_iter().map(|wanted| wanted.spec).collect())
 }
 
-fn wanted(file: &Path, table: &TableName) -> CliResult<Vec<Wanted>> {
+fn wanted(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<Wanted>> {
     let mut problems = Problems::default();
-    let entries = file::read(file).map_err(CliFailure::usage)?;
+    let outputs = stack.outputs(table)?;
+    let mut entries = file::read(file).map_err(CliFailure::usage)?;
+    entries.iter_mut().for_each(|entry| outputs.complete(entry));
     let specs = spec::all(&entries, table, &mut problems);
     problems.check()?;
     // As many specs as entries: each that was left out left a problem behind.
@@ -220,7 +228,7 @@ mod tests {
     #[test]
     fn the_example_is_taken_as_it_is() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/pools.yaml");
-        let specs = specs(&file, &TableName::parse("runyard").unwrap()).unwrap();
+        let specs = specs(&file, &StackArgs::default(), &TableName::parse("runyard").unwrap()).unwrap();
         let classes: Vec<&str> = specs.iter().map(|spec| spec.resource_class.as_str()).collect();
         assert_eq!(classes, ["linux-x64", "untrusted"]);
         assert_eq!(specs[0].launch, specs[1].launch);

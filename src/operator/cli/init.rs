@@ -15,6 +15,7 @@ use serde_json::json;
 use super::context::CliContext;
 use super::failure::{CliFailure, CliResult};
 use super::selector::kind_of;
+use super::stack::StackArgs;
 use super::{apply, configured, connect};
 use crate::aws::queues::{Queues, WantedQueue};
 use crate::config::{ComputeKind, Config};
@@ -31,7 +32,8 @@ each class's launch template is made too, and the queue that interruptions.queue
 Examples:
   runyard init --dry-run
   runyard init --table ci-runners
-  runyard init --config /etc/runyard/runyard.toml -f pools.yaml --dry-run")]
+  runyard init --config /etc/runyard/runyard.toml -f pools.yaml --dry-run
+  runyard init --stack runyard -f pools.yaml")]
 pub(crate) struct InitArgs {
     /// Say what would be created and changed, field by field, and change nothing
     #[arg(long)]
@@ -43,6 +45,8 @@ pub(crate) struct InitArgs {
     /// A file of pool specs, as `apply` takes it, for classes that have no record yet
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    stack: StackArgs,
 }
 
 /// Makes or mends the launch templates of these classes where machines are EC2's, and says of each what was done.
@@ -61,7 +65,8 @@ pub(crate) struct InitInput {
 /// What can be refused without the network.
 pub(crate) fn check(args: &InitArgs, table: &TableName) -> CliResult<InitInput> {
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
-    let pools = args.file.as_ref().map(|file| apply::specs(file, table)).transpose()?.unwrap_or_default();
+    let pools = args.file.as_ref().map(|file| apply::specs(file, &args.stack, table)).transpose()?;
+    let pools = pools.unwrap_or_default();
     Ok(InitInput { dry_run: args.dry_run, config, pools })
 }
 

@@ -218,7 +218,9 @@ impl Executor {
             Action::Describe(arn) => {
                 let id = id_of(&arn)?;
                 let states = self.ports.compute.describe(std::slice::from_ref(&id)).await?;
-                Ok(vec![Observation::Stands(arn, states.get(&id).copied())])
+                let why = self.ports.compute.why_ended(&id);
+                let why = why.map(|ending| Observation::WhyEnded(arn.clone(), ending));
+                Ok(why.into_iter().chain([Observation::Stands(arn, states.get(&id).copied())]).collect())
             }
             Action::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);

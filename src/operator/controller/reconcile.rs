@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use crate::decide::{Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide};
 use crate::model::{ClassName, Lease, RecordId, Slot, TableName};
-use crate::ports::{StoreError, Told};
+use crate::ports::{Machine, StoreError, Told};
 use crate::status::History;
 
 use super::events::Events;
@@ -225,7 +225,7 @@ impl Loop {
                     self.acknowledge();
                 }
                 Some(ask) = Inbox::asked(&mut inbox.asks) => drop(ask.send(self.look())),
-                Some(machines) = inbox.machines.recv() => self.observe(Observation::Inventory(machines)),
+                Some(machines) = inbox.machines.recv() => self.listed_at_maker(machines),
                 Some(told) = inbox.told.recv() => self.hear(told),
                 Some(ask) = inbox.sweeps.recv() => drop(ask.send(ghosts::Known::of(&self.yard))),
                 Some(done) = self.tasks.join_next() => self.finished(done),
@@ -267,6 +267,16 @@ impl Loop {
 
     fn now(&self) -> Now {
         Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.seen }
+    }
+
+    /// Why machines ended goes before where they stand, so that their end is told with it.
+    fn listed_at_maker(&mut self, machines: Vec<Machine>) {
+        for machine in machines.iter().filter(|machine| !machine.state.alive()) {
+            if let Some(ending) = self.ports.compute.why_ended(&machine.id) {
+                self.observe(Observation::WhyEnded(machine.arn.clone(), ending));
+            }
+        }
+        self.observe(Observation::Inventory(machines));
     }
 
     fn roles(&mut self) {

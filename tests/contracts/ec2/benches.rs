@@ -184,6 +184,8 @@ pub(crate) fn options(table: TableName) -> Ec2Options {
         }),
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
+        stop: Duration::from_secs(60),
+        spare: Vec::new(),
         patience: Duration::from_secs(3),
     }
 }

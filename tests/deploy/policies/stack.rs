@@ -109,15 +109,6 @@ impl Stack {
                 let (by, text) = (of[0].as_str().expect("text"), self.resolved(&of[1])?);
                 Some(text.as_str().expect("text").split(by).collect())
             }
-            ("Fn::Join", Value::Array(of)) => {
-                let (by, all) = (of[0].as_str().expect("text"), self.resolved(&of[1])?);
-                let all: Vec<_> = match &all {
-                    Value::Array(all) => all.iter().map(|one| one.as_str().expect("text")).collect(),
-                    // A list of a parameter's is text with commas.
-                    other => other.as_str().expect("text").split(',').collect(),
-                };
-                Some(json!(all.join(by)))
-            }
             // An attribute of what is not there yet: told apart by its name.
             ("Fn::GetAtt", of) => Some(json!({"Fn::GetAtt": of})),
             (other, _) => panic!("no function {other}"),

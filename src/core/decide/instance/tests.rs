@@ -4,7 +4,7 @@ use crate::model::{
     Agent, Cause, ClaimId, Interruption, InterruptionAction, Life, Place, Reason, Record, RecordId,
     Registration, Request, Signal, Threshold, UsageClass, legal,
 };
-use crate::ports::MachineState;
+use crate::ports::{Ending, MachineState};
 
 mod ending;
 mod pooled;
@@ -513,6 +513,24 @@ fn a_machine_that_stopped_or_ended_by_itself_vanished() {
         scene.see(Observation::Stands(arn("i-1"), Some(state)));
         assert_eq!(ends(&scene.of_machine("i-1")), None);
     }
+}
+
+#[test]
+fn a_machine_that_never_began_says_why_and_holds_its_class_back_at_once() {
+    let key = "Client.InternalError: Client error on launch";
+    let end = |built, never_began| {
+        let mut scene = yard(built);
+        scene.see(Observation::WhyEnded(arn("i-1"), Ending { why: key.into(), never_began }));
+        scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Terminated)));
+        let told =
+            scene.of_machine("i-1").actions.iter().map(|action| format!("{action:?}")).collect::<String>();
+        assert!(told.contains(&format!("it stopped or ended by itself: {key}")), "{told}");
+        let class = scene.yard.class(&linux()).unwrap();
+        (class.brake.until > scene.now.mono, class.refusal.clone())
+    };
+    assert_eq!(end(machine("i-1"), true), (true, Some(key.into())));
+    assert_eq!(end(machine("i-1"), false), (false, None), "it was switched off");
+    assert_eq!(end(machine("i-1").running(&ask("1")), true), (false, None), "it had begun");
 }
 
 #[test]

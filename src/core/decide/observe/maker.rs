@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::super::context::Now;
 use super::super::yard::{Ordered, Tracked, Unit, Yard};
-use crate::model::{ClassName, InstanceArn, Launch, LaunchId, News, Notice, UsageClass};
-use crate::ports::{ComputeError, Launched, Machine, MachineState};
+use crate::model::{ClassName, InstanceArn, Launch, LaunchId, Life, News, Notice, UsageClass};
+use crate::ports::{ComputeError, Ending, Launched, Machine, MachineState};
 
 /// Longest account of why a launch was refused, in characters.
 const REFUSAL: usize = 300;
@@ -31,6 +31,35 @@ impl Yard {
             let facts = &tracked.instance.facts;
             let place = (facts.created_at, arn.clone());
             self.classes.entry(facts.resource_class.clone()).or_default().missing.remove(&place);
+        }
+    }
+
+    /// A machine that never began, for a reason that a person must mend, holds its class back at once: the next one
+    /// would end likewise.
+    pub(super) fn why_ended(
+        &mut self,
+        arn: &InstanceArn,
+        ending: Ending,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(tracked) = self.instances.get_mut(arn).filter(|tracked| tracked.why_ended.is_none()) else {
+            return;
+        };
+        let why: String = ending.why.chars().take(REFUSAL).collect();
+        tracked.why_ended = Some(why.clone());
+        let created = match tracked.instance.life {
+            Life::Created { .. } => true,
+            Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } | Life::Terminated { .. } => {
+                false
+            }
+        };
+        if ending.never_began && created {
+            let name = tracked.instance.facts.resource_class.clone();
+            let class = self.classes.entry(name.clone()).or_default();
+            class.brake.fail(now.mono, 0);
+            class.refusal = Some(why);
+            dirty.insert(Unit::Class(name));
         }
     }
 

@@ -117,6 +117,15 @@ pub(super) fn meaning(code: &str, status: u16) -> Meaning {
     }
 }
 
+/// Whether a machine whose state has this reason never began, for a reason that a person must mend: keys, snapshots,
+/// limits of volumes. The others with `Client.` were switched off, by themselves or by a call (EC2 API reference,
+/// "StateReason").
+pub(super) fn never_began(code: &str) -> bool {
+    let off =
+        ["Client.InstanceInitiatedShutdown", "Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate"];
+    code.starts_with("Client.") && !off.contains(&code)
+}
+
 /// A call that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallError {

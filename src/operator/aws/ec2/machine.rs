@@ -3,8 +3,9 @@
 use aws_sdk_ec2::types::{Filter, Instance, InstanceLifecycleType, InstanceStateName, Reservation, Tag};
 use jiff::Timestamp;
 
+use super::errors::never_began;
 use crate::model::{ClassName, InstanceArn, InstanceId, LaunchId, UsageClass};
-use crate::ports::{Machine, MachineState};
+use crate::ports::{Ending, Machine, MachineState};
 
 /// The table whose yard a resource belongs to; nothing else makes it ours.
 pub(super) const TABLE: &str = "runyard:table";
@@ -111,6 +112,19 @@ fn machine(region: &str, owner: &str, instance: &Instance) -> Option<Machine> {
         launched_at: launched_at(instance),
         id,
     })
+}
+
+/// Why an instance ended, where it did and EC2 says so.
+pub(super) fn ending(instance: &Instance) -> Option<(InstanceId, Ending)> {
+    if state(instance).alive() {
+        return None;
+    }
+    let reason = instance.state_reason();
+    let code = reason.and_then(|reason| reason.code()).unwrap_or_default();
+    let message = reason.and_then(|reason| reason.message()).filter(|message| !message.is_empty());
+    let why = message.or(instance.state_transition_reason()).filter(|why| !why.is_empty())?;
+    let ending = Ending { why: why.to_owned(), never_began: never_began(code) };
+    Some((InstanceId::parse(instance.instance_id()?).ok()?, ending))
 }
 
 /// Where an instance stands. A state that EC2 has added since is no reason to give a machine up.
