@@ -62,6 +62,14 @@ impl Stack {
         self.made(resource).then(|| self.resolved(&resource["Properties"]).unwrap_or_default())
     }
 
+    /// What the stack tells of itself, by name.
+    pub(crate) fn outputs(&self) -> BTreeMap<String, Value> {
+        let all = self.template["Outputs"].as_object().expect("outputs").iter();
+        all.filter(|(_, output)| self.made(output))
+            .filter_map(|(name, output)| Some((name.clone(), self.resolved(&output["Value"])?)))
+            .collect()
+    }
+
     fn made(&self, part: &Value) -> bool {
         part["Condition"].as_str().is_none_or(|name| self.condition(name))
     }
