@@ -16,7 +16,7 @@ use crate::model::{
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
 
-use super::courier::Courier;
+use super::credential_issuer::CredentialIssuer;
 
 /// When a look is repeated that GitHub, or a list that kept changing, did not let come to its end; and when runners are
 /// looked at again that had a job.
@@ -29,7 +29,7 @@ pub(super) type Ask = oneshot::Sender<Known>;
 
 /// Looks for them until told to stop.
 pub(super) struct Sweeper {
-    pub(super) courier: Arc<Courier>,
+    pub(super) issuer: Arc<CredentialIssuer>,
     pub(super) store: Arc<dyn Store>,
     pub(super) every: Duration,
     pub(super) lease: watch::Receiver<Option<u64>>,
@@ -130,7 +130,7 @@ impl Sweeper {
         let mut look = Look::default();
         let mut strangers = BTreeSet::new();
         let mut failed = None;
-        let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.courier.scope_in(of)).collect();
+        let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.issuer.scope_in(of)).collect();
         for scope in &scopes {
             // A repository that is gone, or not ours to see, hides nobody else's.
             match self.look_in(scope, &known, &mut strangers, &mut look).await {
@@ -159,7 +159,7 @@ impl Sweeper {
         strangers: &mut BTreeSet<(Scope, u64)>,
         look: &mut Look,
     ) -> Result<(), Unfinished> {
-        for runner in self.courier.github.runners(scope).await? {
+        for runner in self.issuer.github.runners(scope).await? {
             let Some((machine, version)) = claim_of(&runner.name) else { continue };
             let left = match known.machines.get(&machine) {
                 Some(key) => match self.store.get(key).await? {
@@ -175,7 +175,7 @@ impl Sweeper {
             if !left {
                 continue;
             }
-            match self.courier.github.remove_runner(scope, runner.id).await {
+            match self.issuer.github.remove_runner(scope, runner.id).await {
                 Ok(()) => look.removed += 1,
                 Err(GitHubError::Busy(_)) => look.busy += 1,
                 Err(error) => return Err(error.into()),

@@ -129,12 +129,12 @@ pub(super) async fn run(
     let shutdown = shutdown.child_token();
     let asks = health.snapshots().answer();
     let company = Company::start(&ports, &settings, asks, &shutdown).await;
-    let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, courier } =
+    let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, issuer } =
         company;
-    let policy = settings.policy(courier.is_some(), ports.compute.keeps_inventory());
+    let policy = settings.policy(issuer.is_some(), ports.compute.keeps_inventory());
     let executor = Executor {
         ports: ports.clone(),
-        courier,
+        issuer,
         verify_removed: settings.github.verify_removed,
         receipts: Receipts::default(),
         unsettled: Unsettled::default(),
@@ -404,7 +404,7 @@ impl Loop {
         let free = match failure {
             Failure::Lost(_) => 2,
             Failure::Store(StoreError::Contended) => 1,
-            Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone => 0,
+            Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) | Failure::Gone => 0,
         };
         match self.resting.failed(unit, action, free, now, &mut self.yard) {
             Some(pause) => {

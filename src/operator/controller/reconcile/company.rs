@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::courier::Courier;
+use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
 use crate::controller::{Ports, Settings, ghosts, lease, notices, runs, sweep};
@@ -56,7 +56,7 @@ pub(super) struct Company {
     /// The requests whose runs are watched at GitHub.
     pub(super) live: watch::Sender<runs::Live>,
     pub(super) events: Events,
-    pub(super) courier: Option<Arc<Courier>>,
+    pub(super) issuer: Option<Arc<CredentialIssuer>>,
 }
 
 impl Company {
@@ -100,9 +100,9 @@ impl Company {
         let (live, live_runs) = watch::channel(runs::Live::new());
         watches_runs(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
-        let courier = sweeps_ghosts(ports, settings, &lease, ask, &mut tasks, shutdown);
+        let issuer = sweeps_ghosts(ports, settings, &lease, ask, &mut tasks, shutdown);
         let inbox = Inbox { seen, machines, told, sweeps, asks };
-        Self { tasks, follower, inbox, lease, kick_list, kick_sweep, live, events, courier }
+        Self { tasks, follower, inbox, lease, kick_list, kick_sweep, live, events, issuer }
     }
 }
 
@@ -156,15 +156,15 @@ fn sweeps_ghosts(
     ask: mpsc::Sender<ghosts::Ask>,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
-) -> Option<Arc<Courier>> {
+) -> Option<Arc<CredentialIssuer>> {
     let github = ports.github.clone()?;
     let (clock, entropy) = (ports.clock.clone(), ports.entropy.clone());
-    let courier =
-        Arc::new(Courier::new(github, clock, entropy, settings.organization, settings.github.verify_run));
+    let issuer =
+        Arc::new(CredentialIssuer::new(github, clock, entropy, settings.organization, settings.github.verify_run));
     if let Some(every) = settings.github.sweep {
         let (store, lease, strangers) = (ports.store.clone(), lease.clone(), BTreeSet::new());
-        let sweeper = ghosts::Sweeper { courier: courier.clone(), store, every, lease, ask, strangers };
+        let sweeper = ghosts::Sweeper { issuer: issuer.clone(), store, every, lease, ask, strangers };
         tasks.spawn(sweeper.run(shutdown.child_token()));
     }
-    Some(courier)
+    Some(issuer)
 }
