@@ -223,7 +223,9 @@ impl CredentialIssuer {
         scope: &Scope,
         secret: Secret,
     ) -> Result<(), CredentialError> {
-        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else { return Err(CredentialError::Key) };
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
         let seq = next.registration_seq + 1;
         let name_seq = match &secret {
             Secret::Token(_) => 1,
@@ -252,7 +254,9 @@ impl CredentialIssuer {
     }
 
     fn seal_removal(&self, next: &mut Instance, scope: &Scope, token: &Token) -> Result<(), CredentialError> {
-        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else { return Err(CredentialError::Key) };
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
         let payload = RemovalBox {
             claim_id: claim.id.to_string(),
             url: self.github.runner_url(scope),

@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
-use super::credential_issuer::{CredentialIssuer, CredentialError};
+use super::credential_issuer::{CredentialError, CredentialIssuer};
 use super::run_check::RunProblem;
 use super::{Ports, lease};
 
@@ -84,7 +84,9 @@ impl Failure {
             Self::Credential(CredentialError::Run { .. }) => {
                 "ask for machines from a workflow run of that repository"
             }
-            Self::Credential(CredentialError::Key) => "expire the machine: its agent shows no key that can be used",
+            Self::Credential(CredentialError::Key) => {
+                "expire the machine: its agent shows no key that can be used"
+            }
             Self::Gone => "see whether the records of its class and its request are there and can be read",
         }
     }

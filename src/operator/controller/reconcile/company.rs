@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
-use crate::controller::{Ports, Settings, ghosts, lease, notices, runs, sweep};
+use crate::controller::{Ports, Settings, lease, notices, runner_gc, runs, sweep};
 use crate::ports::{Machine, Told};
 use crate::status::Snapshot;
 
@@ -25,7 +25,7 @@ pub(super) struct Inbox {
     pub(super) machines: mpsc::Receiver<Vec<Machine>>,
     pub(super) told: mpsc::Receiver<Vec<Told>>,
     /// Who sweeps runners at GitHub, and asks which are whose.
-    pub(super) sweeps: mpsc::Receiver<ghosts::Ask>,
+    pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
     /// Those who look at the yard; none, where another loop answers.
     pub(super) asks: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
 }
@@ -100,7 +100,7 @@ impl Company {
         let (live, live_runs) = watch::channel(runs::Live::new());
         watches_runs(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
-        let issuer = sweeps_ghosts(ports, settings, &lease, ask, &mut tasks, shutdown);
+        let issuer = spawn_runner_gc(ports, settings, &lease, ask, &mut tasks, shutdown);
         let inbox = Inbox { seen, machines, told, sweeps, asks };
         Self { tasks, follower, inbox, lease, kick_list, kick_sweep, live, events, issuer }
     }
@@ -149,22 +149,27 @@ fn watches_runs(
 }
 
 /// Who carries credentials to and from GitHub, and who sweeps there what is left of machines that are gone.
-fn sweeps_ghosts(
+fn spawn_runner_gc(
     ports: &Ports,
     settings: &Settings,
     lease: &watch::Receiver<Option<u64>>,
-    ask: mpsc::Sender<ghosts::Ask>,
+    ask: mpsc::Sender<runner_gc::Ask>,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Option<Arc<CredentialIssuer>> {
     let github = ports.github.clone()?;
     let (clock, entropy) = (ports.clock.clone(), ports.entropy.clone());
-    let issuer =
-        Arc::new(CredentialIssuer::new(github, clock, entropy, settings.organization, settings.github.verify_run));
+    let issuer = Arc::new(CredentialIssuer::new(
+        github,
+        clock,
+        entropy,
+        settings.organization,
+        settings.github.verify_run,
+    ));
     if let Some(every) = settings.github.sweep {
-        let (store, lease, strangers) = (ports.store.clone(), lease.clone(), BTreeSet::new());
-        let sweeper = ghosts::Sweeper { issuer: issuer.clone(), store, every, lease, ask, strangers };
-        tasks.spawn(sweeper.run(shutdown.child_token()));
+        let (store, lease, unknown) = (ports.store.clone(), lease.clone(), BTreeSet::new());
+        let gc = runner_gc::RunnerGc { issuer: issuer.clone(), store, every, lease, ask, unknown };
+        tasks.spawn(gc.run(shutdown.child_token()));
     }
     Some(issuer)
 }
