@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runners_name_tells_its_machine_and_version() {
+    fn a_runners_name_holds_its_machine_and_version() {
         let id = |text: &str| InstanceId::parse(text).unwrap();
         let machine = "i-0123456789abcdef0";
         assert_eq!(claim_of(&format!("runyard-{machine}.12")), Some((id(machine), 12)));
