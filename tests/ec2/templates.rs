@@ -131,7 +131,7 @@ async fn a_class_without_image_is_refused_by_the_fields_name() {
 }
 
 #[tokio::test]
-async fn a_class_whose_machines_would_find_no_runner_is_told_of_by_the_keys_name_and_launched_all_the_same() {
+async fn a_class_without_a_runner_package_is_reported_by_key_and_launched_all_the_same() {
     let mut yard = yard().await;
     let bare = Ec2Options { runner: None, ..options(yard.table.clone()) };
     yard.compute = Ec2Compute::connect(bare, &sdk_config(yard.peer.endpoint()).await);

@@ -139,7 +139,7 @@ async fn the_machines_of_one_request_share_its_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_messages_of_other_machines_ahead_cost_three_calls_of_sqs_and_no_cold_start() {
+async fn two_hundred_foreign_messages_ahead_cost_three_sqs_calls_and_no_cold_start() {
     let world = warmed(MemoryStore::new(), 1).await;
     let spot = world.provision("7", "linux", 10, json!({"usageClass": "spot"})).await;
     world.until_phase(&spot, "Ready", 60).await;
