@@ -183,6 +183,6 @@ impl Guard {
 }
 
 #[cfg(test)]
-mod model;
+mod model_tests;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-use super::fake::{FakeMetadata, Fault};
+use super::metadata_fake::{FakeMetadata, Fault};
 use super::*;
 
 async fn service() -> (FakeMetadata, Metadata) {

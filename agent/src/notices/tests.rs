@@ -1,6 +1,6 @@
 use super::*;
 use crate::clock::SystemClock;
-use crate::metadata::fake::{FakeMetadata, Fault};
+use crate::metadata::metadata_fake::{FakeMetadata, Fault};
 use crate::testing::{FakeRecords, instance};
 
 const SPOT: &str = "meta-data/spot/instance-action";

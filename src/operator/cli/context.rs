@@ -8,8 +8,8 @@ use super::failure::{CliFailure, CliResult};
 use super::screen::Screen;
 use super::selector::kind_of;
 use crate::model::{
-    AttributeValue, Event, EventType, Item, Key, Kind, Reading, Record, Repository, Request, RunId,
-    TableName, Unreadable, millis, read,
+    AttributeValue, Event, EventType, Item, Kind, Reading, Record, RecordId, Repository, RunId, TableName,
+    Unreadable, millis, read,
 };
 use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
 
@@ -34,7 +34,7 @@ pub(crate) struct CliContext {
 /// What a person did, as an event tells it.
 pub(crate) struct AuditEvent<'a> {
     /// The record it was done to.
-    pub(crate) key: &'a Key,
+    pub(crate) key: &'a RecordId,
     /// One word, CamelCase, stable.
     pub(crate) reason: &'static str,
     /// A sentence.
@@ -50,7 +50,7 @@ impl CliContext {
     }
 
     /// One item.
-    pub(crate) async fn item(&self, key: &Key) -> CliResult<Option<Item>> {
+    pub(crate) async fn item(&self, key: &RecordId) -> CliResult<Option<Item>> {
         self.store.get(key).await.map_err(|error| self.failed(&error))
     }
 
@@ -68,7 +68,7 @@ impl CliContext {
     /// The items of the table that are wanted; the others are let go with the page they come on.
     pub(crate) async fn all_that(&self, wanted: impl Fn(&Item) -> bool) -> CliResult<Vec<Item>> {
         let mut items = Vec::new();
-        let mut after: Option<Key> = None;
+        let mut after: Option<RecordId> = None;
         loop {
             let mut page = self.store.list(after.as_ref()).await.map_err(|error| self.failed(&error))?;
             page.items.retain(&wanted);
@@ -85,7 +85,7 @@ impl CliContext {
 
     async fn query(&self, pk: &str, sk_prefix: &str) -> Result<Vec<Item>, StoreError> {
         let mut items = Vec::new();
-        let mut after: Option<Key> = None;
+        let mut after: Option<RecordId> = None;
         loop {
             let page = self.store.query(pk, sk_prefix, after.as_ref()).await?;
             if !gather(&mut items, page, &mut after) {
@@ -102,9 +102,9 @@ impl CliContext {
         run_id: &RunId,
         sk_prefix: &str,
     ) -> CliResult<Vec<Item>> {
-        let folded = Request::partition(&repository.folded(), run_id);
+        let folded = RecordId::partition(&repository.folded(), run_id);
         let mut items = self.under(&folded, sk_prefix).await?;
-        let spelt = Request::partition(repository, run_id);
+        let spelt = RecordId::partition(repository, run_id);
         if spelt != folded {
             match self.query(&spelt, sk_prefix).await {
                 Ok(former) => items.extend(former),
@@ -119,7 +119,7 @@ impl CliContext {
     /// events.
     pub(crate) async fn record_event(&self, audit: AuditEvent<'_>) {
         let id = self.entropy.hex();
-        let mut event = Event::new(&audit.key.pk, id, millis(self.clock.now()), &self.environment.actor());
+        let mut event = Event::new(audit.key, id, millis(self.clock.now()), &self.environment.actor());
         event.event_type = EventType::Normal;
         event.reason = audit.reason.to_owned();
         event.message = audit.message;
@@ -132,7 +132,7 @@ impl CliContext {
     }
 }
 
-fn gather(items: &mut Vec<Item>, page: Page, after: &mut Option<Key>) -> bool {
+fn gather(items: &mut Vec<Item>, page: Page, after: &mut Option<RecordId>) -> bool {
     items.extend(page.items);
     *after = page.next;
     after.is_some()
@@ -143,7 +143,7 @@ pub(crate) fn readable<T: Record>(item: &Item) -> CliResult<T> {
     match read::<T>(item) {
         Reading::Record(record) => Ok(record),
         Reading::Newer { schema } => {
-            let key = Key::of(item).map(|key| key.to_string()).unwrap_or_default();
+            let key = RecordId::of(item).map(|key| key.to_string()).unwrap_or_default();
             Err(CliFailure::newer(&key, schema))
         }
         Reading::Unreadable(Unreadable { key, problem }) => {
@@ -211,11 +211,11 @@ mod tests {
         }
         let context = CliContext::on(store, Screen::nowhere(Format::Text));
         let sorted = |items: Vec<Item>| {
-            let mut keys: Vec<Key> = items.iter().filter_map(Key::of).collect();
+            let mut keys: Vec<RecordId> = items.iter().filter_map(RecordId::of).collect();
             keys.sort();
             keys
         };
-        let expected = [0, 4, 6].map(|at: usize| Key::new(keys[at].0, keys[at].1));
+        let expected = [0, 4, 6].map(|at: usize| RecordId::new(keys[at].0, keys[at].1));
         assert_eq!(sorted(context.everything().await.unwrap()), expected);
         assert_eq!(sorted(context.all_that(|_| true).await.unwrap()).len(), keys.len());
     }

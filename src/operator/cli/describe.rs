@@ -15,7 +15,7 @@ use super::run::repository_hint;
 use super::screen::{Screen, plain};
 use super::selector::{Noun, Selector};
 use super::table::{columns, distance};
-use crate::model::{Key, Repository, Request};
+use crate::model::{RecordId, Repository};
 
 /// Tells everything about one record.
 #[derive(Debug, Args)]
@@ -64,13 +64,13 @@ pub(crate) async fn run(context: &mut CliContext, args: &DescribeArgs, target: &
 
 async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value> {
     let item = target.0.find(context, target.1.as_ref()).await?;
-    let key = Key::of(&item).expect("what was found by its key has one");
+    let key = RecordId::of(&item).expect("what was found by its key has one");
     let mut document = json::record(&item);
-    if let Some(arn) = key.pk.strip_prefix("instance#") {
-        let agent = context.item(&Key::new(format!("agent#{arn}"), "agent")).await?;
+    if let Some(arn) = key.instance() {
+        let agent = context.item(&RecordId::Agent(arn.clone())).await?;
         document["agent"] = agent.as_ref().map_or(Value::Null, json::record);
     }
-    let events = events::of(context, &key.pk).await?;
+    let events = events::of(context, &key).await?;
     document["events"] = events.iter().map(json::record).collect();
     Ok(document)
 }
@@ -290,7 +290,8 @@ fn lines(name: &str, value: &Value, now: Timestamp) -> Vec<(String, String)> {
 /// The request whose key this is, as it is named on the command line.
 fn subject(key: &serde_json::Map<String, Value>) -> Option<String> {
     let word = |name: &str| key.get(name).and_then(Value::as_str);
-    let id = Request::id_of(&Key::new(word("pk")?, word("sk")?)).ok()?;
+    let key = RecordId::new(word("pk")?, word("sk")?);
+    let id = key.request()?;
     Some(format!("{}/{}/{}  ({})", id.run_id, id.name, id.attempt, id.repository))
 }
 

@@ -16,7 +16,7 @@ use super::run::repository_hint;
 use super::screen::{Format, Screen};
 use super::selector::{Noun, Selector, kind_of};
 use super::table::{columns, distance, more_columns};
-use crate::model::{AttributeValue, EventType, Item, Key, Kind, Repository};
+use crate::model::{AttributeValue, EventType, Item, Kind, RecordId, Repository};
 
 /// Tells what happened.
 #[derive(Debug, Args)]
@@ -58,21 +58,22 @@ pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> CliResult<E
 
 /// Runs the verb.
 pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &EventsTarget) -> CliResult {
-    let mut seen: BTreeSet<Key> = BTreeSet::new();
+    let mut seen: BTreeSet<RecordId> = BTreeSet::new();
     let now = context.clock.now();
     let since = args.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
     loop {
         let mut items = match &target.0 {
             Some(selector) => {
                 let item = selector.find(context, target.1.as_ref()).await?;
-                let mut items = of(context, &Key::of(&item).map(|key| key.pk).unwrap_or_default()).await?;
+                let id = RecordId::of(&item).expect("what was found by its key has one");
+                let mut items = of(context, &id).await?;
                 items.retain(|item| happened(item, since));
                 items
             }
             None => all(context, since).await?,
         };
         let first = seen.is_empty();
-        items.retain(|item| Key::of(item).is_some_and(|key| seen.insert(key)));
+        items.retain(|item| RecordId::of(item).is_some_and(|key| seen.insert(key)));
         show(context, args.look.watch, first, &items);
         if !args.look.watch || context.screen.closed() {
             return Ok(());
@@ -81,15 +82,15 @@ pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &Ev
     }
 }
 
-/// The events under one partition key, oldest first.
-pub(crate) async fn of(context: &CliContext, pk: &str) -> CliResult<Vec<Item>> {
-    context.under(pk, "event#").await
+/// The events of a record, oldest first.
+pub(crate) async fn of(context: &CliContext, id: &RecordId) -> CliResult<Vec<Item>> {
+    context.under(&id.pk(), "event#").await
 }
 
 async fn all(context: &CliContext, since: Option<Timestamp>) -> CliResult<Vec<Item>> {
     let wanted = |item: &Item| kind_of(item) == Some(Kind::Event) && happened(item, since);
     let mut items = context.all_that(wanted).await?;
-    items.sort_by_key(|item| Key::of(item).map(|key| (key.sk, key.pk)));
+    items.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
     Ok(items)
 }
 

@@ -10,7 +10,8 @@ use super::selector::{Noun, Selector, kind_of};
 use super::table::state;
 use super::{json, names};
 use crate::model::{
-    ClassName, Guard, Instance, Item, Key, Kind, Place, Pool, Reading, Record, State, Write, millis, read,
+    ClassName, Guard, Instance, Item, Kind, Place, Pool, Reading, Record, RecordId, State, Write, millis,
+    read,
 };
 use crate::ports::StoreError;
 
@@ -96,7 +97,7 @@ async fn idle(context: &CliContext, class: &ClassName, cleaning_too: bool) -> Cl
 }
 
 async fn expire(context: &mut CliContext, item: &Item, args: &ExpireArgs) -> CliResult<Item> {
-    let key = Key::of(item).expect("what was found by its key has one");
+    let key = RecordId::of(item).expect("what was found by its key has one");
     let mut found: Option<Instance> = None;
     let written = {
         let (context, found) = (&*context, &mut found);

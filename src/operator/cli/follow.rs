@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::release::write_released;
 use super::screen::plain;
 use super::{duration, github_output};
-use crate::model::{Condition, ConditionType, Item, Key, Phase, Record, Request};
+use crate::model::{Condition, ConditionType, Item, Phase, Record, RecordId, Request};
 use crate::ports::StoreError;
 
 /// What is followed, and how.
@@ -169,7 +169,7 @@ async fn give_up(context: &mut CliContext, following: &Following, caught: Option
     };
     let now: Request = readable(&item).unwrap_or(request);
     github_output::publish(&context.environment, &now);
-    if Key::of(&item).is_some() {
+    if RecordId::of(&item).is_some() {
         context.screen.document(&github_output::document(&item, &now));
     }
     let id = &now.id;

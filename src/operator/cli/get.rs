@@ -15,8 +15,8 @@ use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, RowContext};
 use super::usage::one_of;
 use super::{json, names};
 use crate::model::{
-    AttributeValue, ClassName, FieldError, Instance, Item, Key, Kind, Launch, Phase, Pool, Reading, Record,
-    Repository, Request, State, read,
+    AttributeValue, ClassName, FieldError, Instance, Item, Kind, Launch, Phase, Pool, Reading, Record,
+    RecordId, Repository, Request, State, read,
 };
 
 /// Lists records.
@@ -191,10 +191,10 @@ async fn list(context: &CliContext, only: &Only, target: &GetTarget) -> CliResul
     let found = context.all_that(|item| listed(item) && only.accepts(item) || beside(item)).await?;
     let (mut items, others): (Vec<Item>, Vec<Item>) = found.into_iter().partition(listed);
     if let Some(repository) = &target.repository {
-        let of = |key: Key| Request::id_of(&key).ok().map(|id| id.repository);
-        items.retain(|item| Key::of(item).and_then(of).is_some_and(|of| of.is(repository)));
+        let of = |id: RecordId| id.request().map(|id| id.repository.clone());
+        items.retain(|item| RecordId::of(item).and_then(of).is_some_and(|of| of.is(repository)));
     }
-    items.sort_by_key(|item| (born(target.noun, item), Key::of(item)));
+    items.sort_by_key(|item| (born(target.noun, item), RecordId::of(item)));
     Ok((items, others))
 }
 
@@ -221,7 +221,7 @@ fn listed(noun: Noun, items: &[Item]) -> Value {
 }
 
 fn problem(noun: Noun, item: &Item) -> Option<Value> {
-    let key = Key::of(item).map(|key| key.to_string()).unwrap_or_default();
+    let key = RecordId::of(item).map(|key| key.to_string()).unwrap_or_default();
     let problem = match noun {
         Noun::Instances => unreadable::<Instance>(item),
         Noun::Requests => unreadable::<Request>(item),

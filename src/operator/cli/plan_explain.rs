@@ -15,7 +15,7 @@ use super::screen::plain;
 use super::selector::{Noun, Selector, kind_of};
 use crate::config::{self, Config};
 use crate::decide::{self, Action, Plan, Policy, Unit, Wait};
-use crate::model::{Item, Key, Kind, Launch, Reading, Repository, Request, TableName, read};
+use crate::model::{Item, Kind, Launch, Reading, RecordId, Repository, TableName, read};
 
 /// Tells what the operator would do now.
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult
 }
 
 fn action_json(action: &Action) -> Value {
-    let records: Vec<String> = action.writes().iter().map(ToString::to_string).collect();
+    let records: Vec<String> = action.slots().iter().map(ToString::to_string).collect();
     json!({"message": action.describe(), "records": records})
 }
 
@@ -193,20 +193,24 @@ pub(crate) async fn explain(
 /// What one look found out.
 #[derive(PartialEq, Eq)]
 struct Explained {
-    record: Key,
+    record: RecordId,
     lines: Vec<String>,
 }
 
 async fn explained(context: &CliContext, target: &ExplainTarget) -> CliResult<Explained> {
     let ExplainTarget(selector, repository, policy) = target;
     let item = selector.find(context, repository.as_ref()).await?;
-    let key = Key::of(&item).expect("what was found by its key has one");
+    let key = RecordId::of(&item).expect("what was found by its key has one");
     let items = context.everything().await?;
     let now = context.clock.now();
     let lines = match selector {
         Selector::Request(_) => {
             let (yard, now, role) = decide::picture(&items, now);
-            decide::explain(&yard, policy, now, role, &key)
+            match &key {
+                RecordId::Request(id) => decide::explain(&yard, policy, now, role, id),
+                // Its key says that it is a request's, and not which.
+                _ => vec!["there is no such request".into()],
+            }
         }
         Selector::Instance(_) | Selector::Pool(_) | Selector::Launch(_) => about(&items, policy, now, &key),
     };
@@ -232,14 +236,15 @@ fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {
 }
 
 /// A record's name as people write it.
-fn named(key: &Key) -> String {
-    if let Ok(id) = Request::id_of(key) {
-        return format!("request {id}");
-    }
-    match (key.pk.split_once('#'), key.pk.rsplit_once('/')) {
-        (Some(("instance", _)), Some((_, id))) => format!("instance {id}"),
-        (Some((kind, name)), _) => format!("{kind} {name}"),
-        (None, _) => key.to_string(),
+fn named(key: &RecordId) -> String {
+    match key {
+        RecordId::Request(id) => format!("request {id}"),
+        RecordId::Instance(arn) => format!("instance {}", arn.instance_id()),
+        RecordId::Agent(arn) => format!("agent {arn}"),
+        RecordId::Pool(class) => format!("pool {class}"),
+        RecordId::Launch(id) => format!("launch {id}"),
+        RecordId::Lease(name) => format!("lease {name}"),
+        RecordId::Event { .. } | RecordId::Unnamed(..) | RecordId::Foreign(_) => key.to_string(),
     }
 }
 
@@ -249,7 +254,7 @@ fn launch(item: &Item) -> Option<String> {
         (Some(Kind::Launch), Reading::Record(launch)) => launch,
         (_, _) => return None,
     };
-    let purpose = match launch.request.as_ref().and_then(|key| Request::id_of(key).ok()) {
+    let purpose = match launch.request.as_ref().and_then(RecordId::request) {
         Some(id) => format!("for {id}"),
         None => "to be kept idle".into(),
     };
@@ -264,16 +269,17 @@ fn launch(item: &Item) -> Option<String> {
 }
 
 /// How a record stands, what would be done about it, and what it waits for.
-fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &Key) -> Vec<String> {
+fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) -> Vec<String> {
     let (yard, moment, _) = decide::picture(items, now);
-    let mut lines: Vec<String> = decide::machine(&yard, key).into_iter().collect();
-    lines.extend(decide::pool(&yard, moment, key));
-    lines.extend(items.iter().find(|item| Key::of(item).as_ref() == Some(key)).and_then(launch));
+    let mut lines: Vec<String> =
+        key.instance().and_then(|arn| decide::machine(&yard, arn)).into_iter().collect();
+    lines.extend(key.pool().into_iter().flat_map(|class| decide::pool(&yard, moment, class)));
+    lines.extend(items.iter().find(|item| RecordId::of(item).as_ref() == Some(key)).and_then(launch));
     let (actions, waits) = judged(items, policy, now);
-    let class = key.pk.strip_prefix("pool#");
+    let class = key.pool();
     let concerns = |action: &Action| {
-        action.writes().contains(key)
-            || matches!((action, class), (Action::Intend(launch, _), Some(class)) if launch.resource_class.as_str() == class)
+        action.holds(key)
+            || matches!((action, class), (Action::Intend(launch, _), Some(class)) if launch.resource_class == *class)
     };
     let next = actions.iter().filter(|action| concerns(action));
     let next = next.map(|action| format!("next: {}", action.describe()));

@@ -238,8 +238,8 @@ fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
     let folded = RequestKey { repository: id.repository.folded(), ..id.clone() };
     let (key, now) = (Request::key_of(&folded), text(millis(context.clock.now())));
     let mut item = attributes([
-        ("pk", text(key.pk)),
-        ("sk", text(key.sk)),
+        ("pk", text(key.pk())),
+        ("sk", text(key.sk())),
         ("kind", text(Kind::Request)),
         ("uid", text(context.entropy.hex())),
         ("version", number(1u64)),

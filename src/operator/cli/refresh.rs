@@ -89,8 +89,8 @@ async fn ask(context: &CliContext) -> CliResult<Timestamp> {
 fn born(now: Timestamp) -> Item {
     let key = Lease::key_of(Lease::RESYNC);
     attributes([
-        ("pk", text(key.pk)),
-        ("sk", text(key.sk)),
+        ("pk", text(key.pk())),
+        ("sk", text(key.sk())),
         ("kind", text(Kind::Lease)),
         ("version", number(1u64)),
         ("holder", text("")),

@@ -12,7 +12,7 @@ use super::polling::{Interrupts, Waited, again, until};
 use super::run::{RunArgs, in_field};
 use super::{duration, selector};
 use crate::model::{
-    Desired, Guard, Item, Key, Kind, Record, Repository, Request, RequestName, RunId, Write, millis,
+    Desired, Guard, Item, Kind, Record, RecordId, Repository, Request, RequestName, RunId, Write, millis,
 };
 use crate::ports::StoreError;
 
@@ -89,7 +89,7 @@ async fn requests(context: &CliContext, asked: &Released) -> CliResult<Vec<Item>
     let prefix = format!("request#{}#", asked.name);
     let mut items = context.of_run(&asked.repository, &asked.run_id, &prefix).await?;
     items.retain(|item| {
-        let id = Key::of(item).and_then(|key| Request::id_of(&key).ok());
+        let id = RecordId::of(item).and_then(|id| id.request().cloned());
         selector::kind_of(item) == Some(Kind::Request)
             && id.is_some_and(|id| asked.attempt.is_none_or(|last| id.attempt <= last))
     });
@@ -131,7 +131,7 @@ pub(crate) async fn write_released(context: &CliContext, request: &Request) -> C
 }
 
 async fn wait(context: &mut CliContext, released: Vec<Item>, limit: Duration) -> CliResult<Vec<Item>> {
-    let keys: Vec<Key> = released.iter().filter_map(Key::of).collect();
+    let keys: Vec<RecordId> = released.iter().filter_map(RecordId::of).collect();
     let mut interrupts = Interrupts::listen()?;
     let mut last = released;
     let waited = {

@@ -4,10 +4,9 @@
 use super::context::{CliContext, readable};
 use super::failure::{CliFailure, CliResult};
 use super::names;
-use crate::decide;
 use crate::model::{
-    ClassName, FieldError, InstanceArn, InstanceId, Item, Key, Kind, LaunchId, Pool, Repository, Request,
-    RequestKey, RequestName, RunId,
+    ClassName, FieldError, InstanceArn, InstanceId, Item, Kind, LaunchId, Pool, RecordId, Repository,
+    Request, RequestKey, RequestName, RunId,
 };
 
 /// The kinds that can be read by name.
@@ -124,7 +123,7 @@ impl Selector {
                 Some(item) => Ok(item),
                 None => Err(names::no_such_pool(context, "pool", class).await),
             },
-            Self::Launch(id) => by_key(context, &Key::new(format!("launch#{id}"), "launch"), id).await,
+            Self::Launch(id) => by_key(context, &RecordId::Launch(id.clone()), id).await,
         }
     }
 }
@@ -132,11 +131,11 @@ impl Selector {
 /// The kind that an item's key says it is of, as the operator sees it, whatever else it says of itself; none for what
 /// others keep in the table, which is none of our business.
 pub(crate) fn kind_of(item: &Item) -> Option<Kind> {
-    decide::kind_of(&Key::of(item)?)
+    RecordId::of(item)?.kind()
 }
 
-async fn by_key(context: &CliContext, key: &Key, name: impl ToString) -> CliResult<Item> {
-    let (kind, name) = (key.sk.clone(), name.to_string());
+async fn by_key(context: &CliContext, key: &RecordId, name: impl ToString) -> CliResult<Item> {
+    let (kind, name) = (key.sk(), name.to_string());
     context.item(key).await?.ok_or_else(|| {
         let list = if kind == "launch" { "launches".to_owned() } else { format!("{kind}s") };
         CliFailure::error(
@@ -150,11 +149,11 @@ async fn by_key(context: &CliContext, key: &Key, name: impl ToString) -> CliResu
 
 async fn instance(context: &CliContext, name: &str) -> CliResult<Item> {
     if let Ok(arn) = InstanceArn::parse(name) {
-        return by_key(context, &Key::new(format!("instance#{arn}"), "instance"), name).await;
+        return by_key(context, &RecordId::Instance(arn), name).await;
     }
-    let tail = format!("/{name}");
     let named = |item: &Item| {
-        kind_of(item) == Some(Kind::Instance) && Key::of(item).is_some_and(|key| key.pk.ends_with(&tail))
+        kind_of(item) == Some(Kind::Instance)
+            && RecordId::of(item).is_some_and(|id| id.machine() == Some(name))
     };
     let mut found = context.all_that(named).await?;
     match (found.pop(), found.is_empty()) {
@@ -191,7 +190,7 @@ async fn request(
     let mut found: Vec<(RequestKey, Item)> = items
         .into_iter()
         .filter(is_request)
-        .filter_map(|item| Some((Request::id_of(&Key::of(&item)?).ok()?, item)))
+        .filter_map(|item| Some((RecordId::of(&item)?.request()?.clone(), item)))
         .filter(|(id, _)| selector.covers(id))
         .collect();
     found.sort_by(|(a, _), (b, _)| a.cmp(b));

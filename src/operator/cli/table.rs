@@ -8,8 +8,8 @@ use super::duration;
 use super::screen::{Format, Screen, plain};
 use crate::decide::{effective, remark};
 use crate::model::{
-    Agent, AttributeValue, ConditionType, Instance, Item, Key, Launch, Life, Phase, Pool, Reading, Record,
-    Request, State, Unreadable, read,
+    Agent, AttributeValue, ConditionType, Instance, Item, Launch, Life, Phase, Pool, Reading, Record,
+    RecordId, Request, State, Unreadable, read,
 };
 
 /// What a kind of record shows: the heads of its columns, which of them only `-o wide` has, and a record's cells.
@@ -156,7 +156,7 @@ pub(crate) const LAUNCHES: Columns<Launch> = Columns {
     heads: &["LAUNCH", "CLASS", "COUNT", "PHASE", "AGE", "FOR", "ATTEMPT", "USAGE", "INSTANCES", "MESSAGE"],
     wide: &["ATTEMPT", "USAGE", "INSTANCES"],
     cells: |launch, context| {
-        let request = launch.request.as_ref().and_then(|key| Request::id_of(key).ok());
+        let request = launch.request.as_ref().and_then(RecordId::request);
         vec![
             launch.launch_id.to_string(),
             launch.resource_class.to_string(),
@@ -219,7 +219,7 @@ impl<T: Record> Columns<T> {
 }
 
 fn key_of(item: &Item) -> String {
-    Key::of(item).map(|key| key.to_string()).unwrap_or_default()
+    RecordId::of(item).map(|key| key.to_string()).unwrap_or_default()
 }
 
 /// The one column that may be cut.

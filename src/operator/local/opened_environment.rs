@@ -14,7 +14,7 @@ use super::local_environment::{LocalEnvironment, LocalEnvironmentError, LocalEnv
 use super::options;
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::config::Config;
-use crate::model::{Key, Pool, PoolSpec, PoolStatus, Uid, Versioned as _};
+use crate::model::{Pool, PoolSpec, PoolStatus, RecordId, Uid, Versioned as _};
 use crate::ports::{Clock, Entropy as _, Store, StoreError};
 use crate::store::{DynamoStore, TableState};
 use crate::wire::{self, WireError, Wired};
@@ -145,8 +145,8 @@ async fn found_or_made(
     loop {
         let page = store.list(after.as_ref()).await?;
         let pools = page.items.iter().filter_map(|item| {
-            let key = Key::of(item)?;
-            (key.sk == "pool").then(|| key.pk.strip_prefix("pool#").map(str::to_owned))?
+            let id = RecordId::of(item)?;
+            id.pool().map(ToString::to_string)
         });
         found.extend(pools);
         after = page.next;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::model::{Instance, InstanceArn, Life, Place, Request, words};
+use crate::model::{Instance, InstanceArn, Life, Place, words};
 
 words! {
     /// Where a machine was, as finely as a person wants to see it.
@@ -97,7 +97,7 @@ pub(super) fn since(instance: &Instance) -> Timestamp {
 /// The request that holds a machine, for a person.
 pub(super) fn holder(instance: &Instance) -> Option<String> {
     let key = instance.held_by()?;
-    Some(Request::id_of(key).map_or_else(|_| key.pk.clone(), |id| id.to_string()))
+    Some(key.request().map_or_else(|| key.pk(), ToString::to_string))
 }
 
 impl History {

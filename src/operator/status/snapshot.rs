@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{Context, Pace, Tracked, Unit, Yard, decide, effective, forecast};
-use crate::model::{ClassName, Instance, Key, Life, Request, State};
+use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
 
 use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
 use super::{
@@ -174,7 +174,7 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
         deadline: request.status.deadline,
         ready_at: request.status.ready_at,
         message: cut(&request.status.message),
-        waits: waits.remove(key).unwrap_or_default().into_iter().collect(),
+        waits: waits.remove(&key.into()).unwrap_or_default().into_iter().collect(),
         expected: forecast(cx, key, pace.get(&request.intent.resource_class))
             .map(|forecast| forecast.to_string()),
     });
@@ -182,13 +182,13 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
 }
 
 /// Why each waits, by the judgement of its own unit and of its class.
-fn reasons(cx: &Context<'_>, open: &[(&Key, &Request)]) -> BTreeMap<Key, BTreeSet<String>> {
-    let of = |(key, request): &(&Key, &Request)| {
+fn reasons(cx: &Context<'_>, open: &[(&RequestKey, &Request)]) -> BTreeMap<RecordId, BTreeSet<String>> {
+    let of = |(key, request): &(&RequestKey, &Request)| {
         let class = Yard::class_of(request).map(Unit::Class);
         [Some(Unit::Request((*key).clone())), class].into_iter().flatten().collect::<Vec<_>>()
     };
     let units: BTreeSet<Unit> = open.iter().flat_map(of).collect();
-    let mut shown: BTreeMap<Key, BTreeSet<String>> = BTreeMap::new();
+    let mut shown: BTreeMap<RecordId, BTreeSet<String>> = BTreeMap::new();
     for wait in units.iter().flat_map(|unit| decide(cx, unit).waits) {
         shown.entry(wait.subject).or_default().insert(cut(&wait.message));
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::decide::{Context, Now, Observation, Role, Yard, picture};
-use crate::model::{Item, Key};
+use crate::model::{Item, RecordId};
 use runyard_fakes::a_minute_each;
 
 fn at(seconds: i64) -> Timestamp {
@@ -126,7 +126,7 @@ fn a_machine_is_remembered_through_its_life_and_after_it() {
     let mut yard = Yard::default();
     let mut history = History::new(at(0));
     let now = |seconds| Now { wall: at(seconds), mono: Duration::from_secs(1), seen: Duration::from_secs(1) };
-    let key = Key::new(format!("instance#{}", arn(1)), "instance");
+    let key = RecordId::new(format!("instance#{}", arn(1)), "instance");
     let mut see = |yard: &mut Yard, record: Item, seconds| {
         yard.observe(Observation::Record(key.clone(), Some(record)), &now(seconds));
         yard.instances().for_each(|tracked| history.record(&tracked.instance));

@@ -213,5 +213,4 @@ fn cut(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "fleet_tests.rs"]
 mod tests;

@@ -134,5 +134,4 @@ fn root(device: &str, gib: u32) -> LaunchTemplateBlockDeviceMappingRequest {
 }
 
 #[cfg(test)]
-#[path = "template_spec_tests.rs"]
 mod tests;

@@ -7,7 +7,7 @@ use super::change::{Changed, between};
 use super::spec;
 use crate::cli::context::{AuditEvent, CliContext, number, readable, text};
 use crate::cli::failure::{CliFailure, CliResult, Exit};
-use crate::model::{Guard, Item, Key, Kind, Pool, PoolSpec, Write, millis};
+use crate::model::{ClassName, Guard, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};
 use crate::ports::StoreError;
 
 /// The most characters of changes that an event carries.
@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// The key of its record.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> RecordId {
         Pool::key_of(&self.spec.resource_class)
     }
 
@@ -47,7 +47,7 @@ impl Wanted {
 
 /// What is to become of one pool.
 pub(crate) struct Planned {
-    key: Key,
+    key: RecordId,
     version: u64,
     /// What the write replaces: none for a new record.
     guard: Option<Guard>,
@@ -70,7 +70,7 @@ impl Planned {
     }
 
     fn class(&self) -> &str {
-        self.key.pk.trim_start_matches("pool#")
+        self.key.pool().map_or("", ClassName::as_str)
     }
 
     fn done(&self) -> &'static str {
@@ -130,7 +130,7 @@ pub(super) fn allowed(plans: &[Planned], allowed: bool) -> CliResult {
 /// Writes what `plan` makes of the record as it is at that moment, and says so; answers the record.
 pub(super) async fn carry_out(
     context: &mut CliContext,
-    key: &Key,
+    key: &RecordId,
     may_widen: bool,
     plan: impl Fn(Option<&Item>) -> CliResult<Planned>,
 ) -> CliResult<Item> {
@@ -182,9 +182,9 @@ fn write(context: &CliContext, planned: &Planned) -> Option<Write> {
 }
 
 /// The record with this spec instead of the one it has; what is not the spec's stays as it is.
-fn with_spec(before: Option<&Item>, key: &Key, spec: &PoolSpec) -> Item {
+fn with_spec(before: Option<&Item>, key: &RecordId, spec: &PoolSpec) -> Item {
     let mut after = before.cloned().unwrap_or_else(|| {
-        let born = [("pk", text(&key.pk)), ("sk", text(&key.sk)), ("kind", text(Kind::Pool))];
+        let born = [("pk", text(&key.pk())), ("sk", text(&key.sk())), ("kind", text(Kind::Pool))];
         born.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     });
     after.retain(|name, _| !spec::NAMES.contains(&name.as_str()));
@@ -207,8 +207,11 @@ mod tests {
         for name in ["override", "counts", "fromTheFuture", "version"] {
             before.insert(name.into(), AttributeValue::S("kept".into()));
         }
-        let after =
-            with_spec(Some(&before), &Key::new("pool#a", "pool"), &spec(r#"{"resourceClass":"a","max":4}"#));
+        let after = with_spec(
+            Some(&before),
+            &RecordId::new("pool#a", "pool"),
+            &spec(r#"{"resourceClass":"a","max":4}"#),
+        );
         for name in ["override", "counts", "fromTheFuture", "version"] {
             assert_eq!(after[name], AttributeValue::S("kept".into()));
         }

@@ -232,5 +232,4 @@ pub(super) fn stale_runners(scope: &str, runners: &[Runner], instances: &[Instan
 }
 
 #[cfg(test)]
-#[path = "outside_tests.rs"]
 mod tests;

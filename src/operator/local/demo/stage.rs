@@ -12,8 +12,8 @@ use tokio::process::Command;
 
 use crate::local::standin::{Conclusion, JobStatus, StandIn};
 use crate::model::{
-    FieldError, Instance, Item, Key, Kind, Reading, Record, Repository, Request, RequestKey, RequestName,
-    RunId, label, read, runner_name,
+    FieldError, Instance, Item, Kind, Reading, Record, RecordId, Repository, Request, RequestKey,
+    RequestName, RunId, label, read, runner_name,
 };
 use crate::ports::{Store, StoreError};
 
@@ -48,7 +48,7 @@ pub enum DemoError {
     },
     /// A request is not in the table.
     #[error("there is no record of {0}")]
-    NoRequest(Key),
+    NoRequest(RecordId),
     /// The table.
     #[error("the table: {0}")]
     Store(#[from] StoreError),
@@ -164,7 +164,7 @@ impl DemoStage<'_> {
     /// Notes which machines a run holds by the records, and which labels their runners have by GitHub.
     async fn holders(&self, run: u64, facts: &mut Facts) -> Result<(), DemoError> {
         for instance in records::<Instance>(&everything(self.store.as_ref()).await?) {
-            let held = instance.held_by().and_then(|key| Request::id_of(key).ok());
+            let held = instance.held_by().and_then(RecordId::request);
             let (Some(request), Some(claim)) = (held, &instance.claim) else { continue };
             if request.run_id.as_str() == run.to_string() {
                 let claimed = Claimed { machine: instance.facts.instance_id.clone(), label: label(&request) };
