@@ -430,16 +430,16 @@ impl Yard {
 
     /// How many machines of a class stand in no record, nor the launch that brought them, when they are too many to
     /// believe it: a table that is empty or was set back to an earlier day is no reason to end what runs.
-    pub(super) fn unbelieved_strangers(&self, class: &ClassName) -> Option<usize> {
+    pub(super) fn unbelieved_unrecorded(&self, class: &ClassName) -> Option<usize> {
         let live = self.classes.get(class).map_or(0, Class::live);
         let most = believable(live) as usize;
         let strange = |machine: &Machine| {
             let known = machine.launch.as_ref().is_some_and(|id| self.launches.contains_key(id));
             machine.class.as_ref() == Some(class) && !known
         };
-        let strangers =
+        let unrecorded =
             self.unrecorded.values().filter(|(machine, _)| strange(machine)).take(most + 1).count();
-        (strangers > most).then_some(strangers)
+        (unrecorded > most).then_some(unrecorded)
     }
 
     /// A launch.

@@ -141,9 +141,9 @@ pub(super) fn unrecorded(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         plan.wait(&key, WaitReason::Mismatch, "ours by its tag, but without a class: end it by hand");
         return plan;
     };
-    if let Some(strangers) = cx.yard.unbelieved_strangers(&class) {
+    if let Some(unrecorded) = cx.yard.unbelieved_unrecorded(&class) {
         let why = format!(
-            "{strangers} machines of its class or more have neither a record nor a launch: too many to believe the table, none is ended for that"
+            "{unrecorded} machines of its class or more have neither a record nor a launch: too many to believe the table, none is ended for that"
         );
         plan.wake_at(cx.now.mono.saturating_add(cx.policy.orphan));
         plan.wait(&key, WaitReason::Doubt, why);

@@ -215,7 +215,7 @@ fn an_orphan_whose_launch_is_open_or_whose_records_cannot_be_read_is_left_alone(
 }
 
 /// So many machines of launch `l-1` that nobody recorded, their grace over, beside so many that are recorded.
-fn strangers(count: usize, recorded: usize, launch_is_known: bool) -> Plan {
+fn unrecorded(count: usize, recorded: usize, launch_is_known: bool) -> Plan {
     let mut scene = Scene::with(serde_json::json!({}));
     let names: Vec<String> = (0..count + recorded).map(|n| format!("i-{n}")).collect();
     for name in &names[count..] {
@@ -235,16 +235,16 @@ fn strangers(count: usize, recorded: usize, launch_is_known: bool) -> Plan {
 #[test]
 fn an_empty_table_or_one_of_an_earlier_day_ends_nothing() {
     let look = [Action::Look(Instance::key_of(&arn("i-0")))];
-    assert_eq!(strangers(3, 0, false).actions, look);
-    let plan = strangers(4, 0, false);
+    assert_eq!(unrecorded(3, 0, false).actions, look);
+    let plan = unrecorded(4, 0, false);
     assert_eq!(
         (plan.actions.as_slice(), plan.waits[0].reason),
         ([].as_slice(), WaitReason::Doubt),
         "{plan:?}"
     );
-    assert_eq!(strangers(4, 14, false).actions, look, "not a third of what there is");
-    assert_eq!(strangers(4, 13, false).actions, []);
-    assert_eq!(strangers(40, 0, true).actions, look, "one launch too many is collected");
+    assert_eq!(unrecorded(4, 14, false).actions, look, "not a third of what there is");
+    assert_eq!(unrecorded(4, 13, false).actions, []);
+    assert_eq!(unrecorded(40, 0, true).actions, look, "one launch too many is collected");
 }
 
 #[test]

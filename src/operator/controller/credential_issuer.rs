@@ -1,5 +1,5 @@
-//! Brings credentials to machines: mints them at GitHub, keeps what can be used again, seals them to a machine's key.
-//! Nothing here is ever printed.
+//! Issues credentials to machines: it mints them at GitHub, caches those that can be used again, and seals them to a
+//! machine's public key. No credential is ever printed.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use super::tokens::{Purpose, Tokens};
 /// The number of every organisation's default group, and the only one a repository's runners are in.
 const DEFAULT_GROUP: u64 = 1;
 
-/// Why a machine did not get what it lacks.
+/// Why a machine did not get its credential.
 #[derive(Debug, thiserror::Error)]
-pub enum CourierError {
+pub enum CredentialError {
     /// GitHub did not give it.
     #[error(transparent)]
     GitHub(#[from] GitHubError),
@@ -49,8 +49,8 @@ pub enum CourierError {
     },
 }
 
-/// Mints, keeps and seals.
-pub struct Courier {
+/// Mints, caches and seals credentials.
+pub struct CredentialIssuer {
     pub(super) github: Arc<dyn GitHub>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -89,8 +89,8 @@ impl RngCore for Random<'_> {
 
 impl CryptoRng for Random<'_> {}
 
-impl Courier {
-    /// A courier for one GitHub; `verify_run` as `github.verify_run`.
+impl CredentialIssuer {
+    /// An issuer for one GitHub; `verify_run` is the setting `github.verify_run`.
     pub fn new(
         github: Arc<dyn GitHub>,
         clock: Arc<dyn Clock>,
@@ -118,8 +118,9 @@ impl Courier {
         }
     }
 
-    /// Puts into a record what is at hand without asking anybody: a claim or release never waits for GitHub.
-    pub fn enclose(&self, next: &mut Instance, request: &Request, pool: &Pool) {
+    /// Attaches a cached credential to a record, if there is one. It never calls GitHub, so that no claim and no release waits
+    /// for it.
+    pub fn attach_cached(&self, next: &mut Instance, request: &Request, pool: &Pool) {
         let scope = self.scope(request);
         if next.run().is_some() {
             if pool.spec.registration_mode == RegistrationMode::Run
@@ -145,13 +146,13 @@ impl Courier {
         next: &mut Instance,
         request: &Request,
         pool: &Pool,
-    ) -> Result<(), CourierError> {
+    ) -> Result<(), CredentialError> {
         let scope = self.scope(request);
         self.confirm_run(request).await?;
         let secret = match pool.spec.registration_mode {
             RegistrationMode::Run => Secret::Token(self.tokens.get(Purpose::Registration, &scope).await?),
             RegistrationMode::Job => {
-                let claim = next.claim.as_ref().ok_or(CourierError::Key)?;
+                let claim = next.claim.as_ref().ok_or(CredentialError::Key)?;
                 let spec = RunnerSpec {
                     name: runner_name(&claim.id, next.registration_seq + 1),
                     labels: request.labels(&pool.spec.labels),
@@ -167,12 +168,12 @@ impl Courier {
     }
 
     /// That the request's run is GitHub's, before anything is handed out in its name.
-    async fn confirm_run(&self, request: &Request) -> Result<(), CourierError> {
+    async fn confirm_run(&self, request: &Request) -> Result<(), CredentialError> {
         let Some(runs) = &self.runs else { return Ok(()) };
         runs.confirm(&request.id).await.map_err(|problem| match problem {
-            RunProblem::GitHub(error) => CourierError::GitHub(error),
+            RunProblem::GitHub(error) => CredentialError::GitHub(error),
             RunProblem::Doubtful(_) | RunProblem::Refused(_) => {
-                CourierError::Run { request: Box::new(request.id.clone()), problem }
+                CredentialError::Run { request: Box::new(request.id.clone()), problem }
             }
         })
     }
@@ -181,13 +182,13 @@ impl Courier {
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
-    pub async fn deregister(&self, next: &mut Instance, scope: Scope) -> Result<(), CourierError> {
+    pub async fn deregister(&self, next: &mut Instance, scope: Scope) -> Result<(), CredentialError> {
         let token = self.tokens.get(Purpose::Removal, &scope).await?;
         self.seal_removal(next, &scope, &token)
     }
 
     /// The number of a runner group, looked up once an hour. A repository's own runners have no groups.
-    async fn group(&self, scope: &Scope, name: &str) -> Result<u64, CourierError> {
+    async fn group(&self, scope: &Scope, name: &str) -> Result<u64, CredentialError> {
         let Scope::Organization { owner } = scope else { return Ok(DEFAULT_GROUP) };
         if name.is_empty() {
             return Ok(DEFAULT_GROUP);
@@ -197,7 +198,7 @@ impl Courier {
             return Ok(id);
         }
         let id = self.github.runner_group(owner, name).await?;
-        let id = id.ok_or_else(|| CourierError::Group { owner: owner.clone(), name: name.to_owned() })?;
+        let id = id.ok_or_else(|| CredentialError::Group { owner: owner.clone(), name: name.to_owned() })?;
         self.groups.keep(owner, name, id, now);
         Ok(id)
     }
@@ -221,8 +222,10 @@ impl Courier {
         pool: &Pool,
         scope: &Scope,
         secret: Secret,
-    ) -> Result<(), CourierError> {
-        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else { return Err(CourierError::Key) };
+    ) -> Result<(), CredentialError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
         let seq = next.registration_seq + 1;
         let name_seq = match &secret {
             Secret::Token(_) => 1,
@@ -244,14 +247,16 @@ impl Courier {
             expires_at,
         };
         let sealed =
-            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CredentialError::Key)?;
         next.registration = Some(Registration { sealed, expires_at: Some(crate::model::millis(expires_at)) });
         next.registration_seq = seq;
         Ok(())
     }
 
-    fn seal_removal(&self, next: &mut Instance, scope: &Scope, token: &Token) -> Result<(), CourierError> {
-        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else { return Err(CourierError::Key) };
+    fn seal_removal(&self, next: &mut Instance, scope: &Scope, token: &Token) -> Result<(), CredentialError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
         let payload = RemovalBox {
             claim_id: claim.id.to_string(),
             url: self.github.runner_url(scope),
@@ -259,7 +264,7 @@ impl Courier {
             expires_at: token.expires_at,
         };
         let sealed =
-            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CourierError::Key)?;
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CredentialError::Key)?;
         next.removal =
             Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
         Ok(())

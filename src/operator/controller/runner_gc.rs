@@ -1,6 +1,6 @@
-//! Which runners of ours does GitHub list although their claim is over? Looked for on an interval, apart from claims and
-//! terminations, which never wait for it. GitHub is listed first and the record read after that, so a runner that
-//! registers meanwhile is never taken for left behind.
+//! Garbage collection of stale runners: GitHub still lists them although their claim is over. It runs on an interval and
+//! no claim or termination waits for it. It lists GitHub first and reads the records afterwards, so that it never takes a
+//! runner that registers meanwhile for a stale one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::model::{
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
 
-use super::courier::Courier;
+use super::credential_issuer::CredentialIssuer;
 
 /// When a look is repeated that GitHub, or a list that kept changing, did not let come to its end; and when runners are
 /// looked at again that had a job.
@@ -28,19 +28,19 @@ const FIRST: Duration = Duration::from_secs(60);
 pub(super) type Ask = oneshot::Sender<Known>;
 
 /// Looks for them until told to stop.
-pub(super) struct Sweeper {
-    pub(super) courier: Arc<Courier>,
+pub(super) struct RunnerGc {
+    pub(super) issuer: Arc<CredentialIssuer>,
     pub(super) store: Arc<dyn Store>,
     pub(super) every: Duration,
     pub(super) lease: watch::Receiver<Option<u64>>,
     pub(super) ask: mpsc::Sender<Ask>,
     /// Runners of machines that no record knows, which were not connected when they were last looked at.
-    pub(super) strangers: BTreeSet<(Scope, u64)>,
+    pub(super) unknown: BTreeSet<(Scope, u64)>,
 }
 
 /// What became of one look.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Look {
+struct Pass {
     removed: usize,
     busy: usize,
 }
@@ -84,7 +84,7 @@ enum Unfinished {
     GitHub(#[from] GitHubError),
 }
 
-impl Sweeper {
+impl RunnerGc {
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         let mut wait = FIRST.min(self.every);
         loop {
@@ -97,17 +97,21 @@ impl Sweeper {
             if self.lease.borrow().is_none() {
                 continue;
             }
-            let looked = tokio::select! {
+            let pass = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                looked = self.look() => looked,
+                pass = self.collect() => pass,
             };
-            match looked {
-                Ok(look) => {
-                    if look.removed > 0 || look.busy > 0 {
-                        tracing::info!(removed = look.removed, busy = look.busy, "runners without a claim");
+            match pass {
+                Ok(collect) => {
+                    if collect.removed > 0 || collect.busy > 0 {
+                        tracing::info!(
+                            removed = collect.removed,
+                            busy = collect.busy,
+                            "runners without a claim"
+                        );
                     }
-                    if look.busy > 0 {
+                    if collect.busy > 0 {
                         wait = AGAIN.min(self.every);
                     }
                 }
@@ -125,15 +129,15 @@ impl Sweeper {
         }
     }
 
-    async fn look(&mut self) -> Result<Look, Unfinished> {
-        let Some(known) = self.known().await else { return Ok(Look::default()) };
-        let mut look = Look::default();
-        let mut strangers = BTreeSet::new();
+    async fn collect(&mut self) -> Result<Pass, Unfinished> {
+        let Some(known) = self.known().await else { return Ok(Pass::default()) };
+        let mut collect = Pass::default();
+        let mut unknown = BTreeSet::new();
         let mut failed = None;
-        let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.courier.scope_in(of)).collect();
+        let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.issuer.scope_in(of)).collect();
         for scope in &scopes {
             // A repository that is gone, or not ours to see, hides nobody else's.
-            match self.look_in(scope, &known, &mut strangers, &mut look).await {
+            match self.collect_in(scope, &known, &mut unknown, &mut collect).await {
                 Ok(()) => {}
                 Err(Unfinished::GitHub(
                     error @ (GitHubError::NotFound(_) | GitHubError::Denied(_) | GitHubError::Invalid(_)),
@@ -141,8 +145,8 @@ impl Sweeper {
                 Err(error) => failed = Some(error),
             }
         }
-        self.strangers = strangers;
-        failed.map_or(Ok(look), Err)
+        self.unknown = unknown;
+        failed.map_or(Ok(collect), Err)
     }
 
     /// What the loop knows; nothing when it ends.
@@ -152,14 +156,14 @@ impl Sweeper {
         answer.await.ok()
     }
 
-    async fn look_in(
+    async fn collect_in(
         &self,
         scope: &Scope,
         known: &Known,
-        strangers: &mut BTreeSet<(Scope, u64)>,
-        look: &mut Look,
+        unknown: &mut BTreeSet<(Scope, u64)>,
+        collect: &mut Pass,
     ) -> Result<(), Unfinished> {
-        for runner in self.courier.github.runners(scope).await? {
+        for runner in self.issuer.github.runners(scope).await? {
             let Some((machine, version)) = claim_of(&runner.name) else { continue };
             let left = match known.machines.get(&machine) {
                 Some(key) => match self.store.get(key).await? {
@@ -168,31 +172,31 @@ impl Sweeper {
                         // What cannot be read is left alone, its runner too.
                         Reading::Newer { .. } | Reading::Unreadable(_) => false,
                     },
-                    None => self.stranger(scope, &runner, strangers),
+                    None => self.is_stale_unknown(scope, &runner, unknown),
                 },
-                None => self.stranger(scope, &runner, strangers),
+                None => self.is_stale_unknown(scope, &runner, unknown),
             };
             if !left {
                 continue;
             }
-            match self.courier.github.remove_runner(scope, runner.id).await {
-                Ok(()) => look.removed += 1,
-                Err(GitHubError::Busy(_)) => look.busy += 1,
+            match self.issuer.github.remove_runner(scope, runner.id).await {
+                Ok(()) => collect.removed += 1,
+                Err(GitHubError::Busy(_)) => collect.busy += 1,
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    /// A runner named as ours whose machine no record knows: another yard's, a machine's that is only being recorded,
-    /// or one's whose record is gone. It is left behind if it was not connected twice in a row.
-    fn stranger(&self, scope: &Scope, runner: &Runner, strangers: &mut BTreeSet<(Scope, u64)>) -> bool {
+    /// Whether a runner with a name like ours, but with no instance record, is stale: it was offline in two passes in a
+    /// row. It may belong to another yard, to a machine that is being recorded, or to one whose record was deleted.
+    fn is_stale_unknown(&self, scope: &Scope, runner: &Runner, unknown: &mut BTreeSet<(Scope, u64)>) -> bool {
         if runner.online || runner.busy {
             return false;
         }
         let seen = (scope.clone(), runner.id);
-        let before = self.strangers.contains(&seen);
-        strangers.insert(seen);
+        let before = self.unknown.contains(&seen);
+        unknown.insert(seen);
         before
     }
 }
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runners_name_tells_its_machine_and_version() {
+    fn a_runners_name_holds_its_machine_and_version() {
         let id = |text: &str| InstanceId::parse(text).unwrap();
         let machine = "i-0123456789abcdef0";
         assert_eq!(claim_of(&format!("runyard-{machine}.12")), Some((id(machine), 12)));

@@ -1,4 +1,4 @@
-//! What the loop counts of its actions and measures of the yard.
+//! The metrics of the loop: counters of its actions and gauges of the yard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, P
 
 use super::Loop;
 
-/// The requests of the yard in figures.
+/// Counts of the yard's requests.
 #[derive(Default)]
-struct Asked<'a> {
+struct RequestCounts<'a> {
     /// How many of each class are in each phase.
     phases: BTreeMap<(&'a str, Phase), usize>,
-    /// Since when the oldest of each class waits.
+    /// When the oldest waiting request of each class was accepted.
     oldest: BTreeMap<&'a str, Timestamp>,
 }
 
@@ -80,7 +80,7 @@ impl Loop {
         }
     }
 
-    /// Counts the time of machines, and asks the queues now and then; whoever leads does it for all.
+    /// Counts machine time and measures queue depths at intervals. Only the leader does so, for all operators.
     pub(super) fn measure(&mut self) {
         let now = self.ports.clock.elapsed();
         let spent = now.saturating_sub(std::mem::replace(&mut self.measured, now));
@@ -88,8 +88,8 @@ impl Loop {
             return;
         }
         measure::time(&self.yard, &self.ports.metrics, spent);
-        if self.deep.is_none_or(|at| now >= at + measure::DEPTHS) {
-            self.deep = Some(now);
+        if self.queues_measured.is_none_or(|at| now >= at + measure::DEPTHS) {
+            self.queues_measured = Some(now);
             let classes =
                 self.yard.classes().filter(|(_, class)| class.pool.is_some()).map(|(name, _)| name.clone());
             let (queue, metrics) = (self.ports.queue.clone(), self.ports.metrics.clone());
@@ -98,8 +98,8 @@ impl Loop {
         }
     }
 
-    /// Tells what classes begin to do without, and what they take up again.
-    pub(super) fn breakers(&mut self) {
+    /// Records an event for each circuit breaker that opened or closed.
+    pub(super) fn report_breakers(&mut self) {
         let now = self.ports.clock.elapsed();
         let mut open = BTreeSet::new();
         for (name, class) in self.yard.classes().filter(|(_, class)| class.pool.is_some()) {
@@ -112,7 +112,7 @@ impl Loop {
             }
         }
         let before = std::mem::replace(&mut self.open, open);
-        // Stand-bys launch nothing and would only say the same again.
+        // Stand-bys launch nothing and would record the same event twice.
         if self.role.lease.is_none() {
             return;
         }
@@ -125,21 +125,21 @@ impl Loop {
                     "SpotAvoided",
                     "spot machines are taken back or not to be had: requests that allow it get on-demand ones",
                 ),
-                (Breaker::Spot, false) => ("SpotTried", "spot machines are asked for again"),
+                (Breaker::Spot, false) => ("SpotTried", "spot machines are counts for again"),
                 (Breaker::Boot, true) => ("LaunchesHeldBack", "launches are held back after failures"),
                 (Breaker::Boot, false) => ("LaunchesTried", "launches are tried again"),
             };
             event.event_type = if opened { EventType::Warning } else { EventType::Normal };
             (event.reason, event.message) = (reason.into(), message.into());
             tracing::info!(%class, %reason, %message, "breaker");
-            self.events.tell(&event);
+            self.events.send(&event);
         }
     }
 
-    /// Brings the gauges up to date.
+    /// Updates the gauges.
     pub(super) fn gauge(&self) {
         let metrics = &self.ports.metrics;
-        let mut asked = self.asked_for();
+        let mut counts = self.count_requests();
         let ending = self.ends();
         for (name, class) in self.yard.classes() {
             if class.pool.is_none() && class.live() == 0 {
@@ -148,14 +148,14 @@ impl Loop {
             }
             self.gauge_class(name, class, ending.get(name).copied().unwrap_or(0));
             for phase in Phase::ALL {
-                let n = asked.phases.remove(&(name.as_str(), *phase)).unwrap_or(0);
+                let n = counts.phases.remove(&(name.as_str(), *phase)).unwrap_or(0);
                 metrics.requests(name.as_str(), *phase, n);
             }
-            metrics.oldest_waiting(name.as_str(), asked.oldest.get(name.as_str()).copied());
+            metrics.oldest_waiting(name.as_str(), counts.oldest.get(name.as_str()).copied());
         }
-        // What is asked of classes that are not there.
+        // What is counts of classes that are not there.
         for phase in Phase::ALL {
-            let n = asked.phases.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
+            let n = counts.phases.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
             metrics.requests(OTHER, *phase, n);
         }
     }
@@ -172,21 +172,21 @@ impl Loop {
         metrics.pool_desired(name, desired as usize);
     }
 
-    /// Counts the requests, and tells the watcher of runs which are live.
-    fn asked_for(&self) -> Asked<'_> {
-        let mut asked = Asked::default();
+    /// Counts the requests and passes the live ones to the run watcher.
+    fn count_requests(&self) -> RequestCounts<'_> {
+        let mut counts = RequestCounts::default();
         let mut live = runs::Live::new();
         for (_, request) in self.yard.requests() {
             if self.policy.github && runs::watched(request) {
                 live.insert(request.id.clone());
             }
-            asked.count(request);
+            counts.count(request);
         }
         self.live.send_replace(live);
-        asked
+        counts
     }
 
-    /// Counts the machines that end, by class, and tells how many are past their time.
+    /// Counts ending machines by class, and sets the gauge of machines past their threshold.
     fn ends(&self) -> BTreeMap<&ClassName, usize> {
         let mut ending: BTreeMap<&ClassName, usize> = BTreeMap::new();
         let mut late = 0;
@@ -204,7 +204,7 @@ impl Loop {
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestCounts<'a> {
     fn count(&mut self, request: &'a Request) {
         let class = request.intent.resource_class.as_str();
         *self.phases.entry((class, request.phase())).or_default() += 1;
