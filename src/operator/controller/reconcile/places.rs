@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::decide::{Action, Unit};
+use crate::decide::Action;
+use crate::yard::Unit;
 
 /// Actions of one kind under way at the same time: some thousands a second of calls that take 20 to 100 ms. Kinds do not
 /// wait for each other.

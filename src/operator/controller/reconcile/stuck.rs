@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::controller::execute::Failure;
-use crate::decide::{Action, Plan, Unit};
+use crate::decide::{Action, Plan};
 use crate::model::ClassName;
+use crate::yard::Unit;
 
 use super::Loop;
 

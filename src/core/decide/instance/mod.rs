@@ -1,0 +1,236 @@
+//! The life of one machine: which change of state its signals, its request, its deadline and its maker call for.
+//! The order of the questions is the order of their weight: what ended stays ended, a deadline beats a signal, a
+//! signal is believed for the claim it names.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::{
+    Cause, Instance, InstanceArn, Life, PoolSpec, Reason, Record, Request, Signal, after, legal,
+};
+use crate::ports::MachineState;
+
+use crate::decide::action::{Action, Note, Plan, Step, WaitReason};
+use crate::decide::beats;
+use crate::decide::context::Context;
+use crate::decide::unread;
+use crate::yard::Tracked;
+
+mod cleaning;
+mod credentials;
+mod deadline;
+mod interruption;
+mod liveness;
+mod pooled;
+mod released;
+mod running;
+mod starting;
+mod terminating;
+mod unrecorded;
+
+use interruption::leaves_at;
+pub(super) use released::listed_by_former;
+
+/// What to do about one machine now.
+pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
+    let Some(tracked) = cx.yard.instance(arn) else { return unrecorded::decide(cx, arn) };
+    let key = tracked.instance.key();
+    let mut plan = Plan::default();
+    if cx.yard.is_busy(&key) {
+        plan.wait(&key, WaitReason::Busy, "its record is being written");
+        return plan;
+    }
+    let machine = MachineView::of(cx, tracked);
+    if let Life::Terminated { gone_at, .. } = tracked.instance.life {
+        return terminating::decide(cx, tracked, gone_at);
+    }
+    if let Some((reason, note)) = machine.must_end() {
+        return machine.end(reason, note);
+    }
+    if let Some(plan) = machine.silence().or_else(|| machine.missed()) {
+        return plan;
+    }
+    let step = match &tracked.instance.life {
+        Life::Created { run: Some(_) } | Life::Claimed { .. } => machine.starting(),
+        Life::Created { run: None } => machine.booting(),
+        Life::Running { .. } => machine.running(),
+        Life::Idle { pooled_at: None } => machine.cleaning(),
+        Life::Idle { pooled_at: Some(_) } => pooled::decide(&machine),
+        Life::Terminated { .. } => None,
+    };
+    let mut plan =
+        step.or_else(|| machine.given_time()).or_else(|| machine.credentials()).unwrap_or_default();
+    machine.wakes(&mut plan);
+    plan
+}
+
+/// Whether a machine's maker must know it by now if it has it: a new machine may be unknown to it for a while.
+fn settled(cx: &Context<'_>, instance: &Instance) -> bool {
+    after(instance.facts.created_at, cx.policy.orphan) <= cx.now.wall
+}
+
+/// Whether the agent's last word is young enough to rely on.
+pub(super) fn fresh(cx: &Context<'_>, tracked: &Tracked) -> bool {
+    tracked.beat.is_some_and(|beat| cx.now.seen.saturating_sub(beat.at) <= cx.policy.stale)
+}
+
+/// One machine with everything its decision looks at.
+struct MachineView<'a> {
+    cx: &'a Context<'a>,
+    tracked: &'a Tracked,
+    instance: &'a Instance,
+    spec: Option<&'a PoolSpec>,
+    request: Option<&'a Request>,
+}
+
+impl<'a> MachineView<'a> {
+    fn of(cx: &'a Context<'a>, tracked: &'a Tracked) -> Self {
+        let instance = &tracked.instance;
+        let spec = cx.yard.pool(&instance.facts.resource_class).map(|pool| &pool.spec);
+        let request = instance.claim.as_ref().and_then(|claim| cx.yard.request_named(&claim.request));
+        Self { cx, tracked, instance, spec, request }
+    }
+
+    /// What the agent says for the claim the record names.
+    fn says(&self) -> Option<Signal> {
+        let claim = self.instance.claim.as_ref().map_or("", |claim| claim.id.as_str());
+        self.tracked.agent.as_ref().and_then(|agent| agent.says(claim))
+    }
+
+    /// What the agent says of the machine itself, whatever its claim.
+    fn says_of_boot(&self) -> Option<Signal> {
+        self.tracked.agent.as_ref().and_then(|agent| agent.says(""))
+    }
+
+    fn detail(&self) -> String {
+        let detail =
+            self.tracked.agent.as_ref().and_then(|agent| agent.signal_detail.as_deref()).unwrap_or_default();
+        if detail.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", detail.chars().take(500).collect::<String>())
+        }
+    }
+
+    fn fresh(&self) -> bool {
+        fresh(self.cx, self.tracked)
+    }
+
+    /// Moves the machine along the table of transitions; the new state gets its deadline.
+    fn go(&self, cause: Cause, note: Note, change: impl FnOnce(&mut Instance)) -> Plan {
+        let now = self.cx.now.wall;
+        let step = Step::of(self.instance, now, |next| {
+            change(next);
+            if next.public_key.is_none() {
+                next.public_key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
+            }
+            if next.place() != self.instance.place() {
+                next.state_since = now;
+            }
+            next.threshold = self.deadline(next);
+        });
+        debug_assert!(
+            legal(step.before.place(), cause, step.after.place()),
+            "{:?} -> {:?} for {cause:?} is not in the table",
+            step.before.place(),
+            step.after.place()
+        );
+        Plan::act(Action::Instance(Box::new(step), note))
+    }
+
+    fn end(&self, reason: Reason, note: Note) -> Plan {
+        self.go(Cause::Ended, note, |next| terminating::tombstone(next, reason))
+    }
+
+    /// What ends a machine in any live state.
+    fn must_end(&self) -> Option<(Reason, Note)> {
+        let (now, tracked) = (self.cx.now, self.tracked);
+        if tracked.stands == Some(None) && self.cx.policy.inventory && settled(self.cx, self.instance) {
+            return Some((Reason::Vanished, Note::warning("Vanished", "EC2 does not know it any more")));
+        }
+        match tracked.stands.flatten() {
+            Some(MachineState::Stopped | MachineState::ShuttingDown | MachineState::Terminated) => {
+                return Some((Reason::Vanished, Note::warning("Vanished", "it stopped or ended by itself")));
+            }
+            Some(MachineState::Pending | MachineState::Running) | None => {}
+        }
+        let agent_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
+        let first = self.instance.public_key.as_ref().or(tracked.first_key.as_ref());
+        if let (Some(first), Some(key)) = (first, agent_key)
+            && first != key
+        {
+            return Some((
+                Reason::Unhealthy,
+                Note::warning("KeyChanged", "its agent shows another key than at first"),
+            ));
+        }
+        if self.says_of_boot() == Some(Signal::Failed) {
+            let message = format!("first boot failed{}", self.detail());
+            return Some((Reason::BootFailed, Note::warning("BootFailed", message)));
+        }
+        if self.instance.claim.is_some() && self.says() == Some(Signal::RemoveRegFailed) {
+            let message = format!("it could not be cleaned{}", self.detail());
+            return Some((Reason::CleanupFailed, Note::warning("CleanupFailed", message)));
+        }
+        self.interrupted().or_else(|| self.passed(now.wall))
+    }
+
+    /// Into the pool. Whether its class still exists decides how long it stays, so that is made sure of first.
+    fn pool(&self, cause: Cause, note: Note) -> Plan {
+        let now = self.cx.now.wall;
+        if let Some(key) = unread::class_to_look_at(self.cx.yard, &self.instance.facts.resource_class) {
+            return Plan::act(Action::Look(key));
+        }
+        self.go(cause, note, |next| {
+            next.life = Life::Idle { pooled_at: Some(now) };
+            next.removal = None;
+        })
+    }
+
+    /// When to look again although nothing changed.
+    fn wakes(&self, plan: &mut Plan) {
+        let now = self.cx.now;
+        if let Some(threshold) = self.instance.threshold {
+            let again = now.mono + Duration::from_secs(1);
+            plan.wake_at(now.when(threshold.at).max(if threshold.at <= now.wall { again } else { now.mono }));
+            if self.waits_for_github() {
+                let quarter = threshold.at.duration_since(threshold.set_at) / 4;
+                let near = threshold.at.saturating_sub(quarter).unwrap_or(Timestamp::MIN);
+                plan.wake_at(now.when(near).max(now.mono + Duration::from_millis(100)));
+            }
+            plan.wait(
+                &self.instance.key(),
+                WaitReason::Deadline,
+                format!("in {} until {} at the latest", self.instance.state(), threshold.at),
+            );
+        }
+        if let Some((until, doubt)) = self.put_off() {
+            plan.wake_at(now.mono + until.saturating_sub(now.seen) + Duration::from_millis(1));
+            plan.wait(&self.instance.key(), WaitReason::Doubt, beats::told(doubt));
+        } else if let Some(beat) = self.tracked.beat.filter(|beat| beat.seq > 0 && self.fresh()) {
+            let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
+            plan.wake_at(now.mono + left + Duration::from_millis(1));
+        }
+        // One that has passed has done what it does.
+        if let Some(at) = self.tracked.interruption().map(leaves_at).filter(|at| *at > now.wall) {
+            plan.wake_at(now.when(at));
+        }
+        let boxed = self.instance.registration.iter().chain(&self.instance.removal);
+        for at in boxed.filter_map(|boxed| self.renews_at(boxed)).filter(|at| *at > now.wall) {
+            plan.wake_at(now.when(at));
+        }
+        if let Some(claim) = self.instance.claim.as_ref().filter(|_| self.instance.run().is_some())
+            && self.request.is_none()
+            && self.cx.yard.listed.is_some()
+            && !self.cx.yard.absent.contains_key(&claim.request)
+            && !self.cx.yard.hands_off(&claim.request)
+            && plan.actions.is_empty()
+        {
+            plan.actions.push(Action::Look(claim.request.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
