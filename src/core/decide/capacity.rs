@@ -14,6 +14,7 @@ use crate::model::{
 
 use crate::decide::action::{Action, Plan, WaitReason};
 use crate::decide::context::Context;
+use crate::decide::reason::{are, machines};
 use crate::decide::schedule::effective;
 use crate::yard::{Breaker, Class, Now, Offering};
 
@@ -74,7 +75,11 @@ impl<'a> Launches<'a> {
     pub(super) fn ask(&mut self, key: &'a RequestKey, request: &Request, lack: u32, plan: &mut Plan) -> bool {
         let coming = self.class.under_way.of(Some(key));
         if coming > 0 {
-            plan.wait(key, WaitReason::Starting, format!("{coming} machines are being launched for it"));
+            plan.wait(
+                key,
+                WaitReason::Starting,
+                format!("{} {} being launched for it", machines(coming), are(coming)),
+            );
         }
         let need = lack.saturating_sub(coming);
         if need == 0 {

@@ -9,7 +9,7 @@ use crate::ports::{ComputeError, Launched, Machine};
 
 use crate::decide::action::{Action, Note, Plan, Step, WaitReason, named};
 use crate::decide::context::Context;
-use crate::decide::request;
+use crate::decide::{reason, request};
 use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
 
 /// How long the records of finished launches are kept, in seconds.
@@ -188,8 +188,8 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
             request::drop_lost(cx, key, request, next);
             next.gain(gained);
             let held = next.status.instances.len() as u32;
-            let bound = format!("{held} of {} machines bound", next.intent.count);
-            let message = crate::decide::reason::kept(next, target(next).saturating_sub(held), bound);
+            let bound = format!("{held} of {} bound", reason::machines(next.intent.count));
+            let message = reason::kept(next, target(next).saturating_sub(held), bound);
             next.progress(crate::model::Phase::Fulfilling, message);
         }))
     });

@@ -6,6 +6,16 @@ use crate::model::{Phase, Request};
 const BECAUSE: &str = ", because ";
 /// What stands before the number that waits, in the message of a request that was ready.
 const WAITING: &str = "; waiting for ";
+/// So many machines, for a person.
+pub(super) fn machines(count: u32) -> String {
+    if count == 1 { "1 machine".into() } else { format!("{count} machines") }
+}
+
+/// The verb of so many machines.
+pub(super) fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
 /// The reason that a message gives, if it gives one.
 pub(super) fn of(message: &str) -> Option<&str> {
     message.split_once(BECAUSE).map(|(_, why)| why)
@@ -31,7 +41,7 @@ pub(super) fn waits(request: &Request, lack: u32, why: &str) -> String {
             "waiting for ".to_owned()
         }
     };
-    format!("{before}{lack} of {} machines{BECAUSE}{why}", request.intent.count)
+    format!("{before}{lack} of {}{BECAUSE}{why}", machines(request.intent.count))
 }
 
 pub(super) fn base(message: &str) -> &str {

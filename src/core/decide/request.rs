@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, ConditionType, Desired, InstanceId, Intent, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy,
-    Request, RequestKey, Status, after, label,
+    ClassName, ConditionType, Desired, InstanceId, Intent, LabelMode, Phase, Pool, PoolSpec, Reason, Record,
+    ReleasedBy, Request, RequestKey, Status, after,
 };
 
 use crate::decide::action::{Action, Note, Plan, Step, WaitReason};
 use crate::decide::context::Context;
-use crate::decide::reason;
+use crate::decide::reason::{self, are, machines};
 use crate::decide::unread::Account;
 use crate::yard::{Holding, LAST_REPLACEMENT, Lost, Yard, gives_back, over_time, target};
 
@@ -47,6 +47,13 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
             let message = format!("class {} is not open to {}", spec.resource_class, request.id.repository);
             return Some(("NotAllowed", message));
         }
+        if spec.label_mode == LabelMode::Secret && intent.label_suffix.is_none() {
+            let message = format!(
+                "class {} serves requests with a secret label alone: ask with `runyard provision --secret-label`",
+                spec.resource_class
+            );
+            return Some(("NotAllowed", message));
+        }
         if intent.count > spec.max {
             let message = format!(
                 "count {} is over the max of class {} ({})",
@@ -66,7 +73,7 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
         let holder = cx.yard.same_label(request).find(|other| is_live(other))?;
         let message = format!(
             "label {} is that of {} until it is over; use another run id or name",
-            label(&request.id),
+            request.public_label(),
             holder.id
         );
         Some(("LabelTaken", message))
@@ -223,7 +230,8 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
     let ready = status.phase == Some(Phase::Ready);
     let enough = holding.running >= intent.count || (due && holding.running >= intent.min_count);
     if !ready && enough {
-        let message = format!("{} of {} machines are running", holding.running, intent.count);
+        let message =
+            format!("{} of {} {} running", holding.running, machines(intent.count), are(intent.count));
         return write(cx, request, Note::normal("Ready", message.clone()), |next| {
             drop_lost(cx, key, request, next);
             let held = next.status.instances.len() as u32;
@@ -235,10 +243,11 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
     }
     if !ready && due {
         let message = format!(
-            "{} of {} machines were running at the deadline ({} are needed){}",
+            "{} of {} ran at the deadline ({} {} needed){}",
             holding.running,
-            intent.count,
+            machines(intent.count),
             intent.min_count,
+            are(intent.min_count),
             reason::because(&status.message)
         );
         return fail(cx, request, "DeadlinePassed", message);
@@ -265,7 +274,7 @@ fn launching(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
         .and_then(|class| cx.yard.class(&class).map(|class| class.under_way.of(Some(key))));
     match class {
         Some(coming) if coming > 0 && request.phase() == Phase::Pending => {
-            let message = format!("{coming} machines are being launched");
+            let message = format!("{} {} being launched", machines(coming), are(coming));
             write(cx, request, Note::normal("Launching", message.clone()), |next| {
                 next.progress(Phase::Fulfilling, message)
             })
@@ -300,7 +309,7 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
         });
     }
     if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
-        let message = format!("{} machines are running again", holding.running);
+        let message = format!("{} {} running again", machines(holding.running), are(holding.running));
         return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
             next.status.set_condition(ConditionType::Degraded, false, "Recovered", message.clone(), now);
             next.status.message = message;
@@ -348,7 +357,7 @@ fn release(
         let told = account.told(request);
         let message = match &told {
             Some(told) => format!("{why}; {told}"),
-            None => format!("{why}; {} machines given back", request.status.served.len()),
+            None => format!("{why}; {} given back", machines(request.status.served.len() as u32)),
         };
         let note = match &told {
             Some(_) => Note::warning("Unaccounted", message.clone()),
@@ -367,7 +376,7 @@ fn release(
             0 => String::new(),
             unread => format!(", {unread} of them with a record that cannot be read"),
         };
-        let message = format!("{why}; waiting for {out} machines to be cleaned{unread}");
+        let message = format!("{why}; waiting for {} to be cleaned{unread}", machines(out));
         return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
             next.progress(Phase::Releasing, message);
             next.status.released_by = by;
@@ -405,7 +414,7 @@ fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Ho
     if back > 0 && since < GIVEN_BACK_EVERY {
         plan.wake_at(cx.now.mono + (GIVEN_BACK_EVERY - since));
     } else if back > 0 {
-        let message = format!("{back} machines given back, waiting for {out}");
+        let message = format!("{} given back, waiting for {out}", machines(back as u32));
         return write(cx, request, Note::normal("GivenBack", message.clone()), |next| {
             drop_lost(cx, key, request, next);
             if !next.phase().is_final() {
@@ -413,7 +422,7 @@ fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Ho
             }
         });
     }
-    plan.wait(key, WaitReason::Cleaning, format!("{out} machines are being given back"));
+    plan.wait(key, WaitReason::Cleaning, format!("{} {} being given back", machines(out), are(out)));
     plan
 }
 
@@ -490,12 +499,12 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
     let step = Step::of(request, cx.now.wall, |next| {
         next.accept(cx.now.wall);
-        let message = format!("waiting for {} machines of class {}", next.intent.count, spec.resource_class);
+        let message = format!("waiting for {} of class {}", machines(next.intent.count), spec.resource_class);
         next.progress(Phase::Pending, message);
     });
     let note = Note::normal(
         "Accepted",
-        format!("{} machines of class {}", request.intent.count, spec.resource_class),
+        format!("{} of class {}", machines(request.intent.count), spec.resource_class),
     );
     Action::Request(Box::new(step), note)
 }
@@ -528,7 +537,7 @@ pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Action> {
     if back == 0 {
         return None;
     }
-    let note = Note::normal("GivenBack", format!("{back} machines given back"));
+    let note = Note::normal("GivenBack", format!("{} given back", machines(back as u32)));
     let step = Step::of(request, cx.now.wall, |next| drop_lost(cx, key, request, next));
     Some(Action::Request(Box::new(step), note))
 }

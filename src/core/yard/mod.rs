@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 
 use crate::model::{
     Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Life, Pool,
-    RecordId, Repository, Request, RequestKey, Slot, label,
+    RecordId, Repository, Request, RequestKey, Slot,
 };
 use crate::ports::Machine;
 
@@ -97,8 +97,9 @@ pub struct Yard {
     pub busy: BTreeSet<Slot>,
     /// Records of which a claim or a request's write failed, and until when, on the monotonic clock, they are left alone.
     pub resting: BTreeMap<RecordId, Duration>,
-    /// Actions that fail again and again for the same reason: by unit and kind the class that says so, and a sentence.
-    pub stuck: BTreeMap<(Unit, &'static str), (ClassName, String)>,
+    /// Actions that fail again and again for the same reason: by unit, kind and whom they are about the class that says
+    /// so, and a sentence.
+    pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -270,7 +271,7 @@ impl Yard {
     /// name, or of the same under a key that spells the repository in another way.
     pub(crate) fn same_label(&self, request: &Request) -> impl Iterator<Item = &Request> {
         let line = line_of(&request.id);
-        let same = self.labels.get(&label_of(&request.id)).into_iter().flatten();
+        let same = self.labels.get(&label_of(request)).into_iter().flatten();
         let others = same.filter_map(|key| self.request(key)).filter(|other| other.id != request.id);
         others.filter(move |other| other.id.attempt == request.id.attempt || line_of(&other.id) != line)
     }
@@ -290,8 +291,8 @@ pub(crate) fn line_of(id: &RequestKey) -> (String, String) {
 }
 
 /// What requests have in common whose runners GitHub cannot tell apart.
-pub(crate) fn label_of(id: &RequestKey) -> (String, String) {
-    (id.repository.owner().to_ascii_lowercase(), label(id).to_ascii_lowercase())
+pub(crate) fn label_of(request: &Request) -> (String, String) {
+    (request.id.repository.owner().to_ascii_lowercase(), request.label().to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::decide::action::{Action, Note, Plan, Step, WaitReason};
 use crate::decide::capacity;
 use crate::decide::context::Context;
-use crate::decide::reason::{base, of, waits};
+use crate::decide::reason::{base, machines, of, waits};
 use crate::decide::request::leaves_line;
 use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
 use crate::yard::{Class, Demand, gives_back, lacking};
@@ -54,7 +54,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
             continue;
         }
         let reason = reasons.get(key).or_else(|| alike.get(&Demand::of(request, spec)));
-        let why = reason.map(|reason| sentence(*reason, name, class, spec));
+        let why = reason.and_then(|reason| told_of(*reason)).map(|(_, say)| say(name, class, spec));
         tell_one(cx, key, request, why.as_deref(), &mut told);
     }
     plan.actions.append(&mut told.actions);
@@ -79,7 +79,7 @@ fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&
     let message = match why {
         Some(why) => waits(request, lack, why),
         None if request.phase() == Phase::Ready => base(&request.status.message).to_owned(),
-        None => format!("{} of {} machines bound", request.status.instances.len(), request.intent.count),
+        None => format!("{} of {} bound", request.status.instances.len(), machines(request.intent.count)),
     };
     let note = Note::normal(if why.is_some() { TOLD } else { OVER }, message.clone());
     let step = Step::of(request, cx.now.wall, |next| next.status.message = message);
@@ -91,13 +91,18 @@ pub(crate) fn is_telling(action: &Action) -> bool {
     matches!(action, Action::Request(_, note) if [TOLD, OVER].contains(&note.reason))
 }
 
-/// Which reason is told where several hold: the lower. None for what passes by itself, or is told by what happens next.
-const fn rank(reason: WaitReason) -> Option<u8> {
+/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes while
+/// it holds. None for what passes by itself, or is told by what happens next.
+fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
-        WaitReason::Paused => Some(0),
-        WaitReason::AtMax => Some(1),
-        WaitReason::BackOff => Some(2),
-        WaitReason::NoCapacity => Some(3),
+        WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
+        WaitReason::AtMax => Some((1, |name, _, spec| format!("class {name} is at its max of {}", spec.max))),
+        WaitReason::BackOff => Some((2, |name, class, _| {
+            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
+        })),
+        WaitReason::NoCapacity => {
+            Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))
+        }
         WaitReason::Busy
         | WaitReason::Starting
         | WaitReason::Cleaning
@@ -111,24 +116,9 @@ const fn rank(reason: WaitReason) -> Option<u8> {
     }
 }
 
-/// The reason without anything that changes while it holds.
-fn sentence(reason: WaitReason, name: &ClassName, class: &Class, spec: &PoolSpec) -> String {
-    match reason {
-        WaitReason::Paused => format!("class {name} is paused"),
-        WaitReason::AtMax => format!("class {name} is at its max of {}", spec.max),
-        WaitReason::BackOff => {
-            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
-        }
-        WaitReason::NoCapacity => format!("EC2 has no capacity for class {name} at the moment"),
-        WaitReason::Busy
-        | WaitReason::Starting
-        | WaitReason::Cleaning
-        | WaitReason::Behind
-        | WaitReason::NotLeader
-        | WaitReason::Agent
-        | WaitReason::Deadline
-        | WaitReason::Mismatch
-        | WaitReason::GitHub
-        | WaitReason::Doubt => reason.as_str().to_owned(),
-    }
+/// Says a reason of a class.
+type Sentence = fn(&ClassName, &Class, &PoolSpec) -> String;
+
+fn rank(reason: WaitReason) -> Option<u8> {
+    told_of(reason).map(|(rank, _)| rank)
 }

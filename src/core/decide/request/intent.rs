@@ -8,6 +8,7 @@ use crate::model::{Condition, ConditionType, Request};
 use super::{MOST, write};
 use crate::decide::action::{Note, Plan};
 use crate::decide::context::Context;
+use crate::decide::reason::machines;
 use crate::yard::Yard;
 
 /// What became of an intent after it was taken on: a higher count within the class's `max` is taken on too, any other
@@ -18,7 +19,7 @@ pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     let most = pool.map_or(0, |pool| pool.spec.max).min(MOST);
     let raised = request.written.as_ref().map(|written| written.count);
     if let Some(count) = raised.filter(|count| *count > intent.count && *count <= most) {
-        let message = format!("asks for {count} machines instead of {}", intent.count);
+        let message = format!("asks for {} instead of {}", machines(count), intent.count);
         return Some(write(cx, request, Note::normal("CountRaised", message.clone()), |next| {
             next.raise_count();
             next.status.message = message;
