@@ -143,8 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_starter_of_a_job_leaves_its_group_afterwards_even_if_nothing_was_started()
-    {
+    fn the_starter_of_a_job_leaves_its_group_afterwards_even_if_nothing_was_started() {
         for starts in [true, false] {
             let (dir, group) = likeness();
             let inside = dir.path().join(NAME).join("cgroup.procs");

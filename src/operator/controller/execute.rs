@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::decide::{Action, Credential, Note, Observation, Step, Written};
+use crate::decide::{Action, Credential, Note, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
     PoolMessage, Record, RecordId, Request, State, Uid, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
+use crate::yard::{Observation, Written};
 
 use super::credential_issuer::{CredentialError, CredentialIssuer};
 use super::run_check::RunProblem;

@@ -12,10 +12,11 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::{Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide};
+use crate::decide::{Action, Context, Policy, Role, decide};
 use crate::model::{ClassName, Lease, RecordId, Slot, TableName};
 use crate::ports::{Delivery, Machine, StoreError};
 use crate::status::History;
+use crate::yard::{Breaker, Now, Observation, Unit, Yard};
 
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
@@ -358,7 +359,8 @@ impl Loop {
     /// its unit is judged again after that.
     fn start(&mut self, unit: &Unit, action: Action) {
         let slots = action.slots();
-        if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action) {
+        if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action)
+        {
             return;
         }
         self.yard.busy.extend(slots.iter().cloned());
