@@ -7,35 +7,23 @@ mod beats;
 mod capacity;
 mod class;
 mod context;
-mod demand;
-mod explain;
-mod forecast;
 #[cfg(test)]
 mod growth_tests;
 mod instance;
 mod launch;
 mod matching;
-mod observe;
-mod offerings;
 mod reason;
 mod request;
 mod schedule;
-#[cfg(test)]
-pub(crate) mod testing;
-mod under_way;
 mod unread;
-mod visits;
-mod yard;
 
 pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
-pub use context::{Context, Now, Policy, Role};
-pub use explain::{explain, judge, machine, picture, pool, remark};
-pub use forecast::{Forecast, Pace, forecast};
-pub use observe::{Observation, Written};
-pub use offerings::{Breaker, Offering, Rest};
+pub use context::{Context, Policy, Role};
 pub use schedule::{Effective, check as check_schedule, effective};
-pub use under_way::UnderWay;
-pub use yard::{Class, Tracked, Unit, Yard};
+
+pub(crate) use class::is_telling;
+
+use crate::yard::Unit;
 
 /// What to do about one unit now.
 pub fn decide(cx: &Context<'_>, unit: &Unit) -> Plan {

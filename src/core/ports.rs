@@ -11,6 +11,6 @@ pub mod store;
 pub use clock::{Clock, Entropy};
 pub use compute::{Compute, ComputeError, Ending, LaunchOrder, Launched, Machine, MachineState, Shortfall};
 pub use github::{GitHub, GitHubError};
-pub use notices::{Batch, Notices, Told};
+pub use notices::{Batch, Delivery, Notices};
 pub use queue::{PoolQueue, QueueDepth, QueueError, Received};
 pub use store::{Change, Page, Refusal, Store, StoreError, Watch};

@@ -2,11 +2,10 @@
 //! carried out, one port call per action. Everything that decides is pure and elsewhere; everything here is dull.
 
 mod answers;
-mod courier;
+mod credential_issuer;
 mod events;
 mod execute;
 mod follow;
-mod ghosts;
 mod groups;
 mod lease;
 mod measure;
@@ -14,6 +13,7 @@ mod notices;
 mod reconcile;
 mod removal;
 mod run_check;
+mod runner_gc;
 mod runs;
 mod sweep;
 mod timers;
@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::model::TableName;
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 
-pub use courier::Courier;
+pub use credential_issuer::CredentialIssuer;
 
 /// What the loop talks to.
 #[derive(Clone)]

@@ -180,7 +180,7 @@ impl StandIn {
     ///
     /// # Errors
     /// A state that cannot be stored.
-    pub fn ghosts(&self) -> Result<Vec<RegisteredRunner>, StandInFailure> {
+    pub fn offline_runners(&self) -> Result<Vec<RegisteredRunner>, StandInFailure> {
         self.shared.read(|state| state.all_runners().filter(|r| !r.online()).cloned().collect())
     }
 

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use runyard_core::decide::{Action, Plan, Unit};
+use runyard_core::decide::{Action, Plan};
 use runyard_core::model::{Instance, Place, RecordId, Slot, TRANSITIONS};
+use runyard_core::yard::Unit;
 
 use world::World;
 

@@ -278,7 +278,7 @@ async fn steps_stop_at_the_first_that_fails() {
 }
 
 #[tokio::test]
-async fn a_hook_is_told_of_the_job_by_github_alone_and_one_that_fails_stops_all_but_what_is_always_done() {
+async fn a_hook_learns_the_job_from_github_and_its_failure_skips_all_but_always_steps() {
     let bench = Bench::new().await;
     let package = bench.configured("r1", "x").await;
     let hook = bench.dir.path().join("hook.sh");
