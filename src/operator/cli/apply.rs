@@ -245,7 +245,7 @@ mod tests {
             let text = json!([{"resourceClass": "sec", "max": 3, "repositories": [repositories]}]);
             std::fs::write(&file, text.to_string()).unwrap();
             let how = How { dry_run: false, allow_widening: false };
-            check(&ApplyArgs { file, config: None, how }, &table).unwrap()
+            check(&ApplyArgs { file, config: None, stack: StackArgs::default(), how }, &table).unwrap()
         };
         let screen = || crate::cli::screen::Screen::kept(crate::cli::screen::Format::Text);
         let mut context = CliContext::on(store.clone(), screen().0);
