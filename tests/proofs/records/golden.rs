@@ -13,7 +13,7 @@ use crate::records::{Verdict, verdict};
 
 /// Every golden record with its file's name.
 pub(crate) fn records() -> Vec<(String, Kind, Item)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden");
     let mut records: Vec<_> = std::fs::read_dir(folder)
         .expect("the golden records are in the checkout")
         .map(|entry| entry.expect("a readable folder").path())
