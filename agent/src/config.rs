@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_run_script_that_is_named_must_be_there_and_a_machine_of_its_own_has_a_place_for_one() {
+    fn a_named_post_run_script_must_exist_and_ec2_machines_have_a_default_path() {
         let with = |more: &str, power: &str| {
             let text = GOOD.replace("table =", &format!("{more}\ntable =")).replace("\"exit\"", power);
             Config::parse(&text).unwrap().post_run
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_not_named_is_left_to_the_metadata_service_and_one_half_named_is_refused() {
+    fn an_unnamed_machine_is_read_from_metadata_and_a_half_named_one_is_refused() {
         let without = |keys: &[&str]| {
             let kept = GOOD.lines().filter(|line| !keys.iter().any(|key| line.trim().starts_with(key)));
             Config::parse(&kept.collect::<Vec<_>>().join("\n"))
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runners_version_is_three_numbers_and_an_old_one_is_left_to_the_github_it_is_for() {
+    fn a_runner_version_is_three_numbers_and_its_age_is_judged_at_registration() {
         let of = |version: &str| Config::parse(&GOOD.replace("2.999.0", version));
         for good in ["2.328.9", "2.330.1", "3.0.0"] {
             assert_eq!(of(good).unwrap().package.version, good);

@@ -94,7 +94,7 @@ fn gateways(routes: &str) -> Vec<Ipv4Addr> {
 fn held(status: &str) -> Vec<String> {
     let field = |name: &str| {
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.map(str::trim).unwrap_or("nothing").to_owned()
+        value.map_or("nothing", str::trim).to_owned()
     };
     let none = "0000000000000000";
     let wanted = [

@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Between an old program and a new one there is a moment in which a process shows no environment at all. An
-    /// operator that started again in such a moment took its machine for a stranger's and ended it.
+    /// operator that started again in such a moment took the process for a foreign one and ended its machine.
     #[test]
     fn a_process_carries_its_mark_through_the_execution_of_other_programs() {
         let id = machine("executing");

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::script::{Fault, Script, locked};
 use runyard_core::model::read_notices;
 use runyard_core::ports::notices::HIDDEN;
-use runyard_core::ports::{Batch, Clock, Notices, QueueError, Told};
+use runyard_core::ports::{Batch, Clock, Delivery, Notices, QueueError};
 
 /// How long a receive waits for messages, and how often it looks.
 const WAIT: (Duration, Duration) = (Duration::from_secs(20), Duration::from_millis(100));
@@ -55,7 +55,7 @@ impl MemoryNotices {
         let now = self.0.clock.elapsed();
         let mut batch = Batch::default();
         for (n, message) in locked(&self.0.messages).iter_mut().enumerate() {
-            if message.visible_at > now || batch.told.len() + batch.unreadable.len() >= 10 {
+            if message.visible_at > now || batch.deliveries.len() + batch.unreadable.len() >= 10 {
                 continue;
             }
             message.visible_at = now + HIDDEN;
@@ -63,7 +63,7 @@ impl MemoryNotices {
                 Ok(notices) => {
                     let receipt = format!("{n}-{}", now.as_nanos());
                     message.receipts.push(receipt.clone());
-                    batch.told.push(Told { receipt, notices });
+                    batch.deliveries.push(Delivery { receipt, notices });
                 }
                 Err(why) => batch.unreadable.push(why),
             }
@@ -79,7 +79,7 @@ impl Notices for MemoryNotices {
         let mut waited = Duration::ZERO;
         loop {
             let batch = self.take();
-            if !batch.told.is_empty() || !batch.unreadable.is_empty() || waited >= WAIT.0 {
+            if !batch.deliveries.is_empty() || !batch.unreadable.is_empty() || waited >= WAIT.0 {
                 return exit.answer(Ok(batch));
             }
             tokio::time::sleep(WAIT.1).await;

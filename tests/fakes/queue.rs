@@ -39,7 +39,7 @@ impl MemoryQueue {
         self.0.faults.clear();
     }
 
-    /// Puts a body there as it is, as a stranger does.
+    /// Puts a body there as it is, as a foreign client does.
     pub fn post(&self, class: &ClassName, body: &str) {
         locked(&self.0.queues).entry(class.clone()).or_default().send(body.to_owned());
     }

@@ -40,7 +40,7 @@ fn one_change_allocates_the_same_among_a_thousand_and_a_hundred_thousand_records
 }
 
 #[test]
-fn a_day_on_the_real_core_serves_its_jobs_and_is_the_same_bit_for_bit_the_second_time() {
+fn a_day_on_the_real_core_serves_its_jobs_and_repeats_bit_for_bit() {
     let first = day::play(400, 20);
     assert_eq!(first, day::play(400, 20));
     println!("{first:?}");

@@ -6,7 +6,7 @@ use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux};
 
 #[tokio::test(start_paused = true)]
-async fn a_running_machine_that_falls_silent_ends_and_its_request_says_why_and_gets_another() {
+async fn a_silent_running_machine_ends_and_its_request_says_why_and_gets_another() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
     world.start();
@@ -82,7 +82,7 @@ async fn a_machine_that_never_says_it_is_clean_ends_at_the_clean_up_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_never_ends_gives_its_machines_up_at_its_maximum_runtime_and_takes_no_others() {
+async fn an_endless_run_loses_its_machines_at_its_maximum_runtime_and_gets_no_others() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
     world.start();

@@ -44,7 +44,7 @@ async fn a_free_machine_leaves_the_pool_at_once_and_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_serves_is_ended_before_the_power_goes_and_its_request_is_degraded_not_failed() {
+async fn an_interrupted_running_machine_ends_in_time_and_degrades_its_request() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
     world.start();

@@ -25,7 +25,7 @@ async fn a_launched_machine_that_never_boots_ends_at_the_boot_deadline_and_is_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claimed_machine_that_never_registers_ends_at_its_deadline_and_the_request_takes_another() {
+async fn a_claimed_machine_that_never_registers_ends_and_the_request_takes_another() {
     let world = World::new();
     world.pool(linux(1, 5)).await;
     world.start();

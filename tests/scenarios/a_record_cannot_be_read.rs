@@ -47,7 +47,7 @@ async fn conditions(world: &World, key: &RecordId) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_released_while_their_class_is_of_a_newer_form_are_there_when_it_can_be_read() {
+async fn machines_released_under_a_newer_class_record_are_kept_until_it_can_be_read() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
     world.start();

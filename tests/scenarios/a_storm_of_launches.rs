@@ -99,7 +99,7 @@ impl Compute for Account {
 /// 5 000 machines for five classes, one of which wants thirty times what another does, through the real operator and
 /// its limiter, from an account that grants 1 000 machines at once and two a second afterwards.
 #[tokio::test(start_paused = true)]
-async fn five_thousand_launches_take_what_the_account_grants_and_no_class_waits_for_another() {
+async fn five_thousand_launches_use_the_accounts_rate_and_no_class_delays_another() {
     let wanted = [("a", 3000_u32), ("b", 1000), ("c", 600), ("d", 300), ("e", 100)];
     let total: u32 = wanted.iter().map(|(_, count)| count).sum();
     let seen = Arc::new(Mutex::new(Seen::default()));

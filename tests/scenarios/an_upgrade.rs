@@ -204,7 +204,7 @@ async fn a_newer_operator_takes_over_in_the_middle_of_a_claim_and_nothing_is_los
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_operator_takes_over_in_the_middle_of_a_claim_and_keeps_what_it_does_not_know() {
+async fn an_older_operator_takes_over_within_a_claim_and_keeps_unknown_attributes() {
     drill(Order::NewThenOld, Going::Stopped).await;
     drill(Order::NewThenOld, Going::Killed).await;
 }

@@ -142,8 +142,8 @@ async fn runners_whose_claim_is_over_are_swept_and_others_are_not() {
     world.until_phase(&key, "Released", 60).await;
     let gone = "runyard-i-0123456789abcdef0.3";
     let theirs = "runyard-i-0123456789abcdef1.3";
-    for ghost in [name.as_str(), gone, theirs, "build-box"] {
-        world.github.register(&web(), ghost, Vec::new());
+    for stale in [name.as_str(), gone, theirs, "build-box"] {
+        world.github.register(&web(), stale, Vec::new());
     }
     world.github.set_runner(&web(), &name, true, true);
     world.github.set_runner(&web(), gone, false, false);
@@ -176,7 +176,7 @@ async fn runners_are_swept_without_a_list_of_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_claims_that_leave_their_runners_behind_leave_no_ghost() {
+async fn a_thousand_claims_that_leave_their_runners_behind_leave_no_stale_runner() {
     let world = World::with_github();
     world.pool(linux(40, 40)).await;
     world.start();

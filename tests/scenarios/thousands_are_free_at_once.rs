@@ -80,7 +80,7 @@ fn put(world: &World, number: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_free_machines_are_announced_some_at_a_time_and_a_request_does_not_wait_for_it() {
+async fn a_thousand_machines_are_announced_in_batches_that_delay_no_request() {
     let world = World::new();
     world.compute.inventory(false);
     world.pool(linux(1000, 1000)).await;

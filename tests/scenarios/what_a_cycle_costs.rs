@@ -48,9 +48,9 @@ fn sorted(calls: Vec<Call>) -> (Vec<String>, Vec<String>, Vec<String>) {
 }
 
 /// What else goes on meanwhile: events in batches, the lease, and the class's counts. Nothing is read.
-fn nothing_but_company(beside: &[String]) {
-    let company = ["append", "write lease", "write pool"];
-    assert!(beside.iter().all(|call| company.contains(&call.as_str())), "{beside:?}");
+fn only_background_calls(beside: &[String]) {
+    let others = ["append", "write lease", "write pool"];
+    assert!(beside.iter().all(|call| others.contains(&call.as_str())), "{beside:?}");
 }
 
 /// One run on a warm yard, from the intent until its machines are pooled and announced.
@@ -110,7 +110,7 @@ async fn a_warm_cycle_costs_one_transaction_six_writes_no_read_and_three_calls_o
         let (cycle, queue, beside) = sorted(cycle(&world, run, 1).await);
         assert_eq!(cycle, CYCLE);
         assert_eq!(queue, ["receive", "delete", "announce"]);
-        nothing_but_company(&beside);
+        only_background_calls(&beside);
     }
     assert_eq!(world.compute.orders().len(), 1, "no cycle launched anything");
 }
@@ -123,7 +123,7 @@ async fn a_warm_cycle_costs_the_same_among_ten_thousand_ended_machines() {
     let (cycle, queue, beside) = sorted(cycle(&world, "1", 1).await);
     assert_eq!(cycle, CYCLE);
     assert_eq!(queue, ["receive", "delete", "announce"]);
-    nothing_but_company(&beside);
+    only_background_calls(&beside);
     assert_eq!(world.in_state(State::Terminated).len(), 10_000);
 }
 
@@ -135,11 +135,11 @@ async fn the_machines_of_one_request_share_its_writes() {
     let count = |what: &str| cycle.iter().filter(|call| *call == what).count();
     assert_eq!((count("write instance"), count("write request"), cycle.len()), (3 * 5, 3, 18), "{cycle:?}");
     assert_eq!(queue, ["receive", "delete", "announce", "announce", "announce", "announce", "announce"]);
-    nothing_but_company(&beside);
+    only_background_calls(&beside);
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_messages_of_other_machines_ahead_cost_three_calls_of_sqs_and_no_cold_start() {
+async fn two_hundred_foreign_messages_ahead_cost_three_sqs_calls_and_no_cold_start() {
     let world = warmed(MemoryStore::new(), 1).await;
     let spot = world.provision("7", "linux", 10, json!({"usageClass": "spot"})).await;
     world.until_phase(&spot, "Ready", 60).await;
@@ -164,7 +164,7 @@ async fn two_hundred_messages_of_other_machines_ahead_cost_three_calls_of_sqs_an
     let (cycle, queue, beside) = sorted(cycle(&world, "8", 1).await);
     assert_eq!(cycle, CYCLE);
     assert_eq!(queue, ["receive", "give_back", "announce"]);
-    nothing_but_company(&beside);
+    only_background_calls(&beside);
     assert_eq!(world.compute.orders().len(), orders, "what fits was found behind all the others");
     let served: Vec<RecordId> = fitting.iter().map(|instance| instance.key()).collect();
     let instance: Instance = world.get(&served[0]).await.unwrap();

@@ -123,7 +123,7 @@ fn working(
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_job_runs_an_agent_makes_one_write_a_beat_one_read_a_poll_and_no_other_call() {
+async fn while_a_job_runs_an_agent_makes_one_write_per_beat_and_one_read_per_poll_only() {
     let dir = tempfile::tempdir().unwrap();
     disk::replace(&dir.path().join("key"), &kept().to_bytes()).unwrap();
     let registered =

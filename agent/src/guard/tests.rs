@@ -153,7 +153,7 @@ async fn a_guard_told_to_stop_ends_nothing() {
 }
 
 #[test]
-fn a_threshold_before_its_own_setting_is_over_at_once_and_one_without_it_lasts_a_boot() {
+fn a_threshold_before_its_setting_time_has_passed_and_one_without_it_lasts_a_boot() {
     let at = |text: &str| text.parse::<Timestamp>().unwrap();
     let now = Duration::from_secs(10);
     let mut memory = Memory::begin("boot", now, LENGTHS);

@@ -143,8 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_starts_a_job_is_in_its_group_meanwhile_and_out_of_it_afterwards_even_when_nothing_was_started()
-    {
+    fn the_starter_of_a_job_leaves_its_group_afterwards_even_if_nothing_was_started() {
         for starts in [true, false] {
             let (dir, group) = likeness();
             let inside = dir.path().join(NAME).join("cgroup.procs");

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_directory_above_is_tried_but_one_in_which_nothing_of_anothers_can_be_renamed() {
+    fn every_parent_directory_is_tried_except_sticky_ones() {
         let dir = tempfile::tempdir().unwrap();
         let shared = dir.path().canonicalize().unwrap().join("shared");
         let work = shared.join("yard/work");

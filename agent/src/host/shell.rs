@@ -9,6 +9,7 @@ use std::time::Duration;
 use runyard_core::model::ClaimId;
 use tokio::process::{Child, Command};
 
+use super::keys::in_own_session;
 use super::layout::ClaimDirs;
 use super::{Host, JobGroup};
 
@@ -88,8 +89,8 @@ pub(super) fn spawn(mut command: Command, log: &Path, group: Option<&JobGroup>) 
     let out = crate::disk::create_anew(log)?;
     command.stdout(out.try_clone()?).stderr(out);
     match group {
-        Some(group) => group.start(|| command.spawn()),
-        None => command.spawn(),
+        Some(group) => group.start(|| in_own_session(|| command.spawn())),
+        None => in_own_session(|| command.spawn()),
     }
 }
 

@@ -337,7 +337,7 @@ async fn a_github_out_of_reach_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_runner_that_does_not_finish_is_killed_and_so_is_what_shed_every_mark_but_its_place() {
+async fn a_runner_that_does_not_finish_is_killed_with_all_processes_in_its_directory() {
     let stubborn = |_: &Path| {
         "#!/bin/sh\ntrap '' INT TERM\n(cd _work 2>/dev/null || mkdir _work && cd _work && exec env -i setsid sleep 600) &\n\
          echo 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n"
@@ -413,7 +413,7 @@ async fn a_registration_that_a_job_changed_is_not_the_one_its_runner_is_removed_
 
 /// The hook itself is tried by the program's own tests; here a job writes the refusal.
 #[tokio::test]
-async fn a_refused_job_ends_with_its_runner_and_the_runs_own_goes_on_in_a_place_without_a_trace() {
+async fn a_refused_job_ends_with_its_runner_and_the_runs_own_job_finds_no_trace_of_it() {
     let run = |calls: &Path| {
         format!(
             "#!/bin/sh\ntrap 'exit 0' INT\nls $HOME $TMPDIR _work 2>/dev/null | grep -c left >> {0}\n\
@@ -513,7 +513,7 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
 }
 
 #[tokio::test]
-async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_machine_from_the_pool() {
+async fn a_post_run_script_sees_the_runs_files_and_its_failure_keeps_the_machine_out() {
     let mut yard = TestHost::usual();
     let kept = yard.dir.path().join("kept");
     let (claims, took) = (yard.settings.work_dir.join("claims"), kept.display().to_string());

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runner_github_takes_no_more_is_refused_in_words_and_an_appliance_is_left_to_its_own_rules() {
+    fn a_runner_too_old_for_github_is_refused_and_an_appliance_decides_for_itself() {
         for (version, url, refused) in [
             ("2.328.9", "https://github.com/a/b", true),
             ("1.999.999", "https://acme.ghe.com/a", true),

@@ -99,7 +99,7 @@ async fn a_claim_goes_from_boot_to_clean_and_each_signal_is_said_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_job_runs_there_is_one_read_a_poll_one_write_a_beat_and_nothing_is_started() {
+async fn while_a_job_runs_there_is_one_read_per_poll_one_write_per_beat_and_no_task() {
     let test = TestAgent::new(registered("running", "42", "c1"));
     let executor = FakeExecutor::answering(listening());
     let _agent = tokio::spawn(test.agent(&executor));

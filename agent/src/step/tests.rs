@@ -282,7 +282,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
 }
 
 #[test]
-fn an_agent_that_lost_its_memory_does_not_answer_twice_nor_before_it_knows_what_it_said() {
+fn an_agent_that_lost_its_state_answers_once_and_only_after_reading_its_record() {
     let released = record("idle", "", "c1");
     assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c1"), &booted()), "idle / -");
     assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegFailed), "c1"), &booted()), "idle / -");
@@ -364,7 +364,7 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
 }
 
 #[test]
-fn a_github_that_is_away_never_fails_a_registration_and_one_that_refuses_does_the_third_time() {
+fn an_unreachable_github_never_fails_a_registration_and_a_third_refusal_does() {
     let sight = registration("claimed", "c1", &run_box("c1"));
     let mut local = judged(&sight, &shows(None, ""), &booted()).local;
     for _ in 0..100 {
@@ -383,7 +383,7 @@ fn a_github_that_is_away_never_fails_a_registration_and_one_that_refuses_does_th
 }
 
 #[test]
-fn a_removal_that_github_refuses_three_times_is_unproved_and_one_it_does_not_answer_is_not() {
+fn a_removal_refused_three_times_is_unproved_and_an_unanswered_one_is_not() {
     let sight = removal("c1", "c1");
     let mut local = swept("c1");
     for _ in 0..10 {
@@ -421,7 +421,7 @@ fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
 }
 
 #[test]
-fn a_refused_job_costs_a_run_its_runners_place_and_neither_its_runner_nor_its_machine() {
+fn a_refused_job_costs_a_run_only_its_runners_directory() {
     let sight = record("running", "42", "c1");
     let said = shows(Some(Signal::RegOk), "c1");
     let local = at("c1", ClaimStage::Listening(RUNNER)).after(TaskOutcome::Intruded, NOW, 0.0);

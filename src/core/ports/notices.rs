@@ -1,5 +1,5 @@
-//! What EC2 tells about machines from outside. A notice costs time when it is lost: the machine's own maker, its agent
-//! and its deadlines say the same, later.
+//! Notices of EC2 about machines, received from a queue. A lost notice costs time only: the provider's list, the agent and
+//! the deadlines show the same later.
 
 use async_trait::async_trait;
 
@@ -8,20 +8,20 @@ use crate::model::Notice;
 
 /// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// What names this receipt to the queue.
+pub struct Delivery {
+    /// The queue's handle for this delivery.
     pub receipt: String,
-    /// What it says; empty where it speaks of nothing we know.
+    /// The notices in the message; empty where it holds none that we know.
     pub notices: Vec<Notice>,
 }
 
-/// What one receive brought.
+/// The result of one receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The messages that can be read.
-    pub told: Vec<Told>,
-    /// What is wrong with those that cannot. They are left to the queue's own redrive policy: not acknowledged, they
-    /// come again until it puts them aside.
+    pub deliveries: Vec<Delivery>,
+    /// The problems of the messages that cannot be read. They are not acknowledged, so the queue delivers them again until
+    /// its redrive policy moves them to the dead-letter queue.
     pub unreadable: Vec<String>,
 }
 

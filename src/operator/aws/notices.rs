@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 use super::errors::queue as classify;
 use crate::model::read_notices;
 use crate::ports::notices::HIDDEN;
-use crate::ports::{Batch, Notices, QueueError, Told};
+use crate::ports::{Batch, Delivery, Notices, QueueError};
 use crate::store::{retries, timeouts};
 
 /// Longest wait for messages in one receive, in seconds (SQS).
@@ -72,7 +72,7 @@ impl Notices for SqsNotices {
         for message in got.messages.unwrap_or_default() {
             let Some(receipt) = message.receipt_handle else { continue };
             match read_notices(&message.body.unwrap_or_default()) {
-                Ok(notices) => batch.told.push(Told { receipt, notices }),
+                Ok(notices) => batch.deliveries.push(Delivery { receipt, notices }),
                 Err(why) => batch.unreadable.push(why),
             }
         }

@@ -10,7 +10,7 @@ const FEW: u32 = crate::model::LAUNCH_LIMIT;
 
 /// What EC2 told of a class's network, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Delivery {
     /// One line a subnet.
     pub(crate) subnets: Vec<String>,
     /// What will keep machines from coming or from working, and what to do.
@@ -18,8 +18,8 @@ pub(crate) struct Told {
 }
 
 /// Compares what a class names with what EC2 knows.
-pub(crate) fn told(spec: &PoolSpec, network: &Network) -> Told {
-    let mut told = Told::default();
+pub(crate) fn told(spec: &PoolSpec, network: &Network) -> Delivery {
+    let mut told = Delivery::default();
     let vpcs: BTreeSet<&str> = network.groups.values().map(String::as_str).collect();
     let mut zones: BTreeSet<&str> = BTreeSet::new();
     for id in &spec.launch.subnet_ids {

@@ -6,7 +6,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::duration;
 use super::screen::{Format, Screen, plain};
-use crate::decide::{effective, remark};
+use crate::decide::effective;
+use crate::explain::remark;
 use crate::model::{
     Agent, AttributeValue, ConditionType, Instance, Item, Launch, Life, Phase, Pool, Reading, Record,
     RecordId, Request, State, Unreadable, read,

@@ -32,7 +32,7 @@ impl Events {
     }
 
     /// Hands an event over; never waits.
-    pub(super) fn tell(&self, event: &Event) {
+    pub(super) fn send(&self, event: &Event) {
         if self.queue.try_send(event.to_item()).is_err() {
             self.metrics.events_dropped(1);
         }

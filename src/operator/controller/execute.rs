@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::decide::{Action, Credential, Note, Observation, Step, Written};
+use crate::decide::{Action, Credential, Note, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
     PoolMessage, Record, RecordId, Request, State, Uid, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
+use crate::yard::{Observation, Written};
 
-use super::courier::{Courier, CourierError};
+use super::credential_issuer::{CredentialError, CredentialIssuer};
 use super::run_check::RunProblem;
 use super::{Ports, lease};
 
@@ -40,7 +41,7 @@ pub(super) enum Failure {
     Compute(#[from] ComputeError),
     /// GitHub, or a machine's key.
     #[error(transparent)]
-    Courier(#[from] CourierError),
+    Credential(#[from] CredentialError),
     /// What the action needs is not there any more.
     #[error("what it is about is gone")]
     Gone,
@@ -53,10 +54,10 @@ impl Failure {
             Self::Lost(_) => "Refused",
             Self::Store(error) => error.label(),
             Self::Compute(_) => "Compute",
-            Self::Courier(CourierError::GitHub(_)) => "GitHub",
-            Self::Courier(CourierError::Group { .. }) => "RunnerGroup",
-            Self::Courier(CourierError::Key) => "PublicKey",
-            Self::Courier(CourierError::Run { .. }) => "Run",
+            Self::Credential(CredentialError::GitHub(_)) => "GitHub",
+            Self::Credential(CredentialError::Group { .. }) => "RunnerGroup",
+            Self::Credential(CredentialError::Key) => "PublicKey",
+            Self::Credential(CredentialError::Run { .. }) => "Run",
             Self::Gone => "Gone",
         }
     }
@@ -79,12 +80,14 @@ impl Failure {
                 | StoreError::Unknown(_),
             ) => "look at the table's metrics and the operator's network",
             Self::Compute(_) => "check the operator's permissions and quotas at EC2",
-            Self::Courier(CourierError::GitHub(_)) => "check the operator's access to GitHub",
-            Self::Courier(CourierError::Group { .. }) => "mend the runner group",
-            Self::Courier(CourierError::Run { .. }) => {
+            Self::Credential(CredentialError::GitHub(_)) => "check the operator's access to GitHub",
+            Self::Credential(CredentialError::Group { .. }) => "mend the runner group",
+            Self::Credential(CredentialError::Run { .. }) => {
                 "ask for machines from a workflow run of that repository"
             }
-            Self::Courier(CourierError::Key) => "expire the machine: its agent shows no key that can be used",
+            Self::Credential(CredentialError::Key) => {
+                "expire the machine: its agent shows no key that can be used"
+            }
             Self::Gone => "see whether the records of its class and its request are there and can be read",
         }
     }
@@ -111,7 +114,7 @@ pub(super) struct Surroundings {
 #[derive(Clone)]
 pub(super) struct Executor {
     pub(super) ports: Ports,
-    pub(super) courier: Option<Arc<Courier>>,
+    pub(super) issuer: Option<Arc<CredentialIssuer>>,
     /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
     pub(super) verify_removed: bool,
     pub(super) receipts: Receipts,
@@ -151,16 +154,16 @@ impl Executor {
                     ..Outcome::default()
                 }
             }
-            Err(Failure::Courier(CourierError::GitHub(error))) => Outcome {
+            Err(Failure::Credential(CredentialError::GitHub(error))) => Outcome {
                 seen: answered(&error).map(Observation::GitHub).into_iter().collect(),
-                failure: Some(Failure::Courier(CourierError::GitHub(error))),
+                failure: Some(Failure::Credential(CredentialError::GitHub(error))),
                 ..Outcome::default()
             },
-            Err(Failure::Courier(error @ CourierError::Group { .. })) => {
+            Err(Failure::Credential(error @ CredentialError::Group { .. })) => {
                 let events = around.request.iter().map(|request| self.no_group(request, &error)).collect();
-                Outcome { events, failure: Some(Failure::Courier(error)), ..Outcome::default() }
+                Outcome { events, failure: Some(Failure::Credential(error)), ..Outcome::default() }
             }
-            Err(Failure::Courier(CourierError::Run { request, problem })) => {
+            Err(Failure::Credential(CredentialError::Run { request, problem })) => {
                 let refused = match &problem {
                     RunProblem::Refused(why) => {
                         Some(Observation::RunRefused((*request).clone(), why.clone()))
@@ -169,7 +172,7 @@ impl Executor {
                 };
                 // Whatever it says of the run, GitHub answered.
                 let seen = std::iter::once(Observation::GitHub(true)).chain(refused).collect();
-                let failure = Some(Failure::Courier(CourierError::Run { request, problem }));
+                let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
             }
             Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
@@ -177,7 +180,7 @@ impl Executor {
     }
 
     /// Tells the workflow that waits why its machines cannot register.
-    fn no_group(&self, request: &Request, error: &CourierError) -> Event {
+    fn no_group(&self, request: &Request, error: &CredentialError) -> Event {
         let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
         let mut event = Event::new(&request.key(), id, now, "operator");
         event.event_type = EventType::Warning;
@@ -240,13 +243,13 @@ impl Executor {
             Action::Receive(class) => Ok(self.receive(class).await),
             Action::Credential(_, kind) => self.credential(kind, around).await,
             Action::SweepRunner(arn) => {
-                let (Some(courier), Some(instance)) = (&self.courier, &around.instance) else {
+                let (Some(issuer), Some(instance)) = (&self.issuer, &around.instance) else {
                     return Ok(vec![Observation::Swept(arn)]);
                 };
-                match courier.sweep(instance).await {
+                match issuer.sweep(instance).await {
                     // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.
                     Ok(()) | Err(GitHubError::Busy(_)) => {}
-                    Err(error) => return Err(CourierError::from(error).into()),
+                    Err(error) => return Err(CredentialError::from(error).into()),
                 }
                 Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
             }
@@ -284,9 +287,9 @@ impl Executor {
     ) -> Result<Vec<Observation>, Failure> {
         let given_back = step.before.run().is_some() && step.after.state() == State::Idle;
         if given_back
-            && let (Some(courier), Some(request), Some(pool)) = (&self.courier, &around.request, &around.pool)
+            && let (Some(issuer), Some(request), Some(pool)) = (&self.issuer, &around.request, &around.pool)
         {
-            courier.enclose(&mut step.after, request, pool);
+            issuer.attach_cached(&mut step.after, request, pool);
         }
         let verified = self.removed(&step, around).await?;
         let mut seen = self.replace(&step).await?;
@@ -303,11 +306,11 @@ impl Executor {
     ) -> Result<Option<Observation>, Failure> {
         let pooled = step.before.pooled_at().is_none() && step.after.pooled_at().is_some();
         let registered = step.before.claim.is_some() && step.before.registration_seq > 0;
-        let Some(courier) = self.courier.as_ref().filter(|_| self.verify_removed && pooled && registered)
+        let Some(issuer) = self.issuer.as_ref().filter(|_| self.verify_removed && pooled && registered)
         else {
             return Ok(None);
         };
-        courier.verify_removed(&step.before, around.pool.as_ref()).await.map_err(CourierError::from)?;
+        issuer.verify_removed(&step.before, around.pool.as_ref()).await.map_err(CredentialError::from)?;
         Ok(Some(Observation::GitHub(true)))
     }
 
@@ -317,9 +320,9 @@ impl Executor {
         mut machines: Vec<Step<Instance>>,
         around: &Surroundings,
     ) -> Result<Vec<Observation>, Failure> {
-        if let (Some(courier), Some(pool)) = (&self.courier, &around.pool) {
+        if let (Some(issuer), Some(pool)) = (&self.issuer, &around.pool) {
             for step in &mut machines {
-                courier.enclose(&mut step.after, &request.after, pool);
+                issuer.attach_cached(&mut step.after, &request.after, pool);
             }
         }
         let mut writes: Vec<Write> = machines.iter().map(|step| step.after.replacing(&step.before)).collect();
@@ -389,7 +392,7 @@ impl Executor {
                 Failure::Lost(_)
                 | Failure::Store(_)
                 | Failure::Compute(_)
-                | Failure::Courier(_)
+                | Failure::Credential(_)
                 | Failure::Gone,
             ) => false,
         };
@@ -485,7 +488,7 @@ impl Executor {
     }
 
     async fn credential(&self, kind: Credential, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
-        let (Some(courier), Some(instance)) = (&self.courier, &around.instance) else {
+        let (Some(issuer), Some(instance)) = (&self.issuer, &around.instance) else {
             return Err(Failure::Gone);
         };
         let mut step = Step::of(instance, self.ports.clock.now(), |_| ());
@@ -493,13 +496,13 @@ impl Executor {
             Credential::Registration => {
                 let request = around.request.as_ref().ok_or(Failure::Gone)?;
                 let pool = around.pool.as_ref().ok_or(Failure::Gone)?;
-                courier.register(&mut step.after, request, pool).await?;
+                issuer.register(&mut step.after, request, pool).await?;
             }
             // The repository stands in the machine's own record: neither request nor class need be there.
             Credential::Removal => {
                 let claim = instance.claim.as_ref().ok_or(Failure::Gone)?;
-                let scope = courier.scope_of(claim).ok_or(Failure::Gone)?;
-                courier.deregister(&mut step.after, scope).await?;
+                let scope = issuer.scope_of(claim).ok_or(Failure::Gone)?;
+                issuer.deregister(&mut step.after, scope).await?;
             }
         }
         let mut seen = self.replace(&step).await?;

@@ -165,18 +165,18 @@ impl Candidate {
     }
 
     /// Keeps at it until told to stop. While renewals fail, the lease counts as held for two thirds of its term.
-    pub(super) async fn keep(mut self, tell: watch::Sender<Option<u64>>, shutdown: CancellationToken) {
+    pub(super) async fn keep(mut self, sender: watch::Sender<Option<u64>>, shutdown: CancellationToken) {
         let mut renewed = Instant::now();
         loop {
             match self.attempt().await {
                 Ok(token) => {
                     renewed = Instant::now();
-                    publish(&tell, token);
+                    publish(&sender, token);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the lease could not be renewed");
                     if renewed.elapsed() >= self.term * 2 / 3 {
-                        publish(&tell, None);
+                        publish(&sender, None);
                     }
                 }
             }
@@ -186,13 +186,13 @@ impl Candidate {
                 () = tokio::time::sleep(self.term / 3) => {}
             }
         }
-        publish(&tell, None);
+        publish(&sender, None);
         self.hand_back().await;
     }
 }
 
-fn publish(tell: &watch::Sender<Option<u64>>, token: Option<u64>) {
-    tell.send_if_modified(|held| {
+fn publish(sender: &watch::Sender<Option<u64>>, token: Option<u64>) {
+    sender.send_if_modified(|held| {
         let changed = *held != token;
         if changed {
             match token {

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, QueueOutcome};
-use crate::ports::{Notices, QueueError, Told};
+use crate::ports::{Delivery, Notices, QueueError};
 
 /// First pause after a receive that failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ pub(super) async fn run(
     notices: Arc<dyn Notices>,
     metrics: Metrics,
     mut lease: watch::Receiver<Option<u64>>,
-    tell: mpsc::Sender<Vec<Told>>,
+    sender: mpsc::Sender<Vec<Delivery>>,
     shutdown: CancellationToken,
 ) {
     let receiving = async {
@@ -36,7 +36,7 @@ pub(super) async fn run(
                         metrics.queue_message(QueueOutcome::Unreadable);
                         tracing::warn!(%why, "a notice cannot be read; it is left to the queue's dead letters");
                     }
-                    if !batch.told.is_empty() && tell.send(batch.told).await.is_err() {
+                    if !batch.deliveries.is_empty() && sender.send(batch.deliveries).await.is_err() {
                         return;
                     }
                 }

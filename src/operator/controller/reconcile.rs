@@ -12,33 +12,34 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::{Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide};
+use crate::decide::{Action, Context, Policy, Role, decide};
 use crate::model::{ClassName, Lease, RecordId, Slot, TableName};
-use crate::ports::{Machine, StoreError, Told};
+use crate::ports::{Delivery, Machine, StoreError};
 use crate::status::History;
+use crate::yard::{Breaker, Now, Observation, Unit, Yard};
 
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, ghosts, runs};
+use super::{OperatorError, Ports, Settings, runner_gc, runs};
 
 mod around;
 mod background;
-mod clocks;
-mod company;
-mod figures;
+mod clock_skew;
+mod concurrency;
 mod hints;
 mod intake;
-mod places;
+mod metrics;
 mod resting;
 mod stuck;
+mod tasks;
 
 use background::Background;
-use clocks::Clocks;
-use company::{Company, Inbox};
-use places::Places;
+use clock_skew::ClockSkew;
+use concurrency::ConcurrencyLimits;
 use resting::Resting;
 use stuck::Failing;
+use tasks::{BackgroundTasks, Inputs};
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -75,7 +76,7 @@ struct Loop {
     background: Background,
     /// The removal of old events, which takes its time: one at once.
     removing: Option<AbortHandle>,
-    places: Places,
+    concurrency: ConcurrencyLimits,
     /// Monotonic time during which the table could be read.
     seen: Duration,
     last_look: Duration,
@@ -85,31 +86,31 @@ struct Loop {
     listing: Option<(Duration, BTreeSet<RecordId>)>,
     role: Role,
     lease: watch::Receiver<Option<u64>>,
-    clocks: Clocks,
+    clock_skew: ClockSkew,
     /// When the lease was taken that no list has followed yet.
     taken: Option<(u64, Duration)>,
     /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
     late: Vec<(RecordId, i64)>,
     /// Notices that are not acknowledged yet, because something remains to be done.
-    told: Vec<Told>,
+    unacknowledged: Vec<Delivery>,
     /// What machines were, for people who look.
     history: History,
     table: TableName,
     /// When the time of machines was last counted, and when the queues were last asked how much they hold.
     measured: Duration,
-    deep: Option<Duration>,
+    queues_measured: Option<Duration>,
     /// What classes do without now, as far as it was told.
     open: BTreeSet<(ClassName, Breaker)>,
     /// A resync that somebody asked for.
-    asked: Option<Duration>,
+    resync_requested: Option<Duration>,
     /// When that was, by the clock of who asked.
-    asked_at: Option<Timestamp>,
+    resync_requested_at: Option<Timestamp>,
     /// Records that were said to be unreadable, or of a newer program.
-    illegible: BTreeSet<RecordId>,
+    reported_unreadable: BTreeSet<RecordId>,
     /// The requests whose runs are watched at GitHub.
     live: watch::Sender<runs::Live>,
-    kick_list: mpsc::Sender<()>,
-    kick_sweep: mpsc::Sender<()>,
+    resync_trigger: mpsc::Sender<()>,
+    sweep_trigger: mpsc::Sender<()>,
     /// Why the table cannot be listed at all.
     refused: Option<StoreError>,
 }
@@ -128,13 +129,22 @@ pub(super) async fn run(
     }
     let shutdown = shutdown.child_token();
     let asks = health.snapshots().answer();
-    let company = Company::start(&ports, &settings, asks, &shutdown).await;
-    let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, courier } =
-        company;
-    let policy = settings.policy(courier.is_some(), ports.compute.keeps_inventory());
+    let started = BackgroundTasks::start(&ports, &settings, asks, &shutdown).await;
+    let BackgroundTasks {
+        mut tasks,
+        follower,
+        mut inputs,
+        lease,
+        resync_trigger,
+        sweep_trigger,
+        live,
+        events,
+        issuer,
+    } = started;
+    let policy = settings.policy(issuer.is_some(), ports.compute.keeps_inventory());
     let executor = Executor {
         ports: ports.clone(),
-        courier,
+        issuer,
         verify_removed: settings.github.verify_removed,
         receipts: Receipts::default(),
         unsettled: Unsettled::default(),
@@ -157,31 +167,31 @@ pub(super) async fn run(
         tasks: JoinSet::new(),
         background: Background::new(shutdown.clone()),
         removing: None,
-        places: Places::default(),
+        concurrency: ConcurrencyLimits::default(),
         seen: Duration::ZERO,
         listing: None,
         role: Role { lease: None },
         lease,
-        clocks: Clocks::default(),
+        clock_skew: ClockSkew::default(),
         taken: None,
         late: Vec::new(),
-        told: Vec::new(),
+        unacknowledged: Vec::new(),
         history,
         table: settings.table.clone(),
         measured: started,
-        deep: None,
+        queues_measured: None,
         open: BTreeSet::new(),
-        asked: None,
-        asked_at: None,
-        illegible: BTreeSet::new(),
+        resync_requested: None,
+        resync_requested_at: None,
+        reported_unreadable: BTreeSet::new(),
         live,
-        kick_list,
-        kick_sweep,
+        resync_trigger,
+        sweep_trigger,
         refused: None,
     };
     state.roles();
     tasks.spawn(follower);
-    state.turn(&mut inbox, &shutdown).await;
+    state.turn(&mut inputs, &shutdown).await;
     let refused = state.refused.take();
     shutdown.cancel();
     // The actions in hand are finished; nothing new is begun.
@@ -205,7 +215,7 @@ const fn hopeless(error: &StoreError) -> bool {
 impl Loop {
     /// Turn by turn: judges what is dirty, waits until something happens, takes in all that happened. Whatever came first
     /// wakes the loop; nothing that comes often is taken in alone, so nothing waits behind it.
-    async fn turn(&mut self, inbox: &mut Inbox, shutdown: &CancellationToken) {
+    async fn turn(&mut self, inputs: &mut Inputs, shutdown: &CancellationToken) {
         let mut gauges = tokio::time::interval(GAUGES);
         loop {
             self.settle();
@@ -221,18 +231,18 @@ impl Loop {
                     self.gauge();
                     self.measure();
                     self.history.forget(self.ports.clock.now());
-                    self.breakers();
+                    self.report_breakers();
                     self.acknowledge();
                 }
-                Some(ask) = Inbox::asked(&mut inbox.asks) => drop(ask.send(self.look())),
-                Some(machines) = inbox.machines.recv() => self.listed_at_maker(machines),
-                Some(told) = inbox.told.recv() => self.hear(told),
-                Some(ask) = inbox.sweeps.recv() => drop(ask.send(ghosts::Known::of(&self.yard))),
+                Some(ask) = Inputs::next_request(&mut inputs.snapshot_requests) => drop(ask.send(self.look())),
+                Some(machines) = inputs.machines.recv() => self.listed_at_maker(machines),
+                Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
+                Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
                 Some(done) = self.tasks.join_next() => self.finished(done),
-                Some(news) = inbox.seen.recv() => self.take_in(news),
+                Some(news) = inputs.seen.recv() => self.take_in(news),
                 () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}
             }
-            self.catch_up(inbox);
+            self.catch_up(inputs);
             if self.refused.is_some() {
                 return;
             }
@@ -245,13 +255,13 @@ impl Loop {
 
     /// Takes in the actions that are finished, the news that are there and the moments that are due, so that a class is
     /// judged once for all of them.
-    fn catch_up(&mut self, inbox: &mut Inbox) {
+    fn catch_up(&mut self, inputs: &mut Inputs) {
         while let Some(done) = self.tasks.try_join_next() {
             self.finished(done);
         }
         // No more than there were when this began: whoever tells them goes on meanwhile.
-        for _ in 0..inbox.seen.len() {
-            let Ok(news) = inbox.seen.try_recv() else { break };
+        for _ in 0..inputs.seen.len() {
+            let Ok(news) = inputs.seen.try_recv() else { break };
             self.take_in(news);
         }
         let due = self.timers.due(self.ports.clock.elapsed());
@@ -287,7 +297,7 @@ impl Loop {
                 // Budgets only after everything was read once more.
                 self.role.lease = None;
                 self.taken = Some((token, self.ports.clock.elapsed()));
-                let _ = self.kick_list.try_send(());
+                let _ = self.resync_trigger.try_send(());
             }
             Some(_) => {}
             None => {
@@ -308,7 +318,7 @@ impl Loop {
             return;
         }
         // Who waited for a place comes first, or a class that is always dirty would take every place that is given back.
-        while let Some(unit) = self.places.next().or_else(|| self.dirty.pop_first()) {
+        while let Some(unit) = self.concurrency.next().or_else(|| self.dirty.pop_first()) {
             self.dirty.remove(&unit);
             let now = self.now();
             let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
@@ -349,7 +359,8 @@ impl Loop {
     /// its unit is judged again after that.
     fn start(&mut self, unit: &Unit, action: Action) {
         let slots = action.slots();
-        if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.places.take(unit, &action) {
+        if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action)
+        {
             return;
         }
         self.yard.busy.extend(slots.iter().cloned());
@@ -366,7 +377,7 @@ impl Loop {
 
     /// Takes in what came of an action.
     fn finish(&mut self, done: Done) {
-        self.places.give(&done.action);
+        self.concurrency.release(&done.action);
         for slot in &done.slots {
             self.yard.busy.remove(slot);
             self.dirty.extend(unit_of(slot));
@@ -384,13 +395,13 @@ impl Loop {
                 for event in &done.outcome.events {
                     let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
                     tracing::info!(%subject, %reason, from = event.from, to = event.to, %message, "transition");
-                    self.events.tell(event);
+                    self.events.send(event);
                 }
             }
             Some(failure) => {
                 // Told once: it fails the same way until somebody mends it.
                 if !self.resting.failed_before(&done.unit, &done.action) {
-                    done.outcome.events.iter().for_each(|event| self.events.tell(event));
+                    done.outcome.events.iter().for_each(|event| self.events.send(event));
                 }
                 self.rest(&done.unit, &done.action, failure);
             }
@@ -414,7 +425,7 @@ impl Loop {
         let free = match failure {
             Failure::Lost(_) => 2,
             Failure::Store(StoreError::Contended) => 1,
-            Failure::Store(_) | Failure::Compute(_) | Failure::Courier(_) | Failure::Gone => 0,
+            Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) | Failure::Gone => 0,
         };
         match self.resting.failed(unit, action, free, now, &mut self.yard) {
             Some(pause) => {

@@ -7,9 +7,9 @@ use crate::model::{Claim, Instance, Pool, RegistrationMode, runner_name};
 use crate::ports::GitHubError;
 use crate::ports::github::Scope;
 
-use super::courier::Courier;
+use super::credential_issuer::CredentialIssuer;
 
-impl Courier {
+impl CredentialIssuer {
     /// Sees to it that no runner of the machine's last claim is listed; a leftover is removed. One call where the
     /// agent did its part, since GitHub looks by name.
     ///

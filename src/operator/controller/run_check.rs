@@ -175,8 +175,8 @@ mod tests {
         github.set_run("acme", "web", 41, RunState::Active { attempt: 2 });
         let id = request("41", 1);
         assert!(!check.confirmed(&id));
-        let asked = futures::future::join_all((0..256).map(|_| check.confirm(&id))).await;
-        assert!(asked.iter().all(Result::is_ok));
+        let requests = futures::future::join_all((0..256).map(|_| check.confirm(&id))).await;
+        assert!(requests.iter().all(Result::is_ok));
         assert_eq!(github.calls()["run"], 1);
         assert!(
             check.confirmed(&id) && check.confirmed(&request("41", 2)) && !check.confirmed(&request("41", 3))

@@ -183,7 +183,7 @@ impl Watcher {
             next.advance(now);
             match self.store.write(&next.replacing(&request)).await {
                 Ok(_) => {
-                    self.tell(id, state, now);
+                    self.report_end(id, state, now);
                     return Ok(());
                 }
                 // Written meanwhile: read again.
@@ -195,7 +195,7 @@ impl Watcher {
         Err(StoreError::Contended)
     }
 
-    fn tell(&self, id: &RequestKey, state: RunState, now: Timestamp) {
+    fn report_end(&self, id: &RequestKey, state: RunState, now: Timestamp) {
         let mut event = Event::new(&Request::key_of(id), self.entropy.hex(), now, "operator");
         event.reason = "RunEnded".into();
         event.message = match state {
@@ -210,7 +210,7 @@ impl Watcher {
         };
         event.to = Some(ReleasedBy::RunEnded.to_string());
         tracing::info!(request = %id, reason = %event.reason, message = %event.message, "released");
-        self.events.tell(&event);
+        self.events.send(&event);
     }
 }
 

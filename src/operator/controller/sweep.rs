@@ -14,8 +14,8 @@ pub(super) async fn run(
     compute: Arc<dyn Compute>,
     every: Duration,
     lease: watch::Receiver<Option<u64>>,
-    mut kicks: mpsc::Receiver<()>,
-    tell: mpsc::Sender<Vec<Machine>>,
+    mut triggers: mpsc::Receiver<()>,
+    sender: mpsc::Sender<Vec<Machine>>,
     shutdown: CancellationToken,
 ) {
     if !compute.keeps_inventory() {
@@ -25,7 +25,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            kick = kicks.recv() => if kick.is_none() { return },
+            triggered = triggers.recv() => if triggered.is_none() { return },
             () = tokio::time::sleep(every) => {}
         }
         let held = lease.borrow().is_some();
@@ -34,7 +34,7 @@ pub(super) async fn run(
         }
         match compute.list().await {
             Ok(machines) => {
-                if tell.send(machines).await.is_err() {
+                if sender.send(machines).await.is_err() {
                     return;
                 }
             }

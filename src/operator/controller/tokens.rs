@@ -78,8 +78,8 @@ mod tests {
     async fn machines_that_ask_at_once_cost_one_mint() {
         let (github, tokens) = tokens();
         let scope = scope();
-        let asked = (0..256).map(|_| tokens.get(Purpose::Registration, &scope));
-        let got = futures::future::join_all(asked).await;
+        let requests = (0..256).map(|_| tokens.get(Purpose::Registration, &scope));
+        let got = futures::future::join_all(requests).await;
         assert!(got.windows(2).all(|pair| pair[0] == pair[1]) && got[0].is_ok());
         assert_eq!(github.calls()["registration"], 1);
         assert_eq!(tokens.get(Purpose::Registration, &scope).await, got[0]);

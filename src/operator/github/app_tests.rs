@@ -95,7 +95,7 @@ async fn an_app_signs_for_minutes_and_works_with_the_installations_token() {
 }
 
 #[tokio::test]
-async fn an_installations_token_can_do_no_more_than_is_needed_and_asks_for_nothing_that_was_not_granted() {
+async fn an_installation_token_asks_only_for_needed_permissions_that_were_granted() {
     let app = TestApp::new();
     let cases = [
         (

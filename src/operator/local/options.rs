@@ -122,6 +122,8 @@ pub(crate) fn machines(
         },
         pre_runner_script: config.agent.pre_runner_script.as_deref().map(script).transpose()?,
         pre_runner_timeout: config.agent.pre_runner_timeout,
+        stop: config.agent.stop,
+        spare: config.agent.spare.clone(),
     };
     Ok(LocalOptions { dir: directory(environment)?, table: config.table.clone(), agent, patience: PATIENCE })
 }

@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{Context, Pace, Tracked, Unit, Yard, decide, effective, forecast};
+use crate::decide::{Context, decide, effective};
+use crate::explain::{Pace, forecast};
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
+use crate::yard::{Tracked, Unit, Yard};
 
 use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
 use super::{

@@ -59,6 +59,10 @@ pub struct AgentOptions {
     pub pre_runner_script: Option<String>,
     /// How long a pre-runner script may take.
     pub pre_runner_timeout: Duration,
+    /// How long a runner may take to end by itself.
+    pub stop: Duration,
+    /// Where jobs may write to file systems that are not the machine's own.
+    pub spare: Vec<PathBuf>,
 }
 
 /// Writes a machine's configuration and starts its agent.
@@ -132,7 +136,13 @@ fn configuration(dir: &Path, facts: &Facts, options: &AgentOptions) -> String {
     line("runner.url", &runner.url);
     line("runner.sha256", &runner.sha256);
     line("runner.version", &runner.version);
+    line("timing.stop", &milliseconds(options.stop));
     line("power.off", "exit");
+    if !options.spare.is_empty() {
+        let spare: Vec<_> = options.spare.iter().map(|place| place.to_string_lossy()).collect();
+        writeln!(text, "cleaning.spare = {}", serde_json::json!(spare))
+            .expect("writing to a string cannot fail");
+    }
     text
 }
 

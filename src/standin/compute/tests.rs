@@ -85,6 +85,8 @@ impl TestDirectory {
                 runner: RunnerPackage { url: "http://r/".into(), sha256: "00".into(), version: "2".into() },
                 pre_runner_script: None,
                 pre_runner_timeout: Duration::from_secs(60),
+                stop: Duration::from_secs(60),
+                spare: Vec::new(),
             },
             patience: Duration::from_millis(300),
         }
@@ -249,7 +251,7 @@ fn what_a_dead_agent_left_running_is_killed_by_the_next_operator() {
 }
 
 #[test]
-fn a_stranger_on_the_agents_pid_is_left_alone() {
+fn a_foreign_process_with_the_agents_pid_is_left_alone() {
     let dir = TestDirectory::new(IDLE);
     let id = life(async || {
         let compute = dir.open();
@@ -258,8 +260,8 @@ fn a_stranger_on_the_agents_pid_is_left_alone() {
         id
     });
     fs::remove_file(dir.machine(&id).join("ended.json")).unwrap_or_default();
-    let mut stranger = Command::new("sleep").arg("600").env_remove(MARKER).spawn().unwrap();
-    let real = Process::of(i32::try_from(stranger.id()).unwrap()).unwrap();
+    let mut foreign = Command::new("sleep").arg("600").env_remove(MARKER).spawn().unwrap();
+    let real = Process::of(i32::try_from(foreign.id()).unwrap()).unwrap();
     for stale in [Process { start: real.start - 1, ..real.clone() }, real.clone()] {
         crate::files::replace_json(&dir.machine(&id).join("agent.pid"), &stale).unwrap();
         life(async || {
@@ -269,8 +271,8 @@ fn a_stranger_on_the_agents_pid_is_left_alone() {
         fs::remove_file(dir.machine(&id).join("ended.json")).unwrap();
         assert!(real.alive(), "pid {} is not ours", real.pid);
     }
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    foreign.kill().unwrap();
+    foreign.wait().unwrap();
 }
 
 #[tokio::test]

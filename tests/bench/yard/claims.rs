@@ -173,14 +173,14 @@ impl Series {
         self.claims.push(claim);
         self.again.push(release);
         split(&calls, asked, &mut self.phases);
-        let company = |call: &&Call| {
+        let others = |call: &&Call| {
             call.name != "told"
                 && !call
                     .keys
                     .iter()
                     .any(|key| key.pk().starts_with("lease#") || key.pk().starts_with("pool#"))
         };
-        for call in calls.iter().filter(company) {
+        for call in calls.iter().filter(others) {
             *self.counts.entry(call.name.to_owned()).or_default() += 1;
         }
     }

@@ -135,18 +135,18 @@ impl<T: Store> Store for Timed<T> {
     }
 
     async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
-        Ok(Box::new(Told { inner: self.inner.watch().await?, calls: self.calls.clone() }))
+        Ok(Box::new(Delivery { inner: self.inner.watch().await?, calls: self.calls.clone() }))
     }
 }
 
 /// A watch whose answers are written down.
-struct Told {
+struct Delivery {
     inner: Box<dyn Watch>,
     calls: Calls,
 }
 
 #[async_trait]
-impl Watch for Told {
+impl Watch for Delivery {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         let told = self.inner.next().await;
         if let Ok(changes) = &told {

@@ -88,10 +88,10 @@ fn fake() -> Bench {
 
 async fn emulated(endpoint: &str, can: Can) -> Bench {
     let config = sdk_config(endpoint).await;
-    let told = Client::new(&config).describe_subnets().send().await.expect("a stranger looks");
+    let told = Client::new(&config).describe_subnets().send().await.expect("the raw client reads");
     let subnets = told.subnets.unwrap_or_default();
     let subnet = subnets.first().and_then(|subnet| subnet.subnet_id()).expect("a default subnet");
-    let images = Client::new(&config).describe_images().send().await.expect("a stranger looks");
+    let images = Client::new(&config).describe_images().send().await.expect("the raw client reads");
     let images = images.images.unwrap_or_default();
     let mut spec = spec(&[subnet]);
     if let Some(image) =
@@ -184,6 +184,8 @@ pub(crate) fn options(table: TableName) -> Ec2Options {
         }),
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
+        stop: Duration::from_secs(60),
+        spare: Vec::new(),
         patience: Duration::from_secs(3),
     }
 }

@@ -21,7 +21,7 @@ use runyard_support::peer::{Peer, SUBNETS};
 struct Yard {
     peer: Peer,
     compute: Ec2Compute,
-    stranger: Client,
+    raw: Client,
     table: TableName,
 }
 
@@ -29,8 +29,8 @@ async fn yard() -> Yard {
     let peer = Peer::start();
     let table = table();
     let compute = compute(peer.endpoint(), table.clone()).await;
-    let stranger = Client::new(&sdk_config(peer.endpoint()).await);
-    Yard { peer, compute, stranger, table }
+    let raw = Client::new(&sdk_config(peer.endpoint()).await);
+    Yard { peer, compute, raw, table }
 }
 
 fn linux() -> PoolSpec {
@@ -39,7 +39,7 @@ fn linux() -> PoolSpec {
 
 async fn default_version(client: &Client, table: &TableName) -> LaunchTemplateVersion {
     let asked = client.describe_launch_template_versions().launch_template_name(format!("{table}-linux"));
-    let told = asked.versions("$Default").send().await.expect("a stranger looks");
+    let told = asked.versions("$Default").send().await.expect("the raw client reads");
     told.launch_template_versions.unwrap_or_default().remove(0)
 }
 
@@ -63,11 +63,11 @@ async fn a_changed_class_gets_a_new_version_and_a_change_taken_back_its_old_one(
     let mut changed = linux();
     changed.launch.ami = Some("ami-0fedcba9876543210".into());
     assert_eq!(yard.compute.ensure_template(&changed).await, Ok(TemplateChange::Update));
-    let version = default_version(&yard.stranger, &yard.table).await;
+    let version = default_version(&yard.raw, &yard.table).await;
     let data = version.launch_template_data.unwrap();
     assert_eq!((version.version_number, data.image_id()), (Some(2), Some("ami-0fedcba9876543210")));
     assert_eq!(yard.compute.ensure_template(&linux()).await, Ok(TemplateChange::Update));
-    assert_eq!(default_version(&yard.stranger, &yard.table).await.version_number, Some(1));
+    assert_eq!(default_version(&yard.raw, &yard.table).await.version_number, Some(1));
     assert_eq!(yard.peer.world().templates.versions(&format!("{}-linux", yard.table)), Some(2));
 }
 
@@ -77,18 +77,18 @@ async fn a_template_changed_by_hand_is_set_right_before_the_next_launch() {
     yard.compute.ensure_template(&linux()).await.unwrap();
     let name = format!("{}-linux", yard.table);
     let data = RequestLaunchTemplateData::builder().image_id("ami-0000000000000beef").build();
-    let made = yard.stranger.create_launch_template_version().launch_template_name(&name);
+    let made = yard.raw.create_launch_template_version().launch_template_name(&name);
     made.launch_template_data(data).send().await.unwrap();
-    let set = yard.stranger.modify_launch_template().launch_template_name(&name).default_version("2");
+    let set = yard.raw.modify_launch_template().launch_template_name(&name).default_version("2");
     set.send().await.unwrap();
     yard.compute.launch(&order(&linux(), "l-1", 1, UsageClass::OnDemand)).await.unwrap();
-    assert_eq!(default_version(&yard.stranger, &yard.table).await.version_number, Some(1));
+    assert_eq!(default_version(&yard.raw, &yard.table).await.version_number, Some(1));
 }
 
 #[tokio::test]
 async fn a_template_of_this_name_that_is_somebody_elses_is_left_alone() {
     let yard = yard().await;
-    let made = yard.stranger.create_launch_template().launch_template_name(format!("{}-linux", yard.table));
+    let made = yard.raw.create_launch_template().launch_template_name(format!("{}-linux", yard.table));
     let data = RequestLaunchTemplateData::builder().image_id("ami-0000000000000beef").build();
     made.launch_template_data(data).send().await.unwrap();
     let outcome = yard.compute.ensure_template(&linux()).await;
@@ -131,7 +131,7 @@ async fn a_class_without_image_is_refused_by_the_fields_name() {
 }
 
 #[tokio::test]
-async fn a_class_whose_machines_would_find_no_runner_is_told_of_by_the_keys_name_and_launched_all_the_same() {
+async fn a_class_without_a_runner_package_is_reported_by_key_and_launched_all_the_same() {
     let mut yard = yard().await;
     let bare = Ec2Options { runner: None, ..options(yard.table.clone()) };
     yard.compute = Ec2Compute::connect(bare, &sdk_config(yard.peer.endpoint()).await);
@@ -151,7 +151,7 @@ async fn a_class_whose_machines_would_find_no_runner_is_told_of_by_the_keys_name
 
 /// A template that somebody else made; none is what they said it should be.
 async fn given(yard: &Yard, data: RequestLaunchTemplateData) -> PoolSpec {
-    let made = yard.stranger.create_launch_template().launch_template_name(format!("given-{}", yard.table));
+    let made = yard.raw.create_launch_template().launch_template_name(format!("given-{}", yard.table));
     let made = made.launch_template_data(data).send().await.unwrap();
     let mut spec = spec(&[]);
     spec.launch = Default::default();
@@ -181,7 +181,7 @@ async fn a_good_given_template_is_launched_from_and_never_changed() {
     let machines = yard.compute.launch(&order).await.unwrap().machines;
     assert_eq!(machines[0].instance_type, "m7i.2xlarge", "the template's own type");
     assert_eq!(machines[0].class.as_ref().map(|class| class.as_str()), Some("linux"), "tagged all the same");
-    assert_eq!(yard.peer.calls("CreateLaunchTemplate"), 1, "the stranger's");
+    assert_eq!(yard.peer.calls("CreateLaunchTemplate"), 1, "the other client's");
 }
 
 #[tokio::test]

@@ -28,8 +28,8 @@ async fn brings_what_was_sent(notices: &dyn Notices) {
     // An engine may answer with a part.
     while told.len() < 2 || unreadable < 1 {
         let batch = notices.receive().await.unwrap();
-        assert!(!batch.told.is_empty() || !batch.unreadable.is_empty(), "nothing more came");
-        told.extend(batch.told);
+        assert!(!batch.deliveries.is_empty() || !batch.unreadable.is_empty(), "nothing more came");
+        told.extend(batch.deliveries);
         unreadable += batch.unreadable.len();
     }
     assert_eq!(unreadable, 1);

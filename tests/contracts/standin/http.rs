@@ -147,7 +147,7 @@ async fn a_list_longer_than_a_page_is_read_whole() {
         }
     }
     assert_eq!(adapter(&stand_in).runners(&repository()).await.unwrap().len(), 205);
-    assert_eq!(stand_in.ghosts().unwrap().len(), 205);
+    assert_eq!(stand_in.offline_runners().unwrap().len(), 205);
 }
 
 #[tokio::test]

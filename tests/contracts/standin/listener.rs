@@ -1,7 +1,6 @@
 //! The whole package as an agent uses it: downloaded, unpacked, configured, run, signalled, removed. The scripts are the
 //! real ones; the executable they call is this test program, which plays the listener when it is asked to.
 
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -211,9 +210,7 @@ impl Drop for Running {
 }
 
 fn read(path: &Path) -> String {
-    let mut text = String::new();
-    std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)).unwrap_or_default();
-    text
+    std::fs::read_to_string(path).unwrap_or_default()
 }
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -281,7 +278,7 @@ async fn steps_stop_at_the_first_that_fails() {
 }
 
 #[tokio::test]
-async fn a_hook_is_told_of_the_job_by_github_alone_and_one_that_fails_stops_all_but_what_is_always_done() {
+async fn a_hook_learns_the_job_from_github_and_its_failure_skips_all_but_always_steps() {
     let bench = Bench::new().await;
     let package = bench.configured("r1", "x").await;
     let hook = bench.dir.path().join("hook.sh");

@@ -1,5 +1,5 @@
 //! What befalls the yard from outside, whoever calls whom: machines die, actors are stopped, clocks are set, services go
-//! away, queues lose their memory, and strangers write strange things.
+//! away, queues lose their memory, and other programs write foreign records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) async fn deal(world: Arc<World>) {
         services(&world);
         queues(&world);
         machines(&world);
-        strangers(&world);
+        write_foreign_records(&world);
         if world.strikes(Fault::RecordUnreadable) {
             unreadable::spoil(&world);
         }
@@ -89,10 +89,10 @@ fn queues(world: &World) {
             world.chance.one::<&str>(&["", "{", "null", "{\"instanceId\": 7}", "\u{202e}abc"]),
         );
     }
-    if world.strikes(Fault::QueueStranger) {
+    if world.strikes(Fault::ForeignMessage) {
         let known: Vec<InstanceId> = world.machines.lock().unwrap().keys().cloned().collect();
-        let stranger = InstanceId::parse("i-00000000000000bad").expect("an id");
-        let who = if known.is_empty() { &stranger } else { world.chance.one(&known) };
+        let unknown_machine = InstanceId::parse("i-00000000000000bad").expect("an id");
+        let who = if known.is_empty() { &unknown_machine } else { world.chance.one(&known) };
         let body = json!({"instanceId": who, "resourceClass": class(world), "usageClass": "on-demand"});
         world.queue.post(&class(world), &body.to_string());
     }
@@ -137,7 +137,7 @@ fn notice(id: &InstanceId) -> String {
     .to_string()
 }
 
-fn strangers(world: &World) {
+fn write_foreign_records(world: &World) {
     if !world.strikes(Fault::PoisonRecord) {
         return;
     }

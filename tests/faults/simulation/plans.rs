@@ -127,6 +127,6 @@ fn a_story_of_reuse_ends_the_same_whatever_goes_wrong_for_an_agent_or_a_command(
 }
 
 #[test]
-fn a_story_of_single_use_runners_ends_the_same_whatever_goes_wrong_for_an_agent_or_a_command() {
+fn a_story_of_single_use_runners_ends_the_same_after_any_agent_or_command_fault() {
     ends_the_same_whatever_goes_wrong(RegistrationMode::Job);
 }

@@ -54,7 +54,7 @@ faults! {
     QueueReorders = "F5" 60_000,
     QueueFails = "F5" 30_000,
     QueueGarbage = "F6" 20_000,
-    QueueStranger = "F6" 20_000,
+    ForeignMessage = "F6" 20_000,
     LaunchRefused = "F13" 150_000,
     LaunchPartial = "F13" 200_000,
     LaunchThrottled = "F11 F13" 100_000,

@@ -79,7 +79,7 @@ fn every_option_is_an_attribute_of_the_contract() {
 }
 
 #[test]
-fn the_same_intent_again_is_the_same_request_and_a_different_one_is_refused_with_both_shown() {
+fn a_repeated_intent_is_the_same_request_and_a_different_one_is_refused() {
     let yard = Yard::new();
     yard.provision(&["--timeout", "10m"], 0);
     let before = yard.record(&request("default", 1));

@@ -3,7 +3,7 @@
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
-use aws_sdk_dynamodbstreams::types::{AttributeValue as Told, Record as Write, ShardIteratorType};
+use aws_sdk_dynamodbstreams::types::{AttributeValue as Delivery, Record as Write, ShardIteratorType};
 use aws_sdk_dynamodbstreams::{Client, config::Builder};
 use runyard::model::{AttributeValue, Item, Reading, Record, RecordId, TableName, read};
 use runyard::ports::{Page, Store as _};
@@ -109,18 +109,18 @@ fn step(record: Write) -> Option<Step> {
     Some(Step { key: RecordId::of(&item(change.keys?))?, old, new })
 }
 
-fn item(told: impl IntoIterator<Item = (String, Told)>) -> Item {
+fn item(told: impl IntoIterator<Item = (String, Delivery)>) -> Item {
     told.into_iter().map(|(name, value)| (name, attribute(value))).collect()
 }
 
-fn attribute(value: Told) -> AttributeValue {
+fn attribute(value: Delivery) -> AttributeValue {
     match value {
-        Told::S(text) => AttributeValue::S(text),
-        Told::N(number) => AttributeValue::N(number),
-        Told::Bool(is) => AttributeValue::Bool(is),
-        Told::L(list) => AttributeValue::L(list.into_iter().map(attribute).collect()),
-        Told::M(map) => AttributeValue::M(map.into_iter().map(|(k, v)| (k, attribute(v))).collect()),
-        Told::Ss(set) => AttributeValue::Ss(set),
+        Delivery::S(text) => AttributeValue::S(text),
+        Delivery::N(number) => AttributeValue::N(number),
+        Delivery::Bool(is) => AttributeValue::Bool(is),
+        Delivery::L(list) => AttributeValue::L(list.into_iter().map(attribute).collect()),
+        Delivery::M(map) => AttributeValue::M(map.into_iter().map(|(k, v)| (k, attribute(v))).collect()),
+        Delivery::Ss(set) => AttributeValue::Ss(set),
         other => panic!("no record of ours holds {other:?}"),
     }
 }

@@ -22,12 +22,12 @@ const TIMING: [(&str, &str); 2] =
     [("RUNYARD_TIMING__AGENT_POLL", "100ms"), ("RUNYARD_TIMING__HEARTBEAT", "500ms")];
 
 #[tokio::test]
-async fn ten_runs_on_one_machine_leave_no_registration_behind_when_a_runner_serves_its_run() {
+async fn ten_runs_on_one_machine_with_a_runner_per_run_leave_no_registration_behind() {
     ten_runs_on_one_machine("run", 1).await;
 }
 
 #[tokio::test]
-async fn ten_runs_on_one_machine_leave_no_registration_behind_when_each_job_has_a_runner_of_its_own() {
+async fn ten_runs_on_one_machine_with_a_runner_per_job_leave_no_registration_behind() {
     ten_runs_on_one_machine("job", 2).await;
 }
 

@@ -44,7 +44,7 @@ class Others(Scenario):
         self.settle()
         self.assertEqual(self.instance(warm), before)
 
-    def test_a_machine_released_while_its_class_is_of_a_newer_schema_keeps_the_default_idle_time(self):
+    def test_a_machine_released_under_a_newer_class_schema_gets_the_default_idle_time(self):
         self.pool(desired=0, idleSeconds=2)
         key = self.ask("7008")
         self.phase(key, "Ready")

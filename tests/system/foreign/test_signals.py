@@ -57,7 +57,7 @@ class Signals(Scenario):
         self.machines.of(warm).says = None
         self.phase(second, "Released")
 
-    def test_a_first_failed_registration_sends_the_machine_to_be_cleaned_and_the_request_elsewhere(self):
+    def test_after_a_first_failed_registration_the_machine_is_cleaned_and_replaced(self):
         self.pool(desired=2, max=2)
         for warm in self.pooled(2):
             self.machines.of(warm).registers = "silent"

@@ -198,12 +198,12 @@ fn without_a_configuration_there_are_table_and_pool_queues_alone() {
 }
 
 #[test]
-fn a_yard_without_a_class_for_strangers_is_warned() {
+fn a_yard_without_a_single_use_class_for_outside_code_is_warned() {
     let site = Site::with_peer();
     assert!(site.init(&["--dry-run"], 0).stderr.contains("reuseWithin"));
-    let mut strangers = spec("strangers", "ami-0123456789abcdef0");
-    strangers["reuseWithin"] = json!("none");
-    site.pools(&[strangers]);
+    let mut public = spec("public", "ami-0123456789abcdef0");
+    public["reuseWithin"] = json!("none");
+    site.pools(&[public]);
     assert!(!site.init(&["--dry-run"], 0).stderr.contains("reuseWithin"));
 }
 

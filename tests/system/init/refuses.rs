@@ -7,7 +7,7 @@ use aws_sdk_ec2::types::RequestLaunchTemplateData;
 
 use crate::init::site::{Site, spec};
 
-async fn strangers_template(site: &Site, name: &str) -> String {
+async fn foreign_template(site: &Site, name: &str) -> String {
     let data = RequestLaunchTemplateData::builder().image_id("ami-0000000000000beef").build();
     let made = site.ec2().create_launch_template().launch_template_name(name);
     let made = made.launch_template_data(data).send().await.unwrap();
@@ -17,7 +17,7 @@ async fn strangers_template(site: &Site, name: &str) -> String {
 #[tokio::test]
 async fn a_template_of_this_name_without_our_tags_is_refused_by_name() {
     for site in [Site::with_peer(), Site::moto(), Site::ministack()] {
-        strangers_template(&site, &site.named("yard-small")).await;
+        foreign_template(&site, &site.named("yard-small")).await;
         for more in [&["--dry-run"][..], &[]] {
             let refused = site.init(more, 1).stderr;
             for said in ["yard-small", "runyard:table", "remove that template", "fix:"] {
@@ -33,7 +33,7 @@ async fn a_template_of_this_name_without_our_tags_is_refused_by_name() {
 #[tokio::test]
 async fn a_given_template_that_says_otherwise_is_refused_with_the_setting_and_the_fix() {
     let site = Site::with_peer();
-    let id = strangers_template(&site, "given").await;
+    let id = foreign_template(&site, "given").await;
     let mut given = spec("small", "");
     given["launch"] = serde_json::json!({"launchTemplateId": id});
     site.pools(&[given]);
@@ -47,7 +47,7 @@ async fn a_given_template_that_says_otherwise_is_refused_with_the_setting_and_th
 async fn doctor_names_the_class_whose_template_is_refused_and_no_other() {
     let site = Site::with_peer();
     site.init(&[], 0);
-    let id = strangers_template(&site, "given").await;
+    let id = foreign_template(&site, "given").await;
     let mut given = spec("small", "");
     given["launch"] = serde_json::json!({"launchTemplateId": id});
     site.pools(&[given, spec("large", "ami-0123456789abcdef0")]);

@@ -161,17 +161,17 @@ impl Site {
             .build()
     }
 
-    /// DynamoDB, for a stranger.
+    /// DynamoDB, by a raw client.
     pub(crate) fn dynamodb(&self) -> aws_sdk_dynamodb::Client {
         aws_sdk_dynamodb::Client::new(&Self::sdk(&self.dynamodb))
     }
 
-    /// SQS, for a stranger.
+    /// SQS, by a raw client.
     pub(crate) fn sqs(&self) -> aws_sdk_sqs::Client {
         aws_sdk_sqs::Client::new(&Self::sdk(&self.sqs))
     }
 
-    /// EC2, for a stranger.
+    /// EC2, by a raw client.
     pub(crate) fn ec2(&self) -> aws_sdk_ec2::Client {
         aws_sdk_ec2::Client::new(&Self::sdk(&self.ec2))
     }
@@ -180,10 +180,12 @@ impl Site {
     pub(crate) async fn queues(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let client = self.sqs();
         let mut all = BTreeMap::new();
-        for url in client.list_queues().send().await.expect("a stranger looks").queue_urls.unwrap_or_default()
+        for url in
+            client.list_queues().send().await.expect("the raw client reads").queue_urls.unwrap_or_default()
         {
             let call = client.get_queue_attributes().queue_url(&url);
-            let told = call.attribute_names(QueueAttributeName::All).send().await.expect("a stranger looks");
+            let told =
+                call.attribute_names(QueueAttributeName::All).send().await.expect("the raw client reads");
             let told = told.attributes.unwrap_or_default();
             let told =
                 told.into_iter().map(|(name, value)| (name.as_str().to_owned(), self.told(value))).collect();
@@ -197,7 +199,7 @@ impl Site {
 
     /// Every launch template there is: its name, how many versions it has, and which is the default one.
     pub(crate) async fn templates(&self) -> BTreeMap<String, (i64, i64)> {
-        let told = self.ec2().describe_launch_templates().send().await.expect("a stranger looks");
+        let told = self.ec2().describe_launch_templates().send().await.expect("the raw client reads");
         let numbers = |template: aws_sdk_ec2::types::LaunchTemplate| {
             let latest = template.latest_version_number.unwrap_or_default();
             (

@@ -1,5 +1,5 @@
-//! Which engine plays which of AWS's services? One endpoint each, as the standard environment names them, with the eyes
-//! of a stranger beside the program's own clients.
+//! The engines that play AWS's services: one endpoint each, as the standard environment names them, with raw clients
+//! beside the program's own.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::e2e::waiting::until;
 use runyard_support::engine::Engine;
 use runyard_support::peer::{Peer, SUBNETS};
 
-/// A message received by a stranger: what it names, and the claim it goes with.
+/// A message received by a raw client: what it names, and the claim it goes with.
 pub(crate) type Hint = (String, String);
 
 /// AWS, as far as a yard uses it.
@@ -83,7 +83,7 @@ impl Cloud {
         history::sdk_as("test", endpoint)
     }
 
-    /// EC2, for a stranger.
+    /// EC2, by a raw client.
     pub(crate) fn ec2(&self) -> aws_sdk_ec2::Client {
         aws_sdk_ec2::Client::new(&Self::sdk(&self.ec2))
     }
@@ -93,11 +93,11 @@ impl Cloud {
         let mut launch =
             json!({"ami": "ami-0123456789abcdef0", "architecture": "x86_64", "subnetIds": [SUBNETS[0].0]});
         if self.subnets_told {
-            let told = self.ec2().describe_subnets().send().await.expect("a stranger looks");
+            let told = self.ec2().describe_subnets().send().await.expect("the raw client reads");
             let subnets = told.subnets.unwrap_or_default();
             let subnet = subnets.first().and_then(|subnet| subnet.subnet_id()).expect("a default subnet");
             launch["subnetIds"] = json!([subnet]);
-            let told = self.ec2().describe_images().send().await.expect("a stranger looks");
+            let told = self.ec2().describe_images().send().await.expect("the raw client reads");
             let fits = |image: &aws_sdk_ec2::types::Image| {
                 image.architecture().is_some_and(|architecture| architecture.as_str() == "x86_64")
             };
@@ -122,7 +122,7 @@ impl Cloud {
         let (mut seen, mut receipts) = (BTreeSet::new(), Vec::new());
         until("every free machine on the queue", Duration::from_secs(60), async || {
             let call = client.receive_message().queue_url(&url).max_number_of_messages(10);
-            let got = call.visibility_timeout(30).send().await.expect("a stranger receives");
+            let got = call.visibility_timeout(30).send().await.expect("the raw client receives");
             for message in got.messages.unwrap_or_default() {
                 let body = PoolMessage::read(&message.body.unwrap_or_default()).expect("a readable body");
                 seen.insert((body.instance_id.to_string(), body.claim_id));
@@ -142,7 +142,7 @@ impl Cloud {
             let entries: Result<Vec<_>, _> = some.iter().enumerate().map(entry).collect();
             let call = client.change_message_visibility_batch().queue_url(&url);
             let back = call.set_entries(Some(entries.expect("an entry"))).send().await;
-            back.expect("a stranger gives back");
+            back.expect("the raw client gives back");
         }
     }
 }

@@ -1,8 +1,9 @@
 use serde_json::json;
 
-use super::super::testing::*;
-use crate::decide::{Action, Observation, WaitReason};
+use crate::decide::{Action, WaitReason};
 use crate::model::{ClaimId, Instance, Life, Phase, Reason, Request, Threshold, UsageClass};
+use crate::testing::*;
+use crate::yard::Observation;
 
 fn waiting(run: &str, count: u32, since: i64) -> Request {
     request(run, count, json!({"acceptedAt": at(since)}))
@@ -576,7 +577,7 @@ mod lines {
         );
         assert_eq!(reasons(&scene, "1"), [WaitReason::Mismatch, WaitReason::AtMax]);
         assert_eq!(reasons(&scene, "2"), []);
-        let told = crate::decide::explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask("3"));
+        let told = crate::explain::explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask("3"));
         let told = told.join("\n");
         assert!(told.contains("waits: class linux has as many machines as max allows (2)"), "{told}");
     }

@@ -1,14 +1,15 @@
 use serde_json::json;
 
-use super::super::testing::*;
-use crate::decide::{Action, Observation, Plan, Unit, WaitReason};
+use crate::decide::{Action, Plan, WaitReason};
 use crate::model::{Agent, ClaimId, Launch, LaunchPhase, Life, Place, Reason, Threshold};
 use crate::ports::{ComputeError, Launched, MachineState, Shortfall};
+use crate::testing::*;
+use crate::yard::{Observation, Unit};
 
 fn yard(count: u32, request: Option<u32>) -> Scene {
     let mut scene = Scene::with(json!({}));
     if let Some(wants) = request {
-        scene.put(&super::super::testing::request("1", wants, json!({})));
+        scene.put(&crate::testing::request("1", wants, json!({})));
     }
     scene.put(&launch("l-1", count, request.map(|_| ask("1")).as_ref()));
     scene
@@ -291,7 +292,7 @@ fn a_machine_whose_records_are_there_and_cannot_be_read_is_not_bound_over_and_ov
 /// it.
 fn brought(request: serde_json::Value, spec: serde_json::Value, kind: &str) -> (Place, bool, usize) {
     let mut scene = Scene::with(spec);
-    scene.put(&super::super::testing::request("1", 1, request));
+    scene.put(&crate::testing::request("1", 1, request));
     scene.put(&launch("l-1", 1, Some(&ask("1"))));
     let machine = machine("i-1").with(|i| i.facts.instance_type = kind.into()).listed(MachineState::Pending);
     let launched = Launched { machines: vec![machine], shortfalls: vec![] };

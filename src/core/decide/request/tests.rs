@@ -1,9 +1,10 @@
 use serde_json::json;
 
-use super::super::testing::*;
-use super::lacking;
-use crate::decide::{Action, Observation, WaitReason};
+use crate::decide::{Action, WaitReason};
 use crate::model::{ClaimId, ConditionType, Instance, Phase, Pool, Reason, Record, RecordId, Request};
+use crate::testing::*;
+use crate::yard::Observation;
+use crate::yard::lacking;
 
 mod bounds;
 mod intent;
@@ -379,7 +380,7 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
     let mut scene = yard(request("1", 1, json!({})), vec![machine("i-1").pooled()]);
     let newer = request("1", 1, json!({"attempt": 2}));
     let dirty = scene.put(&newer);
-    assert!(dirty.contains(&crate::decide::Unit::Request(ask("1"))));
+    assert!(dirty.contains(&crate::yard::Unit::Request(ask("1"))));
     let claims: Vec<RecordId> = scene
         .served()
         .into_iter()
@@ -393,14 +394,14 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
     assert_eq!(step.after.phase(), Phase::Released);
     assert!(note.message.contains("attempt 2"), "{}", note.message);
     assert_eq!(
-        scene.judge(&crate::decide::Unit::Request(newer.id.clone())).actions,
+        scene.judge(&crate::yard::Unit::Request(newer.id.clone())).actions,
         [],
         "the newer is untouched"
     );
     let other = request("1", 1, json!({"attempt": 3, "name": "other"}));
     scene.put(&other);
     assert_eq!(
-        scene.judge(&crate::decide::Unit::Request(newer.id.clone())).actions,
+        scene.judge(&crate::yard::Unit::Request(newer.id.clone())).actions,
         [],
         "another name is another line"
     );

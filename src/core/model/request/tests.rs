@@ -36,7 +36,7 @@ fn a_secret_part_ends_the_label_and_is_left_out_where_others_can_read() {
 }
 
 #[test]
-fn a_label_suffix_of_another_form_makes_a_request_unreadable_and_says_how_to_write_it() {
+fn a_malformed_label_suffix_makes_a_request_unreadable_and_names_the_form() {
     let golden = include_str!("../../../../tests/golden/request-new.json");
     for (suffix, readable) in [("k3x9q0ab", true), ("K3X9Q0AB", false), ("1", false), ("", false)] {
         let mut item: Item = serde_json::from_str(golden).unwrap();

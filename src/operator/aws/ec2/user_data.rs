@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::config::Agent;
 use crate::model::{FieldError, PoolSpec};
 
 use super::Ec2Options;
@@ -55,12 +56,20 @@ fn configuration(options: &Ec2Options, pre_runner: bool) -> String {
     line("timing.poll", &milliseconds(options.poll));
     line("timing.grace", &milliseconds(options.grace));
     line("timing.created", &milliseconds(options.created));
+    // What an agent takes anyway is not said: user data that changes is another version of the launch template.
+    if options.stop != Agent::STOP {
+        line("timing.stop", &milliseconds(options.stop));
+    }
     if let Some(runner) = &options.runner {
         line("runner.url", &runner.url);
         line("runner.sha256", &runner.sha256);
         line("runner.version", &runner.version);
     }
     line("power.off", "systemctl");
+    if !options.spare.is_empty() {
+        let spare: Vec<_> = options.spare.iter().map(|place| place.to_string_lossy()).collect();
+        lines.push(format!("cleaning.spare = {}", serde_json::json!(spare)));
+    }
     lines.join("\n")
 }
 
@@ -82,6 +91,19 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}");
         }
         assert!(!text.contains("pre_runner_script ="), "no script, no key");
+    }
+
+    #[test]
+    fn what_an_agent_would_not_take_by_itself_is_passed_on_to_it() {
+        let text = user_data(&options(), &spec()).unwrap();
+        assert!(!text.contains("timing.stop") && !text.contains("cleaning.spare"), "{text}");
+        let mut options = options();
+        options.stop = Duration::from_secs(300);
+        options.spare = vec!["/mnt/efs".into(), "/mnt/tools".into()];
+        let text = user_data(&options, &spec()).unwrap();
+        for line in ["timing.stop = \"300000ms\"", "cleaning.spare = [\"/mnt/efs\",\"/mnt/tools\"]"] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(super) async fn look(
         for scope in scopes(&all::<Request>(items), *organization) {
             let name = github.runner_url(&scope);
             match github.runners(&scope).await {
-                Ok(runners) => findings.extend(ghosts(&name, &runners, &instances)),
+                Ok(runners) => findings.extend(stale_runners(&name, &runners, &instances)),
                 Err(error) => findings.push(unasked("GitHubUnasked", &name, &error.to_string())),
             }
         }
@@ -217,7 +217,7 @@ fn scopes(requests: &[Request], organization: bool) -> BTreeSet<Scope> {
 
 /// Runners under our names whose machine is gone, or serves another claim. Names that are none of this yard's machines
 /// may be another yard's: only what our own records know is told.
-pub(super) fn ghosts(scope: &str, runners: &[Runner], instances: &[Instance]) -> Vec<Finding> {
+pub(super) fn stale_runners(scope: &str, runners: &[Runner], instances: &[Instance]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for one in instances.iter().filter(|one| !one.state().live()) {
         let Some(claim) = &one.claim else { continue };
@@ -225,7 +225,7 @@ pub(super) fn ghosts(scope: &str, runners: &[Runner], instances: &[Instance]) ->
         for runner in runners.iter().filter(|one| one.name == name || one.name.starts_with(&more)) {
             let problem = format!("runner {} is registered and its machine is terminated", runner.name);
             let fix = "the operator removes it once the machine is gone, GitHub by itself within a day";
-            findings.push(warning("GhostRunner", scope, problem, fix));
+            findings.push(warning("StaleRunner", scope, problem, fix));
         }
     }
     findings

@@ -18,7 +18,7 @@ fn executor(store: &MemoryStore) -> Executor {
         entropy,
     };
     let (receipts, unsettled) = (Receipts::default(), Unsettled::default());
-    Executor { ports, courier: None, verify_removed: false, receipts, unsettled }
+    Executor { ports, issuer: None, verify_removed: false, receipts, unsettled }
 }
 
 /// A table whose lease has token 1.

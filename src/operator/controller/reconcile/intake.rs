@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::controller::follow::Seen;
 use crate::controller::{events, lease};
-use crate::decide::{Context, Observation, Unit, Written};
+use crate::decide::Context;
 use crate::model::{
     ClassName, Instance, InstanceArn, InterruptionAction, Item, Lease, PoolSpec, Reading, RecordId, State,
     read,
 };
-use crate::ports::{Compute, ComputeError, Told};
+use crate::ports::{Compute, ComputeError, Delivery};
 use crate::status::{self, Snapshot};
+use crate::yard::{Observation, Unit, Written};
 
 use super::Loop;
 
@@ -42,7 +43,7 @@ impl Loop {
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
         if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
-            self.background.spawn_long(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
+            self.background.spawn_long(report_refusal(self.ports.compute.clone(), pool.spec.clone()));
         }
         if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
             self.history.record(&tracked.instance);
@@ -76,15 +77,15 @@ impl Loop {
     }
 
     /// Takes in notices. Before everything was listed nobody knows whose they are: they come again.
-    pub(super) fn hear(&mut self, told: Vec<Told>) {
+    pub(super) fn receive_notices(&mut self, deliveries: Vec<Delivery>) {
         if self.yard.listed.is_none() {
             return;
         }
-        for told in told {
-            for notice in &told.notices {
+        for delivery in deliveries {
+            for notice in &delivery.notices {
                 self.observe(Observation::Notice(notice.clone()));
             }
-            self.told.push(told);
+            self.unacknowledged.push(delivery);
         }
         self.settle();
         self.acknowledge();
@@ -92,15 +93,16 @@ impl Loop {
 
     /// Acknowledges the notices about which nothing remains to be done.
     pub(super) fn acknowledge(&mut self) {
-        if self.told.is_empty() {
+        if self.unacknowledged.is_empty() {
             return;
         }
         let yard = &self.yard;
-        let settled = |told: &Told| told.notices.iter().all(|notice| yard.settled_notice(&notice.instance));
-        let (done, left): (Vec<Told>, Vec<Told>) =
-            std::mem::take(&mut self.told).into_iter().partition(settled);
-        self.told = left;
-        let receipts: Vec<String> = done.into_iter().map(|told| told.receipt).collect();
+        let settled =
+            |delivery: &Delivery| delivery.notices.iter().all(|notice| yard.settled_notice(&notice.instance));
+        let (done, left): (Vec<Delivery>, Vec<Delivery>) =
+            std::mem::take(&mut self.unacknowledged).into_iter().partition(settled);
+        self.unacknowledged = left;
+        let receipts: Vec<String> = done.into_iter().map(|delivery| delivery.receipt).collect();
         if let Some(port) = self.ports.notices.clone().filter(|_| !receipts.is_empty()) {
             self.background.spawn(async move {
                 if let Err(error) = port.acknowledge(&receipts).await {
@@ -129,7 +131,7 @@ impl Loop {
                     self.late.extend(events::left_over(&item, now));
                     self.record(item, begun);
                 }
-                self.tell_illegible();
+                self.report_unreadable();
             }
             Seen::ListEnds(keys) => self.listed(keys),
             Seen::ListFails(error) => {
@@ -148,7 +150,7 @@ impl Loop {
                         None => self.observe(Observation::Record(change.key, None)),
                     }
                 }
-                self.tell_illegible();
+                self.report_unreadable();
             }
             Seen::Blind(error) => tracing::warn!(%error, "the table cannot be watched"),
         }
@@ -162,22 +164,22 @@ impl Loop {
         {
             self.ports.metrics.lease_seen(lease.token, lease.renewals);
             let (wall, mono) = (self.ports.clock.now(), self.ports.clock.elapsed());
-            if let Some(ahead) = self.clocks.ahead(&lease, wall, mono) {
+            if let Some(ahead) = self.clock_skew.ahead(&lease, wall, mono) {
                 let seconds = ahead.as_secs();
                 tracing::warn!(holder = %lease.holder, seconds, "the lease was written later than now: this operator's clock is behind, or the holder's ahead; deadlines pass too early or too late until both agree");
             }
         }
-        if let Some(asked) = lease::resync(&item) {
+        if let Some(resync) = lease::resync(&item) {
             // Another moment than before is another question, also by a clock that is behind the answer's.
-            let another =
-                self.asked_at.is_some() && asked.requested_at.is_some_and(|at| self.asked_at != Some(at));
-            let open = asked.requested_at > asked.completed_at;
-            if another || open && self.asked.is_none() {
-                self.asked = Some(self.ports.clock.elapsed());
-                let _ = self.kick_list.try_send(());
-                let _ = self.kick_sweep.try_send(());
+            let another = self.resync_requested_at.is_some()
+                && resync.requested_at.is_some_and(|at| self.resync_requested_at != Some(at));
+            let open = resync.requested_at > resync.completed_at;
+            if another || open && self.resync_requested.is_none() {
+                self.resync_requested = Some(self.ports.clock.elapsed());
+                let _ = self.resync_trigger.try_send(());
+                let _ = self.sweep_trigger.try_send(());
             }
-            self.asked_at = asked.requested_at;
+            self.resync_requested_at = resync.requested_at;
         }
         if self.role.lease.is_none() {
             self.leader_claims(&key, &item);
@@ -189,16 +191,16 @@ impl Loop {
     }
 
     /// Says once of each record that it cannot be read, and why.
-    fn tell_illegible(&mut self) {
+    fn report_unreadable(&mut self) {
         let (unreadable, newer) = (&self.yard.unreadable, &self.yard.newer);
-        self.illegible.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
+        self.reported_unreadable.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
         for (key, problem) in unreadable {
-            if self.illegible.insert(key.clone()) {
+            if self.reported_unreadable.insert(key.clone()) {
                 tracing::warn!(%key, problem, "a record cannot be read, it is left alone");
             }
         }
         for (key, schema) in newer {
-            if self.illegible.insert(key.clone()) {
+            if self.reported_unreadable.insert(key.clone()) {
                 tracing::warn!(%key, schema, "a record is of a newer program, it is left alone");
             }
         }
@@ -238,10 +240,10 @@ impl Loop {
             let removal = events::remove(self.ports.store.clone(), late);
             self.removing = Some(self.background.spawn_long(removal));
         }
-        if let Some(asked) = self.asked
-            && begun >= asked
+        if let Some(requested) = self.resync_requested
+            && begun >= requested
         {
-            self.asked = None;
+            self.resync_requested = None;
             if self.role.lease.is_some() {
                 let ports = self.ports.clone();
                 self.background.spawn(async move {
@@ -256,7 +258,7 @@ impl Loop {
 
 /// Says as soon as a class is seen that nothing can be launched of it, and why; its launches are refused one by one.
 /// Where nobody answers it is asked again for a quarter of an hour; by then its launches say it.
-async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
+async fn report_refusal(compute: Arc<dyn Compute>, spec: PoolSpec) {
     let mut pause = Duration::from_secs(1);
     for _ in 0..10 {
         match compute.check(&spec).await {
@@ -375,7 +377,7 @@ mod tests {
         ] {
             let compute = Arc::new(Answers(Mutex::new(answers.into())));
             let begun = Instant::now();
-            refusal_told(compute.clone(), spec.clone()).await;
+            report_refusal(compute.clone(), spec.clone()).await;
             assert_eq!(begun.elapsed().as_secs(), seconds);
             assert!(compute.0.lock().unwrap().is_empty(), "it is asked as often as it is not answered");
         }

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::controller::execute::Failure;
-use crate::decide::{Action, Plan, Unit, WaitReason};
+use crate::decide::{Action, Plan, WaitReason};
 use crate::model::ClassName;
+use crate::yard::Unit;
 
 use super::Loop;
 use super::resting::subjects;
@@ -51,12 +52,12 @@ impl Loop {
 
     fn stick(&mut self, of: Of, times: u32, action: &Action, failure: &Failure) {
         let Some(class) = self.class_of_unit(&of.0) else { return };
-        let told =
+        let reported =
             format!("{}: {failure}, {TIMES} times or more in a row; {}", action.describe(), failure.fix());
         if times == TIMES {
             tracing::error!(%class, what = %action.describe(), error = %failure, fix = failure.fix(), "stuck");
         }
-        if self.yard.stuck.insert(of, (class.clone(), told.clone())) != Some((class.clone(), told)) {
+        if self.yard.stuck.insert(of, (class.clone(), reported.clone())) != Some((class.clone(), reported)) {
             self.dirty.insert(Unit::Class(class));
         }
     }

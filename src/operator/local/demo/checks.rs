@@ -42,8 +42,8 @@ fn once(facts: &Facts) -> Check {
             None => against.push(format!("GitHub does not know job {job}")),
         }
     }
-    let strangers = ran(facts).filter(|line| !facts.wanted.contains_key(&line.job));
-    against.extend(strangers.map(|line| format!("job {} ran, which nobody asked for", line.job)));
+    let unwanted = ran(facts).filter(|line| !facts.wanted.contains_key(&line.job));
+    against.extend(unwanted.map(|line| format!("job {} ran, which nobody asked for", line.job)));
     if facts.wanted.is_empty() {
         against.push("no jobs".into());
     }
@@ -184,7 +184,7 @@ mod tests {
             ("a job never ran", |f| drop(f.lines.remove(0)), once),
             ("a job failed", |f| f.reported.get_mut("1-a").unwrap().succeeded = false, once),
             ("a job is unknown to GitHub", |f| drop(f.reported.remove("1-a")), once),
-            ("a stranger ran", |f| f.lines.push(line(Word::Ran, "x", "1", "runyard-i-1.2")), once),
+            ("an unwanted job ran", |f| f.lines.push(line(Word::Ran, "x", "1", "runyard-i-1.2")), once),
             ("there were no jobs", |f| *f = Facts::default(), once),
             (
                 "a runner had a second label",

@@ -1,4 +1,4 @@
-//! Queues of a table of its own on every engine, with the eyes and hands of a stranger beside the port.
+//! Queues of a table of its own on every engine, with a raw client beside the port.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -21,10 +21,10 @@ static TABLES: AtomicU32 = AtomicU32::new(0);
 /// The queue under test and what lies behind it.
 pub(crate) struct Bench {
     pub(crate) queue: Arc<dyn PoolQueue>,
-    stranger: Stranger,
+    raw: RawQueue,
 }
 
-enum Stranger {
+enum RawQueue {
     Memory(MemoryQueue),
     Sqs { client: Client, table: String },
 }
@@ -41,7 +41,7 @@ impl Benches {
         match self {
             Self::Memory => {
                 let queue = MemoryQueue::new(Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH)));
-                Bench { queue: Arc::new(queue.clone()), stranger: Stranger::Memory(queue) }
+                Bench { queue: Arc::new(queue.clone()), raw: RawQueue::Memory(queue) }
             }
             Self::Ministack => on(MINISTACK.endpoint()).await,
             Self::Moto => on(MOTO.endpoint()).await,
@@ -53,15 +53,15 @@ async fn on(endpoint: &str) -> Bench {
     let config = sdk_config(endpoint).await;
     let table = format!("queues-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::SeqCst));
     let queue = SqsQueue::connect(TableName::parse(&table).expect("a valid name"), &config);
-    Bench { queue: Arc::new(queue), stranger: Stranger::Sqs { client: Client::new(&config), table } }
+    Bench { queue: Arc::new(queue), raw: RawQueue::Sqs { client: Client::new(&config), table } }
 }
 
 impl Bench {
     /// Sends a body as it is.
     pub(crate) async fn post(&self, class: &ClassName, body: &str) {
-        match &self.stranger {
-            Stranger::Memory(queue) => queue.post(class, body),
-            Stranger::Sqs { client, table } => {
+        match &self.raw {
+            RawQueue::Memory(queue) => queue.post(class, body),
+            RawQueue::Sqs { client, table } => {
                 let url = url(client, &format!("{table}-{class}")).await;
                 client
                     .send_message()
@@ -69,19 +69,19 @@ impl Bench {
                     .message_body(body)
                     .send()
                     .await
-                    .expect("a stranger sends");
+                    .expect("the raw client sends");
             }
         }
     }
 
     /// The bodies among the dead letters.
     pub(crate) async fn dead(&self, class: &ClassName) -> Vec<String> {
-        match &self.stranger {
-            Stranger::Memory(queue) => queue.dead(class),
-            Stranger::Sqs { client, table } => {
+        match &self.raw {
+            RawQueue::Memory(queue) => queue.dead(class),
+            RawQueue::Sqs { client, table } => {
                 let url = url(client, &format!("{table}-{class}-dead")).await;
                 let call = client.receive_message().queue_url(url).max_number_of_messages(10);
-                let got = call.wait_time_seconds(1).send().await.expect("a stranger receives");
+                let got = call.wait_time_seconds(1).send().await.expect("the raw client receives");
                 got.messages.unwrap_or_default().into_iter().filter_map(|message| message.body).collect()
             }
         }
@@ -89,13 +89,14 @@ impl Bench {
 
     /// The redrive policy and the visibility time-out of a class's queue, where it has attributes.
     pub(crate) async fn attributes(&self, class: &ClassName) -> Option<(serde_json::Value, String)> {
-        match &self.stranger {
-            Stranger::Memory(_) => None,
-            Stranger::Sqs { client, table } => {
+        match &self.raw {
+            RawQueue::Memory(_) => None,
+            RawQueue::Sqs { client, table } => {
                 let url = url(client, &format!("{table}-{class}")).await;
                 let call =
                     client.get_queue_attributes().queue_url(url).attribute_names(QueueAttributeName::All);
-                let mut told = call.send().await.expect("a stranger looks").attributes.unwrap_or_default();
+                let mut told =
+                    call.send().await.expect("the raw client reads").attributes.unwrap_or_default();
                 let policy = told.remove(&QueueAttributeName::RedrivePolicy).expect("a redrive policy");
                 let visibility = told.remove(&QueueAttributeName::VisibilityTimeout).expect("a time-out");
                 Some((serde_json::from_str(&policy).expect("a policy is JSON"), visibility))

@@ -156,7 +156,7 @@ fn every_mend_is_on_all_that_was_seen() {
 }
 
 #[test]
-fn what_others_keep_in_the_table_is_no_finding_and_what_stands_under_our_key_is_judged_as_ours() {
+fn foreign_items_in_the_table_are_no_finding_and_items_under_our_keys_are_examined() {
     let note = |pk: &str, sk: &str| attributes([("pk", text(pk)), ("sk", text(sk)), ("kind", text("note"))]);
     assert_eq!(reasons(&[note("note#1", "note"), note("pool#small", "note")]), [""; 0]);
     let mut posing = pool();

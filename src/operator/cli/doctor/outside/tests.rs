@@ -107,10 +107,10 @@ fn dead_letters_and_a_flood_are_found() {
 }
 
 #[test]
-fn a_runner_whose_machine_is_terminated_is_a_ghost_and_others_are_nobodys_business() {
+fn a_runner_of_a_terminated_machine_is_stale_and_other_runners_are_left_alone() {
     let runner = |name: &str| Runner { id: 1, name: name.into(), online: false, busy: false, labels: vec![] };
     let runners =
         ["runyard-i-1.7", "runyard-i-1.7-2", "runyard-i-2.7", "runyard-i-1.77", "other"].map(runner);
     let records = [record(1, "terminated", LONG_AGO), record(2, "idle", LONG_AGO)];
-    assert_eq!(reasons(&ghosts("https://github.com/a/b", &runners, &records)), ["GhostRunner"; 2]);
+    assert_eq!(reasons(&stale_runners("https://github.com/a/b", &runners, &records)), ["StaleRunner"; 2]);
 }

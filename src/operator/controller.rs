@@ -1,0 +1,153 @@
+//! The loop: what is observed marks records dirty, each dirty record is judged by `decide`, and what was planned is
+//! carried out, one port call per action. Everything that decides is pure and elsewhere; everything here is dull.
+
+mod answers;
+mod credential_issuer;
+mod events;
+mod execute;
+mod follow;
+mod groups;
+mod lease;
+mod measure;
+mod notices;
+mod reconcile;
+mod removal;
+mod run_check;
+mod runner_gc;
+mod runs;
+mod sweep;
+mod timers;
+mod tokens;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::Health;
+use crate::decide::Policy;
+use crate::metrics::Metrics;
+use crate::model::TableName;
+use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
+
+pub use credential_issuer::CredentialIssuer;
+
+/// What the loop talks to.
+#[derive(Clone)]
+pub struct Ports {
+    /// The table.
+    pub store: Arc<dyn Store>,
+    /// The pool queues.
+    pub queue: Arc<dyn PoolQueue>,
+    /// Where machines come from.
+    pub compute: Arc<dyn Compute>,
+    /// GitHub, unless runners are registered by somebody else.
+    pub github: Option<Arc<dyn GitHub>>,
+    /// What EC2 says of machines from outside, where that is to be had.
+    pub notices: Option<Arc<dyn Notices>>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Fresh names.
+    pub entropy: Arc<dyn Entropy>,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// The settings of contract, section 8.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Our name as holder of the lease; unique among operators of one table.
+    pub identity: String,
+    /// The table, which marks what is ours.
+    pub table: TableName,
+    /// Whether runners are registered for a whole organisation instead of one repository.
+    pub organization: bool,
+    /// Deadline of `created`.
+    pub created: Duration,
+    /// Deadline of `claimed`.
+    pub claimed: Duration,
+    /// Deadline of a clean-up.
+    pub cleanup: Duration,
+    /// How long past a threshold agents wait.
+    pub grace: Duration,
+    /// How often agents speak.
+    pub heartbeat: Duration,
+    /// When their silence counts.
+    pub stale: Duration,
+    /// How often agents read.
+    pub agent_poll: Duration,
+    /// How often everything is read again.
+    pub resync: Duration,
+    /// How often a pooled machine is announced again.
+    pub reannounce: Duration,
+    /// The lease's term.
+    pub lease: Duration,
+    /// The grace of machines without a record and of records without a machine.
+    pub orphan: Duration,
+    /// How many requests of one repository may be open at the same time.
+    pub requests_per_repository: u32,
+    /// How often the machines are listed.
+    pub sweep: Duration,
+    /// What is asked of GitHub beside credentials.
+    pub github: GitHubWatch,
+}
+
+/// What is asked of GitHub beside credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GitHubWatch {
+    /// How often GitHub is asked where a live request's run stands; none: never.
+    pub run_poll: Option<Duration>,
+    /// How often runners are looked for whose claim is over; none: never.
+    pub sweep: Option<Duration>,
+    /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
+    pub verify_removed: bool,
+    /// Whether GitHub is asked if a request's run is there before its machines get a credential.
+    pub verify_run: bool,
+}
+
+impl Default for GitHubWatch {
+    /// As `config/default.toml` has it.
+    fn default() -> Self {
+        let (run_poll, sweep) = (Duration::from_secs(60), Duration::from_secs(3600));
+        Self { run_poll: Some(run_poll), sweep: Some(sweep), verify_removed: true, verify_run: true }
+    }
+}
+
+impl Settings {
+    /// What decisions depend on.
+    pub fn policy(&self, github: bool, inventory: bool) -> Policy {
+        Policy {
+            created: self.created,
+            claimed: self.claimed,
+            cleanup: self.cleanup,
+            grace: self.grace,
+            stale: self.stale,
+            reannounce: self.reannounce,
+            orphan: self.orphan,
+            requests_per_repository: self.requests_per_repository,
+            github,
+            inventory,
+        }
+    }
+}
+
+/// Why the operator stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// The table is not there or is not one of ours.
+    #[error("the table cannot be used: {0}")]
+    Table(#[from] crate::ports::StoreError),
+}
+
+/// Runs the operator until it is told to stop: the action in hand is finished, the lease handed back.
+///
+/// # Errors
+/// When the table is missing, has another shape, or denies us.
+pub async fn run(
+    ports: Ports,
+    settings: Settings,
+    health: Arc<Health>,
+    shutdown: CancellationToken,
+) -> Result<(), OperatorError> {
+    reconcile::run(ports, settings, health, shutdown).await
+}

@@ -1,0 +1,277 @@
+//! Issues credentials to machines: it mints them at GitHub, caches those that can be used again, and seals them to a
+//! machine's public key. No credential is ever printed.
+
+use std::sync::Arc;
+
+use crypto_box::aead::rand_core::{CryptoRng, RngCore};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{
+    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request,
+    RequestKey, runner_name, seal,
+};
+use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
+use crate::ports::{Clock, Entropy, GitHub, GitHubError};
+
+use super::groups::Groups;
+use super::run_check::{RunCheck, RunProblem};
+use super::tokens::{Purpose, Tokens};
+
+/// The number of every organisation's default group, and the only one a repository's runners are in.
+const DEFAULT_GROUP: u64 = 1;
+
+/// Why a machine did not get its credential.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// GitHub did not give it.
+    #[error(transparent)]
+    GitHub(#[from] GitHubError),
+    /// The class names a runner group that the organisation does not have.
+    #[error(
+        "the organisation {owner} has no runner group {name:?}; create it, or change the class's runnerGroup"
+    )]
+    Group {
+        /// The organisation.
+        owner: String,
+        /// The group the pool record names.
+        name: String,
+    },
+    /// The machine has not shown a usable key.
+    #[error("the machine's public key cannot be used")]
+    Key,
+    /// GitHub does not know the request's run.
+    #[error("{problem}")]
+    Run {
+        /// The request.
+        request: Box<RequestKey>,
+        /// What GitHub says of its run.
+        problem: RunProblem,
+    },
+}
+
+/// Mints, caches and seals credentials.
+pub struct CredentialIssuer {
+    pub(super) github: Arc<dyn GitHub>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    organization: bool,
+    tokens: Tokens,
+    /// None: requests are believed.
+    runs: Option<RunCheck>,
+    groups: Groups,
+}
+
+/// The operator's source of chance, for ciphers.
+struct Random<'a>(&'a dyn Entropy);
+
+impl RngCore for Random<'_> {
+    fn next_u32(&mut self) -> u32 {
+        let mut bytes = [0; 4];
+        self.0.fill(&mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn fill_bytes(&mut self, buffer: &mut [u8]) {
+        self.0.fill(buffer);
+    }
+
+    fn try_fill_bytes(&mut self, buffer: &mut [u8]) -> Result<(), crypto_box::aead::rand_core::Error> {
+        self.0.fill(buffer);
+        Ok(())
+    }
+}
+
+impl CryptoRng for Random<'_> {}
+
+impl CredentialIssuer {
+    /// An issuer for one GitHub; `verify_run` is the setting `github.verify_run`.
+    pub fn new(
+        github: Arc<dyn GitHub>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        organization: bool,
+        verify_run: bool,
+    ) -> Self {
+        let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
+        let runs = verify_run.then(|| RunCheck::new(Arc::clone(&github), Arc::clone(&clock)));
+        Self { github, clock, entropy, organization, tokens, runs, groups: Groups::default() }
+    }
+
+    /// Where the runners of a request are registered.
+    pub fn scope(&self, request: &Request) -> Scope {
+        self.scope_in(&request.id.repository)
+    }
+
+    /// Where the runners for a repository are registered.
+    pub(super) fn scope_in(&self, repository: &Repository) -> Scope {
+        let owner = repository.owner().to_owned();
+        if self.organization {
+            Scope::Organization { owner }
+        } else {
+            Scope::Repository { owner, name: repository.name().to_owned() }
+        }
+    }
+
+    /// Attaches a cached credential to a record, if there is one. It never calls GitHub, so that no claim and no release waits
+    /// for it.
+    pub fn attach_cached(&self, next: &mut Instance, request: &Request, pool: &Pool) {
+        let scope = self.scope(request);
+        if next.run().is_some() {
+            if pool.spec.registration_mode == RegistrationMode::Run
+                && self.runs.as_ref().is_none_or(|runs| runs.confirmed(&request.id))
+                && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
+            {
+                // A key that cannot be used is reported by the write that follows.
+                let _ = self.seal_registration(next, request, pool, &scope, Secret::Token(token));
+            }
+        } else if next.registration_seq > 0
+            && let Some(token) = self.tokens.kept(Purpose::Removal, &scope)
+        {
+            let _ = self.seal_removal(next, &scope, &token);
+        }
+    }
+
+    /// Mints and puts into a record what its machine needs to register.
+    ///
+    /// # Errors
+    /// What GitHub answered, or that the machine's key is none.
+    pub async fn register(
+        &self,
+        next: &mut Instance,
+        request: &Request,
+        pool: &Pool,
+    ) -> Result<(), CredentialError> {
+        let scope = self.scope(request);
+        self.confirm_run(request).await?;
+        let secret = match pool.spec.registration_mode {
+            RegistrationMode::Run => Secret::Token(self.tokens.get(Purpose::Registration, &scope).await?),
+            RegistrationMode::Job => {
+                let claim = next.claim.as_ref().ok_or(CredentialError::Key)?;
+                let spec = RunnerSpec {
+                    name: runner_name(&claim.id, next.registration_seq + 1),
+                    labels: request.labels(&pool.spec.labels),
+                    group_id: self.group(&scope, &pool.spec.runner_group).await?,
+                    work_folder: "_work".into(),
+                };
+                let config = self.job_config(&scope, &spec).await?;
+                let expires_at = self.clock.now().saturating_add(SignedDuration::from_mins(55));
+                Secret::Job(config.encoded, expires_at.unwrap_or(Timestamp::MAX))
+            }
+        };
+        self.seal_registration(next, request, pool, &scope, secret)
+    }
+
+    /// That the request's run is GitHub's, before anything is handed out in its name.
+    async fn confirm_run(&self, request: &Request) -> Result<(), CredentialError> {
+        let Some(runs) = &self.runs else { return Ok(()) };
+        runs.confirm(&request.id).await.map_err(|problem| match problem {
+            RunProblem::GitHub(error) => CredentialError::GitHub(error),
+            RunProblem::Doubtful(_) | RunProblem::Refused(_) => {
+                CredentialError::Run { request: Box::new(request.id.clone()), problem }
+            }
+        })
+    }
+
+    /// Mints and puts into a record what its machine needs to deregister.
+    ///
+    /// # Errors
+    /// What GitHub answered, or that the machine's key is none.
+    pub async fn deregister(&self, next: &mut Instance, scope: Scope) -> Result<(), CredentialError> {
+        let token = self.tokens.get(Purpose::Removal, &scope).await?;
+        self.seal_removal(next, &scope, &token)
+    }
+
+    /// The number of a runner group, looked up once an hour. A repository's own runners have no groups.
+    async fn group(&self, scope: &Scope, name: &str) -> Result<u64, CredentialError> {
+        let Scope::Organization { owner } = scope else { return Ok(DEFAULT_GROUP) };
+        if name.is_empty() {
+            return Ok(DEFAULT_GROUP);
+        }
+        let now = self.clock.now();
+        if let Some(id) = self.groups.known(owner, name, now) {
+            return Ok(id);
+        }
+        let id = self.github.runner_group(owner, name).await?;
+        let id = id.ok_or_else(|| CredentialError::Group { owner: owner.clone(), name: name.to_owned() })?;
+        self.groups.keep(owner, name, id, now);
+        Ok(id)
+    }
+
+    /// A single-use runner. A name that is taken belongs to an attempt whose answer was lost: nobody has its
+    /// configuration, so it is removed and made anew.
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
+        match self.github.job_config(scope, spec).await {
+            Err(GitHubError::NameTaken(_)) => {
+                self.remove_named(scope, &spec.name).await?;
+                self.github.job_config(scope, spec).await
+            }
+            other => other,
+        }
+    }
+
+    fn seal_registration(
+        &self,
+        next: &mut Instance,
+        request: &Request,
+        pool: &Pool,
+        scope: &Scope,
+        secret: Secret,
+    ) -> Result<(), CredentialError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
+        let seq = next.registration_seq + 1;
+        let name_seq = match &secret {
+            Secret::Token(_) => 1,
+            Secret::Job(..) => seq,
+        };
+        let (token, jit_config, expires_at) = match secret {
+            Secret::Token(token) => (Some(token.value), None, token.expires_at),
+            Secret::Job(config, expires_at) => (None, Some(config), expires_at),
+        };
+        let payload = RegistrationBox {
+            claim_id: claim.id.to_string(),
+            seq,
+            url: self.github.runner_url(scope),
+            token,
+            jit_config,
+            runner_name: runner_name(&claim.id, name_seq),
+            labels: request.labels(&pool.spec.labels),
+            runner_group: pool.spec.runner_group.clone(),
+            expires_at,
+        };
+        let sealed =
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CredentialError::Key)?;
+        next.registration = Some(Registration { sealed, expires_at: Some(crate::model::millis(expires_at)) });
+        next.registration_seq = seq;
+        Ok(())
+    }
+
+    fn seal_removal(&self, next: &mut Instance, scope: &Scope, token: &Token) -> Result<(), CredentialError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
+        let payload = RemovalBox {
+            claim_id: claim.id.to_string(),
+            url: self.github.runner_url(scope),
+            token: token.value.clone(),
+            expires_at: token.expires_at,
+        };
+        let sealed =
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CredentialError::Key)?;
+        next.removal =
+            Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
+        Ok(())
+    }
+}
+
+enum Secret {
+    Token(Token),
+    Job(String, Timestamp),
+}

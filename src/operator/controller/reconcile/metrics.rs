@@ -1,0 +1,218 @@
+//! The metrics of the loop: counters of its actions and gauges of the yard.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::controller::{measure, runs};
+use crate::decide::{Action, effective};
+use crate::metrics::{OTHER, Source};
+use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
+use crate::yard::{Breaker, Class};
+
+use super::Loop;
+
+/// Counts of the yard's requests.
+#[derive(Default)]
+struct RequestCounts<'a> {
+    /// How many of each class are in each phase.
+    phases: BTreeMap<(&'a str, Phase), usize>,
+    /// When the oldest waiting request of each class was accepted.
+    oldest: BTreeMap<&'a str, Timestamp>,
+}
+
+impl Loop {
+    /// Counts what an action changed.
+    pub(super) fn count(&self, action: &Action) {
+        let metrics = &self.ports.metrics;
+        let moved = |before: Option<State>, after: &Instance| {
+            if before != Some(after.state()) {
+                metrics.transition(before, after.state());
+                if let Life::Terminated { reason, .. } = after.life {
+                    metrics.termination(reason);
+                }
+            }
+        };
+        match action {
+            Action::Instance(step, _) | Action::Silence(step, ..) => {
+                moved(Some(step.before.state()), &step.after);
+                measure::moved(metrics, &step.before, &step.after);
+            }
+            Action::Claim { machines, .. } => {
+                machines.iter().for_each(|step| moved(Some(step.before.state()), &step.after));
+            }
+            Action::Bind { machines, .. } => machines.iter().for_each(|(instance, _)| moved(None, instance)),
+            Action::Orphan(instance, _) => moved(None, instance),
+            Action::Request(step, _) => {
+                if step.before.phase() != Phase::Failed && step.after.phase() == Phase::Failed {
+                    let mut conditions = step.after.status.conditions.iter();
+                    let ready = conditions.find(|one| one.condition_type == ConditionType::Ready);
+                    let reason = ready.map_or("Other", |one| one.reason.as_str());
+                    metrics.request_failed(&step.after.intent.resource_class, reason);
+                }
+                let became = step.before.phase() != Phase::Ready && step.after.phase() == Phase::Ready;
+                let status = &step.after.status;
+                if let (true, Some(accepted), Some(ready)) = (became, status.accepted_at, status.ready_at) {
+                    let waited = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
+                    let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
+                    let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
+                    let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
+                        (true, true) => Source::Cold,
+                        (true, false) => Source::Mixed,
+                        (false, _) => Source::Warm,
+                    };
+                    metrics.request_ready(&step.after.intent.resource_class, source, waited);
+                }
+            }
+            Action::Launch(..)
+            | Action::Pool(_)
+            | Action::Intend(..)
+            | Action::Order(_)
+            | Action::Terminate(_)
+            | Action::Describe(_)
+            | Action::Bury(_)
+            | Action::Announce(_)
+            | Action::Receive(_)
+            | Action::Credential(..)
+            | Action::SweepRunner(_)
+            | Action::Look(_)
+            | Action::Expire(..) => {}
+        }
+    }
+
+    /// Counts machine time and measures queue depths at intervals. Only the leader does so, for all operators.
+    pub(super) fn measure(&mut self) {
+        let now = self.ports.clock.elapsed();
+        let spent = now.saturating_sub(std::mem::replace(&mut self.measured, now));
+        if self.role.lease.is_none() {
+            return;
+        }
+        measure::time(&self.yard, &self.ports.metrics, spent);
+        if self.queues_measured.is_none_or(|at| now >= at + measure::DEPTHS) {
+            self.queues_measured = Some(now);
+            let classes =
+                self.yard.classes().filter(|(_, class)| class.pool.is_some()).map(|(name, _)| name.clone());
+            let (queue, metrics) = (self.ports.queue.clone(), self.ports.metrics.clone());
+            let depths = measure::depths(queue, metrics, classes.collect());
+            self.background.spawn_long(depths);
+        }
+    }
+
+    /// Records an event for each circuit breaker that opened or closed.
+    pub(super) fn report_breakers(&mut self) {
+        let now = self.ports.clock.elapsed();
+        let mut open = BTreeSet::new();
+        for (name, class) in self.yard.classes().filter(|(_, class)| class.pool.is_some()) {
+            for breaker in Breaker::ALL {
+                let broken = class.broken(breaker, now);
+                self.ports.metrics.breaker(name, breaker, broken);
+                if broken {
+                    open.insert((name.clone(), breaker));
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.open, open);
+        // Stand-bys launch nothing and would record the same event twice.
+        if self.role.lease.is_none() {
+            return;
+        }
+        for (class, breaker) in before.symmetric_difference(&self.open) {
+            let opened = self.open.contains(&(class.clone(), *breaker));
+            let (id, at) = (self.ports.entropy.hex(), self.ports.clock.now());
+            let mut event = Event::new(&Pool::key_of(class), id, at, "operator");
+            let (reason, message) = match (breaker, opened) {
+                (Breaker::Spot, true) => (
+                    "SpotAvoided",
+                    "spot machines are taken back or not to be had: requests that allow it get on-demand ones",
+                ),
+                (Breaker::Spot, false) => ("SpotTried", "spot machines are counts for again"),
+                (Breaker::Boot, true) => ("LaunchesHeldBack", "launches are held back after failures"),
+                (Breaker::Boot, false) => ("LaunchesTried", "launches are tried again"),
+            };
+            event.event_type = if opened { EventType::Warning } else { EventType::Normal };
+            (event.reason, event.message) = (reason.into(), message.into());
+            tracing::info!(%class, %reason, %message, "breaker");
+            self.events.send(&event);
+        }
+    }
+
+    /// Updates the gauges.
+    pub(super) fn gauge(&self) {
+        let metrics = &self.ports.metrics;
+        let mut counts = self.count_requests();
+        let ending = self.ends();
+        for (name, class) in self.yard.classes() {
+            if class.pool.is_none() && class.live() == 0 {
+                metrics.forget(name);
+                continue;
+            }
+            self.gauge_class(name, class, ending.get(name).copied().unwrap_or(0));
+            for phase in Phase::ALL {
+                let n = counts.phases.remove(&(name.as_str(), *phase)).unwrap_or(0);
+                metrics.requests(name.as_str(), *phase, n);
+            }
+            metrics.oldest_waiting(name.as_str(), counts.oldest.get(name.as_str()).copied());
+        }
+        // What is counts of classes that are not there.
+        for phase in Phase::ALL {
+            let n = counts.phases.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
+            metrics.requests(OTHER, *phase, n);
+        }
+    }
+
+    fn gauge_class(&self, name: &ClassName, class: &Class, ending: usize) {
+        let metrics = &self.ports.metrics;
+        metrics.class(name);
+        for state in State::ALL.iter().filter(|state| state.live()) {
+            metrics.instances(name, *state, class.counts.get(state).copied().unwrap_or(0) as usize);
+        }
+        metrics.instances(name, State::Terminated, ending);
+        let now = self.ports.clock.now();
+        let desired = class.pool.as_ref().map_or(0, |pool| effective(pool, now).desired);
+        metrics.pool_desired(name, desired as usize);
+    }
+
+    /// Counts the requests and passes the live ones to the run watcher.
+    fn count_requests(&self) -> RequestCounts<'_> {
+        let mut counts = RequestCounts::default();
+        let mut live = runs::Live::new();
+        for (_, request) in self.yard.requests() {
+            if self.policy.github && runs::watched(request) {
+                live.insert(request.id.clone());
+            }
+            counts.count(request);
+        }
+        self.live.send_replace(live);
+        counts
+    }
+
+    /// Counts ending machines by class, and sets the gauge of machines past their threshold.
+    fn ends(&self) -> BTreeMap<&ClassName, usize> {
+        let mut ending: BTreeMap<&ClassName, usize> = BTreeMap::new();
+        let mut late = 0;
+        let now = self.ports.clock.now();
+        let grace = SignedDuration::try_from(self.policy.grace).unwrap_or(SignedDuration::MAX);
+        for tracked in self.yard.instances() {
+            let instance = &tracked.instance;
+            late += usize::from(instance.threshold.is_some_and(|t| now.duration_since(t.at) > grace));
+            if matches!(instance.life, Life::Terminated { gone_at: None, .. }) {
+                *ending.entry(&instance.facts.resource_class).or_default() += 1;
+            }
+        }
+        self.ports.metrics.over_threshold(late);
+        ending
+    }
+}
+
+impl<'a> RequestCounts<'a> {
+    fn count(&mut self, request: &'a Request) {
+        let class = request.intent.resource_class.as_str();
+        *self.phases.entry((class, request.phase())).or_default() += 1;
+        let waiting = matches!(request.phase(), Phase::Pending | Phase::Fulfilling);
+        if let Some(since) = request.status.accepted_at.filter(|_| waiting) {
+            let first = self.oldest.entry(class).or_insert(since);
+            *first = since.min(*first);
+        }
+    }
+}

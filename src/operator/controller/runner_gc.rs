@@ -1,0 +1,239 @@
+//! Garbage collection of stale runners: GitHub still lists them although their claim is over. It runs on an interval and
+//! no claim or termination waits for it. It lists GitHub first and reads the records afterwards, so that it never takes a
+//! runner that registers meanwhile for a stale one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{
+    ClaimId, Instance, InstanceId, Kind, Life, Reading, Record as _, RecordId, Repository, read,
+};
+use crate::ports::github::{Runner, Scope};
+use crate::ports::{GitHubError, Store, StoreError};
+use crate::yard::Yard;
+
+use super::credential_issuer::CredentialIssuer;
+
+/// When a look is repeated that GitHub, or a list that kept changing, did not let come to its end; and when runners are
+/// looked at again that had a job.
+const AGAIN: Duration = Duration::from_secs(300);
+/// The first look after a start.
+const FIRST: Duration = Duration::from_secs(60);
+
+/// Asks the loop what it knows.
+pub(super) type Ask = oneshot::Sender<Known>;
+
+/// Looks for them until told to stop.
+pub(super) struct RunnerGc {
+    pub(super) issuer: Arc<CredentialIssuer>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) every: Duration,
+    pub(super) lease: watch::Receiver<Option<u64>>,
+    pub(super) ask: mpsc::Sender<Ask>,
+    /// Runners of machines that no record knows, which were not connected when they were last looked at.
+    pub(super) unknown: BTreeSet<(Scope, u64)>,
+}
+
+/// What became of one look.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Pass {
+    removed: usize,
+    busy: usize,
+}
+
+/// What a look knows of the table.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Where our runners may be.
+    repositories: BTreeSet<Repository>,
+    /// The records of our machines.
+    machines: BTreeMap<InstanceId, RecordId>,
+}
+
+impl Known {
+    /// What the loop knows; of records that it cannot read their keys.
+    pub(super) fn of(yard: &Yard) -> Self {
+        let mut known = Self::default();
+        known.repositories.extend(yard.requests().map(|(_, request)| request.id.repository.clone()));
+        let machines = yard.instances().map(|tracked| &tracked.instance);
+        known.machines.extend(machines.map(|one| (one.facts.instance_id.clone(), one.key())));
+        for key in yard.unreadable.keys().chain(yard.newer.keys()) {
+            if let Some(id) = key.request() {
+                known.repositories.insert(id.repository.clone());
+            } else if key.kind() == Some(Kind::Instance)
+                && let Some(id) = key.machine()
+                && let Ok(id) = InstanceId::parse(id)
+            {
+                known.machines.insert(id, key.clone());
+            }
+        }
+        known
+    }
+}
+
+/// Why a look did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum Unfinished {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    GitHub(#[from] GitHubError),
+}
+
+impl RunnerGc {
+    pub(super) async fn run(mut self, shutdown: CancellationToken) {
+        let mut wait = FIRST.min(self.every);
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = self.every;
+            if self.lease.borrow().is_none() {
+                continue;
+            }
+            let pass = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                pass = self.collect() => pass,
+            };
+            match pass {
+                Ok(collect) => {
+                    if collect.removed > 0 || collect.busy > 0 {
+                        tracing::info!(
+                            removed = collect.removed,
+                            busy = collect.busy,
+                            "runners without a claim"
+                        );
+                    }
+                    if collect.busy > 0 {
+                        wait = AGAIN.min(self.every);
+                    }
+                }
+                Err(error) => {
+                    let pause = match &error {
+                        Unfinished::GitHub(
+                            GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after },
+                        ) => *retry_after,
+                        Unfinished::GitHub(_) | Unfinished::Store(_) => AGAIN,
+                    };
+                    wait = pause.max(AGAIN).min(self.every);
+                    tracing::warn!(%error, "runners without a claim could not be looked for");
+                }
+            }
+        }
+    }
+
+    async fn collect(&mut self) -> Result<Pass, Unfinished> {
+        let Some(known) = self.known().await else { return Ok(Pass::default()) };
+        let mut collect = Pass::default();
+        let mut unknown = BTreeSet::new();
+        let mut failed = None;
+        let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.issuer.scope_in(of)).collect();
+        for scope in &scopes {
+            // A repository that is gone, or not ours to see, hides nobody else's.
+            match self.collect_in(scope, &known, &mut unknown, &mut collect).await {
+                Ok(()) => {}
+                Err(Unfinished::GitHub(
+                    error @ (GitHubError::NotFound(_) | GitHubError::Denied(_) | GitHubError::Invalid(_)),
+                )) => tracing::debug!(?scope, %error, "its runners cannot be listed"),
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.unknown = unknown;
+        failed.map_or(Ok(collect), Err)
+    }
+
+    /// What the loop knows; nothing when it ends.
+    async fn known(&self) -> Option<Known> {
+        let (ask, answer) = oneshot::channel();
+        self.ask.send(ask).await.ok()?;
+        answer.await.ok()
+    }
+
+    async fn collect_in(
+        &self,
+        scope: &Scope,
+        known: &Known,
+        unknown: &mut BTreeSet<(Scope, u64)>,
+        collect: &mut Pass,
+    ) -> Result<(), Unfinished> {
+        for runner in self.issuer.github.runners(scope).await? {
+            let Some((machine, version)) = claim_of(&runner.name) else { continue };
+            let left = match known.machines.get(&machine) {
+                Some(key) => match self.store.get(key).await? {
+                    Some(item) => match read::<Instance>(&item) {
+                        Reading::Record(instance) => is_over(&instance, version),
+                        // What cannot be read is left alone, its runner too.
+                        Reading::Newer { .. } | Reading::Unreadable(_) => false,
+                    },
+                    None => self.is_stale_unknown(scope, &runner, unknown),
+                },
+                None => self.is_stale_unknown(scope, &runner, unknown),
+            };
+            if !left {
+                continue;
+            }
+            match self.issuer.github.remove_runner(scope, runner.id).await {
+                Ok(()) => collect.removed += 1,
+                Err(GitHubError::Busy(_)) => collect.busy += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a runner with a name like ours, but with no instance record, is stale: it was offline in two passes in a
+    /// row. It may belong to another yard, to a machine that is being recorded, or to one whose record was deleted.
+    fn is_stale_unknown(&self, scope: &Scope, runner: &Runner, unknown: &mut BTreeSet<(Scope, u64)>) -> bool {
+        if runner.online || runner.busy {
+            return false;
+        }
+        let seen = (scope.clone(), runner.id);
+        let before = self.unknown.contains(&seen);
+        unknown.insert(seen);
+        before
+    }
+}
+
+/// The machine and the version that a runner's name tells; nothing for a name that is not ours.
+fn claim_of(name: &str) -> Option<(InstanceId, u64)> {
+    let claim = name.strip_prefix("runyard-")?;
+    let (machine, version) = claim.rsplit_once('.')?;
+    let version = version.split_once('-').map_or(version, |(version, _)| version);
+    Some((InstanceId::parse(machine).ok()?, version.parse().ok()?))
+}
+
+/// Whether the claim that the record had at this version is over and cleaned up after.
+fn is_over(instance: &Instance, version: u64) -> bool {
+    let current = instance.claim.as_ref().map_or(0, |claim| ClaimId::version(&claim.id));
+    match instance.life {
+        Life::Terminated { .. } => true,
+        Life::Idle { pooled_at: Some(_) } => version <= current,
+        Life::Created { .. }
+        | Life::Claimed { .. }
+        | Life::Running { .. }
+        | Life::Idle { pooled_at: None } => version < current,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runners_name_holds_its_machine_and_version() {
+        let id = |text: &str| InstanceId::parse(text).unwrap();
+        let machine = "i-0123456789abcdef0";
+        assert_eq!(claim_of(&format!("runyard-{machine}.12")), Some((id(machine), 12)));
+        assert_eq!(claim_of(&format!("runyard-{machine}.12-3")), Some((id(machine), 12)));
+        for other in ["runyard-x", "build-box", "runyard-i-1", &format!("{machine}.12"), "runyard-.1"] {
+            assert_eq!(claim_of(other), None, "{other}");
+        }
+    }
+}
