@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The operator, the command line and the agent in one image. distroless/cc, not static: the toolchain that
-# rust-toolchain.toml pins builds for glibc, and aws-lc and SQLite are C. It has certificates, no shell and no package
+# rust-toolchain.toml pins builds for glibc, and aws-lc is C. It has certificates, no shell and no package
 # manager; the time zones are in the program.
 # Pin both bases by digest in a release: --build-arg RUST_IMAGE=…@sha256:… --build-arg RUNTIME_IMAGE=…@sha256:…
 ARG RUST_IMAGE=docker.io/library/rust:1.95.0-bookworm
@@ -11,7 +11,8 @@ FROM ${RUST_IMAGE} AS build
 ENV RUSTUP_TOOLCHAIN=1.95.0
 WORKDIR /src
 COPY . .
-RUN cargo build --locked --release -p runyard --bins \
+# Without local mode: no stand-in GitHub, no SQLite.
+RUN cargo build --locked --release -p runyard --no-default-features --features cli,ec2 --bins \
     && cargo build --locked --profile agent -p runyard-agent \
     && install -D -t /out/usr/local/bin target/release/runyard target/agent/runyard-agent
 

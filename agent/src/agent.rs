@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::AgentKey;
-use runyard::ports::{Clock, Entropy};
+use runyard_core::model::AgentKey;
+use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use runyard::ports::Entropy;
+use runyard_core::ports::Entropy;
 
 /// Waits that double, with jitter, up to a limit.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::model::{AttributeValue, Item};
-use runyard::ports::{Clock, Entropy};
+use runyard_core::model::{AttributeValue, Item};
+use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use runyard::model::millis;
-use runyard::ports::{Clock, Entropy};
+use runyard_core::model::millis;
+use runyard_core::ports::{Clock, Entropy};
 
 /// The machine's clocks.
 #[derive(Clone, Copy, Debug, Default)]

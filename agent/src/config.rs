@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use runyard::model::{FieldError, InstanceArn, InstanceId, TableName};
+use runyard_core::model::{FieldError, InstanceArn, InstanceId, TableName};
 use toml::{Table, Value};
 
 use crate::agent::Timing;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard::model::ClaimId;
+use runyard_core::model::ClaimId;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
-use runyard::model::{FieldError, InstanceArn, InstanceId, Interruption, InterruptionAction};
+use runyard_core::model::{FieldError, InstanceArn, InstanceId, Interruption, InterruptionAction};
 use serde::Deserialize;
 use tokio::time::Instant;
 

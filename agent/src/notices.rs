@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::model::{AttributeValue, Interruption, InterruptionAction, Item};
-use runyard::ports::Clock;
+use runyard_core::model::{AttributeValue, Interruption, InterruptionAction, Item};
+use runyard_core::ports::Clock;
 use tokio_util::sync::CancellationToken;
 
 use crate::metadata::Metadata;

@@ -2,7 +2,7 @@
 //! stranger attributes elsewhere still reaches it.
 
 use jiff::Timestamp;
-use runyard::model::{AttributeValue, ClaimId, Item, SCHEMA, State};
+use runyard_core::model::{AttributeValue, ClaimId, Item, SCHEMA, State};
 
 /// What a read of the instance record gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

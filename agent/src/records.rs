@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use runyard::model::{Agent, Guard, Instance, InstanceArn, Item, Operation, Reading, Write, read};
-use runyard::ports::{Store, StoreError};
+use runyard_core::model::{Agent, Guard, Instance, InstanceArn, Item, Operation, Reading, Write, read};
+use runyard_core::ports::{Store, StoreError};
 
 use crate::orders::Sight;
 use crate::step::Stored;

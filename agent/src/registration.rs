@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use runyard::model::AgentKey;
-use runyard::ports::{Clock, Entropy};
+use runyard_core::model::AgentKey;
+use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{Agent, AgentKey, ClaimId, RegistrationBox, RemovalBox, SealError, Signal, State};
+use runyard_core::model::{Agent, AgentKey, ClaimId, RegistrationBox, RemovalBox, SealError, Signal, State};
 
 use crate::local::{Boot, Local, Mode, Served, Stage};
 use crate::orders::{Orders, Sight};

@@ -9,11 +9,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crypto_box::aead::OsRng;
 use jiff::Timestamp;
-use runyard::model::{
+use runyard_core::model::{
     Agent, AgentKey, AttributeValue, InstanceArn, Item, Reading, Record, RegistrationBox, RemovalBox, Signal,
     read, seal,
 };
-use runyard::ports::{Clock, StoreError};
+use runyard_core::ports::{Clock, StoreError};
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -178,7 +178,7 @@ impl TestClock {
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         let at = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap();
-        runyard::model::millis(at + self.0.elapsed())
+        runyard_core::model::millis(at + self.0.elapsed())
     }
 
     fn elapsed(&self) -> Duration {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use runyard::model::{ClaimId, RegistrationBox, RemovalBox};
+use runyard_core::model::{ClaimId, RegistrationBox, RemovalBox};
 use serde::{Deserialize, Serialize};
 
 /// The runner's first process, told from another one that was given the same number later.

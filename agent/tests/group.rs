@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use runyard::model::ClaimId;
 use runyard_agent::host::{Host, JobGroup, PackageSource, Places, Settings};
 use runyard_agent::work::{Executor, Holder, Outcome, Work};
+use runyard_core::model::ClaimId;
 
 /// A control group for this process, which it leaves and removes in the end.
 struct Group {

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use runyard::model::{ClaimId, RegistrationBox};
 use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
 use runyard_agent::work::{Executor, Holder, Leader, Outcome, Wipe, Work};
+use runyard_core::model::{ClaimId, RegistrationBox};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use runyard::model::{AgentKey, ClaimId, State};
 use runyard_agent::host::{Account, Host, OwnScript, PackageSource, Places, Settings};
 use runyard_agent::local::{Boot, Local, Mode, Served, Stage};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
 use runyard_agent::work::{Executor, Leader, Outcome, Wipe, Work};
+use runyard_core::model::{AgentKey, ClaimId, State};
 use sha2::{Digest, Sha256};
 
 /// A user that no machine has.
@@ -780,7 +780,7 @@ fn within_namespaces_a_log_is_a_link() {
         let claim = machine.claim.clone();
         let said = fs::read_to_string("/home/yard/work/logs/run.log").unwrap();
         assert!(said.contains("evil"), "the runner writes what it did: {said}");
-        let removal = runyard::model::RemovalBox {
+        let removal = runyard_core::model::RemovalBox {
             claim_id: claim.to_string(),
             url: "https://github.invalid/a/b".to_owned(),
             token: "none".to_owned(),
@@ -864,8 +864,8 @@ fn within_namespaces_directories_are_filled() {
     }
 }
 
-fn registration() -> runyard::model::RegistrationBox {
-    runyard::model::RegistrationBox {
+fn registration() -> runyard_core::model::RegistrationBox {
+    runyard_core::model::RegistrationBox {
         claim_id: "i-leak.3".to_owned(),
         seq: 1,
         url: "https://github.invalid/a/b".to_owned(),

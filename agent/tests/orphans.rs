@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard::model::ClaimId;
 use runyard_agent::host::{Host, PackageSource, Places, Settings, adopt_orphans};
 use runyard_agent::work::{Executor, Holder, Outcome, Wipe, Work};
+use runyard_core::model::ClaimId;
 use sha2::{Digest, Sha256};
 
 const RUN: &str = "#!/bin/sh\ntrap 'exit 0' INT\n\

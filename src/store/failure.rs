@@ -9,7 +9,7 @@ const SHOWN: usize = 300;
 
 /// A call that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// No usable answer came: it may or may not have happened.
     NoAnswer(String),
     /// It was not sent: no credentials, no region.
@@ -27,7 +27,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// Reads an error of any operation.
-    pub(crate) fn of<E>(error: &SdkError<E, HttpResponse>) -> Self
+    pub fn of<E>(error: &SdkError<E, HttpResponse>) -> Self
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {

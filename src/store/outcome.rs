@@ -5,7 +5,7 @@ use crate::model::{AttributeValue, Guard, Item, Operation, Write};
 
 /// Whether `current` is what this write makes of the record, so that refusing it changed nothing. Two writers that
 /// write exactly the same are not told apart: each may believe it was the one, and both are right about the record.
-pub(crate) fn already_done(write: &Write, current: Option<&Item>) -> bool {
+pub fn already_done(write: &Write, current: Option<&Item>) -> bool {
     match (&write.operation, current) {
         (Operation::Create(item), Some(current)) => holds(current, item),
         (Operation::Update { guard, set, remove, .. }, Some(current)) => {
@@ -42,7 +42,7 @@ fn holds(current: &Item, wanted: &Item) -> bool {
 
 /// Whether two values are the same to DynamoDB, which writes numbers in its own way (`15.0` comes back as `15`) and
 /// sets in any order.
-pub(crate) fn same(a: &AttributeValue, b: &AttributeValue) -> bool {
+pub fn same(a: &AttributeValue, b: &AttributeValue) -> bool {
     use AttributeValue::{L, M, N, Ns, Ss};
     match (a, b) {
         (N(a), N(b)) => same_number(a, b),

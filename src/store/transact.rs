@@ -75,7 +75,7 @@ fn check(table: &str, write: &Write) -> Result<TransactWriteItem, BuildError> {
 }
 
 /// Whether everything the transaction would write is there already. As it is all or none, then it went through.
-pub(crate) fn all_done(writes: &[Write], refusals: &[Refusal]) -> bool {
+pub fn all_done(writes: &[Write], refusals: &[Refusal]) -> bool {
     let mut seen = false;
     writes.iter().all(|write| {
         let refusal = refusals.iter().find(|refusal| refusal.key == write.key);

@@ -6,9 +6,9 @@ use std::sync::{Arc, LazyLock};
 use aws_sdk_sqs::Client;
 use jiff::Timestamp;
 use runyard::aws::SqsNotices;
-use runyard::fakes::{ManualClock, MemoryNotices};
 use runyard::model::{InterruptionAction, News};
 use runyard::ports::{Notices, QueueError};
+use runyard_fakes::{ManualClock, MemoryNotices};
 
 use crate::store::sdk_config;
 use crate::support::engine::Engine;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use runyard::controller::Ports;
-use runyard::fakes::MemoryStore;
+use runyard_fakes::MemoryStore;
 
 use crate::history::History;
 use crate::oracle::{self, End};

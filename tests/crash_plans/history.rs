@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use runyard::fakes::{MemoryStore, TokioClock};
 use runyard::model::{AttributeValue, Item, Key};
 use runyard::ports::{Clock as _, Store as _, Watch};
+use runyard_fakes::{MemoryStore, TokioClock};
 
 /// How exact the times of the steps are.
 const KEEPING: Duration = Duration::from_millis(250);

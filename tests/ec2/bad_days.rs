@@ -9,7 +9,7 @@ use runyard::model::{InstanceId, UsageClass};
 use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 
 use crate::benches::{compute, options, order, sdk_config, spec, table};
-use crate::peer::{Bucket, OWNER, Peer, Refused, SUBNETS};
+use crate::peer::{Bucket, GROUPS, OWNER, Peer, Refused, SUBNETS, TWIN, VPC};
 
 async fn yard() -> (Peer, Ec2Compute) {
     let peer = Peer::start();
@@ -65,6 +65,21 @@ async fn spot_beyond_the_limit_is_a_lack_and_what_was_had_is_kept() {
     next.launch.client_token = "l-2-1".into();
     let outcome = compute.launch(&next).await;
     assert!(matches!(&outcome, Err(ComputeError::NoCapacity(why)) if why.contains("MaxSpot")), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_spot_launch_that_the_policy_forbids_is_a_refusal_within_a_success() {
+    let (peer, compute) = yard().await;
+    peer.rules(|rules| {
+        rules.forbidden.insert("spot-instances-request");
+    });
+    let outcome = compute.launch(&spot(1)).await;
+    let told = |why: &str| why.contains("UnauthorizedOperation") && why.contains("spot-instances-request");
+    assert!(matches!(&outcome, Err(ComputeError::Refused(why)) if told(why)), "{outcome:?}");
+    assert_eq!(peer.calls("CreateFleet"), 1, "a success is not asked for again");
+    let mut next = wanted(1);
+    next.launch.client_token = "l-2-1".into();
+    assert_eq!(compute.launch(&next).await.unwrap().machines.len(), 1, "on demand touches no such thing");
 }
 
 #[tokio::test]
@@ -322,6 +337,63 @@ async fn a_subnet_that_is_gone_is_refused_and_among_others_made_up_for() {
     let Launched { machines, shortfalls } =
         compute.launch(&order_in(&[gone, SUBNETS[1].0], "l-2")).await.unwrap();
     assert_eq!((machines.len(), shortfalls[0].code.as_str()), (1, "InvalidSubnetID.NotFound"));
+}
+
+fn subnets_asked_for(peer: &Peer) -> Vec<String> {
+    let world = peer.world();
+    let (_, asked) = world.calls.iter().rfind(|(action, _)| action == "CreateFleet").unwrap();
+    let config = asked.list("LaunchTemplateConfigs")[0].clone();
+    config.list("Overrides").iter().filter_map(|one| one.text("SubnetId").map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn two_subnets_of_a_zone_make_one_launch_in_the_one_with_most_room() {
+    let (peer, compute) = yard().await;
+    peer.rules(|rules| {
+        rules.free_addresses = [(SUBNETS[0].0, 3), (TWIN.0, 200)].into();
+    });
+    let both = |name| {
+        order(&spec(&[SUBNETS[0].0, SUBNETS[1].0, TWIN.0]), name, 1, UsageClass::OnDemand)
+    };
+    assert_eq!(compute.launch(&both("l-1")).await.unwrap().machines.len(), 1);
+    assert_eq!(subnets_asked_for(&peer), [TWIN.0, SUBNETS[1].0]);
+    peer.rules(|rules| rules.free_addresses = [(SUBNETS[0].0, 200), (TWIN.0, 0)].into());
+    compute.launch(&both("l-2")).await.unwrap();
+    assert_eq!(subnets_asked_for(&peer), [TWIN.0, SUBNETS[1].0], "known for a minute");
+    assert_eq!(peer.calls("DescribeSubnets"), 1);
+    let restarted = Ec2Compute::connect(options(table()), &sdk_config(peer.endpoint()).await);
+    restarted.launch(&both("l-3")).await.unwrap();
+    assert_eq!(subnets_asked_for(&peer), [SUBNETS[0].0, SUBNETS[1].0]);
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_ask_for_zones_launches_as_before() {
+    let (peer, compute) = yard().await;
+    let refused = Refused::new("UnauthorizedOperation", "You are not authorized to perform this operation.");
+    peer.rules(|rules| rules.refused.push_back(("DescribeSubnets", refused)));
+    assert_eq!(compute.launch(&wanted(1)).await.unwrap().machines.len(), 1);
+    assert_eq!(subnets_asked_for(&peer).len(), 3);
+}
+
+#[tokio::test]
+async fn a_class_of_one_subnet_asks_for_no_zones() {
+    let (peer, compute) = yard().await;
+    compute.launch(&spot(1)).await.unwrap();
+    assert_eq!(peer.calls("DescribeSubnets"), 0);
+}
+
+#[tokio::test]
+async fn the_network_of_a_class_is_told_with_what_is_missing_from_it() {
+    let (peer, compute) = yard().await;
+    peer.rules(|rules| rules.free_addresses = [(SUBNETS[1].0, 7)].into());
+    let mut spec = spec(&[SUBNETS[1].0, "subnet-0000000000000000f"]);
+    spec.launch.security_group_ids = vec![GROUPS[0].0.into(), GROUPS[1].0.into(), "sg-0000000000000000f".into()];
+    let network = compute.network(&spec).await.unwrap();
+    let told: Vec<_> =
+        network.subnets.iter().map(|one| (one.id.as_str(), one.zone.as_str(), one.free, one.vpc.as_str())).collect();
+    assert_eq!(told, [(SUBNETS[1].0, SUBNETS[1].1, 7, VPC)]);
+    let groups: Vec<_> = network.groups.iter().map(|(id, vpc)| (id.as_str(), vpc.as_str())).collect();
+    assert_eq!(groups, GROUPS);
 }
 
 #[tokio::test]

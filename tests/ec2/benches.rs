@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use runyard::aws::Ec2Compute;
 use runyard::aws::ec2::Ec2Options;
 use runyard::config::RunnerPackage;
-use runyard::fakes::{FakeCompute, ManualClock, SeededEntropy};
 use runyard::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, LaunchOrder};
+use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy};
 use serde_json::json;
 
 use crate::peer::{Peer, SUBNETS};

@@ -10,7 +10,7 @@ use crate::peer::Peer;
 use crate::support::engine::Engine;
 
 fn tests() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A program of the test engines' client environment.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runyard::cli::{StepFailed, StepPorts, step};
-use runyard::fakes::{MemoryStore, SeededEntropy, TokioClock};
+use runyard_fakes::{MemoryStore, SeededEntropy, TokioClock};
 
 use crate::{fuzz, seeds};
 

@@ -5,11 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
-#[cfg(feature = "cli")]
 mod commands;
-#[cfg(feature = "operator")]
 mod config;
-#[cfg(feature = "operator")]
 mod github;
 mod mutate;
 mod records;
@@ -25,7 +22,7 @@ const USUAL: u64 = 3_000;
 
 /// A target's seeds: each file of its folder, and of others by their path.
 pub(crate) fn seeds(folder: &str, others: &[&str]) -> Vec<Bytes> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let folders = [format!("tests/fuzz/seeds/{folder}")].into_iter().chain(others.iter().map(|&o| o.into()));
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in folders {

@@ -8,9 +8,9 @@ cd "$(dirname "$0")/../.."
 exchanges="$(mktemp)"
 trap 'rm -f "$exchanges"' EXIT
 # As tests/run compiles it, so that nothing is compiled again.
-optimised=profile.dev.package.runyard.opt-level=1
-RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --workspace --locked --quiet --config "$optimised" --lib -- \
-    --exact --ignored local::standin::http_tests::exchanges_for_the_published_description
+optimised=tests/optimised.toml
+RUNYARD_GITHUB_EXCHANGES="$exchanges" cargo test --workspace --locked --quiet --config "$optimised" --test standin -- \
+    --exact --ignored http::exchanges_for_the_published_description
 python3 tests/github_openapi/check.py "$description" "$exchanges"
 
 # What an operator and its agents asked in ten runs on one machine, in both registration modes.

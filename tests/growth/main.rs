@@ -1,5 +1,5 @@
 //! Does the work for one change depend on how many records there are? Counted in allocations, exactly; how many records
-//! are visited is counted beside the rules (`src/decide/growth_tests.rs`).
+//! are visited is counted beside the rules (`src/core/decide/growth_tests.rs`).
 
 #![allow(clippy::unwrap_used, reason = "what a test needs and does not get fails it")]
 

@@ -1,7 +1,7 @@
 //! Claims: two operators with pictures of any age, two requests, machines in the pool; crashes, lost answers, reclaimed
 //! machines, releases at any moment; agents that act on what they read a while ago.
 
-use runyard::model::{Desired, Instance, Life, Phase, Request, State};
+use runyard_core::model::{Desired, Instance, Life, Phase, Request, State};
 
 use crate::mutants::Mutant;
 use crate::scenes::{pool, pooled, request};

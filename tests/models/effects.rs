@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
-use runyard::decide::{Action, Observation};
-use runyard::model::{
+use runyard_core::decide::{Action, Observation};
+use runyard_core::model::{
     Agent, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Life, Place, Reason, Record, State,
     TRANSITIONS,
 };
-use runyard::ports::{ComputeError, Launched, Machine, MachineState, Shortfall};
+use runyard_core::ports::{ComputeError, Launched, Machine, MachineState, Shortfall};
 
 use crate::mutants::Mutant;
 use crate::operator::Planned;

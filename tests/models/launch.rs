@@ -1,7 +1,7 @@
 //! Launches and collection: an intent, its order by token, the bind; operators that die in between, answers that are
 //! lost, fleets that come in part, lists that lack a machine, machines that EC2 takes back.
 
-use runyard::model::{Desired, Instance, Launch, LaunchPhase, Life, Phase, Reason, Request, State};
+use runyard_core::model::{Desired, Instance, Launch, LaunchPhase, Life, Phase, Reason, Request, State};
 
 use crate::mutants::Mutant;
 use crate::scenes::{pool, pooled, request};
@@ -88,7 +88,7 @@ fn a_fleet_that_comes_in_part_is_bound_and_the_rest_is_launched_again() {
 fn a_request_released_while_its_machine_comes_leaves_a_warm_one() {
     let left = Left { lost: 1, crashes: 1, ..Left::default() };
     let mut begin = empty_pool(1, 1, left, None);
-    begin.left.releases = begin.all::<Request>().map(runyard::model::Record::key).collect();
+    begin.left.releases = begin.all::<Request>().map(runyard_core::model::Record::key).collect();
     let warm: Sometimes =
         ("it is in the pool", |_, world| world.all::<Instance>().any(|i| i.pooled_at().is_some()));
     assert_eq!(exhaust(model(begin, &[warm])), 9124);

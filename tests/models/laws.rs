@@ -1,6 +1,6 @@
 //! What must hold in every state (S1–S4, S7, S12), and what a fair run from it must come to.
 
-use runyard::model::{Instance, InstanceId, Key, Launch, LaunchPhase, Place, Pool, Record, Request};
+use runyard_core::model::{Instance, InstanceId, Key, Launch, LaunchPhase, Place, Pool, Record, Request};
 
 use crate::Rest;
 use crate::world::{Fate, Left, World};

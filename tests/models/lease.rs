@@ -1,7 +1,7 @@
 //! The lease: budgets are spent by its holder alone. A holder that was replaced and does not know it yet cannot write an
 //! intent; the new one has read everything before its first.
 
-use runyard::model::{Launch, LaunchPhase};
+use runyard_core::model::{Launch, LaunchPhase};
 
 use crate::mutants::Mutant;
 use crate::scenes::{pool, request};

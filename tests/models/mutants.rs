@@ -1,8 +1,8 @@
 //! The protocol made worse on purpose, one guard or one input of the production code at a time. Each must be refuted
 //! by a model: that is how the models are known to see.
 
-use runyard::decide::Policy;
-use runyard::model::Key;
+use runyard_core::decide::Policy;
+use runyard_core::model::Key;
 
 /// One thing left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use runyard::decide::{Action, Context, Now, Observation, Policy, Role, Yard, decide};
-use runyard::model::Record;
+use runyard_core::decide::{Action, Context, Now, Observation, Policy, Role, Yard, decide};
+use runyard_core::model::Record;
 
 use crate::stored::{Stored, Table, print_of};
 
@@ -115,7 +115,7 @@ impl Operators {
         operator: &Arc<Operator>,
         mark: u64,
         now: &Now,
-        image: Option<(&runyard::model::Key, Option<&Arc<Stored>>)>,
+        image: Option<(&runyard_core::model::Key, Option<&Arc<Stored>>)>,
         seen: impl FnOnce() -> Observation,
     ) -> Arc<Operator> {
         let step = (operator.print, mark);

@@ -1,7 +1,7 @@
 //! Tables to begin with: a class, requests that were accepted, machines in the pool or at work.
 
-use runyard::model::{Agent, InstanceArn, InstanceId, Item, Key, Signal};
-use runyard::ports::{Machine, MachineState};
+use runyard_core::model::{Agent, InstanceArn, InstanceId, Item, Key, Signal};
+use runyard_core::ports::{Machine, MachineState};
 use serde_json::json;
 
 use crate::stored::Stored;
@@ -68,7 +68,7 @@ pub(crate) fn pooled(world: &mut World, name: &str) {
         launch: None,
         attempt: 1,
         instance_type: "m7i.large".into(),
-        usage_class: runyard::model::UsageClass::OnDemand,
+        usage_class: runyard_core::model::UsageClass::OnDemand,
         cpu: 2,
         mmem: 4096,
         zone: String::new(),

@@ -1,7 +1,7 @@
 //! Silence: an agent that is not heard for a while is looked at once more, and its machine is ended on that very
 //! heartbeat or not at all.
 
-use runyard::model::{Instance, Life, Reason};
+use runyard_core::model::{Instance, Life, Reason};
 
 use crate::mutants::Mutant;
 use crate::scenes::{pool, pooled};

@@ -2,9 +2,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use runyard::decide::{Action, Observation};
-use runyard::model::{Agent, Desired, Instance, InstanceArn, Key, Place, Request, Signal, Versioned};
-use runyard::ports::{Machine, MachineState};
+use runyard_core::decide::{Action, Observation};
+use runyard_core::model::{Agent, Desired, Instance, InstanceArn, Key, Place, Request, Signal, Versioned};
+use runyard_core::ports::{Machine, MachineState};
 
 use crate::mutants::Mutant;
 use crate::stored::print_of;
@@ -254,11 +254,11 @@ impl World {
     /// Whether a record is one of a machine that was confirmed to be gone.
     pub(crate) fn buried(&self, arn: &InstanceArn) -> bool {
         let gone = |instance: &Instance| match instance.life {
-            runyard::model::Life::Terminated { gone_at, .. } => gone_at.is_some(),
-            runyard::model::Life::Created { .. }
-            | runyard::model::Life::Claimed { .. }
-            | runyard::model::Life::Running { .. }
-            | runyard::model::Life::Idle { .. } => false,
+            runyard_core::model::Life::Terminated { gone_at, .. } => gone_at.is_some(),
+            runyard_core::model::Life::Created { .. }
+            | runyard_core::model::Life::Claimed { .. }
+            | runyard_core::model::Life::Running { .. }
+            | runyard_core::model::Life::Idle { .. } => false,
         };
         self.instance(arn).is_some_and(gone)
     }
@@ -273,12 +273,12 @@ fn claim_of(sight: &Sight) -> &str {
         | Place::Running
         | Place::IdleCleaning
         | Place::IdlePooled
-        | Place::Terminated => sight.1.as_ref().map_or("", runyard::model::ClaimId::as_str),
+        | Place::Terminated => sight.1.as_ref().map_or("", runyard_core::model::ClaimId::as_str),
     }
 }
 
 /// What an honest agent does about a record, as far as others can tell: the signal, and its runner's claim after.
-fn says((place, claim): &Sight) -> Option<(Signal, Option<runyard::model::ClaimId>)> {
+fn says((place, claim): &Sight) -> Option<(Signal, Option<runyard_core::model::ClaimId>)> {
     match place {
         Place::CreatedWarm => Some((Signal::Ok, None)),
         Place::CreatedBound | Place::Claimed | Place::Running => Some((Signal::RegOk, claim.clone())),

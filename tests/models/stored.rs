@@ -4,7 +4,7 @@ use std::fmt::{Debug, Write};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use runyard::model::{
+use runyard_core::model::{
     Agent, AttributeValue, Instance, Item, Key, Launch, Pool, Reading, Record, Request, read,
 };
 

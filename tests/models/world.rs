@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::decide::{Now, Observation, Policy};
-use runyard::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Key, Place, Record, Signal};
-use runyard::ports::Machine;
+use runyard_core::decide::{Now, Observation, Policy};
+use runyard_core::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Key, Place, Record, Signal};
+use runyard_core::ports::Machine;
 
 use crate::mutants::Mutant;
 use crate::operator::{Operator, Operators, Planned};

@@ -26,7 +26,9 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("describe_instances", &["ec2:DescribeInstances"], &[Operator]),
     ("describe_launch_template_versions", &["ec2:DescribeLaunchTemplateVersions"], &[Operator, Init]),
     ("describe_launch_templates", &["ec2:DescribeLaunchTemplates"], &[Operator, Init]),
+    ("describe_security_groups", &["ec2:DescribeSecurityGroups"], &[Operator, Init]),
     ("describe_stream", &["dynamodb:DescribeStream"], &[Operator]),
+    ("describe_subnets", &["ec2:DescribeSubnets"], &[Operator, Init]),
     ("describe_table", &["dynamodb:DescribeTable"], &[Operator, Init]),
     ("describe_time_to_live", &["dynamodb:DescribeTimeToLive"], &[Init]),
     ("get_item", &["dynamodb:GetItem"], &[Operator, Workflow, Machine, Init]),
@@ -67,9 +69,9 @@ fn sources(at: &Path, into: &mut Vec<String>) {
 
 /// What is called on AWS's clients, by the methods' names.
 fn called() -> BTreeSet<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut texts = Vec::new();
-    for part in ["src/aws", "src/store", "agent/src"] {
+    for part in ["src/operator/aws", "src/store", "agent/src"] {
         sources(&root.join(part), &mut texts);
     }
     let mut found = BTreeSet::new();

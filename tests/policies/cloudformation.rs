@@ -3,54 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::documents::{config, document};
+use crate::evaluator::{Call, Context, Verdict, judge};
+use crate::stack::{Stack, template};
 
-fn template() -> Value {
-    let path = config().join("cloudformation.yaml");
-    serde_norway::from_str(&std::fs::read_to_string(path).unwrap()).expect("YAML without tags")
-}
-
-/// `Fn::Sub` and `Ref` as CloudFormation would fill them in, for the same account as the documents.
-fn deployed(value: &Value) -> Value {
-    match value {
-        Value::Array(all) => all.iter().map(deployed).collect(),
-        Value::Object(map) => match (map.get("Ref"), map.get("Fn::Sub")) {
-            (Some(name), _) => json!(parameter(name.as_str().expect("a name"))),
-            (_, Some(text)) => json!(substituted(text.as_str().expect("text"))),
-            (None, None) => map.iter().map(|(key, value)| (key.clone(), deployed(value))).collect(),
-        },
-        other => other.clone(),
-    }
-}
-
-fn parameter(name: &str) -> &'static str {
-    match name {
-        "AWS::Partition" => "aws",
-        "AWS::Region" => "eu-west-1",
-        "AWS::AccountId" => "123456789012",
-        "TableName" => "yard",
-        "GitHubOwner" => "acme",
-        "GitHubOwnerInKeys" => "acme",
-        other => panic!("no parameter {other}"),
-    }
-}
-
-fn substituted(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("${") {
-        let (name, after) = after.split_once('}').expect("a closing brace");
-        out.push_str(before);
-        match name.strip_prefix('!') {
-            Some(literal) => out.push_str(&format!("${{{literal}}}")),
-            None => out.push_str(parameter(name)),
-        }
-        rest = after;
-    }
-    out + rest
-}
+/// A stack that makes everything the template can make.
+const EVERYTHING: [(&str, &str); 3] =
+    [("PodIdentity", "true"), ("GitHubOidcProvider", "create"), ("GitHubOwnerId", "123456")];
 
 fn properties(name: &str) -> Value {
-    template()["Resources"][name]["Properties"].clone()
+    Stack::with(&EVERYTHING).properties(name).expect("everything is made")
 }
 
 #[test]
@@ -58,10 +19,10 @@ fn its_policies_are_the_documents() {
     for (name, resource) in
         [("operator", "OperatorPolicy"), ("workflow", "WorkflowPolicy"), ("init", "InitPolicy")]
     {
-        assert_eq!(deployed(&properties(resource)["PolicyDocument"]), document(name), "{name}");
+        assert_eq!(properties(resource)["PolicyDocument"], document(name), "{name}");
     }
     let machine = properties("MachineRole");
-    assert_eq!(deployed(&machine["Policies"][0]["PolicyDocument"]), document("instance"));
+    assert_eq!(machine["Policies"][0]["PolicyDocument"], document("instance"));
     assert_eq!(machine["Policies"].as_array().map(Vec::len), Some(1));
     assert_eq!(machine.get("ManagedPolicyArns"), None, "nothing besides");
 }
@@ -75,11 +36,81 @@ fn a_policy_is_attached_to_the_role_that_bears_its_name_and_to_no_other() {
         assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": policy}]));
         assert_eq!(role.get("Policies"), None);
     }
-    assert_eq!(
-        deployed(&properties("MachineRole")["RoleName"]),
-        "yard-machine",
-        "the role the operator may pass"
-    );
+    assert_eq!(properties("MachineRole")["RoleName"], "yard-machine", "the role the operator may pass");
+}
+
+/// Whether a role of the template trusts a call, which carries this.
+fn trusts(stack: &Stack, role: &str, action: &str, carried: &[(&str, &str)]) -> bool {
+    let mut trust = stack.properties(role).expect("the role is made")["AssumeRolePolicyDocument"].clone();
+    for statement in trust["Statement"].as_array_mut().expect("statements") {
+        let statement = statement.as_object_mut().expect("a statement");
+        assert!(statement.remove("Principal").is_some(), "somebody is trusted");
+        // A role's trust is of that role.
+        statement.insert("Resource".into(), json!("*"));
+    }
+    let context: Context =
+        carried.iter().map(|(key, value)| (key.to_lowercase(), vec![(*value).to_owned()])).collect();
+    judge(&[trust], &Call { action: action.into(), resource: role.into(), context }) == Verdict::Allowed
+}
+
+/// Subjects as github.com writes them: since 15 July 2026 those of new, renamed and transferred repositories carry ids
+/// that stay.
+#[test]
+fn workflows_of_old_and_new_repositories_become_the_role_and_no_other_owners() {
+    let stack = Stack::with(&EVERYTHING);
+    let becomes = |subject: &str, audience: &str| {
+        let carried = [
+            ("token.actions.githubusercontent.com:sub", subject),
+            ("token.actions.githubusercontent.com:aud", audience),
+        ];
+        trusts(&stack, "WorkflowRole", "sts:AssumeRoleWithWebIdentity", &carried)
+    };
+    for (subject, may) in [
+        ("repo:acme/web:ref:refs/heads/main", true),
+        ("repo:acme/web:pull_request", true),
+        ("repo:acme@123456/web@456789:ref:refs/heads/main", true),
+        ("repo:acme@123456/web@456789:environment:production", true),
+        // The name again, after its owner gave it up.
+        ("repo:acme@999999/web@456789:ref:refs/heads/main", false),
+        ("repo:acme@1234567/web@456789:ref:refs/heads/main", false),
+        ("repo:acme-evil/web:ref:refs/heads/main", false),
+        ("repo:acme-evil@123456/web@1:ref:refs/heads/main", false),
+        ("repo:evil@1/acme@123456/web:ref:refs/heads/main", false),
+    ] {
+        assert_eq!(becomes(subject, "sts.amazonaws.com"), may, "{subject}");
+        assert!(!becomes(subject, "https://github.com/acme"), "{subject}");
+    }
+}
+
+#[test]
+fn githubs_provider_is_made_or_named_and_the_owners_id_belongs_to_it() {
+    let with = |provider, id| Stack::with(&[("GitHubOidcProvider", provider), ("GitHubOwnerId", id)]);
+    let arn = "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com";
+    for (provider, id, taken) in [
+        ("", "", true),
+        ("create", "123456", true),
+        (arn, "123456", true),
+        ("create", "", false),
+        (arn, "", false),
+    ] {
+        let refusal = with(provider, id).refusal();
+        assert_eq!(refusal.is_none(), taken, "{provider} {id}: {refusal:?}");
+        assert!(refusal.is_none_or(|why| why.contains("GitHubOwnerId") && why.contains("gh api")));
+    }
+    let parameter = |name: &str| template()["Parameters"][name].clone();
+    assert_eq!(parameter("GitHubOwnerId")["AllowedPattern"], "([0-9]{1,20})?", "a wildcard is no id");
+    assert_eq!(parameter("GitHubOwnerId")["Default"], "");
+    assert_eq!(with("", "").properties("WorkflowRole"), None);
+    assert_eq!(with(arn, "1").properties("GitHubProvider"), None);
+    let made = with("create", "1").properties("GitHubProvider").expect("it is made");
+    assert_eq!(made["Url"], "https://token.actions.githubusercontent.com");
+    assert_eq!(made["ClientIdList"], json!(["sts.amazonaws.com"]));
+    let trusted = |provider| {
+        let role = with(provider, "1").properties("WorkflowRole").expect("it is made");
+        role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Federated"].clone()
+    };
+    assert_eq!(trusted(arn), arn);
+    assert_eq!(trusted("create"), json!({"Ref": "GitHubProvider"}));
 }
 
 #[test]
@@ -109,7 +140,7 @@ fn its_queues_are_those_that_init_makes() {
     let target = json!({"Fn::GetAtt": [{"Fn::Sub": "DeadLetters&{Class}"}, "Arn"]});
     assert_eq!(queue["RedrivePolicy"]["deadLetterTargetArn"], target);
     let notices = properties("Interruptions");
-    assert_eq!(deployed(&notices["QueueName"]), "yard-interruptions");
+    assert_eq!(notices["QueueName"], "yard-interruptions");
     assert_eq!(notices["RedrivePolicy"]["maxReceiveCount"], 10);
     for (queue, dead) in [(queue, dead), (&notices, &properties("InterruptionsDeadLetters"))] {
         assert_eq!(queue["VisibilityTimeout"], 30);
@@ -138,7 +169,7 @@ fn its_rules_send_every_event_we_read_and_no_other() {
         })
         .collect();
     let taken = |event: &Value| patterns.iter().filter(|pattern| takes(pattern, event)).count();
-    let golden = config().parent().unwrap().join("tests/golden/events");
+    let golden = config().join("../tests/golden/events");
     let mut seen = 0;
     for file in std::fs::read_dir(golden).unwrap() {
         let event: Value =

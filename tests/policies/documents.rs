@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// The directory of configurations.
 pub(crate) fn config() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("config")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../config")
 }
 
 /// Everybody's documents, by name.

@@ -10,3 +10,4 @@ mod documents;
 mod evaluator;
 mod matrix;
 mod mutants;
+mod stack;

@@ -46,6 +46,9 @@ const TEMPLATE: &str = "arn:aws:ec2:eu-west-1:123456789012:launch-template/lt-1"
 const SUBNET: &str = "arn:aws:ec2:eu-west-1:123456789012:subnet/subnet-1";
 const GROUP: &str = "arn:aws:ec2:eu-west-1:123456789012:security-group/sg-1";
 const INTERFACE: &str = "arn:aws:ec2:eu-west-1:123456789012:network-interface/*";
+/// What a spot launch is authorised on besides; by the region it is in, the account's.
+const SPOT: &str = "arn:aws:ec2:eu-west-1:123456789012:spot-instances-request/*";
+const FAR_SPOT: &str = "arn:aws:ec2:us-east-1:123456789012:spot-instances-request/*";
 const IMAGE: &str = "arn:aws:ec2:eu-west-1::image/ami-1";
 const SNAPSHOT: &str = "arn:aws:ec2:eu-west-1::snapshot/snap-1";
 const ROLE: &str = "arn:aws:iam::123456789012:role/yard-machine";
@@ -169,8 +172,13 @@ const HINTS: [&str; 7] = [
     "sqs:ChangeMessageVisibility",
 ];
 const SHAPES: [&str; 3] = ["dynamodb:CreateTable", "dynamodb:UpdateTable", "dynamodb:UpdateTimeToLive"];
-const LOOKS: [&str; 3] =
-    ["ec2:DescribeImages", "ec2:DescribeLaunchTemplates", "ec2:DescribeLaunchTemplateVersions"];
+const LOOKS: [&str; 5] = [
+    "ec2:DescribeImages",
+    "ec2:DescribeLaunchTemplates",
+    "ec2:DescribeLaunchTemplateVersions",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+];
 const KEEPS: [&str; 2] = ["ec2:CreateLaunchTemplateVersion", "ec2:ModifyLaunchTemplate"];
 
 fn operators_records(all: &mut Add<'_>) {
@@ -197,7 +205,7 @@ fn operators_machines(all: &mut Add<'_>) {
         "*",
         &[],
         false,
-        &["ec2:DescribeSecurityGroups", "iam:ListRoles", "sts:AssumeRole", "s3:ListBuckets"],
+        &["ec2:DescribeVpcs", "iam:ListRoles", "sts:AssumeRole", "s3:ListBuckets"],
     );
     all(Operator, TEMPLATE, &[MARKED], true, &["ec2:CreateLaunchTemplate"]);
     for carried in [&[][..], &[MISMARKED]] {
@@ -226,12 +234,15 @@ fn operators_machines(all: &mut Add<'_>) {
             all(Operator, part, carried, false, &["ec2:RunInstances"]);
         }
     }
-    for part in [SUBNET, GROUP, INTERFACE, IMAGE, SNAPSHOT] {
+    // A fleet's call has no tags for spot requests, and a template that has some cannot launch on demand: no condition.
+    for part in [SUBNET, GROUP, INTERFACE, IMAGE, SNAPSHOT, SPOT] {
         all(Operator, part, &[], true, &["ec2:CreateFleet"]);
         all(Operator, part, &[FROM], true, &["ec2:RunInstances"]);
         all(Operator, part, &[], false, &["ec2:RunInstances"]);
         all(Operator, part, &[FROM], false, &["ec2:DeleteSubnet", "ec2:AuthorizeSecurityGroupIngress"]);
     }
+    all(Operator, FAR_SPOT, &[FROM], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
+    all(Operator, SPOT, &[FROM, MARKED], false, &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"]);
     all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
     let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
     all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
@@ -269,6 +280,7 @@ fn tags(all: &mut Add<'_>) {
         all(Operator, born, &[MARKED, by(action)], false, &["ec2:DeleteTags"]);
         all(Operator, born, &[MARKED], false, &["ec2:CreateTags"]);
     }
+    all(Operator, SPOT, &[MARKED, by("RunInstances")], false, &["ec2:CreateTags"]);
     // What exists is never made ours.
     all(Operator, NEIGHBOUR, &[MARKED], false, &["ec2:CreateTags"]);
     all(Operator, SUBNET, &[MARKED, by("CreateFleet")], false, &["ec2:CreateTags"]);

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use runyard::decide::{Action, Plan, Unit};
-use runyard::model::{Instance, Key, Place, TRANSITIONS};
+use runyard_core::decide::{Action, Plan, Unit};
+use runyard_core::model::{Instance, Key, Place, TRANSITIONS};
 
 use world::World;
 

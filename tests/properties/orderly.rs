@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use runyard::decide::Observation;
-use runyard::model::{
+use runyard_core::decide::Observation;
+use runyard_core::model::{
     Agent, AttributeValue, Desired, Instance, InstanceId, Item, Key, Life, Phase, Request, Signal, State,
     Versioned,
 };
-use runyard::ports::MachineState;
+use runyard_core::ports::MachineState;
 use serde_json::json;
 
 use crate::world::{World, item, start};
@@ -100,7 +100,7 @@ impl Day {
 
     fn pool(&self, world: &mut World, desired: u32, max: u32) {
         let key = Key::new("pool#linux", "pool");
-        let version = world.get::<runyard::model::Pool>(&key).map_or(0, |pool| pool.version);
+        let version = world.get::<runyard_core::model::Pool>(&key).map_or(0, |pool| pool.version);
         world.store(item(json!({
             "pk": key.pk, "sk": key.sk, "kind": "pool", "version": version + 1, "resourceClass": "linux",
             "desired": desired, "max": max, "maxUses": self.max_uses, "reuseWithin": self.reuse,

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use runyard::decide::{Observation, Role};
-use runyard::model::{
+use runyard_core::decide::{Observation, Role};
+use runyard_core::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId,
     Interruption, InterruptionAction, Key, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading, Reason,
     Registration, Request, RunId, Signal, Threshold, UsageClass, read,
 };
-use runyard::ports::{ComputeError, Machine, MachineState};
+use runyard_core::ports::{ComputeError, Machine, MachineState};
 use serde_json::json;
 
 use crate::world::{World, item, start};
@@ -88,8 +88,8 @@ fn time() -> impl Strategy<Value = Timestamp> {
         (-4000_i64..4000).prop_map(|s| start().saturating_add(jiff::SignedDuration::from_secs(s)).unwrap());
     let far = select(vec![
         Timestamp::UNIX_EPOCH,
-        runyard::model::millis(Timestamp::MIN),
-        runyard::model::millis(Timestamp::MAX),
+        runyard_core::model::millis(Timestamp::MIN),
+        runyard_core::model::millis(Timestamp::MAX),
         "9999-12-30T00:00:00Z".parse().unwrap(),
         start(),
     ]);
@@ -445,7 +445,7 @@ impl Wild {
                 _ => Launch::key_of(&LaunchId::parse(&format!("l-{}", n % 3)).unwrap()),
             };
             let text = |text: &str| AttributeValue::S(text.to_owned());
-            let mut item: runyard::model::Item =
+            let mut item: runyard_core::model::Item =
                 [("pk", text(&key.pk)), ("sk", text(&key.sk)), ("kind", text("?"))]
                     .map(|(name, value)| (name.to_owned(), value))
                     .into();

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard::decide::{Action, Context, Now, Observation, Plan, Policy, Role, Unit, Yard, decide};
-use runyard::model::{
+use runyard_core::decide::{Action, Context, Now, Observation, Plan, Policy, Role, Unit, Yard, decide};
+use runyard_core::model::{
     Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchId, Life, Reading,
     Record, Registration, Request, State, Versioned, read,
 };
-use runyard::ports::{ComputeError, Launched, Machine, MachineState};
+use runyard_core::ports::{ComputeError, Launched, Machine, MachineState};
 
 pub(crate) struct World {
     pub(crate) yard: Yard,

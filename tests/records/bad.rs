@@ -1,7 +1,7 @@
 //! Records that are none: whatever stands in an attribute, the answer is the record's name and the attribute's, or
 //! that a newer program wrote it; never a panic, never a guess.
 
-use runyard::model::{AttributeValue, Item, Kind};
+use runyard_core::model::{AttributeValue, Item, Kind};
 
 use crate::golden::records;
 use crate::{Verdict, number, text, verdict};

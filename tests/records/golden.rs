@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use runyard::model::{
+use runyard_core::model::{
     AttributeValue, Instance, Item, Kind, Launch, Lease, Operation, Pool, Reading, Request, Versioned, Write,
     read,
 };
@@ -13,7 +13,7 @@ use crate::{Verdict, verdict};
 
 /// Every golden record with its file's name.
 pub(crate) fn records() -> Vec<(String, Kind, Item)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
     let mut records: Vec<_> = std::fs::read_dir(folder)
         .expect("the golden records are in the checkout")
         .map(|entry| entry.expect("a readable folder").path())

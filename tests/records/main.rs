@@ -4,7 +4,7 @@ mod bad;
 mod golden;
 mod roundtrip;
 
-use runyard::model::{
+use runyard_core::model::{
     Agent, AttributeValue, Event, Instance, Item, Kind, Launch, Lease, Pool, Reading, Record, Request,
     Unreadable, read,
 };

@@ -6,7 +6,7 @@ use proptest::option::of;
 use proptest::prelude::{BoxedStrategy, Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
-use runyard::model::{
+use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Key,
     Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool, PoolOverride, PoolSpec,

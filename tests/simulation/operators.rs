@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use runyard::admin::Health;
 use runyard::controller::{Ports, Settings, run};
-use runyard::fakes::SeededEntropy;
 use runyard::metrics::Metrics;
+use runyard_fakes::SeededEntropy;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard::cli::{StepFailed, StepPorts, step};
-use runyard::fakes::SeededEntropy;
 use runyard::model::{Guard, Item, Key, Phase, Pool, PoolStatus, Request, Versioned, Write};
 use runyard::ports::github::RunState;
 use runyard::ports::{Store, StoreError};
+use runyard_fakes::SeededEntropy;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

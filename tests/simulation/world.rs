@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard::controller::{GitHubWatch, Settings};
-use runyard::fakes::{
-    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
-};
 use runyard::model::{
     Instance, InstanceArn, InstanceId, Item, Key, Life, Record, RegistrationMode, State, Write,
 };
 use runyard::ports::{Clock, Machine, Store};
+use runyard_fakes::{
+    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
+};
 
 use crate::actor::Actor;
 use crate::bugs::{Bug, Highest};

@@ -47,6 +47,7 @@ async fn play(cell: Cell) -> Came {
     let id: Vec<InstanceId> = vec![launched.machines[0].id.clone()];
     let name = match cell.call {
         "launch" => "Action=CreateFleet",
+        "zones" => "Action=DescribeSubnets",
         "terminate" => "Action=TerminateInstances",
         "describe" | "list" => "Action=DescribeInstances",
         other => panic!("no call {other}"),
@@ -59,14 +60,19 @@ async fn play(cell: Cell) -> Came {
         "launch" => {
             letter(&through.launch(&order(&spec(&[SUBNETS[0].0]), "l-1", 1, UsageClass::OnDemand)).await)
         }
+        "zones" => {
+            let spec = spec(&[SUBNETS[0].0, SUBNETS[1].0]);
+            letter(&through.launch(&order(&spec, "l-1", 1, UsageClass::OnDemand)).await)
+        }
         "terminate" => letter(&through.terminate(&id).await),
         "describe" => letter(&through.describe(&id).await),
         _ => letter(&through.list().await),
     };
     let machines = peer.world().instances.len();
     // One machine was there; a launch brings one more, whatever happens to its answers.
-    let most = if cell.call == "launch" { 2 } else { 1 };
-    let wrong = machines > most || cell.call == "launch" && letter == '.' && machines != 2;
+    let launches = matches!(cell.call, "launch" | "zones");
+    let most = if launches { 2 } else { 1 };
+    let wrong = machines > most || launches && letter == '.' && machines != 2;
     Came { letter, wrong: wrong.then(|| format!("{cell:?}: {letter}, {machines} machines")) }
 }
 

@@ -38,8 +38,10 @@ pub(crate) const SQS: [Row; 9] = [
 ];
 
 /// 503 is how EC2 says that calls are too many.
-pub(crate) const EC2: [Row; 4] = [
+pub(crate) const EC2: [Row; 5] = [
     ("launch", "-.......uu", "uuuuuttuuu"),
+    // The same, where it is the question for the subnets' zones that goes wrong.
+    ("zones", "-.......uu", "uuuuuttuuu"),
     ("terminate", "-.......uu", "uuuuuttuuu"),
     ("describe", "-.......uu", "uuuuuttuuu"),
     ("list", "-.......uu", "uuuuuttuuu"),

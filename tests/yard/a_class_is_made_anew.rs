@@ -11,7 +11,7 @@ use runyard::ports::{Change, MachineState, Page, Store, StoreError, Watch};
 use crate::world::{World, item, linux, settings};
 
 /// A table whose watch tells what is there and not what is gone, as one that looks now and then.
-struct Polled(runyard::fakes::MemoryStore);
+struct Polled(runyard_fakes::MemoryStore);
 
 struct Kept(Box<dyn Watch>);
 

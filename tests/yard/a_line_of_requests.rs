@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard::admin::{Health, Unready};
-use runyard::fakes::MemoryStore;
 use runyard::model::{Item, Key, Phase, Request, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_fakes::MemoryStore;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

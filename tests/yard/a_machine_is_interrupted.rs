@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use runyard::fakes::Fault;
 use runyard::model::{ConditionType, InstanceId, Request, State};
 use runyard::ports::{Clock, MachineState, QueueError};
+use runyard_fakes::Fault;
 
 use crate::agents::Habit;
 use crate::world::{World, linux};

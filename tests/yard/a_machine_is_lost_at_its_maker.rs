@@ -52,7 +52,7 @@ async fn a_machine_of_ours_without_a_record_is_recorded_as_ended_after_the_grace
 async fn a_launch_whose_answer_was_lost_is_asked_again_and_brings_one_set_of_machines() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
-    world.compute.next(runyard::fakes::Fault::LoseAnswer(ComputeError::Unknown("reset".into())));
+    world.compute.next(runyard_fakes::Fault::LoseAnswer(ComputeError::Unknown("reset".into())));
     world.start();
     let key = world.provision("1", "linux", 2, serde_json::json!({})).await;
     world.until_phase(&key, "Ready", 120).await;
@@ -82,7 +82,7 @@ async fn a_launch_without_capacity_fails_and_is_tried_again_later() {
 async fn what_a_launch_brings_too_late_for_its_request_starts_warm() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
-    world.compute.next(runyard::fakes::Fault::LoseAnswer(ComputeError::Unknown("slow".into())));
+    world.compute.next(runyard_fakes::Fault::LoseAnswer(ComputeError::Unknown("slow".into())));
     world.start();
     let key = world.provision("1", "linux", 1, serde_json::json!({})).await;
     world

@@ -173,7 +173,7 @@ async fn what_fails_ten_times_for_the_same_reason_is_said_in_the_status_of_its_c
     world.until("one is warm", seconds(60), async || world.pooled().len() == 1).await;
     for _ in 0..2000 {
         let refused = runyard::ports::ComputeError::Refused("UnauthorizedOperation".into());
-        world.compute.next(runyard::fakes::Fault::Fail(refused));
+        world.compute.next(runyard_fakes::Fault::Fail(refused));
     }
     let machine = world.pooled()[0].clone();
     let key = Instance::key_of(&machine.facts.instance_arn);
@@ -247,7 +247,7 @@ async fn a_table_that_was_away_ages_no_beat_however_short_silence_is_borne() {
         tokio::time::sleep(seconds(3)).await;
         for _ in 0..20_000 {
             let away = runyard::ports::StoreError::Unknown("away".into());
-            world.store.next_read(runyard::fakes::Fault::Fail(away));
+            world.store.next_read(runyard_fakes::Fault::Fail(away));
         }
         world.store.break_watches();
         tokio::time::sleep(Duration::from_millis(length)).await;

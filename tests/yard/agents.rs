@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runyard::fakes::{FakeCompute, MemoryStore, TokioClock};
 use runyard::model::{
     Agent, AgentKey, Guard, Instance, InstanceId, Item, Life, Reading, RegistrationBox, RemovalBox, Signal,
     Write, read,
 };
 use runyard::ports::{Clock, Machine, Store};
+use runyard_fakes::{FakeCompute, MemoryStore, TokioClock};
 
 use crate::world::item;
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runyard::admin::Health;
 use runyard::controller::{Ports, run};
-use runyard::fakes::FakeCompute;
 use runyard::model::{AttributeValue, Event, InstanceId, PoolSpec};
 use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Store as _};
+use runyard_fakes::FakeCompute;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 

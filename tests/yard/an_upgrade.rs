@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::fakes::MemoryStore;
 use runyard::model::{AttributeValue, Instance, Item, Key, Operation, Pool, Record, Request, State, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_fakes::MemoryStore;
 use serde_json::json;
 
 use crate::world::{World, item, linux};

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::fakes::MemoryStore;
 use runyard::model::{AttributeValue, Item, Key, State, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_fakes::MemoryStore;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;

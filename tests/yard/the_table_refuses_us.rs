@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use runyard::admin::Health;
 use runyard::controller::{OperatorError, Ports, run};
-use runyard::fakes::MemoryStore;
 use runyard::model::{Item, Key, Write};
 use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_fakes::MemoryStore;
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{World, linux, settings};

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use runyard::controller::Ports;
-use runyard::fakes::MemoryQueue;
 use runyard::model::{ClassName, PoolMessage};
 use runyard::ports::{Clock as _, PoolQueue, QueueDepth, QueueError, Received};
+use runyard_fakes::MemoryQueue;
 use serde_json::json;
 
 use crate::world::{World, item, linux};

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use runyard::fakes::MemoryStore;
+use runyard_fakes::MemoryStore;
 
 use crate::world::{World, linux};
 

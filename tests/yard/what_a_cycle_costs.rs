@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use runyard::fakes::MemoryStore;
 use runyard::model::{
     ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Key, Life, PoolMessage, Reason, Record as _,
     State, UsageClass,
 };
+use runyard_fakes::MemoryStore;
 use serde_json::json;
 
 use crate::counting::Call;

@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use runyard::admin::Health;
 use runyard::controller::GitHubWatch;
 use runyard::controller::{Ports, Settings, run};
-use runyard::fakes::{
-    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
-};
 use runyard::metrics::Metrics;
 use runyard::model::{
     Instance, Item, Key, Life, Pool, PoolSpec, PoolStatus, Reading, Record, Request, State, Versioned, Write,
     read,
 };
 use runyard::ports::{Clock, Compute, Store};
+use runyard_fakes::{
+    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Agents, Habit};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use runyard::model::{Agent, Instance, Item, Key, Operation, Record as _, Signal, Write};
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::model::{Agent, Instance, Item, Key, Operation, Record as _, Signal, Write};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 
 use super::*;
 use crate::clock::SystemEntropy;

@@ -1,4 +1,4 @@
-use runyard::model::{ClaimId, Signal};
+use runyard_core::model::{ClaimId, Signal};
 
 use super::*;
 use crate::step::Say;
@@ -77,7 +77,7 @@ async fn a_signal_that_somebody_changed_is_said_again_with_the_next_beat() {
     let yard = begin();
     yard.status.send_replace(say(Signal::RegOk, "c1", None));
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let forged = runyard::model::AttributeValue::S("UD_OK".to_owned());
+    let forged = runyard_core::model::AttributeValue::S("UD_OK".to_owned());
     yard.records.agent.lock().unwrap().as_mut().unwrap().insert("signal".to_owned(), forged);
     tokio::time::sleep(EVERY * 2).await;
     assert_eq!(yard.records.shown().unwrap().says("c1"), Some(Signal::RegOk));

@@ -45,7 +45,7 @@ impl Yard {
     }
 }
 
-fn renewed(to: &str, at: &str) -> Option<runyard::model::Item> {
+fn renewed(to: &str, at: &str) -> Option<runyard_core::model::Item> {
     let item = with(instance("running", "42", "c1"), "threshold", to.to_owned());
     Some(with(item, "thresholdSetAt", at.to_owned()))
 }

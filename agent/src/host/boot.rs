@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use runyard::model::ClaimId;
+use runyard_core::model::ClaimId;
 
 use super::output::{self, detail};
 use super::scope::Scope;

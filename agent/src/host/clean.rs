@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 
-use runyard::model::ClaimId;
+use runyard_core::model::ClaimId;
 
 use super::layout::ClaimDirs;
 use super::output::detail;

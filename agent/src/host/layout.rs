@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use runyard::model::ClaimId;
+use runyard_core::model::ClaimId;
 use sha2::{Digest, Sha256};
 
 use crate::disk;

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::ports::Clock;
+use runyard_core::ports::Clock;
 use tokio::process::Child;
 
 pub use self::group::JobGroup;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard::model::{ClaimId, RegistrationBox, RemovalBox};
+use runyard_core::model::{ClaimId, RegistrationBox, RemovalBox};
 use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};

@@ -123,7 +123,7 @@ impl Host {
     /// The processes of a claim.
     pub(super) fn claim_scope(
         &self,
-        claim: &runyard::model::ClaimId,
+        claim: &runyard_core::model::ClaimId,
         leader: Option<Leader>,
         since: Option<u64>,
     ) -> Scope {

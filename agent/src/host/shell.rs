@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use runyard::model::ClaimId;
+use runyard_core::model::ClaimId;
 use tokio::process::{Child, Command};
 
 use super::layout::ClaimDirs;

@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use runyard::model::{Item, Signal};
+use runyard_core::model::{Item, Signal};
 
 use super::*;
 use crate::agent::{End, Parts, Timing, run};

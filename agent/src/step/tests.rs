@@ -1,4 +1,4 @@
-use runyard::model::{Agent, ClaimId, Signal};
+use runyard_core::model::{Agent, ClaimId, Signal};
 
 use super::*;
 use crate::testing::{arn, instance, job_box, key, removal_box, run_box, sealed, with};
@@ -303,7 +303,7 @@ fn an_agent_that_answered_for_a_claim_it_never_held_never_says_that_it_booted_ag
 #[test]
 fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
     let garbage = Sight::of(Some(&with(instance("claimed", "42", "c1"), "registration", "AAAA".into())));
-    let other_key = runyard::model::AgentKey::from_bytes([9; 32]).public();
+    let other_key = runyard_core::model::AgentKey::from_bytes([9; 32]).public();
     let foreign = sealed(&run_box("c1"), &other_key);
     let foreign = Sight::of(Some(&with(instance("claimed", "42", "c1"), "registration", foreign)));
     let empty = RegistrationBox { token: None, ..run_box("c1") };
@@ -437,8 +437,8 @@ fn a_refused_job_costs_a_run_its_runners_place_and_neither_its_runner_nor_its_ma
 fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
     let mut item =
         with(instance("claimed", "42", "c1"), "registration", sealed(&run_box("c1"), &key().public()));
-    let pk = runyard::model::AttributeValue::S("request#acme/web#42".to_owned());
-    let request = runyard::model::AttributeValue::M([("pk".to_owned(), pk)].into());
+    let pk = runyard_core::model::AttributeValue::S("request#acme/web#42".to_owned());
+    let request = runyard_core::model::AttributeValue::M([("pk".to_owned(), pk)].into());
     item.insert("request".to_owned(), request);
     let sight = Sight::of(Some(&item));
     let local = judged(&sight, &shows(None, ""), &booted()).local.after(Outcome::Configured, NOW, 0.0);

@@ -43,7 +43,7 @@ def main() -> int:
             wrong.append(f"{name}: severity is neither page nor ticket")
     wrong += [f"docs/runbook.md: {extra} is no alert" for extra in sections - {rule["alert"] for rule in alerts}]
 
-    sources = [(ROOT / "src/metrics" / name).read_text() for name in ("families.rs", "machines.rs")]
+    sources = [(ROOT / "src/operator/metrics" / name).read_text() for name in ("families.rs", "machines.rs")]
     registered = set(NAME.findall("\n".join(sources)))
     texts = {rule.get("alert") or rule["record"]: rule["expr"] for rule in rules}
     for path in sorted((ROOT / "config/grafana").glob("*.json")):

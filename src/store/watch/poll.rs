@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep_until};
 
 use super::PATIENCE;
+use crate::DynamoStore;
 use crate::model::{Item, Key};
 use crate::ports::{Change, Store, StoreError, Watch};
-use crate::store::DynamoStore;
 
 /// A watch that scans.
 pub(super) struct PollWatch {

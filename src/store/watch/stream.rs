@@ -15,11 +15,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::PATIENCE;
+use crate::DynamoStore;
+use crate::errors::classify;
+use crate::items::from_stream;
 use crate::model::Key;
 use crate::ports::{Change, StoreError, Watch};
-use crate::store::DynamoStore;
-use crate::store::errors::classify;
-use crate::store::items::from_stream;
 
 /// How long between two looks for the children of a shard that ended.
 const CHILDREN: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{Key, State};
+use runyard_core::model::{Key, State};
 use serde_json::json;
 
 use super::world::{Delays, Event, World};

@@ -1,7 +1,7 @@
 //! How do time and memory grow with the number of records?
 
-use runyard::decide::{Observation, Unit, Written, decide};
-use runyard::model::{InstanceArn, Versioned as _};
+use runyard_core::decide::{Observation, Unit, Written, decide};
+use runyard_core::model::{InstanceArn, Versioned as _};
 
 use super::yards;
 

@@ -1,4 +1,4 @@
-//! What does the pure core cost? `cargo bench -p runyard --no-default-features --bench core`: single operations first,
+//! What does the pure core cost? `cargo bench -p runyard-core --bench core`: single operations first,
 //! then how time and memory grow from a thousand records to a million, with the exponents of that growth.
 //! `-- --day` plays a simulated day instead (`-- --day 1000000 20000`: so many jobs on so many machines).
 

@@ -1,8 +1,8 @@
 //! Single operations of the core.
 
 use divan::{Bencher, black_box};
-use runyard::decide::effective;
-use runyard::model::{Agent, Instance, Item, Pool, Record, Request, read};
+use runyard_core::decide::effective;
+use runyard_core::model::{Agent, Instance, Item, Pool, Record, Request, read};
 use serde_json::json;
 
 use super::world::{record, start};

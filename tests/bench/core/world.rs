@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard::decide::{Action, Context, Now, Observation, Plan, Policy, Role, Unit, Written, Yard, decide};
-use runyard::model::{
+use runyard_core::decide::{
+    Action, Context, Now, Observation, Plan, Policy, Role, Unit, Written, Yard, decide,
+};
+use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchId, Life, Reading, Record,
     Request, Signal, Versioned, read,
 };
-use runyard::ports::{Launched, Machine, MachineState};
+use runyard_core::ports::{Launched, Machine, MachineState};
 
 /// The moment at which worlds begin.
 pub(crate) fn start() -> Timestamp {

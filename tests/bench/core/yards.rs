@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use runyard::decide::{Observation, Written};
-use runyard::model::{
+use runyard_core::decide::{Observation, Written};
+use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Key, Life,
     Pool, Reason, Record as _, Request, RunId, Signal, Threshold, UsageClass, launch_digest,
 };
@@ -235,7 +235,7 @@ pub(crate) fn cycle(world: &mut World, number: usize, around: &mut Around<'_>) {
     settled("release", world, around, &mut |world| world.release(&key));
     settled("clean, pooled, released", world, around, &mut |world| world.speak(&arn));
     let phase = world.yard.request(&key).map(Request::phase);
-    assert_eq!(phase, Some(runyard::model::Phase::Released), "the cycle came to its end");
+    assert_eq!(phase, Some(runyard_core::model::Phase::Released), "the cycle came to its end");
 }
 
 /// An agent says that it is alive, and nothing else.

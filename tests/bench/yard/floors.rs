@@ -16,7 +16,7 @@ impl Figures {
 
     /// Prints each figure beside its limit; whether all keep to theirs.
     pub(crate) fn judge(&self) -> bool {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/floors.toml");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bench/floors.toml");
         let limits: BTreeMap<String, f64> =
             Figment::from(Toml::file(file)).extract_inner("at_most").expect("floors.toml can be read");
         let mut kept = true;

@@ -7,9 +7,9 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
 use jiff::Timestamp;
 use runyard::aws::SqsQueue;
-use runyard::fakes::{ManualClock, MemoryQueue};
 use runyard::model::{ClassName, TableName};
 use runyard::ports::PoolQueue;
+use runyard_fakes::{ManualClock, MemoryQueue};
 
 use crate::store::sdk_config;
 use crate::support::engine::Engine;

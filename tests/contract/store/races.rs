@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use runyard::fakes::MemoryStore;
 use runyard::model::{AttributeValue, Guard, Item, Key, Write};
 use runyard::ports::{Store, StoreError};
+use runyard_fakes::MemoryStore;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 

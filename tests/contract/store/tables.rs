@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::Credentials;
-use runyard::fakes::MemoryStore;
 use runyard::model::TableName;
 use runyard::store::{DynamoStore, Watching};
+use runyard_fakes::MemoryStore;
 
 use super::Table;
 use crate::support::engine::Engine;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::answer::{Refused, Xml};
 use super::params::Params;
 use super::types::{SUBNETS, choose, zone};
-use super::world::{Instance, World};
+use super::world::{Instance, OWNER, World};
 
 /// A fleet and the call that made it.
 #[derive(Clone, Debug)]
@@ -50,10 +50,26 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
         let why = "Your request contains more than the maximum allowed number of InstanceRequirements (4)";
         return Err(Refused::new("InvalidParameterValue", why));
     }
+    no_pool_twice(&config)?;
     let template = config.at("LaunchTemplateSpecification").cloned().unwrap_or_default();
     let data = world.templates.resolve(&template)?.data.clone();
     let mut errors: Vec<Vec<Xml>> = Vec::new();
     let mut pools = pools(&config, &data, &usage, &mut errors);
+    if usage != "spot" && !data.tags_for("spot-instances-request").is_empty() {
+        let why = "You cannot specify tags for Spot instances requests if there are no Spot instances requests being \
+                   created by the request.";
+        errors.extend(pools.iter().map(|pool| error("InvalidParameterCombination", why, &usage, Some(pool))));
+        pools.clear();
+    }
+    if let Some(kind) = forbidden(world, &usage) {
+        let why = format!(
+            "You are not authorized to perform this operation. User: arn:aws:sts::{OWNER}:assumed-role/operator/1 is \
+             not authorized to perform: ec2:RunInstances on resource: arn:aws:ec2:eu-central-1:{OWNER}:{kind}/* because \
+             no identity-based policy allows the ec2:RunInstances action"
+        );
+        errors.extend(pools.iter().map(|pool| error("UnauthorizedOperation", &why, &usage, Some(pool))));
+        pools.clear();
+    }
     let mut launched: Vec<(String, String, String)> = Vec::new();
     let tags: BTreeMap<String, String> =
         data.tags_for("instance").into_iter().chain(asked.tags_for("instance")).collect();
@@ -83,6 +99,29 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
         ]
     });
     Ok(vec![fleet_id, Xml::set("errorSet", errors), Xml::set("fleetInstanceSet", instances)])
+}
+
+/// Two overrides of one zone that ask for the same types come to the same pools.
+fn no_pool_twice(config: &Params) -> Result<(), Refused> {
+    let mut seen = Vec::new();
+    for one in config.list("Overrides") {
+        let place = one.text("SubnetId").map(|subnet| zone(subnet).unwrap_or(subnet));
+        let pool = (place, one.text("InstanceType"), one.at("InstanceRequirements"));
+        if seen.contains(&pool) {
+            let why = "The fleet configuration contains duplicate instance pools. Specify a unique instance pool for \
+                       each override and try again.";
+            return Err(Refused::new("InvalidFleetConfig", why));
+        }
+        seen.push(pool);
+    }
+    Ok(())
+}
+
+/// What a launch of this kind touches and the caller may not launch: a fleet is asked for with success all the same.
+fn forbidden(world: &World, usage: &str) -> Option<&'static str> {
+    let spot = (usage == "spot").then_some("spot-instances-request");
+    let touched = ["instance", "volume", "network-interface", "subnet", "image"].into_iter().chain(spot);
+    touched.into_iter().find(|kind| world.rules.forbidden.contains(kind))
 }
 
 /// The first pool that still has something; each that has not is told of once.

@@ -25,8 +25,7 @@ pub(crate) use self::answer::Refused;
 use self::answer::{Xml, body};
 use self::params::Params;
 pub(crate) use self::rules::{Bucket, Rules};
-pub(crate) use self::types::SUBNETS;
-use self::types::zone;
+pub(crate) use self::types::{GROUPS, SUBNETS, TWIN, VPC};
 pub(crate) use self::world::{OWNER, World};
 
 type Shared = Arc<Mutex<World>>;
@@ -133,20 +132,49 @@ fn dispatch(world: &mut World, action: &str, asked: &Params) -> Result<Vec<Xml>,
         "DescribeLaunchTemplates" => templates::describe(world, asked),
         "DescribeLaunchTemplateVersions" => templates::describe_versions(world, asked),
         "CreateTags" => world.tag(asked),
-        "DescribeSubnets" => Ok(subnets(asked)),
+        "DescribeSubnets" => subnets(world, asked),
+        "DescribeSecurityGroups" => Ok(groups(asked)),
         "DescribeImages" => Ok(images(asked)),
         other => Err(Refused::new("InvalidAction", format!("The action {other} is not valid for this peer"))),
     }
 }
 
-fn subnets(asked: &Params) -> Vec<Xml> {
-    let wanted = asked.texts("SubnetId");
-    let found = SUBNETS.iter().filter(|(id, _)| wanted.is_empty() || wanted.iter().any(|want| want == id));
-    let told = found.map(|(id, _)| {
-        let zone = zone(id).unwrap_or_default();
-        vec![Xml::text("subnetId", id), Xml::text("availabilityZone", zone), Xml::text("ownerId", OWNER)]
+/// What a filter of this name lets through.
+fn filtered(asked: &Params, name: &str) -> Option<Vec<String>> {
+    let filters = asked.list("Filter").into_iter();
+    filters.filter(|filter| filter.text("Name") == Some(name)).map(|filter| filter.texts("Value")).next()
+}
+
+/// By id an unknown one refuses the whole call; a filter leaves it out.
+fn subnets(world: &World, asked: &Params) -> Result<Vec<Xml>, Refused> {
+    let (ids, filter) = (asked.texts("SubnetId"), filtered(asked, "subnet-id"));
+    let all: Vec<_> = SUBNETS.iter().chain([&TWIN]).collect();
+    if let Some(unknown) = ids.iter().find(|wanted| all.iter().all(|(id, _)| id != wanted)) {
+        let why = format!("The subnet ID '{unknown}' does not exist");
+        return Err(Refused::new("InvalidSubnetID.NotFound", why));
+    }
+    let meant = |id: &str| {
+        (ids.is_empty() || ids.iter().any(|wanted| wanted == id))
+            && filter.as_ref().is_none_or(|filter| filter.iter().any(|wanted| wanted == id))
+    };
+    let told = all.into_iter().filter(|(id, _)| meant(id)).map(|(id, zone)| {
+        let free = world.rules.free_addresses.get(id).copied().unwrap_or(250);
+        vec![
+            Xml::text("subnetId", id),
+            Xml::text("availabilityZone", zone),
+            Xml::text("availableIpAddressCount", free),
+            Xml::text("vpcId", VPC),
+            Xml::text("ownerId", OWNER),
+        ]
     });
-    vec![Xml::set("subnetSet", told)]
+    Ok(vec![Xml::set("subnetSet", told)])
+}
+
+fn groups(asked: &Params) -> Vec<Xml> {
+    let filter = filtered(asked, "group-id");
+    let meant = GROUPS.iter().filter(|(id, _)| filter.as_ref().is_none_or(|all| all.iter().any(|one| one == id)));
+    let told = meant.map(|(id, vpc)| vec![Xml::text("groupId", id), Xml::text("vpcId", vpc)]);
+    vec![Xml::set("securityGroupInfo", told)]
 }
 
 fn images(asked: &Params) -> Vec<Xml> {

@@ -13,6 +13,8 @@ pub(crate) type Offering = (String, String);
 pub(crate) struct Rules {
     /// How many more machines an offering has; without a number there is no end of them.
     pub(crate) capacity: BTreeMap<Offering, u32>,
+    /// How many addresses a subnet has left, if not plenty.
+    pub(crate) free_addresses: BTreeMap<&'static str, u32>,
     /// The most spot machines alive.
     pub(crate) spot_limit: Option<usize>,
     /// How many answers a new machine is missing from.
@@ -27,6 +29,8 @@ pub(crate) struct Rules {
     pub(crate) lost: VecDeque<&'static str>,
     /// Calls to come that are refused, by action.
     pub(crate) refused: VecDeque<(&'static str, Refused)>,
+    /// Kinds of resources whose launch the caller's policies do not allow. EC2 says so inside an answer that succeeds.
+    pub(crate) forbidden: BTreeSet<&'static str>,
     /// Machines that may not be ended.
     pub(crate) protected: BTreeSet<String>,
     /// Whether a replayed fleet names no machines.

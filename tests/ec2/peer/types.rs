@@ -11,6 +11,16 @@ pub(crate) const SUBNETS: [(&str, &str); 3] = [
     ("subnet-0000000000000000c", "eu-central-1c"),
 ];
 
+/// A second one in the first zone.
+pub(crate) const TWIN: (&str, &str) = ("subnet-0000000000000000d", SUBNETS[0].1);
+
+/// The network of all subnets.
+pub(crate) const VPC: &str = "vpc-0000000000000000a";
+
+/// Security groups and their networks: the second is of another one.
+pub(crate) const GROUPS: [(&str, &str); 2] =
+    [("sg-0000000000000000a", VPC), ("sg-0000000000000000b", "vpc-0000000000000000b")];
+
 struct Kind {
     name: &'static str,
     cpu: u32,
@@ -37,7 +47,7 @@ const KINDS: [Kind; 8] = [
 
 /// The zone of a subnet.
 pub(crate) fn zone(subnet: &str) -> Option<&'static str> {
-    SUBNETS.iter().find(|(id, _)| *id == subnet).map(|(_, zone)| *zone)
+    SUBNETS.iter().chain([&TWIN]).find(|(id, _)| *id == subnet).map(|(_, zone)| *zone)
 }
 
 /// The cheapest type that an override allows.

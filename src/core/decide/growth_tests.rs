@@ -1,0 +1,181 @@
+//! The records that one change makes the rules look at are as many in a small yard as in a large one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde_json::json;
+
+use super::testing::{Scene, arn, at, machine, request};
+use super::{Action, WaitReason, visits};
+use crate::model::{Instance, Request};
+
+#[path = "../../../tests/bench/core/world.rs"]
+#[allow(dead_code, reason = "the benchmarks take the rest")]
+mod world;
+#[path = "../../../tests/bench/core/yards.rs"]
+#[allow(dead_code, reason = "the benchmarks take the rest")]
+mod yards;
+
+/// Records visited by each change of a cycle, the same every time.
+fn visited(records: usize) -> BTreeMap<String, u64> {
+    let mut world = yards::yard(records);
+    let mut counted = BTreeMap::new();
+    for number in 0..3 {
+        yards::cycle(&mut world, yards::fresh(records) + number, &mut |what, world, change| {
+            visits::take();
+            change(world);
+            let visits = visits::take();
+            let before = counted.insert(what.to_owned(), visits);
+            assert!(before.is_none_or(|before| before == visits), "{what}: {before:?}, then {visits}");
+        });
+    }
+    counted
+}
+
+#[test]
+fn one_change_visits_as_many_records_among_a_thousand_as_among_a_hundred_thousand() {
+    let (few, many) = (visited(1_000), visited(100_000));
+    println!("{few:#?}");
+    assert_eq!(few, many);
+}
+
+/// A class of many machines of one owner, and so many requests of its repositories, each taken on or not yet.
+fn line(machines: usize, requests: usize, taken_on: bool) -> Scene {
+    let mut scene = Scene::with(json!({"max": machines.max(1)}));
+    for n in 0..machines {
+        scene.add(machine(&format!("i-{n:05}")).pooled());
+    }
+    for n in 0..requests {
+        let repository = format!("acme/repository-{}", n % 100);
+        let mut asked = request(&format!("{n:05}"), 1, json!({"repository": repository}));
+        asked.status.accepted_at = Some(at(n as i64 - 20_000));
+        if !taken_on {
+            asked.status = crate::model::Status::default();
+        }
+        scene.put(&asked);
+    }
+    scene
+}
+
+/// Serves a line as the loop does, the class judged after so many writes each time; answers the requests written in their
+/// order, and how many records were visited for it.
+fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
+    let (mut under_way, mut done) = (VecDeque::<Action>::new(), Vec::new());
+    visits::take();
+    loop {
+        for action in scene.served() {
+            if matches!(action, Action::Intend(..)) {
+                continue;
+            }
+            let keys = action.writes();
+            if !keys.iter().any(|key| scene.yard.busy.contains(key)) {
+                scene.yard.busy.extend(keys);
+                under_way.push_back(action);
+            }
+        }
+        if under_way.is_empty() {
+            return (done, visits::take());
+        }
+        for action in under_way.drain(..written_between.min(under_way.len())).collect::<Vec<_>>() {
+            scene.yard.busy.retain(|key| !action.writes().contains(key));
+            scene.apply(std::slice::from_ref(&action));
+            if let Action::Claim { request, .. } | Action::Request(request, _) = &action {
+                done.push(request.before.id.run_id.to_string());
+            }
+        }
+    }
+}
+
+#[test]
+fn each_of_a_line_of_a_thousand_on_a_thousand_machines_costs_what_each_of_250_does() {
+    for (written_between, length) in [(1, 128), (8, 256), (32, 256)] {
+        let visited = |length: usize| {
+            let mut scene = line(length, length, true);
+            let (done, visited) = serve(&mut scene, written_between);
+            assert_eq!(done, (0..length).map(|n| format!("{n:05}")).collect::<Vec<_>>(), "the oldest first");
+            visited
+        };
+        // The beginning and the end of a line cost less: what lies between is told by the difference.
+        let [few, some, many] = [length, 2 * length, 4 * length].map(visited);
+        println!(
+            "judged each {written_between} writes: {few}, {some}, {many} visits from {length} requests on"
+        );
+        assert_eq!(many - some, 2 * (some - few));
+        assert!(many < 4 * length as u64 * 175, "{many} visits for {} requests", 4 * length);
+    }
+}
+
+#[test]
+fn each_of_two_thousand_new_requests_costs_what_each_of_five_hundred_does_to_take_on() {
+    for written_between in [4, 32] {
+        let visited = |length: usize| {
+            let (done, visited) = serve(&mut line(0, length, false), written_between);
+            assert_eq!(done.len(), length);
+            visited
+        };
+        let [few, some, many] = [512, 1024, 2048].map(visited);
+        println!("taken on each {written_between} writes: {few}, {some}, {many} visits for 512, 1024, 2048");
+        assert_eq!(many - some, 2 * (some - few));
+    }
+}
+
+#[test]
+fn a_line_that_can_have_nothing_is_as_cheap_to_judge_at_ten_thousand_as_at_a_hundred() {
+    let visited = |length: usize| {
+        let mut scene = line(0, length, true);
+        scene.pool(2, json!({"max": 0}));
+        visits::take();
+        let plan = scene.of_class();
+        let waits: Vec<_> = plan.waits.into_iter().map(|wait| (wait.reason, wait.message)).collect();
+        let behind = format!("{} younger requests wait behind those", length - 1);
+        assert_eq!(waits.first().map(|(reason, _)| *reason), Some(WaitReason::AtMax));
+        assert!(waits.contains(&(WaitReason::Behind, behind)), "{waits:?}");
+        visits::take()
+    };
+    assert_eq!(visited(100), visited(10_000));
+}
+
+#[test]
+fn machines_that_are_for_nobody_who_waits_are_refused_by_the_group() {
+    let visited = |machines: usize, requests: usize| {
+        let mut scene = line(0, requests, true);
+        scene.pool(2, json!({"max": machines}));
+        for n in 0..machines {
+            let other = |i: &mut Instance| i.trust_domain = format!("owner:other-{}", n % 3);
+            scene.add(machine(&format!("i-{n:05}")).pooled().with(other));
+        }
+        scene.see(super::Observation::Hints("linux".parse().unwrap(), Vec::new()));
+        visits::take();
+        let plan = scene.of_class();
+        let visited = visits::take();
+        let told =
+            plan.waits.iter().find(|wait| wait.reason == WaitReason::Mismatch).map(|wait| &wait.message);
+        assert_eq!(told.unwrap(), "free machines are not for it: used by another trust domain");
+        visited
+    };
+    assert_eq!(visited(100, 100), visited(1_000, 1_000));
+}
+
+#[test]
+fn ten_thousand_waiting_requests_of_one_class_add_nothing_to_a_change_of_another() {
+    let visited = |others: usize| {
+        let mut scene = line(0, others, true);
+        let mut pool: crate::model::Pool = scene.yard.pool(&"linux".parse().unwrap()).unwrap().clone();
+        pool.spec.resource_class = "small".parse().unwrap();
+        pool.spec.max = 1;
+        scene.put(&pool);
+        let small = |i: &mut Instance| i.facts.resource_class = "small".parse().unwrap();
+        scene.add(machine("i-small").pooled().with(small));
+        scene.see(super::Observation::Hints("small".parse().unwrap(), Vec::new()));
+        visits::take();
+        let asked: Request =
+            request("honest", 1, json!({"resourceClass": "small", "repository": "acme/other"}));
+        let mut plan = Vec::new();
+        for unit in scene.put(&asked) {
+            plan.extend(scene.judge(&unit).actions);
+        }
+        let claimed: BTreeSet<_> = plan.iter().flat_map(Action::writes).collect();
+        assert!(claimed.contains(&Instance::key_of(&arn("i-small"))), "{plan:?}");
+        visits::take()
+    };
+    assert_eq!(visited(0), visited(10_000));
+}

@@ -1,0 +1,93 @@
+//! What is a queue of a class when nobody keeps it but us? A list with visibility, receipts and dead letters as SQS has
+//! them: the queue of one process (`queue.kind = "memory"`), and of the tests.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::model::PoolMessage;
+use crate::ports::{QueueDepth, Received};
+
+/// How long a received message stays hidden.
+const VISIBILITY: Duration = Duration::from_secs(30);
+/// How often a message is received before it is a dead letter.
+const RECEIVES: u32 = 1000;
+
+/// One class's queue.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryQueue {
+    /// Waiting or hidden, oldest first.
+    pub messages: VecDeque<Message>,
+    /// Dead letters, oldest first.
+    pub dead: Vec<String>,
+    sent: u64,
+}
+
+/// A message that was sent.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// As it was sent.
+    pub body: String,
+    id: u64,
+    visible_at: Duration,
+    receives: u32,
+}
+
+impl Message {
+    /// What names the last receipt; older ones are void.
+    fn receipt(&self) -> String {
+        format!("{}#{}", self.id, self.receives)
+    }
+}
+
+impl MemoryQueue {
+    /// Adds a message that is visible at once.
+    pub fn send(&mut self, body: String) {
+        self.sent += 1;
+        self.messages.push_back(Message { id: self.sent, body, visible_at: Duration::ZERO, receives: 0 });
+    }
+
+    /// The oldest visible messages, `most` at most, hidden from now on (monotonic time).
+    pub fn receive(&mut self, most: usize, now: Duration) -> Vec<Received> {
+        let mut received = Vec::new();
+        let mut kept = VecDeque::new();
+        for mut message in self.messages.drain(..) {
+            if received.len() < most && message.visible_at <= now {
+                message.receives += 1;
+                if message.receives > RECEIVES {
+                    self.dead.push(message.body);
+                    continue;
+                }
+                message.visible_at = now + VISIBILITY;
+                let body = PoolMessage::read(&message.body);
+                received.push(Received { receipt: message.receipt(), body });
+            }
+            kept.push_back(message);
+        }
+        self.messages = kept;
+        received
+    }
+
+    /// Takes a message away; false when the receipt is nobody's.
+    pub fn delete(&mut self, receipt: &str) -> bool {
+        let before = self.messages.len();
+        self.messages.retain(|message| message.receipt() != receipt);
+        self.messages.len() < before
+    }
+
+    /// Shows messages again at once.
+    pub fn give_back(&mut self, receipts: &[String], now: Duration) {
+        let given = self.messages.iter_mut().filter(|message| receipts.contains(&message.receipt()));
+        given.for_each(|message| message.visible_at = now);
+    }
+
+    /// Makes a message a dead letter.
+    pub fn bury(&mut self, receipt: &str, raw: &str) {
+        self.dead.push(raw.to_owned());
+        self.delete(receipt);
+    }
+
+    /// How many messages there are.
+    pub fn depth(&self) -> QueueDepth {
+        QueueDepth { waiting: self.messages.len() as u64, dead: self.dead.len() as u64 }
+    }
+}

@@ -1,0 +1,528 @@
+//! A resource class: what people want kept ready (the spec, with a person's override on top) and what there is (the
+//! status). A class exists when its pool record does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::field::FieldError;
+use super::ids::{ClassName, Repository, Uid};
+use super::instance::{Instance, InstanceFacts};
+use super::record::{Kind, Record, Versioned, parse};
+use super::replacement::Replacement;
+use super::request::{Condition, known_conditions};
+use super::selector::{InstanceTypes, matches};
+use super::state::{State, UsageClass, words};
+use super::stored::{Item, Key};
+use super::time::Seconds;
+
+words! {
+    /// Within what a machine may be used again after a claim.
+    ReuseWithin {
+        /// The same repository.
+        Repository = "repository",
+        /// Repositories of the same owner.
+        Owner = "owner",
+        /// Anyone the class lets in.
+        Any = "any",
+        /// Nobody: one claim, then it ends.
+        Never = "none",
+    }
+}
+
+words! {
+    /// How runners of a class are registered.
+    RegistrationMode {
+        /// Once per claim; the runner serves all jobs of its run.
+        Run = "run",
+        /// Once per job.
+        Job = "job",
+    }
+}
+
+/// How long an idle machine stays where its class does not say, in seconds.
+pub const IDLE_SECONDS: Seconds = 1800;
+/// The least `idleSeconds` of a class that keeps machines: its deadlines are renewed before they pass, and a machine
+/// with less than half a minute left is not claimed.
+pub const LEAST_IDLE_SECONDS: Seconds = 60;
+
+/// From when on how many idle machines are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Schedule {
+    /// Five fields (minute, hour, day of month, month, day of week).
+    pub cron: String,
+    /// An IANA time zone; UTC when absent.
+    #[serde(default = "utc")]
+    pub time_zone: String,
+    /// Idle machines kept from then on.
+    pub desired: u32,
+}
+
+fn utc() -> String {
+    "UTC".into()
+}
+
+/// What EC2 is asked to launch with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LaunchTemplate {
+    /// The image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ami: Option<String>,
+    /// `x86_64` or `arm64`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// The instance profile's name or ARN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_profile: Option<String>,
+    /// Where to launch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subnet_ids: Vec<String>,
+    /// What may talk to the machines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub security_group_ids: Vec<String>,
+    /// Size of the root volume in GiB.
+    #[serde(rename = "volumeGiB", skip_serializing_if = "Option::is_none")]
+    pub volume_gib: Option<u32>,
+    /// A shell script run once at first boot, before any runner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pre_runner_script: Option<String>,
+    /// A ready template, instead of all the above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch_template_id: Option<String>,
+}
+
+/// What people want of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolSpec {
+    /// The class.
+    pub resource_class: ClassName,
+    /// vCPUs of a machine.
+    #[serde(default)]
+    pub cpu: u32,
+    /// Its memory in MiB.
+    #[serde(default)]
+    pub mmem: u32,
+    /// Idle machines kept ahead of need.
+    #[serde(default)]
+    pub desired: u32,
+    /// The floor for schedules and `scale`.
+    #[serde(default)]
+    pub min: u32,
+    /// Most live machines of the class, in every state, launches under way included.
+    #[serde(default = "default_max")]
+    pub max: u32,
+    /// When `desired` changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<Schedule>,
+    /// How its machines are paid for.
+    #[serde(default = "on_demand")]
+    pub usage_class: UsageClass,
+    /// Which EC2 types will do.
+    #[serde(default, skip_serializing_if = "nothing")]
+    pub allowed_instance_types: InstanceTypes,
+    /// How long an idle machine beyond `desired` stays, in seconds.
+    #[serde(default = "default_idle")]
+    pub idle_seconds: Seconds,
+    /// Longest a request may hold a machine, in minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_runtime_minutes: Option<u64>,
+    /// How many claims a machine serves before it is retired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_uses: Option<u32>,
+    /// How old a machine gets before it is retired, in seconds.
+    #[serde(default = "default_age")]
+    pub max_age_seconds: Seconds,
+    /// Whether nothing is launched or claimed for now.
+    #[serde(default)]
+    pub paused: bool,
+    /// Extra labels; each appears as `<run's label>.<extra>`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// The runner group; empty for the default one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub runner_group: String,
+    /// How runners are registered.
+    #[serde(default = "mode_run")]
+    pub registration_mode: RegistrationMode,
+    /// Globs of repositories that may use the class.
+    #[serde(default = "everyone")]
+    pub repositories: Vec<String>,
+    /// Within what a machine may be used again.
+    #[serde(default = "owner")]
+    pub reuse_within: ReuseWithin,
+    /// What EC2 is asked to launch with.
+    #[serde(default)]
+    pub launch: LaunchTemplate,
+    /// How idle machines are replaced that were launched in another way.
+    #[serde(default, skip_serializing_if = "Replacement::is_default")]
+    pub replacement: Replacement,
+}
+
+fn default_max() -> u32 {
+    100
+}
+fn default_idle() -> Seconds {
+    IDLE_SECONDS
+}
+fn default_age() -> Seconds {
+    86_400
+}
+fn on_demand() -> UsageClass {
+    UsageClass::OnDemand
+}
+fn mode_run() -> RegistrationMode {
+    RegistrationMode::Run
+}
+fn everyone() -> Vec<String> {
+    vec!["*".into()]
+}
+fn owner() -> ReuseWithin {
+    ReuseWithin::Owner
+}
+fn nothing(types: &InstanceTypes) -> bool {
+    types.0.is_empty()
+}
+
+impl PoolSpec {
+    /// Whether workflows of this repository may use the class.
+    pub fn admits(&self, repository: &Repository) -> bool {
+        let folded = repository.folded();
+        self.repositories.iter().any(|glob| matches(&glob.to_ascii_lowercase(), folded.as_str()))
+    }
+
+    /// Whether every repository that these globs let in may use the class already.
+    pub fn covers(&self, globs: &[String]) -> bool {
+        // A `*` of theirs is a character like any other here, which only a `*` of ours matches.
+        let within = |glob: &String| {
+            let glob = glob.to_ascii_lowercase();
+            self.repositories.iter().any(|own| matches(&own.to_ascii_lowercase(), &glob))
+        };
+        globs.iter().all(within)
+    }
+
+    /// The trust domain a machine enters when it is first assigned to this repository, in lower case.
+    pub fn trust_domain(&self, repository: &Repository) -> String {
+        let repository = repository.folded();
+        match self.reuse_within {
+            ReuseWithin::Repository => format!("repository:{repository}"),
+            ReuseWithin::Owner => format!("owner:{}", repository.owner()),
+            ReuseWithin::Any => "any".into(),
+            ReuseWithin::Never => "none".into(),
+        }
+    }
+
+    /// Whether a machine is large enough for the class and of a type that it accepts.
+    pub fn fits(&self, facts: &InstanceFacts) -> bool {
+        let large = facts.cpu >= self.cpu && facts.mmem >= self.mmem;
+        large && self.allowed_instance_types.accept(&facts.instance_type)
+    }
+
+    /// Whether a machine that serves nobody now has served all the claims its class allows. Where nobody shares, one is
+    /// all, even one whose runner was never seen to listen: its job may have run all the same.
+    pub fn used_up(&self, machine: &Instance) -> bool {
+        match self.reuse_within {
+            ReuseWithin::Never => machine.claim.is_some(),
+            ReuseWithin::Repository | ReuseWithin::Owner | ReuseWithin::Any => {
+                self.max_uses.is_some_and(|most| machine.uses >= most)
+            }
+        }
+    }
+}
+
+/// A person's `scale`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolOverride {
+    /// Idle machines kept.
+    pub desired: u32,
+    /// Until when; for good when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Live machines per state.
+pub type Counts = BTreeMap<State, u32>;
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Machines per state.
+    pub counts: Counts,
+    /// For a person.
+    pub message: String,
+    /// What is so, and why.
+    pub conditions: Vec<Condition>,
+}
+
+/// The pool record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// What people want.
+    pub spec: PoolSpec,
+    /// A person's `scale`, on top.
+    pub scale: Option<PoolOverride>,
+    /// What there is.
+    pub status: PoolStatus,
+    /// Which record this is; none in those written before there were any.
+    pub uid: Option<Uid>,
+    /// Counts the writes.
+    pub version: u64,
+    /// When it was last written.
+    pub updated_at: Option<Timestamp>,
+}
+
+impl Pool {
+    /// How long an idle machine stays: a moment at least, and where the class keeps machines [`LEAST_IDLE_SECONDS`].
+    pub fn idle_time(&self) -> Duration {
+        let least = if self.keeps_machines() { LEAST_IDLE_SECONDS } else { 1 };
+        Duration::from_secs(self.spec.idle_seconds.max(least))
+    }
+
+    /// Whether the class ever keeps idle machines: by its spec, by a schedule or by a person's `scale`.
+    pub fn keeps_machines(&self) -> bool {
+        let scaled = self.scale.as_ref().map_or(0, |scale| scale.desired);
+        let spec = &self.spec;
+        let scheduled = spec.schedules.iter().map(|schedule| schedule.desired);
+        scheduled.chain([spec.desired, spec.min, scaled]).any(|desired| desired > 0)
+    }
+
+    /// The key of a class's pool.
+    pub fn key_of(class: &ClassName) -> Key {
+        Key::new(format!("pool#{class}"), "pool")
+    }
+}
+
+/// The flat stored form. Only its parts are ever parsed, see [`Record::row`] below.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PoolRow {
+    #[serde(flatten)]
+    spec: PoolSpec,
+    #[serde(flatten)]
+    rest: PoolRest,
+}
+
+/// What a pool record has beside its spec.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolRest {
+    #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
+    scale: Option<PoolOverride>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    counts: Option<Counts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<Uid>,
+    version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+}
+
+impl Record for Pool {
+    const KIND: Kind = Kind::Pool;
+    type Row = PoolRow;
+
+    fn key(&self) -> Key {
+        Self::key_of(&self.spec.resource_class)
+    }
+
+    fn to_row(&self) -> PoolRow {
+        let seen = !self.status.counts.is_empty();
+        let rest = PoolRest {
+            scale: self.scale.clone(),
+            counts: seen.then(|| self.status.counts.clone()),
+            message: seen.then(|| self.status.message.clone()),
+            conditions: self.status.conditions.clone(),
+            uid: self.uid.clone(),
+            version: self.version,
+            updated_at: self.updated_at,
+        };
+        PoolRow { spec: self.spec.clone(), rest }
+    }
+
+    fn row(attributes: &Item) -> Result<PoolRow, String> {
+        Ok(PoolRow { spec: parse(attributes)?, rest: parse(attributes)? })
+    }
+
+    fn from_row(_: &Key, row: PoolRow) -> Result<Self, FieldError> {
+        let PoolRow { spec, rest } = row;
+        Ok(Self {
+            spec,
+            scale: rest.scale,
+            status: PoolStatus {
+                counts: rest.counts.unwrap_or_default(),
+                message: rest.message.unwrap_or_default(),
+                conditions: rest.conditions,
+            },
+            uid: rest.uid,
+            version: rest.version,
+            updated_at: rest.updated_at,
+        })
+    }
+}
+
+impl Versioned for Pool {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn uid(&self) -> Option<&Uid> {
+        self.uid.as_ref()
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.version += 1;
+        self.updated_at = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(more: serde_json::Value) -> PoolSpec {
+        let mut fields = serde_json::json!({"resourceClass": "linux"});
+        for (name, value) in more.as_object().unwrap() {
+            fields[name] = value.clone();
+        }
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn what_a_pool_does_not_say_has_the_contracts_value() {
+        let plain = spec(serde_json::json!({}));
+        assert_eq!((plain.cpu, plain.mmem, plain.desired, plain.min, plain.max), (0, 0, 0, 0, 100));
+        assert_eq!((plain.idle_seconds, plain.max_age_seconds), (1800, 86_400));
+        assert_eq!((plain.max_runtime_minutes, plain.max_uses, plain.paused), (None, None, false));
+        assert_eq!(plain.usage_class, UsageClass::OnDemand);
+        assert_eq!(plain.registration_mode, RegistrationMode::Run);
+        assert_eq!((plain.repositories, plain.reuse_within), (vec!["*".to_owned()], ReuseWithin::Owner));
+        let schedule: Schedule =
+            serde_json::from_value(serde_json::json!({"cron": "@daily", "desired": 1})).unwrap();
+        assert_eq!(schedule.time_zone, "UTC");
+    }
+
+    #[test]
+    fn a_class_that_keeps_machines_keeps_them_a_minute_at_least() {
+        let pool = |more: serde_json::Value, scale: Option<u32>| Pool {
+            spec: spec(more),
+            scale: scale.map(|desired| PoolOverride {
+                desired,
+                until: None,
+                by: "me".into(),
+                at: Timestamp::UNIX_EPOCH,
+            }),
+            uid: None,
+            status: PoolStatus::default(),
+            version: 1,
+            updated_at: None,
+        };
+        let schedule = serde_json::json!([{"cron": "0 8 * * 1-5", "desired": 2}]);
+        for (more, scale, seconds) in [
+            (serde_json::json!({"idleSeconds": 0}), None, 1),
+            (serde_json::json!({"idleSeconds": 10}), Some(0), 10),
+            (serde_json::json!({"idleSeconds": 10}), Some(1), 60),
+            (serde_json::json!({"idleSeconds": 10, "desired": 1}), None, 60),
+            (serde_json::json!({"idleSeconds": 10, "min": 1}), None, 60),
+            (serde_json::json!({"idleSeconds": 10, "schedules": schedule}), None, 60),
+            (serde_json::json!({"idleSeconds": 61, "desired": 1}), None, 61),
+        ] {
+            let told = format!("{more} {scale:?}");
+            assert_eq!(pool(more, scale).idle_time(), Duration::from_secs(seconds), "{told}");
+        }
+    }
+
+    #[test]
+    fn types_are_stored_only_where_some_are_named() {
+        let stored = |more| serde_json::to_value(spec(more)).unwrap().get("allowedInstanceTypes").cloned();
+        assert_eq!(stored(serde_json::json!({})), None);
+        let types = serde_json::json!(["m7i.*"]);
+        assert_eq!(stored(serde_json::json!({"allowedInstanceTypes": types})), Some(types));
+    }
+
+    #[test]
+    fn who_may_use_a_class_and_within_what_its_machines_are_used_again() {
+        let web: Repository = "acme/web".parse().unwrap();
+        let admits = |globs: &[&str]| spec(serde_json::json!({"repositories": globs})).admits(&web);
+        assert!(admits(&["*"]) && admits(&["other/*", "acme/*"]) && admits(&["acme/web"]));
+        assert!(!admits(&[]) && !admits(&["acme/api", "other/*"]));
+        assert!(admits(&["Acme/*"]) && admits(&["ACME/web"]), "GitHub does not regard case");
+        let shouted: Repository = "Acme/WEB".parse().unwrap();
+        assert!(spec(serde_json::json!({"repositories": ["acme/w*"]})).admits(&shouted));
+        for (within, domain) in
+            [("repository", "repository:acme/web"), ("owner", "owner:acme"), ("any", "any"), ("none", "none")]
+        {
+            let spec = spec(serde_json::json!({"reuseWithin": within}));
+            assert_eq!(spec.trust_domain(&web), domain);
+            assert_eq!(spec.trust_domain(&shouted), domain);
+        }
+    }
+
+    #[test]
+    fn a_machine_is_used_up_by_its_uses_or_where_nobody_shares_by_its_first_claim() {
+        let golden = include_str!("../../../tests/golden/instance-idle-pooled.json");
+        let mut machine: Instance = match crate::model::read(&serde_json::from_str::<Item>(golden).unwrap()) {
+            crate::model::Reading::Record(machine) => machine,
+            other => panic!("it is golden: {other:?}"),
+        };
+        assert!(machine.claim.is_some());
+        let used_up = |more, machine: &Instance| spec(more).used_up(machine);
+        for uses in [0, 7] {
+            machine.uses = uses;
+            assert!(!used_up(serde_json::json!({}), &machine));
+            assert_eq!(used_up(serde_json::json!({"maxUses": 7}), &machine), uses == 7);
+            assert!(used_up(serde_json::json!({"reuseWithin": "none", "maxUses": 9}), &machine), "{uses}");
+        }
+        machine.claim = None;
+        assert!(!used_up(serde_json::json!({"reuseWithin": "none"}), &machine), "it has served nobody");
+    }
+
+    #[test]
+    fn what_a_newer_program_says_within_a_record_makes_nothing_unreadable() {
+        let told = |golden: &serde_json::Value| {
+            let item: Item = serde_json::from_value(golden.clone()).unwrap();
+            match crate::model::read::<Pool>(&item) {
+                crate::model::Reading::Record(pool) => pool,
+                other => panic!("it is golden, and then some: {other:?}"),
+            }
+        };
+        let mut golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/golden/pool-full.json")).unwrap();
+        let before = told(&golden);
+        assert!(before.spec.launch != LaunchTemplate::default() && !before.spec.schedules.is_empty());
+        let newer = serde_json::json!({"S": "newer"});
+        let condition = serde_json::json!({"M": {"type": {"S": "Newer"}, "status": {"BOOL": true}}});
+        golden["conditions"]["L"].as_array_mut().unwrap().push(condition);
+        golden["launch"]["M"]["newer"] = newer.clone();
+        golden["schedules"]["L"][0]["M"]["newer"] = newer.clone();
+        golden["replacement"] = serde_json::json!({"M": {"newer": newer}});
+        assert_eq!(told(&golden), before);
+    }
+
+    #[test]
+    fn what_nobody_counted_yet_is_not_stored() {
+        let mut pool = Pool {
+            spec: spec(serde_json::json!({})),
+            scale: None,
+            status: PoolStatus { message: "said".into(), ..PoolStatus::default() },
+            uid: None,
+            version: 1,
+            updated_at: None,
+        };
+        assert!(!pool.to_item().contains_key("counts") && !pool.to_item().contains_key("message"));
+        pool.status.counts.insert(State::Idle, 2);
+        assert!(pool.to_item().contains_key("counts") && pool.to_item().contains_key("message"));
+        pool.advance(Timestamp::UNIX_EPOCH);
+        assert_eq!((pool.version(), pool.updated_at), (2, Some(Timestamp::UNIX_EPOCH)));
+    }
+}

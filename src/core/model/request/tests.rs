@@ -1,0 +1,79 @@
+use super::*;
+use crate::model::{AttributeValue, Item, Reading, read};
+
+fn id(name: &str, attempt: u32) -> RequestKey {
+    RequestKey {
+        repository: "acme/web".parse().unwrap(),
+        run_id: "7".parse().unwrap(),
+        name: name.parse().unwrap(),
+        attempt,
+    }
+}
+
+#[test]
+fn runners_of_a_run_stand_under_its_id_and_of_another_name_under_both() {
+    assert_eq!(label(&id("default", 1)), "7");
+    assert_eq!(label(&id("gpu", 1)), "7-gpu");
+    assert_eq!(label(&id("default", 2)), "7", "attempts share it");
+}
+
+#[test]
+fn a_runner_is_named_by_its_claim_and_from_the_second_box_on_by_that_too() {
+    let claim: ClaimId = "i-1.7".parse().unwrap();
+    let names = [0, 1, 2, 3].map(|seq| runner_name(&claim, seq));
+    assert_eq!(names, ["runyard-i-1.7", "runyard-i-1.7", "runyard-i-1.7-2", "runyard-i-1.7-3"]);
+}
+
+#[test]
+fn a_key_tells_its_request_and_only_in_the_form_in_which_it_is_written() {
+    let key = Request::key_of(&id("gpu", 2));
+    assert_eq!((key.pk.as_str(), key.sk.as_str()), ("request#acme/web#7", "request#gpu#2"));
+    assert_eq!(Request::id_of(&key).unwrap(), id("gpu", 2));
+    for (pk, sk) in [
+        ("request#acme/web#7", "request#gpu#02"),
+        ("request#acme/web#7", "request#gpu"),
+        ("request#acme/web#7", "request#gpu#-1"),
+        ("request#acme/web", "request#gpu#2"),
+        ("pool#linux", "pool"),
+    ] {
+        assert!(Request::id_of(&Key::new(pk, sk)).is_err(), "{pk} {sk}");
+    }
+}
+
+#[test]
+fn extra_labels_are_bound_to_the_runs_own_by_a_dot_and_for_now_by_a_hyphen() {
+    let extras = ["gpu".to_owned(), "big".to_owned()];
+    assert_eq!(labels(&id("default", 1), &extras), ["7", "7.gpu", "7-gpu", "7.big", "7-big"]);
+    assert_eq!(labels(&id("build", 1), &[]), ["7-build"]);
+}
+
+#[test]
+fn a_key_of_before_is_read_however_its_repository_is_spelt() {
+    let golden = include_str!("../../../../tests/golden/request-new.json");
+    for (key, attribute, readable) in [
+        ("acme/web", "acme/web", true),
+        ("acme/web", "Acme/Web", true),
+        ("Acme/Web", "Acme/Web", true),
+        ("Acme/Web", "acme/web", true),
+        ("acme/web", "acme/api", false),
+    ] {
+        let mut item: Item = serde_json::from_str(golden).unwrap();
+        let text = |text: String| AttributeValue::S(text);
+        item.insert("pk".into(), text(format!("request#{key}#1234567890")));
+        item.insert("repository".into(), text(attribute.into()));
+        let read = match read::<Request>(&item) {
+            Reading::Record(request) => Some(request),
+            Reading::Unreadable(_) => None,
+            Reading::Newer { schema } => panic!("{schema}"),
+        };
+        assert_eq!(read.is_some(), readable, "{key} {attribute}");
+        if let Some(request) = read {
+            assert_eq!(
+                (request.id.repository.as_str(), request.intent.repository.as_str()),
+                (key, attribute)
+            );
+            assert_eq!(request.key().pk, format!("request#{key}#1234567890"));
+            assert_eq!(request.to_item()["repository"], item["repository"]);
+        }
+    }
+}

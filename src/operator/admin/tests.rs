@@ -1,0 +1,174 @@
+//! The admin port, asked over real connections on a port the system chose.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::ports::Clock;
+use crate::status::History;
+
+struct Running {
+    address: SocketAddr,
+    health: Arc<Health>,
+    clock: Arc<SystemClock>,
+    shutdown: CancellationToken,
+    server: JoinHandle<io::Result<()>>,
+}
+
+async fn running() -> Running {
+    let clock = Arc::new(SystemClock::new());
+    let health = Arc::new(Health::new(clock.clone()));
+    let admin = Admin { health: health.clone(), metrics: Metrics::new(clock.clone()) };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = CancellationToken::new();
+    let server = tokio::spawn(serve(listener, admin, shutdown.clone()));
+    Running { address, health, clock, shutdown, server }
+}
+
+/// Status, head and body.
+async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+#[tokio::test]
+async fn it_lives_before_it_is_ready() {
+    let running = running().await;
+    let (status, _, body) = ask(running.address, "GET", "/livez").await;
+    assert_eq!((status, body.as_str()), (200, "ok\n"));
+
+    let (status, _, body) = ask(running.address, "GET", "/readyz").await;
+    assert_eq!((status, body.as_str()), (503, "not ready: the first list of the table is not done\n"));
+
+    running.health.listed();
+    let (status, _, body) = ask(running.address, "GET", "/readyz").await;
+    assert_eq!((status, body.as_str()), (503, "not ready: the table has never answered\n"));
+
+    running.health.table_answered(running.clock.elapsed());
+    let (status, _, body) = ask(running.address, "GET", "/readyz").await;
+    assert_eq!((status, body.as_str()), (200, "ready\n"));
+}
+
+#[tokio::test]
+async fn metrics_are_prometheus_text() {
+    let running = running().await;
+    let (status, head, body) = ask(running.address, "GET", "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(body.contains("\nrunyard_leader 0\n"), "{body}");
+}
+
+#[tokio::test]
+async fn the_page_is_sealed_and_is_there_before_anything_is_known() {
+    let running = running().await;
+    let (status, head, body) = ask(running.address, "GET", "/").await;
+    assert_eq!(status, 200);
+    assert!(body.starts_with("<!doctype html>"), "{body}");
+    assert!(head.contains("content-security-policy: default-src 'none'; style-src 'sha256-"), "{head}");
+    for header in ["x-content-type-options: nosniff", "cache-control: no-store", "content-type: text/html"] {
+        assert!(head.contains(header), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn the_loop_is_asked_once_for_all_who_look_within_a_second() {
+    let running = running().await;
+    let mut asks = running.health.window().answer().expect("nobody answers yet");
+    assert!(running.health.window().answer().is_none(), "one loop answers");
+    let looks = tokio::spawn(async move {
+        let ask = |_| ask(running.address, "GET", "/status.json");
+        futures::future::join_all((0..5).map(ask)).await
+    });
+    let history = History::new(jiff::Timestamp::UNIX_EPOCH);
+    let (yard, now, role) = crate::decide::picture(&[], jiff::Timestamp::UNIX_EPOCH);
+    let policy = runyard_fakes::a_minute_each();
+    let cx = crate::decide::Context { yard: &yard, policy: &policy, now, role };
+    let empty = crate::status::look(&crate::status::Seen { cx, history: &history, table: "runyard" });
+    asks.recv().await.unwrap().send(empty).unwrap();
+    for (status, head, body) in looks.await.unwrap() {
+        assert_eq!(status, 200);
+        assert!(head.contains("content-type: application/json"), "{head}");
+        assert!(body.contains("\"table\":\"runyard\"") && body.contains("\"pools\":[]"), "{body}");
+    }
+    assert!(asks.try_recv().is_err(), "asked more than once");
+}
+
+#[tokio::test]
+async fn a_loop_that_is_gone_is_said() {
+    let running = running().await;
+    drop(running.health.window().answer());
+    let (status, _, body) = ask(running.address, "GET", "/status.json").await;
+    assert_eq!(
+        (status, body.as_str()),
+        (503, "the operator is busy, starting or ending; ask again in a moment\n")
+    );
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_refused() {
+    let running = running().await;
+    assert_eq!(ask(running.address, "GET", "/other").await.0, 404);
+    assert_eq!(ask(running.address, "POST", "/status.json").await.0, 405);
+    assert_eq!(ask(running.address, "POST", "/livez").await.0, 405);
+}
+
+#[tokio::test]
+async fn it_ends_when_told_even_with_a_connection_that_stops_midway() {
+    let running = running().await;
+    let mut stalled = TcpStream::connect(running.address).await.unwrap();
+    stalled.write_all(b"GET /livez HT").await.unwrap();
+    assert_eq!(ask(running.address, "GET", "/livez").await.0, 200);
+    running.shutdown.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(30), running.server).await;
+    ended.expect("it ends").unwrap().unwrap();
+    assert!(TcpStream::connect(running.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_name_that_was_made_to_point_here_gets_no_answer() {
+    let running = running().await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let request = "GET /status.json HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+#[tokio::test]
+async fn half_a_request_is_not_waited_for() {
+    let running = running().await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: ").await.unwrap();
+    // Once the server has read it, five seconds pass in no time.
+    tokio::time::pause();
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(600), stream.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "the connection is still open");
+}
+
+#[tokio::test]
+async fn a_flood_of_idle_connections_keeps_nobody_out() {
+    let running = running().await;
+    let mut idle = Vec::new();
+    for _ in 0..3 * server::CONNECTIONS {
+        idle.push(TcpStream::connect(running.address).await.unwrap());
+    }
+    let (status, _, body) = ask(running.address, "GET", "/livez").await;
+    assert_eq!((status, body.as_str()), (200, "ok\n"));
+    // The oldest were ended for those who came later.
+    let mut byte = [0; 1];
+    assert_eq!(idle[0].read(&mut byte).await.unwrap_or(0), 0);
+}

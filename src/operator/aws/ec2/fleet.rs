@@ -1,0 +1,217 @@
+//! What is `CreateFleet` asked for an order, and what does its answer say? One fleet of type `instant` a launch, so that
+//! EC2 tells at once what it brought and what it lacked. Everything in the call follows from the order, but for which of
+//! a zone's subnets has most room: asked again after a restart it is the same call, and its token brings the same
+//! machines; where it is not, EC2 says that the token is spent, and its machines are found by their tags.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
+use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetInputBuilder;
+use aws_sdk_ec2::types::{
+    BareMetal, BurstablePerformance, CpuManufacturer, CreateFleetError, DefaultTargetCapacityType,
+    FleetLaunchTemplateConfigRequest, FleetLaunchTemplateOverridesRequest,
+    FleetLaunchTemplateSpecificationRequest, FleetOnDemandAllocationStrategy, FleetType,
+    InstanceRequirementsRequest, MemoryMiBRequest, OnDemandOptionsRequest, ResourceType,
+    SpotAllocationStrategy, SpotInstanceInterruptionBehavior, SpotOptionsRequest, TagSpecification,
+    TargetCapacitySpecificationRequest, VCpuCountRangeRequest,
+};
+
+use sha2::{Digest as _, Sha256};
+
+use super::errors::{Meaning, meaning};
+use super::machine::{ATTEMPT, CLASS, LAUNCH, TABLE, tag};
+use super::template::Template;
+use crate::model::{TableName, UsageClass};
+use crate::ports::{ComputeError, LaunchOrder, Shortfall};
+
+/// Most sets of instance requirements of one call (EC2: "more than the maximum allowed number of InstanceRequirements
+/// (4)").
+const SETS: usize = 4;
+/// Longest account of what a launch lacked, in characters.
+const SHOWN: usize = 500;
+
+/// The call for an order, in these subnets, each of another zone.
+pub(super) fn request(
+    table: &TableName,
+    order: &LaunchOrder,
+    template: &Template,
+    subnets: &[String],
+) -> CreateFleetInputBuilder {
+    let launch = &order.launch;
+    let count = i32::try_from(launch.count).unwrap_or(i32::MAX);
+    let kind = match launch.usage_class {
+        UsageClass::Spot => DefaultTargetCapacityType::Spot,
+        UsageClass::OnDemand => DefaultTargetCapacityType::OnDemand,
+    };
+    let capacity = TargetCapacitySpecificationRequest::builder()
+        .total_target_capacity(count)
+        .default_target_capacity_type(kind)
+        .build();
+    let call = CreateFleetInputBuilder::default()
+        .r#type(FleetType::Instant)
+        .client_token(&launch.client_token)
+        .target_capacity_specification(capacity)
+        .launch_template_configs(template_config(order, template, subnets))
+        .set_tag_specifications(Some(tags(table, order)));
+    match launch.usage_class {
+        UsageClass::Spot => call.spot_options(
+            SpotOptionsRequest::builder()
+                .allocation_strategy(SpotAllocationStrategy::PriceCapacityOptimized)
+                .instance_interruption_behavior(SpotInstanceInterruptionBehavior::Terminate)
+                .build(),
+        ),
+        UsageClass::OnDemand => call.on_demand_options(
+            OnDemandOptionsRequest::builder()
+                .allocation_strategy(FleetOnDemandAllocationStrategy::LowestPrice)
+                .build(),
+        ),
+    }
+}
+
+fn template_config(
+    order: &LaunchOrder,
+    template: &Template,
+    subnets: &[String],
+) -> FleetLaunchTemplateConfigRequest {
+    // Always the default version: a number would make an order that is asked again after a change another order.
+    let named = FleetLaunchTemplateSpecificationRequest::builder().version("$Default");
+    let named = match template {
+        Template::Kept { name } => named.launch_template_name(name),
+        Template::Given { id, .. } => named.launch_template_id(id),
+    };
+    let overrides = overrides(order, template, subnets);
+    FleetLaunchTemplateConfigRequest::builder()
+        .launch_template_specification(named.build())
+        .set_overrides((!overrides.is_empty()).then_some(overrides))
+        .build()
+}
+
+/// One for each subnet. A given template that says itself which types will do is left its say, unless the order has one.
+fn overrides(
+    order: &LaunchOrder,
+    template: &Template,
+    subnets: &[String],
+) -> Vec<FleetLaunchTemplateOverridesRequest> {
+    if let Template::Given { sized: true, .. } = template
+        && order.types.0.is_empty()
+    {
+        return Vec::new();
+    }
+    let one = FleetLaunchTemplateOverridesRequest::builder().instance_requirements(requirements(order));
+    if subnets.is_empty() {
+        return vec![one.build()];
+    }
+    // Of too many subnets each launch takes its own share, by its token, so that none is left out for good.
+    let first = if subnets.len() > SETS { by_token(&order.launch.client_token) % subnets.len() } else { 0 };
+    let share = subnets.iter().cycle().skip(first).take(subnets.len().min(SETS));
+    share.map(|subnet| one.clone().subnet_id(subnet).build()).collect()
+}
+
+/// A number that is the same whenever the token is.
+fn by_token(token: &str) -> usize {
+    Sha256::digest(token).iter().take(2).fold(0, |number, byte| number << 8 | usize::from(*byte))
+}
+
+/// At least the class's size; that it is not much more is EC2's price protection, which leaves out types that cost far
+/// more than the cheapest that fits.
+fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
+    let (spec, types) = (&order.spec, &order.types.0);
+    let whole = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+    let wanted = InstanceRequirementsRequest::builder()
+        .v_cpu_count(VCpuCountRangeRequest::builder().min(whole(spec.cpu)).build())
+        .memory_mib(MemoryMiBRequest::builder().min(whole(spec.mmem)).build());
+    // EC2 leaves out bare metal and burstable types unless told otherwise; who names a family wants it.
+    let metal = types.iter().any(|glob| glob.contains("metal"));
+    let wanted = wanted.bare_metal(if metal { BareMetal::Included } else { BareMetal::Excluded });
+    let wanted = if types.is_empty() {
+        wanted
+    } else {
+        let wanted = wanted.burstable_performance(BurstablePerformance::Included);
+        wanted.set_allowed_instance_types(Some(types.clone()))
+    };
+    let makers = match spec.launch.architecture.as_deref() {
+        Some("arm64") => Some(vec![CpuManufacturer::AmazonWebServices]),
+        Some("x86_64") => Some(vec![CpuManufacturer::Intel, CpuManufacturer::Amd]),
+        // The image decides.
+        Some(_) | None => None,
+    };
+    wanted.set_cpu_manufacturers(makers).build()
+}
+
+fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecification> {
+    let launch = &order.launch;
+    let tags = vec![
+        tag(TABLE, table.as_str()),
+        tag(CLASS, launch.resource_class.as_str()),
+        tag(LAUNCH, launch.launch_id.as_str()),
+        tag(ATTEMPT, launch.attempt.to_string()),
+        tag("Name", format!("{table}-{}", launch.resource_class)),
+    ];
+    let on = |kind| TagSpecification::builder().resource_type(kind).set_tags(Some(tags.clone())).build();
+    [ResourceType::Instance, ResourceType::Volume, ResourceType::Fleet].map(on).to_vec()
+}
+
+/// A machine as the fleet's answer names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) id: String,
+    pub(super) instance_type: String,
+    pub(super) zone: String,
+}
+
+/// The machines an answer names.
+pub(super) fn named(answer: &CreateFleetOutput) -> Vec<Named> {
+    let groups = answer.instances().iter().flat_map(|group| {
+        let overridden = group.launch_template_and_overrides().and_then(|used| used.overrides());
+        let zone = group.availability_zone().or(overridden.and_then(|o| o.availability_zone()));
+        let kind = group.instance_type().or(overridden.and_then(|o| o.instance_type()));
+        group.instance_ids().iter().map(move |id| Named {
+            id: id.clone(),
+            instance_type: kind.map(|kind| kind.as_str().to_owned()).unwrap_or_default(),
+            zone: zone.unwrap_or_default().to_owned(),
+        })
+    });
+    let mut seen = BTreeSet::new();
+    groups.filter(|machine| seen.insert(machine.id.clone())).collect()
+}
+
+/// What an answer says was lacking, each reason once.
+pub(super) fn shortfalls(errors: &[CreateFleetError]) -> Vec<Shortfall> {
+    let mut seen = BTreeSet::new();
+    let told = errors.iter().map(|error| {
+        let overridden = error.launch_template_and_overrides().and_then(|used| used.overrides());
+        let zone = overridden.and_then(|o| o.availability_zone().or(o.subnet_id()));
+        let kind = overridden.and_then(|o| o.instance_type()).map(|kind| kind.as_str());
+        let at: Vec<&str> = kind.into_iter().chain(zone).collect();
+        let message = error.error_message().unwrap_or("no message");
+        let message =
+            if at.is_empty() { message.to_owned() } else { format!("{message} ({})", at.join(" in ")) };
+        Shortfall { code: error.error_code().unwrap_or("NoCode").to_owned(), message: cut(&message) }
+    });
+    told.filter(|short| seen.insert((short.code.clone(), short.message.clone()))).collect()
+}
+
+/// Why an answer names no machine at all. The fleet exists and its token is spent, so that asking again with it is no
+/// use: what passes by itself is a lack of capacity, and what does not is a refusal.
+pub(super) fn nothing(shortfalls: &[Shortfall]) -> ComputeError {
+    let told: Vec<_> = shortfalls.iter().map(|short| format!("{}: {}", short.code, short.message)).collect();
+    let told = cut(&told.join("; "));
+    let passes = |short: &Shortfall| match meaning(&short.code, 400) {
+        Meaning::NoCapacity | Meaning::Throttled | Meaning::Unknown => true,
+        Meaning::Refused
+        | Meaning::TokenSpent
+        | Meaning::NoSuchInstance
+        | Meaning::Protected
+        | Meaning::NoSuchTemplate
+        | Meaning::TemplateExists => false,
+    };
+    if shortfalls.iter().any(passes) { ComputeError::NoCapacity(told) } else { ComputeError::Refused(told) }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+#[cfg(test)]
+#[path = "fleet_tests.rs"]
+mod tests;

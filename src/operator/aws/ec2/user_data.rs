@@ -1,0 +1,129 @@
+//! What does a machine find at its first boot? `config/user-data.sh` with its class's script and its agent's
+//! configuration filled in. Nothing secret: whoever runs a job can read it.
+
+use std::time::Duration;
+
+use crate::model::{FieldError, PoolSpec};
+
+use super::Ec2Options;
+
+/// The script; the lines beginning with `@@` are filled in.
+const SCRIPT: &str = include_str!("../../../../config/user-data.sh");
+/// Most user data EC2 takes, in bytes, before base64 (EC2 user guide, "Run commands at launch").
+const LIMIT: usize = 16 << 10;
+/// The line that ends the pre-runner script within the user data.
+const END: &str = "@@END-OF-PRE-RUNNER";
+
+/// The user data of a class's machines.
+pub(super) fn user_data(options: &Ec2Options, spec: &PoolSpec) -> Result<String, FieldError> {
+    let script = spec.launch.pre_runner_script.as_ref().or(options.pre_runner_script.as_ref());
+    let refused = |message: String, fix: &str| {
+        let shown = script.map(String::as_str).unwrap_or_default();
+        FieldError::new("launch.preRunnerScript", shown, message, fix)
+    };
+    if script.is_some_and(|script| script.lines().any(|line| line == END)) {
+        return Err(refused(format!("holds the line {END}"), "leave that line out"));
+    }
+    let filled = |line: &str| match line {
+        "@@AGENT" => configuration(options, script.is_some()),
+        "@@PRE-RUNNER" => script.map(|script| script.trim_end().to_owned()).unwrap_or_default(),
+        other => other.to_owned(),
+    };
+    let lines: Vec<String> = SCRIPT.lines().map(filled).collect();
+    let text = lines.join("\n") + "\n";
+    if text.len() > LIMIT {
+        let message = format!("makes {} bytes of user data, {LIMIT} are possible", text.len());
+        return Err(refused(message, "shorten it, or let it fetch the rest"));
+    }
+    Ok(text)
+}
+
+/// The part of the agent's configuration (TOML) that is the same for all machines of a class.
+fn configuration(options: &Ec2Options, pre_runner: bool) -> String {
+    let mut lines = Vec::new();
+    // JSON's escapes are TOML's.
+    let mut line = |key: &str, value: &str| lines.push(format!("{key} = {}", serde_json::Value::from(value)));
+    line("table", options.table.as_str());
+    line("state_dir", "/run/runyard");
+    line("work_dir", "/var/lib/runyard");
+    line("job_user", "runyard-job");
+    if pre_runner {
+        line("pre_runner_script", "/etc/runyard/pre-runner.sh");
+        line("pre_runner_timeout", &milliseconds(options.pre_runner_timeout));
+    }
+    line("timing.heartbeat", &milliseconds(options.heartbeat));
+    line("timing.poll", &milliseconds(options.poll));
+    line("timing.grace", &milliseconds(options.grace));
+    line("timing.created", &milliseconds(options.created));
+    if let Some(runner) = &options.runner {
+        line("runner.url", &runner.url);
+        line("runner.sha256", &runner.sha256);
+        line("runner.version", &runner.version);
+    }
+    line("power.off", "systemctl");
+    lines.join("\n")
+}
+
+fn milliseconds(duration: Duration) -> String {
+    format!("{}ms", duration.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::ec2::testing::{options, spec};
+
+    #[test]
+    fn every_placeholder_is_filled_and_the_agents_part_is_toml_line_by_line() {
+        let text = user_data(&options(), &spec()).unwrap();
+        let rest: Vec<_> = text.lines().filter(|line| line.starts_with("@@")).collect();
+        assert_eq!(rest, ["@@END-OF-AGENT", END]);
+        for line in ["table = \"yard\"", "timing.heartbeat = \"10000ms\"", "power.off = \"systemctl\""] {
+            assert!(text.lines().any(|found| found == line), "{line}");
+        }
+        assert!(!text.contains("pre_runner_script ="), "no script, no key");
+    }
+
+    #[test]
+    fn without_a_script_of_its_owners_it_is_a_kibibyte_at_most() {
+        let mut options = options();
+        options.runner = Some(crate::config::RunnerPackage {
+            url: "https://github.com/actions/runner/releases/download/v2.330.0/actions-runner-linux-arm64-2.330.0.tar.gz"
+                .into(),
+            sha256: "0".repeat(64),
+            version: "2.330.0".into(),
+        });
+        options.pre_runner_script = None;
+        let text = user_data(&options, &spec()).unwrap();
+        assert!(text.len() <= 1024, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn a_classs_script_wins_over_the_operators() {
+        let mut options = options();
+        options.pre_runner_script = Some("echo operator".into());
+        let mut spec = spec();
+        assert!(user_data(&options, &spec).unwrap().contains("\necho operator\n"));
+        spec.launch.pre_runner_script = Some("echo class\n".into());
+        let text = user_data(&options, &spec).unwrap();
+        assert!(text.contains("\necho class\n") && !text.contains("echo operator"));
+        assert!(text.contains("pre_runner_script = \"/etc/runyard/pre-runner.sh\""));
+    }
+
+    #[test]
+    fn a_script_that_cannot_be_carried_is_refused_by_name() {
+        for script in ["x".repeat(LIMIT), format!("a\n{END}\nb")] {
+            let mut spec = spec();
+            spec.launch.pre_runner_script = Some(script);
+            let error = user_data(&options(), &spec).unwrap_err();
+            assert_eq!(error.field, "launch.preRunnerScript");
+        }
+    }
+
+    #[test]
+    fn a_script_as_long_as_apply_takes_fits() {
+        let mut spec = spec();
+        spec.launch.pre_runner_script = Some("x".repeat(12 << 10));
+        assert!(user_data(&options(), &spec).is_ok());
+    }
+}

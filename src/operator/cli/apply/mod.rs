@@ -1,0 +1,236 @@
+//! How do pools come to be? From a file of specs that is checked whole before anything is written; each is written
+//! on the version that was read, and no more of it than a person owns.
+
+mod change;
+mod checks;
+mod file;
+mod launch;
+mod plan;
+mod set;
+mod spec;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::failure::{Exit, Failure, Outcome, Problems};
+use super::{configured, init, json as documents};
+use crate::config::Config;
+use crate::model::{ClassName, FieldError, PoolSpec, TableName};
+use crate::ports::QueueError;
+
+use plan::{Planned, Wanted};
+
+pub(crate) use checks::is_type_glob;
+pub(crate) use set::{SetArgs, run as set};
+
+/// Creates and changes pools.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
+standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
+A change that lets more in (repositories, reuseWithin, registrationMode), drops launch, or lets max fall back to its \
+default needs --allow-widening; on a terminal it asks. To change single fields: runyard set pool.
+
+Examples:
+  runyard apply -f pools.yaml --dry-run
+  runyard apply -f pools.yaml
+  runyard apply -f - <<'END'
+  pools:
+    - resourceClass: linux-x64
+      cpu: 4
+      mmem: 16384
+      desired: 2
+      max: 20
+      schedules:
+        - {cron: '0 8 * * 1-5', timeZone: Europe/Berlin, desired: 10}
+        - {cron: '0 19 * * *', timeZone: Europe/Berlin, desired: 0}
+  END")]
+pub(crate) struct ApplyArgs {
+    /// The file of pool specs
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+    /// The operator's configuration: with compute.kind = "ec2" the classes' launch templates are kept, too [default: the
+    /// operator keeps them when it launches]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How a change of pools is made.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct How {
+    /// Show what would change, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Also make changes that let more in, drop launch or let max fall back to its default
+    #[arg(long)]
+    allow_widening: bool,
+}
+
+/// Shows what `apply` would change.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 0 when the pools are as the file says, 1 when something differs. A line marked with ! is a change that \
+`runyard apply` makes only with --allow-widening.
+
+Examples:
+  runyard diff -f pools.yaml
+  runyard diff -f pools.yaml -o json")]
+pub(crate) struct DiffArgs {
+    /// The file of pool specs, as `apply` takes it
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// The most characters of the table's name and the class together: both are in the name of the class's queue.
+const QUEUE_NAME: usize = 74;
+
+/// Whether the class's queue can have its name.
+pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<(), FieldError> {
+    if table.as_str().len() + class.as_str().len() <= QUEUE_NAME {
+        return Ok(());
+    }
+    let message =
+        format!("is too long beside the table's name {table}: together at most {QUEUE_NAME} characters");
+    Err(FieldError::new("resourceClass", class.as_str(), message, "shorten the class or the table's name"))
+}
+
+/// What was asked, checked.
+pub(crate) struct Asked {
+    config: Option<Config>,
+    wanted: Vec<Wanted>,
+    how: How,
+    /// Whether a person can be asked: the file does not come from where they would answer.
+    askable: bool,
+}
+
+/// What can be refused without the network; a file of specs as a whole where any of it makes no sense.
+pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Asked> {
+    let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
+    let askable = args.file != Path::new("-");
+    Ok(Asked { config, wanted: wanted(&args.file, table)?, how: args.how, askable })
+}
+
+/// The specs that `diff` compares.
+pub(crate) fn check_diff(args: &DiffArgs, table: &TableName) -> Outcome<Vec<Wanted>> {
+    wanted(&args.file, table)
+}
+
+/// The specs of a file, refused as a whole where any of it makes no sense.
+pub(crate) fn specs(file: &Path, table: &TableName) -> Outcome<Vec<PoolSpec>> {
+    Ok(wanted(file, table)?.into_iter().map(|wanted| wanted.spec).collect())
+}
+
+fn wanted(file: &Path, table: &TableName) -> Outcome<Vec<Wanted>> {
+    let mut problems = Problems::default();
+    let entries = file::read(file).map_err(Failure::usage)?;
+    let specs = spec::all(&entries, table, &mut problems);
+    problems.check()?;
+    // As many specs as entries: each that was left out left a problem behind.
+    let wanted = specs.into_iter().zip(&entries).enumerate().map(|(i, (spec, entry))| Wanted {
+        spec,
+        says_max: entry.get("max").is_some(),
+        path: format!("pools[{i}]."),
+    });
+    Ok(wanted.collect())
+}
+
+/// `runyard apply`.
+pub(crate) async fn run(context: &mut Context, asked: &Asked) -> Outcome {
+    let plans = plans(context, &asked.wanted).await?;
+    if asked.how.dry_run {
+        show(context, &plans);
+        return plan::allowed(&plans, asked.how.allow_widening);
+    }
+    let allowed = asked.how.allow_widening || agreed(context, &plans, asked.askable);
+    plan::allowed(&plans, allowed)?;
+    // A class exists when its record does, so its launch template comes first, and its queue.
+    let specs: Vec<PoolSpec> = asked.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
+    for line in init::keep_templates(asked.config.as_ref(), &specs).await? {
+        context.screen.say(line);
+    }
+    let mut records = Vec::new();
+    for wanted in &asked.wanted {
+        ensure_queue(context, &wanted.spec.resource_class).await?;
+        records.push(plan::carry_out(context, &wanted.key(), allowed, |before| wanted.plan(before)).await?);
+    }
+    context.screen.document(&documents::list(&records));
+    Ok(())
+}
+
+/// `runyard diff`.
+pub(crate) async fn diff(context: &mut Context, wanted: &[Wanted]) -> Outcome {
+    let plans = plans(context, wanted).await?;
+    show(context, &plans);
+    let same = plans.iter().all(|plan| !plan.writes());
+    if same { Ok(()) } else { Err(Failure { exit: Exit::Error, problems: Vec::new() }) }
+}
+
+async fn plans(context: &Context, wanted: &[Wanted]) -> Outcome<Vec<Planned>> {
+    let mut plans = Vec::new();
+    for one in wanted {
+        plans.push(one.plan(context.item(&one.key()).await?.as_ref())?);
+    }
+    Ok(plans)
+}
+
+fn show(context: &mut Context, plans: &[Planned]) {
+    for line in plans.iter().flat_map(|plan| plan.told(true)) {
+        context.screen.say(line);
+    }
+    let items: Vec<Value> = plans.iter().map(Planned::document).collect();
+    context.screen.document(&json!({"items": items}));
+}
+
+/// Whether a person at the terminal agrees to what lets more in than before.
+fn agreed(context: &mut Context, plans: &[Planned], askable: bool) -> bool {
+    if !askable || plans.iter().all(|plan| !plan.widens()) || !context.screen.can_ask() {
+        return false;
+    }
+    for line in plans.iter().filter(|plan| plan.widens()).flat_map(|plan| plan.told(true)) {
+        context.screen.say(line);
+    }
+    context.screen.ask("The lines marked with ! let more in or drop what was said. Write them?")
+}
+
+async fn ensure_queue(context: &Context, class: &ClassName) -> Outcome {
+    let Some(queue) = &context.queue else { return Ok(()) };
+    match queue.ensure(class).await {
+        Ok(()) => Ok(()),
+        // Queues are hints: where there are none, the records alone do.
+        Err(QueueError::NoService(why)) => {
+            tracing::warn!(%class, %why, "no queue for the class: no SQS there");
+            Ok(())
+        }
+        Err(error) => {
+            let fix = "check the permissions and the endpoint of SQS, then apply again";
+            Err(Failure::error("queue", class.as_str(), error.to_string(), fix))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_taken_as_it_is() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/pools.yaml");
+        let specs = specs(&file, &TableName::parse("runyard").unwrap()).unwrap();
+        let classes: Vec<&str> = specs.iter().map(|spec| spec.resource_class.as_str()).collect();
+        assert_eq!(classes, ["linux-x64", "untrusted"]);
+        assert_eq!(specs[0].launch, specs[1].launch);
+        assert_eq!(specs[1].reuse_within, crate::model::ReuseWithin::Never);
+    }
+
+    #[test]
+    fn a_class_whose_queue_could_not_be_named_is_refused() {
+        let table = TableName::parse(&"t".repeat(40)).unwrap();
+        assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(34)).unwrap()).is_ok());
+        assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(35)).unwrap()).is_err());
+    }
+}

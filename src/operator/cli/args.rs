@@ -1,0 +1,163 @@
+//! Which verbs are there? The command line as a person types it and reads it in `--help`.
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+#[cfg(feature = "local")]
+use super::local_mode;
+use super::screen::Format;
+use super::{
+    apply, describe, doctor, entry, events, expire, fail, foresight, get, init, provision, refresh, release,
+    scale,
+};
+use crate::model::TableName;
+
+/// Keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
+#[derive(Debug, Parser)]
+#[command(
+    name = "runyard",
+    version,
+    propagate_version = true,
+    max_term_width = 110,
+    after_help = "\
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 the request failed, 4 the wait timed out, 128 + N ended by signal N.
+AWS is reached by its own environment: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on.
+
+In a workflow:
+  runyard provision --class linux-x64 --count 3 --wait     # then: runs-on: ${{ github.run_id }}
+  runyard release
+
+By a person:
+  runyard init && runyard apply -f pools.yaml
+  runyard get requests --watch
+  runyard explain request 1234567890"
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb takes.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// The DynamoDB table [default: $RUNYARD_TABLE, else runyard]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Everywhere")]
+    pub(crate) table: Option<TableName>,
+    /// How answers (and with json also errors) are written
+    #[arg(
+        long,
+        short,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Everywhere"
+    )]
+    pub(crate) output: Format,
+    /// Log more to stderr; twice for everything
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
+    pub(crate) verbose: u8,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    #[command(flatten)]
+    Once(Once),
+    #[command(flatten)]
+    Process(Process),
+}
+
+/// Verbs that look or write, and end.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Once {
+    /// Ask for machines; with --wait follow the request until they run
+    Provision(Box<provision::ProvisionArgs>),
+    /// Give machines back
+    Release(release::ReleaseArgs),
+    /// List instances, requests, pools or launches
+    Get(get::GetArgs),
+    /// Tell everything about one instance, request, pool or launch
+    Describe(describe::DescribeArgs),
+    /// Tell what happened, to one record or to all
+    Events(events::EventsArgs),
+    /// Keep more or fewer idle machines for a while
+    Scale(scale::ScaleArgs),
+    /// Create and change pools from a file
+    Apply(apply::ApplyArgs),
+    /// Show what `apply` would change
+    Diff(apply::DiffArgs),
+    /// Change single fields of a pool
+    Set(apply::SetArgs),
+    /// End a machine, or the idle ones of a class
+    Expire(expire::ExpireArgs),
+    /// End a stuck request
+    Fail(fail::FailArgs),
+    /// Have the operator look at everything now, and wait until it did
+    Refresh(refresh::RefreshArgs),
+    /// Compare the records with each other and say what is wrong
+    Doctor(doctor::DoctorArgs),
+    /// Create, complete or check the table, the queues and the launch templates
+    Init(init::InitArgs),
+    /// Tell what the operator would do now, and why not more
+    Plan(foresight::PlanArgs),
+    /// Tell why one record is where it is, and what comes next
+    Explain(foresight::ExplainArgs),
+    /// Write the completions of a shell to standard output
+    #[command(after_help = "Example:\n  runyard completions bash > /etc/bash_completion.d/runyard")]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+impl Once {
+    /// Whether it is a step of a workflow.
+    pub(crate) const fn is_step(&self) -> bool {
+        matches!(self, Self::Provision(_) | Self::Release(_))
+    }
+}
+
+/// Verbs that are programs of their own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Process {
+    /// Run everything on this machine: table, operator, machines, and a stand-in GitHub
+    #[cfg(feature = "local")]
+    Up(local_mode::UpArgs),
+    /// Play three workflow runs through the whole life of their machines, with a timeline
+    #[cfg(feature = "local")]
+    #[command(after_help = "Example:\n  runyard demo")]
+    Demo,
+    /// Run the operator
+    Operator(entry::OperatorArgs),
+}
+
+/// The form in which errors are wanted, as far as it can be told before everything is parsed.
+pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
+    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
+    let pairs = words.windows(2).any(|pair| matches!(pair, ["-o" | "--output", "json"]));
+    let joined = words.iter().any(|word| matches!(*word, "-ojson" | "-o=json" | "--output=json"));
+    if pairs || joined { Format::Json } else { Format::Text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_form_of_errors_is_known_although_the_rest_is_wrong() {
+        let asked = |words: &[&str]| format_asked(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(asked(&["runyard", "provision", "-o", "json"]), Format::Json);
+        assert_eq!(asked(&["runyard", "--output=json", "x"]), Format::Json);
+        assert_eq!(asked(&["runyard", "get", "-o", "yaml"]), Format::Text);
+    }
+}

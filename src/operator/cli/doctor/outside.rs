@@ -1,0 +1,236 @@
+//! What do EC2, the queues and GitHub say? Each is asked by itself: one that does not answer is a finding of its own
+//! and stops no other. What is compared with the records is compared by pure functions.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::examine::Finding;
+use crate::cli::context::Context;
+use crate::cli::expire::ending;
+use crate::model::{
+    EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
+};
+use crate::ports::github::{Runner, Scope};
+use crate::ports::{Compute, ComputeError, GitHub, Machine, QueueDepth};
+
+/// What to ask beside the table.
+#[derive(Default)]
+pub(super) struct Outside {
+    /// Where machines come from, where it keeps a list.
+    pub(super) compute: Option<std::sync::Arc<dyn Compute>>,
+    /// EC2, to be asked for the networks of classes.
+    #[cfg(feature = "ec2")]
+    pub(super) ec2: Option<crate::aws::Ec2Compute>,
+    /// GitHub, and whether runners are registered for an organisation.
+    pub(super) github: Option<(std::sync::Arc<dyn GitHub>, bool)>,
+}
+
+/// Everything that is wrong outside, as far as it can be asked.
+pub(super) async fn look(
+    context: &Context,
+    outside: &Outside,
+    items: &[Item],
+    patience: Duration,
+) -> Vec<Finding> {
+    let now = context.clock.now();
+    let mut findings = Vec::new();
+    let instances: Vec<Instance> = all(items);
+    if let Some(compute) = outside.compute.as_ref().filter(|compute| compute.keeps_inventory()) {
+        match compute.list().await {
+            Ok(machines) => findings.extend(machines_and_records(&machines, &instances, now, patience)),
+            Err(error) => findings.push(unasked("EC2Unasked", "EC2", &error.to_string())),
+        }
+    }
+    if let Some(compute) = &outside.compute {
+        for pool in all::<Pool>(items) {
+            match compute.check(&pool.spec).await {
+                Ok(()) => {}
+                Err(error) => findings.push(unlaunchable(&pool, &error)),
+            }
+        }
+    }
+    if let Some(queue) = &context.queue {
+        for pool in all::<Pool>(items) {
+            let class = &pool.spec.resource_class;
+            let pooled = instances.iter().filter(|one| one.facts.resource_class == *class);
+            let pooled = pooled.filter(|one| one.pooled_at().is_some()).count();
+            let name = format!("{}-{class}", context.table);
+            match queue.depth(class).await {
+                Ok(Some(depth)) => findings.extend(queue_depth(&name, depth, pooled)),
+                Ok(None) => {}
+                Err(error) => findings.push(unasked("QueueUnasked", &name, &error.to_string())),
+            }
+        }
+    }
+    if let Some((github, organization)) = &outside.github {
+        for scope in scopes(&all::<Request>(items), *organization) {
+            let name = github.runner_url(&scope);
+            match github.runners(&scope).await {
+                Ok(runners) => findings.extend(ghosts(&name, &runners, &instances)),
+                Err(error) => findings.push(unasked("GitHubUnasked", &name, &error.to_string())),
+            }
+        }
+    }
+    findings
+}
+
+/// The networks of the classes: what is there, for people, and what is wrong with it.
+#[cfg(feature = "ec2")]
+pub(super) async fn networks(outside: &Outside, items: &[Item]) -> (Vec<String>, Vec<Finding>) {
+    let (mut lines, mut findings) = (Vec::new(), Vec::new());
+    let Some(ec2) = &outside.ec2 else { return (lines, findings) };
+    for pool in all::<Pool>(items) {
+        let class = pool.spec.resource_class.as_str();
+        match ec2.network(&pool.spec).await {
+            Ok(network) => {
+                let told = crate::cli::network::told(&pool.spec, &network);
+                lines.extend(told.subnets.iter().map(|subnet| format!("network of {class}: {subnet}")));
+                let record = pool.key().to_string();
+                let finding = |(problem, fix)| warning("Network", &record, problem, fix);
+                findings.extend(told.problems.into_iter().map(finding));
+            }
+            Err(error) => findings.push(unasked("NetworkUnasked", class, &error.to_string())),
+        }
+    }
+    (lines, findings)
+}
+
+/// Without EC2 there is no network to look at.
+#[cfg(not(feature = "ec2"))]
+pub(super) async fn networks(_outside: &Outside, _items: &[Item]) -> (Vec<String>, Vec<Finding>) {
+    (Vec::new(), Vec::new())
+}
+
+fn all<T: Record>(items: &[Item]) -> Vec<T> {
+    let of_kind = items.iter().filter(|item| crate::cli::subject::kind_of(item) == Some(T::KIND));
+    let record = |item: &Item| match read::<T>(item) {
+        Reading::Record(record) => Some(record),
+        Reading::Newer { .. } | Reading::Unreadable(_) => None,
+    };
+    of_kind.filter_map(record).collect()
+}
+
+fn warning(reason: &'static str, record: &str, problem: String, fix: &str) -> Finding {
+    let (severity, record) = (EventType::Warning, record.to_owned());
+    Finding { severity, reason, record, problem, fix: fix.into(), mend: Vec::new() }
+}
+
+fn unasked(reason: &'static str, what: &str, why: &str) -> Finding {
+    let fix = "check that it is there, and the credential and permissions of whoever runs doctor";
+    warning(reason, what, format!("could not be asked: {why}"), fix)
+}
+
+/// A class whose launches would be refused as it stands, or of which that cannot be told.
+fn unlaunchable(pool: &Pool, error: &ComputeError) -> Finding {
+    let record = pool.key().to_string();
+    match error {
+        ComputeError::Refused(why) => {
+            let problem = format!("no machine of the class can be launched, or be of use: {why}");
+            warning("LaunchRefused", &record, problem, "mend what is said; the other classes go on meanwhile")
+        }
+        ComputeError::Throttled
+        | ComputeError::NoCapacity(_)
+        | ComputeError::Unknown(_)
+        | ComputeError::TokenSpent(_) => unasked("EC2Unasked", &record, &error.to_string()),
+    }
+}
+
+/// Machines of ours without a record, records without a machine, and ended machines that are still alive. A list that
+/// lacks more than three and three tenths of what is recorded is itself in doubt: nothing is mended by it.
+pub(super) fn machines_and_records(
+    machines: &[Machine],
+    instances: &[Instance],
+    now: Timestamp,
+    patience: Duration,
+) -> Vec<Finding> {
+    let late = |at: Timestamp| now.duration_since(at) > patience.try_into().unwrap_or_default();
+    let known: BTreeSet<&str> = instances.iter().map(|one| one.facts.instance_arn.as_str()).collect();
+    let alive: BTreeSet<&str> =
+        machines.iter().filter(|one| one.state.alive()).map(|one| one.arn.as_str()).collect();
+    let mut findings = Vec::new();
+    for machine in machines.iter().filter(|one| one.state.alive() && late(one.launched_at)) {
+        if !known.contains(machine.arn.as_str()) {
+            let problem = format!("carries our tag since {} and has no record", machine.launched_at);
+            let fix = "the operator ends it after timing.orphan: check that one runs and what it logs";
+            findings.push(warning("Unrecorded", machine.id.as_str(), problem, fix));
+        }
+    }
+    let live: Vec<&Instance> = instances.iter().filter(|one| one.state().live()).collect();
+    let missing: Vec<&&Instance> = live
+        .iter()
+        .filter(|one| late(one.facts.created_at) && !alive.contains(one.facts.instance_arn.as_str()))
+        .collect();
+    if missing.len() > (live.len() * 3 / 10).max(3) {
+        let problem = format!("EC2's list lacks {} of {} recorded machines", missing.len(), live.len());
+        let fix = "check region, account and tags before anything else: nothing is ended because of it";
+        findings.push(warning("ListInDoubt", "EC2", problem, fix));
+    } else {
+        for one in missing {
+            let problem = format!("{} is {} and EC2 has no such machine", one.facts.instance_id, one.state());
+            let fix = "expire the machine, or let the operator's next sweep find out";
+            let finding = warning("NoMachine", &one.key().to_string(), problem, fix);
+            findings.push(Finding { mend: vec![ending(one, now, "doctor")], ..finding });
+        }
+    }
+    for one in instances.iter().filter(|one| late(one.state_since)) {
+        let ended = matches!(one.life, Life::Terminated { .. });
+        if ended && alive.contains(one.facts.instance_arn.as_str()) {
+            let problem = format!("{} was ended at {} and lives", one.facts.instance_id, one.state_since);
+            let fix = "check that the operator may call ec2:TerminateInstances, and what it logs";
+            findings.push(warning("StillAlive", &one.key().to_string(), problem, fix));
+        }
+    }
+    findings
+}
+
+/// Dead letters, and more messages than free machines explain. Counts of SQS are approximate.
+pub(super) fn queue_depth(name: &str, depth: QueueDepth, pooled: usize) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if depth.dead > 0 {
+        let problem = format!("about {} dead letters wait", depth.dead);
+        let fix = "read them: somebody sent what is no message of a pool; then purge the queue";
+        findings.push(warning("DeadLetters", &format!("{name}-dead"), problem, fix));
+    }
+    // Each free machine is announced again before its older messages are received.
+    if depth.waiting > 100 + 10 * pooled as u64 {
+        let problem = format!("about {} messages for {pooled} free machines", depth.waiting);
+        let fix = "the operator drains it every timing.reannounce: check that one runs";
+        findings.push(warning("StaleMessages", name, problem, fix));
+    }
+    findings
+}
+
+/// Where runners of these requests are registered.
+fn scopes(requests: &[Request], organization: bool) -> BTreeSet<Scope> {
+    let scope = |repository: &Repository| {
+        let owner = repository.owner().to_owned();
+        if organization {
+            Scope::Organization { owner }
+        } else {
+            Scope::Repository { owner, name: repository.name().to_owned() }
+        }
+    };
+    requests.iter().map(|request| scope(&request.id.repository)).collect()
+}
+
+/// Runners under our names whose machine is gone, or serves another claim. Names that are none of this yard's machines
+/// may be another yard's: only what our own records know is told.
+pub(super) fn ghosts(scope: &str, runners: &[Runner], instances: &[Instance]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for one in instances.iter().filter(|one| !one.state().live()) {
+        let Some(claim) = &one.claim else { continue };
+        let (name, more) = (runner_name(&claim.id, 1), format!("{}-", runner_name(&claim.id, 1)));
+        for runner in runners.iter().filter(|one| one.name == name || one.name.starts_with(&more)) {
+            let problem = format!("runner {} is registered and its machine is terminated", runner.name);
+            let fix = "the operator removes it once the machine is gone, GitHub by itself within a day";
+            findings.push(warning("GhostRunner", scope, problem, fix));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+#[path = "outside_tests.rs"]
+mod tests;

@@ -1,0 +1,97 @@
+//! The launch templates of a yard's classes, where its machines are EC2's.
+
+use super::steps::{State, Step};
+use crate::aws::ec2::{Ec2Compute, Ec2Options, TemplateChange};
+use crate::cli::failure::{Exit, Failure, Outcome};
+use crate::cli::network;
+use crate::config::Config;
+use crate::model::{FieldError, PoolSpec};
+use crate::ports::ComputeError;
+
+/// Makes or mends the template of each class, or tells what would be done. All classes are looked at before the first
+/// is changed: what is refused is told of all of them.
+pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> Outcome<Vec<Step>> {
+    let options = Ec2Options::of(config).map_err(Failure::usage)?;
+    if options.runner.is_none() {
+        advise(pools);
+    }
+    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    let compute = Ec2Compute::connect(options, &sdk);
+    let (mut steps, mut problems) = (Vec::new(), Vec::new());
+    for spec in pools {
+        match compute.examine_template(spec).await {
+            Ok((change, differences)) => {
+                tell_network(&compute, spec).await;
+                steps.push((spec, step(config, spec, change, differences)));
+            }
+            Err(error) => problems.push(refused(spec, &error)),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Failure { exit: Exit::Error, problems });
+    }
+    for (spec, step) in &steps {
+        match step.state {
+            State::Made(_) | State::Mended(_) if !dry_run => {
+                let made = compute.ensure_template(spec).await;
+                made.map_err(|error| Failure { exit: Exit::Error, problems: vec![refused(spec, &error)] })?;
+            }
+            State::Made(_) | State::Mended(_) | State::Good | State::Given | State::Nowhere(_) => {}
+        }
+    }
+    Ok(steps.into_iter().map(|(_, step)| step).collect())
+}
+
+/// What is wrong with a class's network is said and stops nothing: it may be mended before the first launch.
+async fn tell_network(compute: &Ec2Compute, spec: &PoolSpec) {
+    let class = &spec.resource_class;
+    match compute.network(spec).await {
+        Ok(network) => {
+            let told = network::told(spec, &network);
+            told.subnets.iter().for_each(|subnet| tracing::info!("network of {class}: {subnet}"));
+            told.problems.iter().for_each(|(what, fix)| tracing::warn!("network of {class}: {what}: {fix}"));
+        }
+        Err(error) => tracing::warn!("the network of {class} is not known: {error}"),
+    }
+}
+
+/// The operator may have its runner by its environment, which is not ours: what its machines would lack is said here and
+/// stops nothing.
+fn advise(pools: &[PoolSpec]) {
+    let bare = pools.iter().filter(|spec| spec.launch.launch_template_id.is_none());
+    let bare: Vec<&str> = bare.map(|spec| spec.resource_class.as_str()).collect();
+    if !bare.is_empty() {
+        tracing::warn!(
+            "no agent.runner_url: by an operator without one, machines of {} find no runner and end at their first boot",
+            bare.join(", ")
+        );
+    }
+}
+
+fn step(
+    config: &Config,
+    spec: &PoolSpec,
+    change: TemplateChange,
+    differences: Vec<crate::store::Difference>,
+) -> Step {
+    let own = format!("{}-{}", config.table, spec.resource_class);
+    let name = spec.launch.launch_template_id.clone().unwrap_or(own);
+    let state = match change {
+        TemplateChange::None => State::Good,
+        TemplateChange::Given => State::Given,
+        TemplateChange::Create => State::Made(differences),
+        TemplateChange::Update => State::Mended(differences),
+    };
+    Step::new("template", name, state)
+}
+
+fn refused(spec: &PoolSpec, error: &ComputeError) -> FieldError {
+    let fix = match error {
+        ComputeError::Refused(_) => "mend what is said, or the permissions, then run init again",
+        ComputeError::Throttled
+        | ComputeError::NoCapacity(_)
+        | ComputeError::Unknown(_)
+        | ComputeError::TokenSpent(_) => "check the network and the endpoint of EC2, then run init again",
+    };
+    FieldError::new("template", spec.resource_class.as_str(), error.to_string(), fix)
+}

@@ -1,0 +1,299 @@
+//! Who may spend budgets. The lease is a record that its holder renews; others take it when it has not moved for a
+//! term on their own monotonic clock. The token rises at each change of holder and fences the old one's budgets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Key, Lease, Reading, Record, Versioned, read};
+use crate::ports::{Clock, Store, StoreError};
+
+/// One operator's attempt to hold the lease.
+pub(super) struct Candidate {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) identity: String,
+    pub(super) term: Duration,
+    seen: Option<Seen>,
+    held: Option<Lease>,
+    /// Whether it was said that the lease cannot be read.
+    illegible: bool,
+}
+
+/// The lease as it was last seen to move.
+struct Seen {
+    token: u64,
+    renewals: u64,
+    since: Instant,
+}
+
+impl Candidate {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        identity: String,
+        term: Duration,
+    ) -> Self {
+        Self { store, clock, identity, term, seen: None, held: None, illegible: false }
+    }
+
+    fn key() -> Key {
+        Lease::key_of(Lease::OPERATOR)
+    }
+
+    /// Renews, or takes the lease if it may; answers the token while it is held.
+    pub(super) async fn attempt(&mut self) -> Result<Option<u64>, StoreError> {
+        match self.amend(|next| next.renewals += 1).await {
+            Ok(Some(token)) => return Ok(Some(token)),
+            Ok(None) => {}
+            Err(StoreError::Refused { .. }) => self.held = None,
+            Err(other) => return Err(other),
+        }
+        let lease = match self.store.get(&Self::key()).await? {
+            None => return self.create().await,
+            Some(item) => match read::<Lease>(&item) {
+                Reading::Record(lease) => {
+                    self.illegible = false;
+                    lease
+                }
+                // A lease that cannot be read is not ours to take.
+                Reading::Newer { .. } | Reading::Unreadable(_) => {
+                    if !std::mem::replace(&mut self.illegible, true) {
+                        let key = Self::key();
+                        tracing::error!(%key, "the lease cannot be read or is of a newer program: nobody of this version leads, nothing is launched");
+                    }
+                    return Ok(None);
+                }
+            },
+        };
+        if !self.free(&lease) {
+            return Ok(None);
+        }
+        let (holder, term) = (self.identity.clone(), self.term.as_secs_f64());
+        let taken = self.put(&lease, |next| {
+            next.holder = holder;
+            next.token += 1;
+            next.term_seconds = term;
+        });
+        match taken.await {
+            Ok(token) => Ok(Some(token)),
+            Err(StoreError::Refused { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Changes the lease while it is ours; none when it is not. A write whose answer was lost moved the record on: holder
+    /// and token tell that it is still ours, since a token is given once.
+    async fn amend(&mut self, change: impl Fn(&mut Lease)) -> Result<Option<u64>, StoreError> {
+        let Some(held) = self.held.clone() else { return Ok(None) };
+        match self.put(&held, &change).await {
+            Ok(token) => return Ok(Some(token)),
+            Err(StoreError::Refused { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        let there = self.store.get(&Self::key()).await?;
+        self.held = match there.as_ref().map(read::<Lease>) {
+            Some(Reading::Record(lease)) => {
+                (lease.holder == held.holder && lease.token == held.token).then_some(lease)
+            }
+            Some(Reading::Newer { .. } | Reading::Unreadable(_)) | None => None,
+        };
+        let Some(ours) = self.held.clone() else { return Ok(None) };
+        self.put(&ours, &change).await.map(Some)
+    }
+
+    /// Whether it may be taken: handed back, left by our own former life, or not moved for its term.
+    fn free(&mut self, lease: &Lease) -> bool {
+        if lease.holder.is_empty() || lease.holder == self.identity {
+            return true;
+        }
+        let now = Instant::now();
+        match &self.seen {
+            Some(seen) if seen.token == lease.token && seen.renewals == lease.renewals => {
+                let term =
+                    Duration::try_from_secs_f64(lease.term_seconds).unwrap_or(self.term).max(self.term);
+                now.duration_since(seen.since) >= term
+            }
+            Some(_) | None => {
+                self.seen = Some(Seen { token: lease.token, renewals: lease.renewals, since: now });
+                false
+            }
+        }
+    }
+
+    async fn create(&mut self) -> Result<Option<u64>, StoreError> {
+        let lease = Lease {
+            name: Lease::OPERATOR.into(),
+            holder: self.identity.clone(),
+            token: 1,
+            renewals: 0,
+            term_seconds: self.term.as_secs_f64(),
+            requested_at: None,
+            completed_at: None,
+            version: 1,
+            updated_at: Some(self.clock.now()),
+        };
+        match self.store.write(&lease.creating()).await {
+            Ok(_) => {
+                self.held = Some(lease);
+                Ok(Some(1))
+            }
+            Err(StoreError::Refused { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn put(&mut self, before: &Lease, change: impl FnOnce(&mut Lease)) -> Result<u64, StoreError> {
+        let mut after = before.clone();
+        after.advance(self.clock.now());
+        change(&mut after);
+        self.store.write(&after.replacing(before)).await?;
+        let token = after.token;
+        self.held = Some(after);
+        Ok(token)
+    }
+
+    /// Hands the lease back, so that another need not wait for its term. The token stays: who takes it next raises it.
+    async fn hand_back(&mut self) {
+        if let Err(error) = self.amend(|next| next.holder.clear()).await {
+            tracing::debug!(%error, "the lease was not handed back, it will run out");
+        }
+        self.held = None;
+    }
+
+    /// Keeps at it until told to stop. While renewals fail, the lease counts as held for two thirds of its term.
+    pub(super) async fn keep(mut self, tell: watch::Sender<Option<u64>>, shutdown: CancellationToken) {
+        let mut renewed = Instant::now();
+        loop {
+            match self.attempt().await {
+                Ok(token) => {
+                    renewed = Instant::now();
+                    publish(&tell, token);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the lease could not be renewed");
+                    if renewed.elapsed() >= self.term * 2 / 3 {
+                        publish(&tell, None);
+                    }
+                }
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = tokio::time::sleep(self.term / 3) => {}
+            }
+        }
+        publish(&tell, None);
+        self.hand_back().await;
+    }
+}
+
+fn publish(tell: &watch::Sender<Option<u64>>, token: Option<u64>) {
+    tell.send_if_modified(|held| {
+        let changed = *held != token;
+        if changed {
+            match token {
+                Some(token) => tracing::info!(token, "holding the lease"),
+                None => tracing::info!("not holding the lease"),
+            }
+        }
+        *held = token;
+        changed
+    });
+}
+
+/// The key of the lease, for the fence of budgets.
+pub(super) fn fence() -> Key {
+    Candidate::key()
+}
+
+/// The record that asks for a resync, if an item is one.
+pub(super) fn resync(item: &crate::model::Item) -> Option<Lease> {
+    match read::<Lease>(item) {
+        Reading::Record(lease) if lease.name == Lease::RESYNC => Some(lease),
+        Reading::Record(_) | Reading::Newer { .. } | Reading::Unreadable(_) => None,
+    }
+}
+
+/// Answers a request for a resync.
+pub(super) async fn answer(store: &dyn Store, clock: &dyn Clock) -> Result<(), StoreError> {
+    let key = Lease::key_of(Lease::RESYNC);
+    let Some(lease) = store.get(&key).await?.as_ref().and_then(resync) else { return Ok(()) };
+    let mut done = lease.clone();
+    done.advance(clock.now());
+    // Who asked may have a clock that is ahead of ours.
+    done.completed_at = lease.requested_at.max(Some(clock.now()));
+    debug_assert_eq!(done.key(), key, "the answer goes where the question was");
+    store.write(&done.replacing(&lease)).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runyard_fakes::{Fault, MemoryStore, TokioClock};
+
+    const TERM: Duration = Duration::from_secs(15);
+
+    fn candidate(store: &MemoryStore, identity: &str) -> Candidate {
+        let clock = TokioClock::starting(jiff::Timestamp::UNIX_EPOCH);
+        Candidate::new(Arc::new(store.clone()), Arc::new(clock), identity.into(), TERM)
+    }
+
+    async fn lease(store: &MemoryStore) -> Lease {
+        let item = store.get(&fence()).await.unwrap().expect("the lease is there");
+        let Reading::Record(lease) = read::<Lease>(&item) else { panic!("it can be read: {item:?}") };
+        lease
+    }
+
+    fn lost() -> Fault<StoreError> {
+        Fault::LoseAnswer(StoreError::Unknown("simulated: the answer was lost".into()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_whose_answer_was_lost_costs_no_leadership() {
+        let store = MemoryStore::new();
+        let mut holder = candidate(&store, "one");
+        assert_eq!(holder.attempt().await, Ok(Some(1)));
+        for renewals in [1, 3] {
+            store.next_write(lost());
+            assert!(matches!(holder.attempt().await, Err(StoreError::Unknown(_))));
+            assert_eq!(lease(&store).await.renewals, renewals, "it was written");
+            tokio::time::sleep(TERM / 3).await;
+            assert_eq!(holder.attempt().await, Ok(Some(1)), "the token is the same: no budget is held up");
+            assert_eq!(lease(&store).await.renewals, renewals + 1, "and it is renewed");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_another_took_is_not_gone_on_with() {
+        let store = MemoryStore::new();
+        let (mut holder, mut heir) = (candidate(&store, "one"), candidate(&store, "two"));
+        assert_eq!(holder.attempt().await, Ok(Some(1)));
+        assert_eq!(heir.attempt().await, Ok(None));
+        tokio::time::sleep(TERM).await;
+        assert_eq!(heir.attempt().await, Ok(Some(2)));
+        assert_eq!(holder.attempt().await, Ok(None));
+        // By a process of the same name, which a stateful set gives, it is another's too.
+        let mut again = candidate(&store, "two");
+        assert_eq!(again.attempt().await, Ok(Some(3)));
+        assert_eq!(again.amend(|_| {}).await, Ok(Some(3)));
+        assert_eq!(heir.amend(|_| {}).await, Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_given_up_keeps_its_token_and_the_next_holder_raises_it() {
+        let store = MemoryStore::new();
+        let (mut holder, mut heir) = (candidate(&store, "one"), candidate(&store, "two"));
+        assert_eq!(holder.attempt().await, Ok(Some(1)));
+        // Even if the answer to the last renewal was lost.
+        store.next_write(lost());
+        assert!(holder.attempt().await.is_err());
+        holder.hand_back().await;
+        let given_up = lease(&store).await;
+        assert_eq!((given_up.holder.as_str(), given_up.token), ("", 1));
+        assert_eq!(heir.attempt().await, Ok(Some(2)), "at once");
+    }
+}

@@ -1,0 +1,389 @@
+//! What the loop takes in: changes and lists of the table, notices, and what came of its own actions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::controller::follow::Seen;
+use crate::controller::{events, lease};
+use crate::decide::{Context, Observation, Unit, Written};
+use crate::model::{
+    ClassName, Event, Instance, InstanceArn, InterruptionAction, Item, Key, Lease, PoolSpec, Reading, State,
+    read,
+};
+use crate::ports::{Compute, ComputeError, Told};
+use crate::status::{self, Status};
+
+use super::{Loop, unit_of};
+
+/// Longest stretch of successful reads that one look vouches for, however long silence is borne.
+const LOOK_VOUCHES: Duration = Duration::from_secs(5);
+
+/// The stretch of successful reads that one look vouches for. A beat was up to `heartbeat` old when the table went away:
+/// with this much on top it is not stale when the table is back, and a quarter of `stale` remains for it to be read.
+pub(super) fn vouches(heartbeat: Duration, stale: Duration) -> Duration {
+    let quarter = stale / 4;
+    (quarter * 3).saturating_sub(heartbeat).max(quarter).min(LOOK_VOUCHES)
+}
+
+impl Loop {
+    pub(super) fn observe(&mut self, seen: Observation) {
+        let now = self.now();
+        match (&mut self.listing, &seen) {
+            (Some((_, keys)), Observation::Record(key, Some(_))) => drop(keys.insert(key.clone())),
+            (Some((_, keys)), Observation::Written(record)) => drop(keys.insert(record.key())),
+            _ => {}
+        }
+        let concerned = self.concerned(&seen);
+        let before = concerned.as_ref().and_then(|arn| self.interruption(arn));
+        let machine = recorded(&seen);
+        let class =
+            class_seen(&seen).filter(|class| self.yard.class(class).is_none_or(|class| class.pool.is_none()));
+        let dirty = self.yard.observe(seen, &now);
+        self.dirty.extend(dirty);
+        if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
+            self.background.spawn_long(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
+        }
+        if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
+            self.history.note(&tracked.instance);
+        }
+        let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
+        if let Some(action) = after.filter(|_| after != before) {
+            self.ports.metrics.interruption(action);
+        }
+    }
+
+    /// What a person sees who looks now.
+    pub(super) fn look(&self) -> Status {
+        let (now, role) = (self.now(), self.role);
+        let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
+        status::look(&status::Seen { cx, history: &self.history, table: self.table.as_str() })
+    }
+
+    /// The machine that something seen may say is taken back.
+    fn concerned(&self, seen: &Observation) -> Option<InstanceArn> {
+        match seen {
+            Observation::Notice(notice) => {
+                self.yard.by_id(&notice.instance).map(|tracked| tracked.instance.facts.instance_arn.clone())
+            }
+            Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => {
+                key.pk.strip_prefix("agent#").and_then(|arn| InstanceArn::parse(arn).ok())
+            }
+            _ => None,
+        }
+    }
+
+    fn interruption(&self, arn: &InstanceArn) -> Option<InterruptionAction> {
+        self.yard.instance(arn).and_then(|tracked| tracked.interruption()).map(|notice| notice.action)
+    }
+
+    /// Takes in notices. Before everything was listed nobody knows whose they are: they come again.
+    pub(super) fn hear(&mut self, told: Vec<Told>) {
+        if self.yard.listed.is_none() {
+            return;
+        }
+        for told in told {
+            for notice in &told.notices {
+                self.observe(Observation::Notice(notice.clone()));
+            }
+            self.told.push(told);
+        }
+        self.settle();
+        self.acknowledge();
+    }
+
+    /// Acknowledges the notices about which nothing remains to be done.
+    pub(super) fn acknowledge(&mut self) {
+        if self.told.is_empty() {
+            return;
+        }
+        let yard = &self.yard;
+        let settled = |told: &Told| told.notices.iter().all(|notice| yard.settled_notice(&notice.instance));
+        let (done, left): (Vec<Told>, Vec<Told>) =
+            std::mem::take(&mut self.told).into_iter().partition(settled);
+        self.told = left;
+        let receipts: Vec<String> = done.into_iter().map(|told| told.receipt).collect();
+        if let Some(port) = self.ports.notices.clone().filter(|_| !receipts.is_empty()) {
+            self.background.spawn(async move {
+                if let Err(error) = port.acknowledge(&receipts).await {
+                    tracing::debug!(%error, "notices were not acknowledged, they come again");
+                }
+            });
+        }
+    }
+
+    /// A successful read vouches for the time since the one before.
+    fn looked(&mut self) {
+        let now = self.ports.clock.elapsed();
+        self.seen += now.saturating_sub(self.last_look).min(self.vouches);
+        self.last_look = now;
+        self.health.table_answered(now);
+    }
+
+    pub(super) fn take_in(&mut self, news: Seen) {
+        match news {
+            Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
+            Seen::Page(items, _place) => {
+                self.looked();
+                let now = self.ports.clock.now().as_second();
+                let begun = self.listing.as_ref().map(|(begun, _)| *begun);
+                for item in items {
+                    self.late.extend(events::left_over(&item, now));
+                    self.record(item, begun);
+                }
+                self.tell_illegible();
+            }
+            Seen::ListEnds(keys) => self.listed(keys),
+            Seen::ListFails(error) => {
+                self.listing = None;
+                tracing::warn!(%error, "the table could not be listed");
+                // Later it is a passing mistake in a policy: what is known is kept, and it is asked again.
+                if self.yard.listed.is_none() && super::hopeless(&error) {
+                    self.refused = Some(error);
+                }
+            }
+            Seen::Changes(changes) => {
+                self.looked();
+                for change in changes {
+                    match change.item {
+                        Some(item) => self.record(item, None),
+                        None => self.observe(Observation::Record(change.key, None)),
+                    }
+                }
+                self.tell_illegible();
+            }
+            Seen::Blind(error) => tracing::warn!(%error, "the table cannot be watched"),
+        }
+    }
+
+    /// A record that a change told, or a list that began at some moment.
+    fn record(&mut self, item: Item, listed: Option<Duration>) {
+        let Some(key) = Key::of(&item).filter(|key| !Event::is_key(key)) else { return };
+        if key == Lease::key_of(Lease::OPERATOR)
+            && let Reading::Record(lease) = read::<Lease>(&item)
+        {
+            self.ports.metrics.lease_seen(lease.token, lease.renewals);
+            let (wall, mono) = (self.ports.clock.now(), self.ports.clock.elapsed());
+            if let Some(ahead) = self.clocks.ahead(&lease, wall, mono) {
+                let seconds = ahead.as_secs();
+                tracing::warn!(holder = %lease.holder, seconds, "the lease was written later than now: this operator's clock is behind, or the holder's ahead; deadlines pass too early or too late until both agree");
+            }
+        }
+        if let Some(asked) = lease::resync(&item) {
+            // Another moment than before is another question, also by a clock that is behind the answer's.
+            let another =
+                self.asked_at.is_some() && asked.requested_at.is_some_and(|at| self.asked_at != Some(at));
+            let open = asked.requested_at > asked.completed_at;
+            if another || open && self.asked.is_none() {
+                self.asked = Some(self.ports.clock.elapsed());
+                let _ = self.kick_list.try_send(());
+                let _ = self.kick_sweep.try_send(());
+            }
+            self.asked_at = asked.requested_at;
+        }
+        if self.role.lease.is_none() {
+            self.leader_claims(&key, &item);
+        }
+        self.observe(match listed {
+            Some(begun) => Observation::Shown(begun, key, item),
+            None => Observation::Record(key, Some(item)),
+        });
+    }
+
+    /// Says once of each record that it cannot be read, and why.
+    fn tell_illegible(&mut self) {
+        let (unreadable, newer) = (&self.yard.unreadable, &self.yard.newer);
+        self.illegible.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
+        for (key, problem) in unreadable {
+            if self.illegible.insert(key.clone()) {
+                tracing::warn!(%key, problem, "a record cannot be read, it is left alone");
+            }
+        }
+        for (key, schema) in newer {
+            if self.illegible.insert(key.clone()) {
+                tracing::warn!(%key, schema, "a record is of a newer program, it is left alone");
+            }
+        }
+    }
+
+    /// A claim that is news to a stand-by is the leader's: its class is in hand, however long its line is. Without this
+    /// a stand-by would race for every claim of a class that is never without waiting requests.
+    fn leader_claims(&mut self, key: &Key, item: &Item) {
+        let Some(Unit::Instance(arn)) = unit_of(key) else { return };
+        let Reading::Record(instance) = read::<Instance>(item) else { return };
+        let known = self.yard.instance(&arn).map_or(0, |tracked| tracked.instance.version);
+        if instance.state() == State::Claimed && instance.version > known {
+            self.due.remove(&Unit::Class(instance.facts.resource_class));
+        }
+    }
+
+    fn listed(&mut self, mut keys: BTreeSet<Key>) {
+        let Some((begun, also)) = self.listing.take() else { return };
+        keys.extend(also);
+        if self.yard.listed.is_none() {
+            tracing::info!("the table is listed, working");
+        }
+        self.observe(Observation::Listed(begun, keys));
+        let now = self.ports.clock.elapsed();
+        self.resting.forget(now, &mut self.yard);
+        self.health.listed();
+        self.ports.metrics.resynced();
+        if let Some((token, since)) = self.taken
+            && begun >= since
+        {
+            self.role.lease = Some(token);
+            self.taken = None;
+        }
+        let late = std::mem::take(&mut self.late);
+        let removing = self.removing.as_ref().is_some_and(|removing| !removing.is_finished());
+        if self.role.lease.is_some() && !late.is_empty() && !removing {
+            let removal = events::remove(self.ports.store.clone(), late);
+            self.removing = Some(self.background.spawn_long(removal));
+        }
+        if let Some(asked) = self.asked
+            && begun >= asked
+        {
+            self.asked = None;
+            if self.role.lease.is_some() {
+                let ports = self.ports.clone();
+                self.background.spawn(async move {
+                    if let Err(error) = lease::answer(ports.store.as_ref(), ports.clock.as_ref()).await {
+                        tracing::warn!(%error, "a resync was done and could not be reported");
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Says as soon as a class is seen that nothing can be launched of it, and why; its launches are refused one by one.
+/// Where nobody answers it is asked again for a quarter of an hour; by then its launches say it.
+async fn refusal_told(compute: Arc<dyn Compute>, spec: PoolSpec) {
+    let mut pause = Duration::from_secs(1);
+    for _ in 0..10 {
+        match compute.check(&spec).await {
+            Ok(()) => return,
+            Err(ComputeError::Refused(why)) => {
+                tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched, or be of use");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(class = %spec.resource_class, %error, "a class cannot be checked yet")
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+}
+
+/// The machine whose record was seen or written here: a state that was short is told of too.
+fn recorded(seen: &Observation) -> Option<InstanceArn> {
+    match seen {
+        Observation::Record(key, Some(_))
+        | Observation::Shown(_, key, _)
+        | Observation::Looked(_, key, Some(_)) => {
+            key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
+        }
+        Observation::Written(record) => match &**record {
+            Written::Instance(instance) => Some(instance.facts.instance_arn.clone()),
+            Written::Agent(_) | Written::Request(_) | Written::Launch(_) | Written::Pool(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// The class whose record was seen.
+fn class_seen(seen: &Observation) -> Option<ClassName> {
+    match seen {
+        Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => {
+            key.pk.strip_prefix("pool#").and_then(|class| ClassName::parse(class).ok())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, VecDeque};
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::model::InstanceId;
+    use crate::ports::{LaunchOrder, Launched, Machine, MachineState};
+
+    /// Answers what it is asked about classes; nothing else is asked.
+    struct Answers(Mutex<VecDeque<Result<(), ComputeError>>>);
+
+    #[async_trait]
+    impl Compute for Answers {
+        fn keeps_inventory(&self) -> bool {
+            true
+        }
+        async fn check(&self, _: &PoolSpec) -> Result<(), ComputeError> {
+            self.0.lock().unwrap().pop_front().expect("it is not asked again")
+        }
+        async fn launch(&self, _: &LaunchOrder) -> Result<Launched, ComputeError> {
+            unreachable!()
+        }
+        async fn terminate(&self, _: &[InstanceId]) -> Result<(), ComputeError> {
+            unreachable!()
+        }
+        async fn describe(
+            &self,
+            _: &[InstanceId],
+        ) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+            unreachable!()
+        }
+        async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn a_look_vouches_for_less_than_makes_a_beat_stale() {
+        for (heartbeat, stale, vouched) in [
+            (10_000, 60_000, 5000),
+            (500, 3000, 1750),
+            (500, 5000, 3250),
+            (1000, 2000, 500),
+            (50, 100, 25),
+            (10_000, 100, 25),
+        ] {
+            let [beat, stale] = [heartbeat, stale].map(Duration::from_millis);
+            assert_eq!(vouches(beat, stale), Duration::from_millis(vouched), "{beat:?} {stale:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_written_here_reaches_the_timeline_without_the_stream() {
+        let item = include_str!("../../../../tests/golden/instance-claimed.json");
+        let item: Item = serde_json::from_str(item).unwrap();
+        let Reading::Record(instance) = read::<Instance>(&item) else { panic!("a golden record") };
+        let arn = instance.facts.instance_arn.clone();
+        assert_eq!(recorded(&Observation::Written(Box::new(Written::Instance(instance)))), Some(arn));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whether_a_class_can_be_launched_is_asked_until_somebody_answers_and_not_for_ever() {
+        let silent = || Err(ComputeError::Unknown("simulated".into()));
+        let refused = || Err(ComputeError::Refused("its AMI is gone".into()));
+        let spec: PoolSpec =
+            serde_json::from_str(r#"{"resourceClass":"linux","cpu":2,"mmem":4096}"#).unwrap();
+        for (answers, seconds) in [
+            (vec![Ok(())], 0),
+            (vec![refused()], 0),
+            (vec![silent(), silent(), refused()], 1 + 2),
+            (vec![silent(), Ok(())], 1),
+            ((0..10).map(|_| silent()).collect(), (1 << 10) - 1),
+        ] {
+            let compute = Arc::new(Answers(Mutex::new(answers.into())));
+            let begun = Instant::now();
+            refusal_told(compute.clone(), spec.clone()).await;
+            assert_eq!(begun.elapsed().as_secs(), seconds);
+            assert!(compute.0.lock().unwrap().is_empty(), "it is asked as often as it is not answered");
+        }
+    }
+}

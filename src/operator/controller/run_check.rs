@@ -1,0 +1,210 @@
+//! Is there such a run? Whoever may write requests can name any run id, and its label is what jobs are matched by:
+//! before a credential is handed out, GitHub itself says that the request's repository has this run and attempt.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::answers::Answers;
+use crate::model::RequestKey;
+use crate::ports::github::RunState;
+use crate::ports::{Clock, GitHub, GitHubError};
+
+/// How long a run that was seen active counts as such.
+const KEPT: Duration = Duration::from_secs(300);
+/// How often GitHub must say no before a request is refused: its answers lag behind a run that was just started.
+const REFUSALS: u32 = 3;
+/// And for how long.
+const LAG: Duration = Duration::from_secs(10);
+
+type Run = (String, String, u64);
+
+/// Why a request gets no credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunProblem {
+    /// GitHub gave no usable answer.
+    #[error(transparent)]
+    GitHub(GitHubError),
+    /// GitHub says no; it may lag, ask again.
+    #[error("{0}")]
+    Doubtful(String),
+    /// GitHub keeps saying no: the request is refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Asks GitHub about runs, and remembers.
+pub(super) struct RunCheck {
+    github: Arc<dyn GitHub>,
+    clock: Arc<dyn Clock>,
+    seen: Answers<Run, (RunState, Duration), GitHubError>,
+    /// How often GitHub said no, and since when.
+    refusals: Mutex<BTreeMap<RequestKey, (u32, Duration)>>,
+}
+
+impl RunCheck {
+    pub(super) fn new(github: Arc<dyn GitHub>, clock: Arc<dyn Clock>) -> Self {
+        Self { github, clock, seen: Answers::default(), refusals: Mutex::default() }
+    }
+
+    /// Whether GitHub said lately that the run is there; asks nobody.
+    pub(super) fn confirmed(&self, id: &RequestKey) -> bool {
+        let Some(run) = run_of(id) else { return false };
+        self.seen.kept(&run, |seen| self.covers(seen, id.attempt)).is_some()
+    }
+
+    /// Asks GitHub, unless it said so lately. Those who ask about one run at once share one call.
+    ///
+    /// # Errors
+    /// That there is no such run, or that GitHub does not say.
+    pub(super) async fn confirm(&self, id: &RequestKey) -> Result<(), RunProblem> {
+        let Some(run) = run_of(id) else {
+            return Err(RunProblem::Refused(format!(
+                "{:?} is no run of GitHub's, which are numbers; pass the run's github.run_id",
+                id.run_id.as_str()
+            )));
+        };
+        self.seen.retain(|(_, at)| self.clock.elapsed().saturating_sub(*at) < KEPT);
+        let ask = || {
+            let (github, clock, run) = (Arc::clone(&self.github), Arc::clone(&self.clock), run.clone());
+            async move { Ok((github.run(&run.0, &run.1, run.2).await?, clock.elapsed())) }.boxed()
+        };
+        match self.seen.get(&run, |seen| self.covers(seen, id.attempt), ask).await {
+            Ok((state, _)) => match problem(state, id) {
+                None => {
+                    self.refusals().remove(id);
+                    Ok(())
+                }
+                Some(problem) => Err(self.refuse(id, problem)),
+            },
+            Err(GitHubError::NotFound(_)) => {
+                let problem = format!("{} has no run {} that GitHub shows us", id.repository, id.run_id);
+                Err(self.refuse(id, problem))
+            }
+            Err(GitHubError::Denied(why)) => Err(self.refuse(
+                id,
+                format!(
+                    "GitHub does not say whether {} has run {} ({why}); grant the credential \"Actions: read\", or set \
+                     github.verify_run = false",
+                    id.repository, id.run_id
+                ),
+            )),
+            Err(
+                error @ (GitHubError::Unreachable(_)
+                | GitHubError::Throttled { .. }
+                | GitHubError::Deferred { .. }
+                | GitHubError::NameTaken(_)
+                | GitHubError::Busy(_)
+                | GitHubError::Invalid(_)),
+            ) => Err(RunProblem::GitHub(error)),
+        }
+    }
+
+    fn covers(&self, (state, at): &(RunState, Duration), attempt: u32) -> bool {
+        let young = self.clock.elapsed().saturating_sub(*at) < KEPT;
+        match state {
+            RunState::Active { attempt: current } => young && attempt <= *current,
+            RunState::Completed { .. } => false,
+        }
+    }
+
+    fn refuse(&self, id: &RequestKey, problem: String) -> RunProblem {
+        let now = self.clock.elapsed();
+        let mut refusals = self.refusals();
+        refusals.retain(|_, (_, since)| now.saturating_sub(*since) < KEPT);
+        let (times, since) = refusals.entry(id.clone()).or_insert((0, now));
+        *times += 1;
+        if *times >= REFUSALS && now.saturating_sub(*since) >= LAG {
+            refusals.remove(id);
+            RunProblem::Refused(problem)
+        } else {
+            RunProblem::Doubtful(problem)
+        }
+    }
+
+    fn refusals(&self) -> std::sync::MutexGuard<'_, BTreeMap<RequestKey, (u32, Duration)>> {
+        self.refusals.lock().expect("nobody panics while holding the refusals")
+    }
+}
+
+fn run_of(id: &RequestKey) -> Option<Run> {
+    let number = id.run_id.as_str().parse().ok()?;
+    Some((id.repository.owner().to_owned(), id.repository.name().to_owned(), number))
+}
+
+/// What is wrong with a run as GitHub knows it; a later attempt serves an earlier one's request.
+fn problem(state: RunState, id: &RequestKey) -> Option<String> {
+    let (RunState::Active { attempt } | RunState::Completed { attempt }) = state;
+    if attempt < id.attempt {
+        return Some(format!(
+            "run {} of {} is at attempt {attempt}, not {}",
+            id.run_id, id.repository, id.attempt
+        ));
+    }
+    match state {
+        RunState::Active { .. } => None,
+        RunState::Completed { .. } => Some(format!("run {} of {} is over", id.run_id, id.repository)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Request;
+    use runyard_fakes::{FakeGitHub, TokioClock};
+
+    fn bench() -> (FakeGitHub, RunCheck) {
+        let clock = Arc::new(TokioClock::starting(jiff::Timestamp::UNIX_EPOCH));
+        let github = FakeGitHub::new(clock.clone());
+        (github.clone(), RunCheck::new(Arc::new(github), clock))
+    }
+
+    fn request(run: &str, attempt: u32) -> RequestKey {
+        let key =
+            crate::model::Key::new(format!("request#acme/web#{run}"), format!("request#default#{attempt}"));
+        Request::id_of(&key).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_is_there_is_asked_about_once_however_many_machines_wait() {
+        let (github, check) = bench();
+        github.set_run("acme", "web", 41, RunState::Active { attempt: 2 });
+        let id = request("41", 1);
+        assert!(!check.confirmed(&id));
+        let asked = futures::future::join_all((0..256).map(|_| check.confirm(&id))).await;
+        assert!(asked.iter().all(Result::is_ok));
+        assert_eq!(github.calls()["run"], 1);
+        assert!(
+            check.confirmed(&id) && check.confirmed(&request("41", 2)) && !check.confirmed(&request("41", 3))
+        );
+        tokio::time::advance(KEPT).await;
+        assert!(!check.confirmed(&id), "it may be over by now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_is_not_there_is_refused_once_github_cannot_lag_any_more() {
+        let (github, check) = bench();
+        github.set_run("acme", "web", 42, RunState::Completed { attempt: 1 });
+        github.set_run("acme", "web", 43, RunState::Active { attempt: 1 });
+        for id in [request("41", 1), request("42", 1), request("43", 2)] {
+            for _ in 0..REFUSALS {
+                assert!(matches!(check.confirm(&id).await, Err(RunProblem::Doubtful(_))), "{id}");
+            }
+            tokio::time::advance(LAG).await;
+            assert!(matches!(check.confirm(&id).await, Err(RunProblem::Refused(_))), "{id}");
+        }
+        assert!(matches!(check.confirm(&request("nightly", 1)).await, Err(RunProblem::Refused(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_github_that_does_not_answer_refuses_nobody() {
+        let (github, check) = bench();
+        github.outage(Some(GitHubError::Unreachable("away".into())));
+        for _ in 0..2 * REFUSALS {
+            assert!(matches!(check.confirm(&request("41", 1)).await, Err(RunProblem::GitHub(_))));
+            tokio::time::advance(LAG).await;
+        }
+    }
+}

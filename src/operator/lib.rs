@@ -1,0 +1,22 @@
+//! Runyard keeps a yard of reusable EC2 machines and lends them to GitHub Actions workflows as self-hosted runners.
+
+pub mod admin;
+pub mod aws;
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod clock;
+pub mod compute_none;
+pub mod config;
+pub mod controller;
+pub mod github;
+pub mod limits;
+#[cfg(feature = "local")]
+pub mod local;
+pub mod metrics;
+pub mod queue_memory;
+pub mod status;
+pub mod telemetry;
+pub mod wire;
+
+pub use runyard_core::{decide, model, ports};
+pub use runyard_store as store;

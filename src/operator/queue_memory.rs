@@ -1,0 +1,97 @@
+//! Who makes the queues when they live in this process? Nobody can from outside, so each is there as soon as it is
+//! used. What dies with the process is a hint; the operator announces idle machines again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use runyard_core::memory_queue::MemoryQueue;
+
+use crate::model::{ClassName, PoolMessage};
+use crate::ports::{Clock, PoolQueue, QueueDepth, QueueError, Received};
+
+/// `queue.kind = "memory"`.
+pub struct InProcessQueue {
+    clock: Arc<dyn Clock>,
+    queues: Mutex<BTreeMap<ClassName, MemoryQueue>>,
+}
+
+impl InProcessQueue {
+    /// No messages; hidden ones come back by this clock.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, queues: Mutex::default() }
+    }
+
+    fn with<T>(&self, class: &ClassName, act: impl FnOnce(&mut MemoryQueue) -> T) -> T {
+        // Nothing leaves a queue half changed, so that a panic elsewhere says nothing about it.
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        act(queues.entry(class.clone()).or_default())
+    }
+}
+
+#[async_trait]
+impl PoolQueue for InProcessQueue {
+    async fn ensure(&self, class: &ClassName) -> Result<(), QueueError> {
+        self.with(class, |_| ());
+        Ok(())
+    }
+
+    async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
+        let body = serde_json::to_string(message).map_err(|error| QueueError::Invalid(error.to_string()))?;
+        self.with(&message.resource_class, |queue| queue.send(body));
+        Ok(())
+    }
+
+    async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError> {
+        let now = self.clock.elapsed();
+        Ok(self.with(class, |queue| queue.receive(usize::try_from(most).unwrap_or(usize::MAX), now)))
+    }
+
+    async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
+        let unknown = |queue: &mut MemoryQueue| {
+            receipts.iter().filter(|receipt| !queue.delete(receipt)).cloned().collect()
+        };
+        Ok(self.with(class, unknown))
+    }
+
+    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
+        let now = self.clock.elapsed();
+        self.with(class, |queue| queue.give_back(receipts, now));
+        Ok(())
+    }
+
+    async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        Ok(Some(self.with(class, |queue| queue.depth())))
+    }
+
+    async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
+        self.with(class, |queue| queue.bury(receipt, raw));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{InstanceId, UsageClass};
+    use runyard_fakes::ManualClock;
+
+    #[tokio::test]
+    async fn a_class_that_nobody_prepared_has_a_queue() {
+        let queue = InProcessQueue::new(Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH)));
+        let class = ClassName::parse("small").unwrap();
+        assert_eq!(queue.receive(&class, 10).await, Ok(Vec::new()));
+        let message = PoolMessage {
+            instance_id: InstanceId::parse("i-1").unwrap(),
+            resource_class: ClassName::parse("other").unwrap(),
+            instance_type: "local".into(),
+            cpu: 2,
+            mmem: 2048,
+            usage_class: UsageClass::OnDemand,
+            claim_id: String::new(),
+        };
+        queue.announce(&message).await.unwrap();
+        let received = queue.receive(&message.resource_class, 10).await.unwrap();
+        assert_eq!(received[0].body, Ok(message));
+    }
+}

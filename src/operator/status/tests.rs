@@ -1,0 +1,184 @@
+//! What is told, on records as the operator reads them, and that it stays small.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::decide::{Context, Now, Observation, Role, Yard, picture};
+use crate::model::{Item, Key};
+use runyard_fakes::a_minute_each;
+
+fn at(seconds: i64) -> Timestamp {
+    "2026-01-05T12:00:00Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds)
+}
+
+fn item(value: Value) -> Item {
+    let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
+    item.into_inner().into_iter().collect()
+}
+
+fn pool(class: &str, max: u32) -> Item {
+    item(json!({
+        "pk": format!("pool#{class}"), "sk": "pool", "kind": "pool", "version": 1, "resourceClass": class,
+        "max": max, "desired": 1,
+    }))
+}
+
+fn arn(n: usize) -> String {
+    format!("arn:aws:ec2:local:000000000000:instance/i-{n:017x}")
+}
+
+fn machine(n: usize, version: u64, state: &str, since: i64, more: Value) -> Item {
+    let mut record = json!({
+        "pk": format!("instance#{}", arn(n)), "sk": "instance", "kind": "instance", "version": version,
+        "instanceId": format!("i-{n:017x}"), "instanceArn": arn(n), "resourceClass": "linux", "state": state,
+        "instanceType": "m7i.large", "usageClass": "spot", "cpu": 2, "mmem": 8192, "availabilityZone": "local",
+        "runId": "", "claimId": "", "threshold": at(3600), "thresholdSetAt": at(since), "stateSince": at(since),
+        "createdAt": at(0), "uses": 0, "trustDomain": "", "updatedAt": at(since),
+    });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        record[name] = value.clone();
+    }
+    item(record)
+}
+
+fn held(n: usize, run: &str) -> Value {
+    let request = json!({"pk": format!("request#a/b#{run}"), "sk": "request#default#1"});
+    json!({"runId": run, "claimId": format!("i-{n:017x}.2"), "request": request, "registration": "c2VjcmV0"})
+}
+
+fn request(run: &str, phase: &str, more: Value) -> Item {
+    let mut record = json!({
+        "pk": format!("request#a/b#{run}"), "sk": "request#default#1", "kind": "request", "version": 2,
+        "runId": run, "attempt": 1, "repository": "a/b", "name": "default", "resourceClass": "linux", "count": 1,
+        "desired": "provisioned", "generation": 1, "phase": phase, "acceptedAt": at(0), "deadline": at(600),
+        "updatedAt": at(0), "message": "",
+    });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        record[name] = value.clone();
+    }
+    item(record)
+}
+
+fn told(yard: &Yard, now: Now, history: &History) -> Status {
+    let policy = a_minute_each();
+    let cx = Context { yard, policy: &policy, now, role: Role { lease: Some(1) } };
+    look(&Seen { cx, history, table: "runyard" })
+}
+
+/// The status of these records, all seen at once.
+fn at_once(items: &[Item], now: Timestamp) -> Status {
+    let (yard, now, _) = picture(items, now);
+    let mut history = History::new(at(0));
+    yard.instances().for_each(|tracked| history.note(&tracked.instance));
+    told(&yard, now, &history)
+}
+
+#[test]
+fn a_pool_says_what_it_has_and_what_it_should_have() {
+    let cleaning = held(2, "7");
+    let mut cleaning = cleaning.as_object().unwrap().clone();
+    cleaning.insert("runId".into(), json!(""));
+    let items = [
+        pool("linux", 4),
+        machine(1, 2, "running", 5, held(1, "7")),
+        machine(2, 3, "idle", 6, Value::Object(cleaning)),
+        machine(3, 2, "idle", 6, json!({"pooledAt": at(6)})),
+    ];
+    let status = at_once(&items, at(60));
+    let pool = &status.pools[0];
+    assert_eq!((pool.desired, pool.min, pool.max, pool.live), (Some(1), Some(0), Some(4), 3));
+    assert_eq!(pool.have[&Been::Running], 1);
+    assert_eq!(pool.have[&Been::Cleaning], 1);
+    assert_eq!(pool.have[&Been::Pooled], 1);
+    assert_eq!(status.machines.len(), 3);
+    assert_eq!(status.machines[0].request.as_deref(), Some("a/b run 7/default/1"));
+}
+
+#[test]
+fn a_waiting_request_says_why_and_when_it_can_be_ready() {
+    let ready = json!({"readyAt": at(-60), "acceptedAt": at(-90)});
+    let items = [
+        pool("linux", 1),
+        machine(1, 2, "running", 5, held(1, "7")),
+        request("7", "Ready", json!({"instances": [format!("i-{:017x}", 1)], "readyAt": at(5)})),
+        request("8", "Pending", json!({"acceptedAt": at(10)})),
+        request("9", "Released", ready),
+    ];
+    let status = at_once(&items, at(60));
+    let phases: Vec<_> = status.requests.iter().map(|r| (r.request.as_str(), r.phase)).collect();
+    let run = ["a/b run 7/default/1", "a/b run 8/default/1", "a/b run 9/default/1"];
+    assert_eq!(phases, [(run[0], "Ready"), (run[1], "Pending"), (run[2], "Released")]);
+    let waiting = &status.requests[1];
+    assert!(
+        waiting.waits.iter().any(|why| why.contains("as many machines as max allows (1)")),
+        "{waiting:?}"
+    );
+    let expected = waiting.expected.as_deref().unwrap();
+    assert!(expected.contains("i-00000000000000001") && expected.contains("max (1)"), "{expected}");
+    assert_eq!(status.requests[0].expected, None);
+}
+
+#[test]
+fn a_machine_is_remembered_through_its_life_and_after_it() {
+    let mut yard = Yard::default();
+    let mut history = History::new(at(0));
+    let now = |seconds| Now { wall: at(seconds), mono: Duration::from_secs(1), seen: Duration::from_secs(1) };
+    let key = Key::new(format!("instance#{}", arn(1)), "instance");
+    let mut see = |yard: &mut Yard, record: Item, seconds| {
+        yard.observe(Observation::Record(key.clone(), Some(record)), &now(seconds));
+        yard.instances().for_each(|tracked| history.note(&tracked.instance));
+    };
+    see(&mut yard, machine(1, 1, "created", 0, json!({})), 1);
+    see(&mut yard, machine(1, 2, "idle", 10, json!({"pooledAt": at(10)})), 11);
+    // A renewal and an older image change nothing.
+    see(&mut yard, machine(1, 3, "idle", 10, json!({"pooledAt": at(10), "threshold": at(7200)})), 12);
+    see(&mut yard, machine(1, 1, "created", 0, json!({})), 13);
+    see(&mut yard, machine(1, 4, "claimed", 20, held(1, "7")), 20);
+    see(&mut yard, machine(1, 5, "running", 21, held(1, "7")), 21);
+    let ended = json!({"threshold": "", "reason": "expired", "goneAt": at(40), "runId": ""});
+    see(&mut yard, machine(1, 6, "terminated", 30, ended), 40);
+    yard.observe(Observation::Record(key.clone(), None), &now(50));
+    assert_eq!(yard.instances().count(), 0);
+
+    let status = told(&yard, now(60), &history);
+    let [machine] = status.machines.as_slice() else { panic!("{status:?}") };
+    let been: Vec<_> = machine.spans.iter().map(|span| (span.been.unwrap(), span.from)).collect();
+    let expected = [
+        (Been::Created, at(0)),
+        (Been::Pooled, at(10)),
+        (Been::Claimed, at(20)),
+        (Been::Running, at(21)),
+        (Been::Gone, at(40)),
+    ];
+    assert_eq!(been, expected);
+    assert_eq!((machine.is, machine.reason), (Been::Gone, Some("expired")));
+
+    history.forget(at(40 + 29 * 60));
+    assert_eq!(told(&yard, now(60), &history).machines.len(), 1);
+    history.forget(at(40 + 30 * 60));
+    assert_eq!(told(&yard, now(60), &history).machines.len(), 0);
+}
+
+#[test]
+fn what_was_before_the_operator_looked_is_not_made_up() {
+    let items = [machine(1, 9, "running", 500, held(1, "7"))];
+    let status = at_once(&items, at(600));
+    let spans: Vec<_> = status.machines[0].spans.iter().map(|span| (span.been, span.from)).collect();
+    assert_eq!(spans, [(None, at(0)), (Some(Been::Running), at(500))]);
+}
+
+#[test]
+fn a_large_yard_is_told_in_part_and_nothing_secret_is_told() {
+    let mut items = vec![pool("linux", 5000)];
+    items.extend((0..2000).map(|n| machine(n, 2, "running", 5, held(n, "7"))));
+    items.extend((0..500).map(|n| request(&format!("{n}"), "Pending", json!({"message": "x".repeat(2000)}))));
+    let status = at_once(&items, at(60));
+    assert_eq!((status.machines.len(), status.machines_left_out), (MOST_MACHINES, 1700));
+    assert_eq!((status.requests.len(), status.requests_left_out), (MOST_REQUESTS, 350));
+    let text = serde_json::to_string(&status).unwrap();
+    assert!(text.len() < 512 * 1024, "{}", text.len());
+    assert!(!text.contains("c2VjcmV0") && !text.contains("registration"), "a sealed box is told");
+}

@@ -1,0 +1,146 @@
+//! How does a machine end? By its agent's death, or because it is asked to: SIGTERM, some patience, then SIGKILL to
+//! everything that carries its mark, until nothing does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nix::sys::signal::Signal;
+use tokio::process::Child;
+
+use crate::files;
+use crate::model::InstanceId;
+use crate::process::{self, Process};
+
+use super::{Entry, KEPT, Stage, Yard, directory};
+
+/// How often an agent that is not our child is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long one round of killing may take before it is reported.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// Why a machine ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Somebody wants it to: its agent may finish a sentence.
+    Asked,
+    /// Its agent is dead already.
+    Dead,
+}
+
+/// Waits for an agent we started.
+pub(super) async fn watch_child(yard: Arc<Yard>, id: InstanceId, mut child: Child) {
+    match child.wait().await {
+        Ok(status) => tracing::info!(machine = %id, %status, "agent ended"),
+        Err(error) => tracing::warn!(machine = %id, %error, "agent cannot be waited for"),
+    }
+    yard.end(&id, Manner::Dead);
+}
+
+/// Waits for an agent that an earlier operator started.
+async fn watch_adopted(yard: Arc<Yard>, id: InstanceId, process: Process) {
+    while process.alive() {
+        tokio::time::sleep(LOOK).await;
+    }
+    tracing::info!(machine = %id, "agent ended");
+    yard.end(&id, Manner::Dead);
+}
+
+impl Yard {
+    /// Takes over what an earlier operator left.
+    pub(super) fn adopt(self: &Arc<Self>) {
+        let entries: Vec<_> = self.machines().values().cloned().collect();
+        for entry in entries {
+            let facts = &entry.facts;
+            match entry.stage {
+                Stage::Alive(process) if process.belongs_to(&facts.id) => {
+                    if facts.endpoint == self.options.agent.endpoint && facts.table == self.options.table {
+                        tracing::info!(machine = %facts.id, pid = process.pid, "machine adopted");
+                        tokio::spawn(watch_adopted(Arc::clone(self), facts.id.clone(), process));
+                    } else {
+                        tracing::info!(machine = %facts.id, "machine of another table or endpoint is ended");
+                        self.end(&facts.id, Manner::Asked);
+                    }
+                }
+                Stage::Alive(_) => self.end(&facts.id, Manner::Dead),
+                // Of another table: nobody will ask for its token again.
+                Stage::Planned if facts.table != self.options.table => self.end(&facts.id, Manner::Dead),
+                Stage::Planned | Stage::Ending | Stage::Ended(_) => {}
+            }
+        }
+    }
+
+    /// Begins the end of a machine; it goes on by itself. What is unknown, ending or ended is left alone.
+    pub(super) fn end(self: &Arc<Self>, id: &InstanceId, manner: Manner) {
+        let agent = {
+            let mut machines = self.machines();
+            let Some(entry) = machines.get_mut(id) else { return };
+            match std::mem::replace(&mut entry.stage, Stage::Ending) {
+                Stage::Alive(process) => Some(process),
+                Stage::Planned => None,
+                Stage::Ending => return,
+                ended @ Stage::Ended(_) => {
+                    entry.stage = ended;
+                    return;
+                }
+            }
+        };
+        self.changed.notify_waiters();
+        tokio::spawn(Arc::clone(self).finish(id.clone(), agent, manner));
+    }
+
+    async fn finish(self: Arc<Self>, id: InstanceId, agent: Option<Process>, manner: Manner) {
+        if let (Manner::Asked, Some(agent)) = (manner, agent.filter(|agent| agent.belongs_to(&id))) {
+            self.ask(&id, &agent).await;
+        }
+        loop {
+            let left = process::sweep(&id, ROUND).await;
+            if left.is_empty() {
+                break;
+            }
+            let pids: Vec<i32> = left.iter().map(|process| process.pid).collect();
+            tracing::warn!(machine = %id, ?pids, "processes of the machine cannot be killed; trying on");
+            tokio::time::sleep(ROUND).await;
+        }
+        let now = self.clock.now();
+        if let Err(error) = self.directory.ended(&id, now) {
+            tracing::warn!(machine = %id, %error, "the ended machine's files cannot be removed");
+        }
+        self.stage(&id, Stage::Ended(now));
+        self.forget_old(now);
+    }
+
+    /// Kills what a machine runs, although its agent may have been asked to end first.
+    pub(super) async fn kill(&self, id: &InstanceId) {
+        process::sweep(id, ROUND).await;
+    }
+
+    fn forget_old(&self, now: Timestamp) {
+        let old = |entry: &Entry| match entry.stage {
+            Stage::Ended(at) => directory::older(at, now, KEPT),
+            Stage::Planned | Stage::Alive(_) | Stage::Ending => false,
+        };
+        let gone: Vec<InstanceId> =
+            self.machines().extract_if(.., |_, entry| old(entry)).map(|(id, _)| id).collect();
+        for id in gone {
+            if let Err(error) = files::remove_dir(&self.directory.of(&id)) {
+                tracing::warn!(machine = %id, %error, "the directory of a machine long gone cannot be removed");
+            }
+        }
+    }
+
+    /// Tells all of a machine to end and waits for its agent.
+    async fn ask(&self, id: &InstanceId, agent: &Process) {
+        let machine = id.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            process::of_machine(&machine).iter().for_each(|process| process.signal(Signal::SIGTERM));
+        });
+        if told.await.is_err() {
+            return;
+        }
+        let until = tokio::time::Instant::now() + self.options.patience;
+        while agent.alive() && tokio::time::Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! How does a small file come to hold either the old or the new content, whatever kills us? Written beside, synced,
+//! renamed.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How often a locked file is tried again, and how long after one another: 2 s in all.
+const LEFT: u32 = 200;
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Writes a file, readable by its owner only, in one step.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+/// Writes a value as JSON, in one step.
+pub fn replace_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    replace(path, &text)
+}
+
+/// Reads a JSON file; none when there is none.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a directory that only its owner can enter, and those above it.
+pub fn private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Locks a file for as long as it is open. One that is held is tried again for a while: what a process killed a moment
+/// ago was just starting holds its files too, until it executes.
+pub fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LEFT {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            other => return other,
+        }
+    }
+    file.try_lock()
+}
+
+/// Removes a directory with all it holds; one that is not there is no error.
+pub fn remove_dir(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,202 @@
+//! A GitHub of one's own, for one machine: it serves the parts of GitHub's REST API that Runyard uses, hands jobs to the
+//! runners that registered with it, and carries the runner package that really executes them. [`StandIn`] is the
+//! handle for the process that serves it.
+
+mod files;
+mod http;
+pub mod listener;
+mod package;
+mod pages;
+pub mod state;
+mod yard;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use package::{PACKAGE_VERSION, Package};
+pub use state::{Conclusion, Job, JobSpec, JobStatus, RegisteredRunner, Run, RunId};
+use yard::Yard;
+pub use yard::{Clock, Failure};
+
+/// What the stand-in is made of.
+pub struct Settings {
+    /// Where it serves; loopback, since whoever holds its token can run shell commands here.
+    pub listener: TcpListener,
+    /// Where its state is kept; without one it is forgotten with the process.
+    pub dir: Option<PathBuf>,
+    /// The `runyard` executable the runner package calls, as an absolute path.
+    pub executable: PathBuf,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+/// A served stand-in. Dropping it stops serving.
+pub struct StandIn {
+    yard: Arc<Yard>,
+    stop: CancellationToken,
+    server: JoinHandle<io::Result<()>>,
+}
+
+impl StandIn {
+    /// Binds to the port this directory's stand-in had last, so that its runners find it again, else to a free one.
+    ///
+    /// # Errors
+    /// When no port can be had.
+    pub async fn bind(dir: Option<&Path>) -> io::Result<TcpListener> {
+        if let Some(port) = dir.and_then(files::last_port)
+            && let Ok(listener) = TcpListener::bind(("127.0.0.1", port)).await
+        {
+            return Ok(listener);
+        }
+        TcpListener::bind(("127.0.0.1", 0)).await
+    }
+
+    /// Reads the state back, if there is one, and serves.
+    ///
+    /// # Errors
+    /// An address beyond loopback, or a directory that cannot be read or written.
+    pub async fn start(settings: Settings) -> io::Result<Self> {
+        let address = settings.listener.local_addr()?;
+        if !address.ip().is_loopback() {
+            return Err(io::Error::other(format!(
+                "the stand-in GitHub serves on loopback only, not on {address}"
+            )));
+        }
+        let package = Package::build(&settings.executable)?;
+        let kept = settings.dir.as_deref().and_then(http::exchanges::kept_in);
+        let yard = Arc::new(Yard::open(settings.dir, address, package, settings.clock)?);
+        let stop = CancellationToken::new();
+        let (router, stopped) = (http::router(Arc::clone(&yard), kept, stop.clone()), stop.clone());
+        let router = router.layer(axum::middleware::from_fn(pages::refuse_pages));
+        let serve = axum::serve(settings.listener, router).with_graceful_shutdown(stopped.cancelled_owned());
+        let server = tokio::spawn(async move { serve.await });
+        Ok(Self { yard, stop, server })
+    }
+
+    /// The address of both its API and its web pages: what `github.api_url` takes.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.yard.url()
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.yard.address()
+    }
+
+    /// The bearer token its API asks for. A secret.
+    #[must_use]
+    pub fn api_token(&self) -> &str {
+        self.yard.api_token()
+    }
+
+    /// The file that holds [`Self::api_token`]: what `github.token_file` takes. None without a directory.
+    #[must_use]
+    pub fn token_file(&self) -> Option<PathBuf> {
+        self.yard.token_file()
+    }
+
+    /// Where the runner package is to be had, without a token.
+    #[must_use]
+    pub fn package_url(&self) -> String {
+        format!("{}{}", self.url(), http::PACKAGE_PATH)
+    }
+
+    /// The package's SHA-256 in lower-case hexadecimal.
+    #[must_use]
+    pub fn package_sha256(&self) -> &str {
+        &self.yard.package().sha256
+    }
+
+    /// Starts a workflow run with these jobs; `open` keeps it unfinished so that more can be added.
+    ///
+    /// # Errors
+    /// A mistake in the jobs, or a state that cannot be stored.
+    pub fn enqueue_run(
+        &self,
+        repository: &str,
+        run_id: Option<RunId>,
+        name: &str,
+        jobs: Vec<JobSpec>,
+        open: bool,
+    ) -> Result<Run, Failure> {
+        self.yard.change(|state, now| state.start_run(repository, run_id, name, jobs, open, now))
+    }
+
+    /// Adds jobs to an open run; `open: false` makes them the last.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue_run`], and a run that is unknown or closed.
+    pub fn add_jobs(&self, run_id: RunId, jobs: Vec<JobSpec>, open: bool) -> Result<Run, Failure> {
+        self.yard.change(|state, now| state.add_jobs(run_id, jobs, open, now))
+    }
+
+    /// Ends a run early.
+    ///
+    /// # Errors
+    /// A run that is unknown.
+    pub fn cancel_run(&self, run_id: RunId) -> Result<(), Failure> {
+        self.yard.change(|state, now| state.cancel_run(run_id, now))
+    }
+
+    /// The jobs of a run with their results, all attempts.
+    ///
+    /// # Errors
+    /// A state that cannot be stored.
+    pub fn jobs(&self, run_id: RunId) -> Result<Vec<Job>, Failure> {
+        self.yard.read(|state| state.jobs_of(run_id).cloned().collect())
+    }
+
+    /// The jobs of a run, once all it has so far are over (none, for a run that has none). Drop the future to stop
+    /// waiting.
+    ///
+    /// # Errors
+    /// As [`Self::jobs`].
+    pub async fn finished_jobs(&self, run_id: RunId) -> Result<Vec<Job>, Failure> {
+        self.yard
+            .wait_for(|state| {
+                let jobs: Vec<Job> = state.jobs_of(run_id).cloned().collect();
+                jobs.iter().all(|job| job.status.over()).then_some(jobs)
+            })
+            .await
+    }
+
+    /// Every registered runner.
+    ///
+    /// # Errors
+    /// A state that cannot be stored.
+    pub fn runners(&self) -> Result<Vec<RegisteredRunner>, Failure> {
+        self.yard.read(|state| state.all_runners().cloned().collect())
+    }
+
+    /// The registered runners that are not connected.
+    ///
+    /// # Errors
+    /// A state that cannot be stored.
+    pub fn ghosts(&self) -> Result<Vec<RegisteredRunner>, Failure> {
+        self.yard.read(|state| state.all_runners().filter(|r| !r.online()).cloned().collect())
+    }
+
+    /// Stops serving; waiting listeners are sent away.
+    ///
+    /// # Errors
+    /// What the server ended with.
+    pub async fn stop(mut self) -> io::Result<()> {
+        self.stop.cancel();
+        (&mut self.server).await.map_err(io::Error::other)?
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.server.abort();
+    }
+}

@@ -1,0 +1,19 @@
+//! What only pages send is refused on loopback (`runyard_core::host`).
+
+use axum::extract::Request;
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderName, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use runyard_core::host::of_a_page;
+
+/// Refuses what was sent to a name, and what a page of another origin sent.
+pub(super) async fn refuse_pages(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    if !of_a_page(text(HOST), text(ORIGIN)) {
+        return next.run(request).await;
+    }
+    (StatusCode::FORBIDDEN, "this answers under its address only, and no page of another origin\n")
+        .into_response()
+}

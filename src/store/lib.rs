@@ -1,0 +1,294 @@
+//! The table, as DynamoDB keeps it: the adapter of the store port, for DynamoDB itself and for everything that speaks
+//! its protocol. Retries are the SDK's alone; the one exception are the records a batch leaves undone.
+
+mod batch;
+mod errors;
+mod expression;
+pub mod failure;
+mod items;
+pub mod outcome;
+mod table;
+pub mod transact;
+mod watch;
+
+use runyard_core::{model, ports};
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_config::BehaviorVersion;
+use aws_config::SdkConfig;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::config::StalledStreamProtectionConfig;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::{Client, config};
+use aws_sdk_dynamodbstreams as streams;
+use aws_types::service_config::ServiceConfigKey;
+use tokio::sync::watch as watch_channel;
+
+use self::errors::classify;
+use self::expression::Expressions;
+use self::items::{from_sdk, key_to_sdk};
+use self::outcome::already_done;
+use crate::model::{AttributeValue, Item, Key, Operation, TableName, Write};
+use crate::ports::{Page, Refusal, Store, StoreError, Watch};
+
+pub use self::table::{Difference, TableState};
+pub use self::watch::Watching;
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(1);
+/// Longest wait for one attempt of a call.
+const ATTEMPT: Duration = Duration::from_secs(3);
+/// Longest wait for a call, all attempts together.
+const CALL: Duration = Duration::from_secs(10);
+/// Most attempts of a call; the wait for all of them ends it earlier when each is slow.
+const ATTEMPTS: u32 = 6;
+
+/// The store on DynamoDB.
+#[derive(Clone, Debug)]
+pub struct DynamoStore {
+    table: TableName,
+    client: Client,
+    /// How AWS is reached; the client of streams is made from it when it is wanted, which an agent never does.
+    sdk: SdkConfig,
+    watching: Watching,
+    wake: Option<watch_channel::Receiver<()>>,
+    page: Option<i32>,
+}
+
+impl DynamoStore {
+    /// The store in `table`, reached as `config` says. Nothing is sent yet.
+    pub fn connect(table: TableName, config: &SdkConfig) -> Self {
+        let table_config = config::Builder::from(config)
+            .retry_config(retries())
+            .timeout_config(timeouts())
+            // Watches over long bodies; ours are short, and an attempt's time ends them.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        Self {
+            table,
+            client: Client::from_conf(table_config.build()),
+            sdk: config.clone(),
+            watching: Watching::default(),
+            wake: None,
+            page: None,
+        }
+    }
+
+    /// The store in `table`, reached as the environment says: region, credentials and endpoints by AWS's own names.
+    pub async fn connect_env(table: TableName) -> Self {
+        let config = aws_config::defaults(BehaviorVersion::latest()).load().await;
+        Self::connect(table, &config)
+    }
+
+    /// The same store, watching in another way.
+    #[must_use]
+    pub fn watching(self, watching: Watching) -> Self {
+        Self { watching, ..self }
+    }
+
+    /// The same store, whose watches of the stream also look whenever this tells them to.
+    #[must_use]
+    pub fn woken_by(self, wake: watch_channel::Receiver<()>) -> Self {
+        Self { wake: Some(wake), ..self }
+    }
+
+    /// The same store, reading at most so many records a page instead of as many as DynamoDB puts into one (1 MB).
+    #[must_use]
+    pub fn paged(self, records: u16) -> Self {
+        Self { page: Some(i32::from(records.max(1))), ..self }
+    }
+
+    /// A client of the table's stream.
+    fn streams(&self) -> streams::Client {
+        let mut config =
+            streams::config::Builder::from(&self.sdk).retry_config(retries()).timeout_config(timeouts());
+        config.set_endpoint_url(streams_endpoint(&self.sdk));
+        streams::Client::from_conf(config.build())
+    }
+
+    async fn update(&self, write: &Write) -> Result<Item, StoreError> {
+        let told = Expressions::of(&write.operation);
+        let call = self.client.update_item().table_name(self.table.as_str());
+        let sent = call
+            .set_key(Some(key_to_sdk(&write.key)))
+            .set_expression_attribute_names(told.names())
+            .set_expression_attribute_values(told.values())
+            .condition_expression(told.condition)
+            .set_update_expression(told.update)
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let error = match sent {
+            Ok(done) => return Ok(done.attributes.map(from_sdk).unwrap_or_default()),
+            Err(error) => error,
+        };
+        let current = match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
+                refused.item().cloned().map(from_sdk)
+            }
+            _ => return Err(classify(&error)),
+        };
+        match current {
+            Some(current) if already_done(write, Some(&current)) => Ok(current),
+            current => Err(refused(write, current)),
+        }
+    }
+
+    async fn delete(&self, write: &Write) -> Result<Item, StoreError> {
+        let told = Expressions::of(&write.operation);
+        let call = self.client.delete_item().table_name(self.table.as_str());
+        let sent = call
+            .set_key(Some(key_to_sdk(&write.key)))
+            .set_expression_attribute_names(told.names())
+            .set_expression_attribute_values(told.values())
+            .condition_expression(told.condition)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let Err(error) = sent else { return Ok(Item::new()) };
+        let current = match error.as_service_error() {
+            Some(DeleteItemError::ConditionalCheckFailedException(refused)) => {
+                refused.item().cloned().map(from_sdk)
+            }
+            _ => return Err(classify(&error)),
+        };
+        // Not told is not the same as gone, and only gone is what a removal wants.
+        let current = match current {
+            Some(current) => Some(current),
+            None => self.get(&write.key).await?,
+        };
+        if already_done(write, current.as_ref()) { Ok(Item::new()) } else { Err(refused(write, current)) }
+    }
+}
+
+fn refused(write: &Write, current: Option<Item>) -> StoreError {
+    StoreError::Refused { refusals: vec![Refusal { key: write.key.clone(), current }] }
+}
+
+/// The only layer that repeats calls.
+pub fn retries() -> RetryConfig {
+    RetryConfig::standard()
+        .with_max_attempts(ATTEMPTS)
+        .with_initial_backoff(Duration::from_millis(50))
+        .with_max_backoff(Duration::from_secs(2))
+}
+
+/// How long calls may take.
+pub fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT)
+        .operation_attempt_timeout(ATTEMPT)
+        .operation_timeout(CALL)
+        .build()
+}
+
+/// Where streams are read. Whoever moves DynamoDB elsewhere (`AWS_ENDPOINT_URL_DYNAMODB`) and says nothing about its
+/// streams means both: asking AWS for the stream of a table that lives elsewhere cannot be right.
+fn streams_endpoint(config: &SdkConfig) -> Option<String> {
+    let named = |service| {
+        let key = ServiceConfigKey::builder().service_id(service);
+        let key = key.env("AWS_ENDPOINT_URL").profile("endpoint_url").build().ok()?;
+        config.service_config()?.load_config(key)
+    };
+    let explicit = config.get_origin("endpoint_url").is_client_config();
+    let given = || config.endpoint_url().map(str::to_owned);
+    if explicit { given() } else { named("DynamoDB Streams").or_else(|| named("DynamoDB")).or_else(given) }
+}
+
+/// The key to go on from, as DynamoDB tells it.
+fn next(
+    last: Option<impl IntoIterator<Item = (String, aws_sdk_dynamodb::types::AttributeValue)>>,
+) -> Option<Key> {
+    Key::of(&from_sdk(last?))
+}
+
+#[async_trait]
+impl Store for DynamoStore {
+    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+        let call = self.client.get_item().table_name(self.table.as_str()).consistent_read(true);
+        let got = call.set_key(Some(key_to_sdk(key))).send().await.map_err(|error| classify(&error))?;
+        Ok(got.item.map(from_sdk))
+    }
+
+    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+        let call = self.client.scan().table_name(self.table.as_str()).consistent_read(true);
+        let call = call.set_limit(self.page).set_exclusive_start_key(after.map(key_to_sdk));
+        let got = call.send().await.map_err(|error| classify(&error))?;
+        let items = got.items.unwrap_or_default().into_iter().map(from_sdk).collect();
+        Ok(Page { items, next: next(got.last_evaluated_key) })
+    }
+
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+        let text = |text: &str| AttributeValue::S(text.to_owned()).into();
+        let call = self.client.query().table_name(self.table.as_str()).consistent_read(true);
+        let mut call = call.set_limit(self.page).set_exclusive_start_key(after.map(key_to_sdk));
+        call = call.expression_attribute_names("#pk", "pk").expression_attribute_values(":pk", text(pk));
+        // DynamoDB refuses an empty string as the value of a key, a prefix's too.
+        call = if sk_prefix.is_empty() {
+            call.key_condition_expression("#pk = :pk")
+        } else {
+            call.expression_attribute_names("#sk", "sk")
+                .expression_attribute_values(":sk", text(sk_prefix))
+                .key_condition_expression("#pk = :pk AND begins_with(#sk, :sk)")
+        };
+        let got = call.send().await.map_err(|error| classify(&error))?;
+        let items = got.items.unwrap_or_default().into_iter().map(from_sdk).collect();
+        Ok(Page { items, next: next(got.last_evaluated_key) })
+    }
+
+    async fn write(&self, write: &Write) -> Result<Item, StoreError> {
+        match &write.operation {
+            Operation::Create(_) | Operation::Update { .. } => self.update(write).await,
+            Operation::Delete(_) => self.delete(write).await,
+            Operation::Check(_) => {
+                transact::transact(&self.client, &self.table, std::slice::from_ref(write)).await?;
+                Ok(self.get(&write.key).await?.unwrap_or_default())
+            }
+        }
+    }
+
+    async fn transact(&self, writes: &[Write]) -> Result<(), StoreError> {
+        transact::transact(&self.client, &self.table, writes).await
+    }
+
+    async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
+        batch::append(&self.client, &self.table, items).await
+    }
+
+    async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
+        watch::open(self).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_types::service_config::LoadServiceConfig;
+
+    use super::*;
+
+    /// An environment in which one service was moved.
+    #[derive(Debug)]
+    struct Moved(&'static str);
+
+    impl LoadServiceConfig for Moved {
+        fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+            (key.service_id() == self.0).then(|| format!("http://127.0.0.1:1/{}", self.0))
+        }
+    }
+
+    #[test]
+    fn streams_are_read_where_the_table_is() {
+        let config = SdkConfig::builder().service_config(Moved("DynamoDB")).build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:1/DynamoDB"));
+        let config = SdkConfig::builder().service_config(Moved("DynamoDB Streams")).build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:1/DynamoDB Streams"));
+        let config = SdkConfig::builder().endpoint_url("http://127.0.0.1:2").build();
+        assert_eq!(streams_endpoint(&config).as_deref(), Some("http://127.0.0.1:2"));
+        assert_eq!(streams_endpoint(&SdkConfig::builder().build()), None);
+    }
+}

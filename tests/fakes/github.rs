@@ -1,0 +1,198 @@
+//! GitHub as far as the port asks of it: tokens that are counted, a list of runners, runs that are over when a test
+//! says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use jiff::SignedDuration;
+
+use super::script::{Fault, Script, locked};
+use runyard_core::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard_core::ports::{Clock, GitHub, GitHubError};
+
+/// How long a token is good for.
+const TOKEN: SignedDuration = SignedDuration::from_hours(1);
+
+/// GitHub in memory. Clones share it.
+#[derive(Clone)]
+pub struct FakeGitHub(Arc<Inner>);
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    faults: Script<GitHubError>,
+    site: Mutex<Site>,
+}
+
+#[derive(Default)]
+struct Site {
+    runners: BTreeMap<Scope, Vec<Runner>>,
+    runs: BTreeMap<(String, String, u64), RunState>,
+    groups: BTreeMap<(String, String), u64>,
+    calls: BTreeMap<&'static str, u64>,
+    numbers: u64,
+    outage: Option<GitHubError>,
+}
+
+impl Site {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn add(
+        &mut self,
+        scope: &Scope,
+        name: &str,
+        labels: Vec<String>,
+        online: bool,
+    ) -> Result<u64, GitHubError> {
+        let id = self.number();
+        let runners = self.runners.entry(scope.clone()).or_default();
+        if runners.iter().any(|runner| runner.name == name) {
+            return Err(GitHubError::NameTaken(name.to_owned()));
+        }
+        runners.push(Runner { id, name: name.to_owned(), online, busy: false, labels });
+        Ok(id)
+    }
+}
+
+impl FakeGitHub {
+    /// A GitHub without runners.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Inner { clock, faults: Script::default(), site: Mutex::default() }))
+    }
+
+    /// What the next call meets; several stand in line.
+    pub fn next(&self, fault: Fault<GitHubError>) {
+        self.0.faults.add(fault);
+    }
+
+    /// What every call meets from now on; none ends the outage.
+    pub fn outage(&self, error: Option<GitHubError>) {
+        locked(&self.0.site).outage = error;
+    }
+
+    /// Registers a runner as an agent with a token does; one of the same name is replaced.
+    pub fn register(&self, scope: &Scope, name: &str, labels: Vec<String>) -> u64 {
+        let mut site = locked(&self.0.site);
+        site.runners.entry(scope.clone()).or_default().retain(|runner| runner.name != name);
+        site.add(scope, name, labels, true).expect("the name was just made free")
+    }
+
+    /// Deregisters a runner as an agent with a token does.
+    pub fn deregister(&self, scope: &Scope, name: &str) {
+        locked(&self.0.site).runners.entry(scope.clone()).or_default().retain(|runner| runner.name != name);
+    }
+
+    /// Says whether a runner is connected and has a job.
+    pub fn set_runner(&self, scope: &Scope, name: &str, online: bool, busy: bool) {
+        let mut site = locked(&self.0.site);
+        let runners = site.runners.entry(scope.clone()).or_default();
+        for runner in runners.iter_mut().filter(|runner| runner.name == name) {
+            (runner.online, runner.busy) = (online, busy);
+        }
+    }
+
+    /// Says where a run stands; a run nobody spoke of is not found.
+    pub fn set_run(&self, owner: &str, name: &str, run_id: u64, state: RunState) {
+        locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
+    }
+
+    /// Says that an organisation has a runner group.
+    pub fn set_group(&self, owner: &str, name: &str, id: u64) {
+        locked(&self.0.site).groups.insert((owner.to_owned(), name.to_owned()), id);
+    }
+
+    /// How often each verb was called, refused calls included.
+    pub fn calls(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.0.site).calls.clone()
+    }
+
+    /// Every runner of every scope.
+    pub fn all_runners(&self) -> Vec<Runner> {
+        locked(&self.0.site).runners.values().flatten().cloned().collect()
+    }
+
+    fn call<T>(
+        &self,
+        verb: &'static str,
+        act: impl FnOnce(&mut Site) -> Result<T, GitHubError>,
+    ) -> Result<T, GitHubError> {
+        *locked(&self.0.site).calls.entry(verb).or_default() += 1;
+        let exit = self.0.faults.enter()?;
+        let mut site = locked(&self.0.site);
+        if let Some(outage) = site.outage.clone() {
+            return Err(outage);
+        }
+        exit.answer(act(&mut site))
+    }
+
+    /// Mints a token. A mint takes a turn, as each call over the network does: others may ask meanwhile.
+    async fn token(&self, what: &'static str) -> Result<Token, GitHubError> {
+        tokio::task::yield_now().await;
+        let now = self.0.clock.now();
+        self.call(what, |site| {
+            let expires_at = now.saturating_add(TOKEN).unwrap_or(now);
+            Ok(Token { value: format!("{what}-{}", site.number()), expires_at })
+        })
+    }
+}
+
+#[async_trait]
+impl GitHub for FakeGitHub {
+    fn runner_url(&self, scope: &Scope) -> String {
+        match scope {
+            Scope::Repository { owner, name } => format!("https://github.example/{owner}/{name}"),
+            Scope::Organization { owner } => format!("https://github.example/{owner}"),
+        }
+    }
+
+    async fn registration_token(&self, _: &Scope) -> Result<Token, GitHubError> {
+        self.token("registration").await
+    }
+
+    async fn removal_token(&self, _: &Scope) -> Result<Token, GitHubError> {
+        self.token("removal").await
+    }
+
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
+        self.call("job_config", |site| {
+            let runner_id = site.add(scope, &spec.name, spec.labels.clone(), false)?;
+            Ok(JobConfig { runner_id, encoded: format!("job-config-{runner_id}") })
+        })
+    }
+
+    async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError> {
+        let group = (owner.to_owned(), name.to_owned());
+        self.call("runner_group", |site| Ok(site.groups.get(&group).copied()))
+    }
+
+    async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError> {
+        self.call("runner", |site| {
+            let mut runners = site.runners.get(scope).into_iter().flatten();
+            Ok(runners.find(|runner| runner.name == name).cloned())
+        })
+    }
+
+    async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.call("runners", |site| Ok(site.runners.get(scope).cloned().unwrap_or_default()))
+    }
+
+    async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
+        self.call("remove_runner", |site| {
+            let runners = site.runners.entry(scope.clone()).or_default();
+            if let Some(busy) = runners.iter().find(|runner| runner.id == id && runner.busy) {
+                return Err(GitHubError::Busy(busy.name.clone()));
+            }
+            runners.retain(|runner| runner.id != id);
+            Ok(())
+        })
+    }
+
+    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
+        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
+        self.call("run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
+    }
+}

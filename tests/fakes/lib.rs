@@ -1,0 +1,22 @@
+//! Stand-ins for the outside, in memory, for tests and simulations: each behaves like the real thing as far as the
+//! contract suites can tell, and can be made to fail in the ways the real thing does.
+
+mod clock;
+mod compute;
+mod entropy;
+mod github;
+mod notices;
+mod policy;
+mod queue;
+mod script;
+mod store;
+
+pub use clock::{ManualClock, TokioClock};
+pub use compute::FakeCompute;
+pub use entropy::SeededEntropy;
+pub use github::FakeGitHub;
+pub use notices::MemoryNotices;
+pub use policy::a_minute_each;
+pub use queue::MemoryQueue;
+pub use script::Fault;
+pub use store::MemoryStore;
