@@ -41,8 +41,8 @@ SETTINGS = {
 # What an image of ours has beside the packages of its root.
 IMAGE = {
     # The kernel has one of these, and it is not the laboratory's to set; a container hides parts of /proc, of which a
-    # machine of one's own has all, as mounts of a job's own need it; cloud-init knows EC2 by this number; and no udev
-    # makes devices.
+    # machine of one's own has all, as mounts of a job's own need it; its number of the boot is another for units with a
+    # view of /proc of their own; cloud-init knows EC2 by this number; and no udev makes devices.
     "etc/systemd/system/lab.service": """[Unit]
 DefaultDependencies=no
 Before=sysinit.target
@@ -51,9 +51,11 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -ec 'mkdir -m 700 /run/lab; cd /run/lab; mkdir proc sys; mount -t proc proc proc; mount -t sysfs sysfs sys; \\
 for name in core_pattern dmesg_restrict; do cat /proc/sys/kernel/$name >$name; mount --bind $name /proc/sys/kernel/$name; done; \\
+while umount /proc/sys/kernel/random/boot_id 2>/dev/null; do :; done; \\
 mount -o remount,rw /sys; mkdir /sys/hypervisor; echo ec2e1916-9099-7caf-fd21-012345abcdef >/sys/hypervisor/uuid; \\
 mount -o remount,ro /sys; mkdir -p /dev/net; rm -f /dev/net/tun; \\
-mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/net/tun c 10 200; mknod -m 666 /dev/kvm c 10 232'
+mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/net/tun c 10 200; mknod -m 666 /dev/kvm c 10 232; \\
+mknod /dev/loop-control c 10 237; for number in 0 1 2 3 4 5 6 7; do mknod /dev/loop$number b 7 $number; done'
 [Install]
 WantedBy=sysinit.target
 """,

@@ -92,6 +92,9 @@ class Machine:
     def is_on(self) -> bool:
         return self.nspawn is not None and self.nspawn.poll() is None
 
+    def began_and_is_off(self) -> bool:
+        return self.nspawn is not None and not self.is_on()
+
     def init(self) -> int | None:
         """Its process 1, as seen from here."""
         if not self.is_on():

@@ -7,20 +7,31 @@ import contextlib
 import json
 import os
 import re
+import socket
+import stat
 import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 
+import imds
 import lab
-from lab import LAB, PATH, WORLD, Failed, Image, Machine, World, Yard, must, wait
+from lab import LAB, PATH, WORLD, Failed, World, Yard, must, wait
+from machines import CLASS, Image, Machine, Machines
 
 # A line at a time, as it comes.
 NOISE = re.compile(r"url_helper|DEBUG|ci-info|POST / HTTP|  OK  ")
 # Prints the status of an answer of the metadata service, or what the failure is called.
 CURL = "curl --silent --max-time 3 --output /dev/null --write-out '%{http_code} ' "
 SERVICE = ("http://169.254.169.254", "http://[fd00:ec2::254]")
+
+
+def says(machine: Machine, *parts: str) -> None:
+    """In this order, each in a line of Runyard's."""
+    lines = iter(machine.said())
+    for part in parts:
+        must(any(part in line for line in lines), f"no {part!r} on the console of {machine.kind}: {machine.said()}")
 
 
 class Stories:
@@ -51,11 +62,24 @@ class Stories:
             "deadline": (Image(self.base()), {}),
             "silent": (Image(self.base(), self.impatient), {}),
             "gone": (Image(self.base()), {}),
+            "no-way": (Image(self.base(), self.no_way), {}),
         }, {"TIMING__CREATED": "60s"})
         self.yards.append(self.dusk)
-        kinds = {"plain": (Image(self.base()), {"launch": {"preRunnerScript": PRE_RUNNER}})}
+        kinds = {
+            "plain": (Image(self.base()), {"launch": {"preRunnerScript": PRE_RUNNER}}),
+            "spot": (Image(self.base()), {"usageClass": "spot"}),
+            "no-nft": (Image(self.base(), self.no_nft), {}),
+            "bad-script": (Image(self.base()), {"launch": {"preRunnerScript": "echo no disk; exit 3"}}),
+        }
         stories["dusk"] = self.without_an_operator
         stories["life"] = self.life
+        stories["broken"] = self.broken
+        stories["spot"] = self.spot
+        if "trixie" in self.spec["roots"]:
+            kinds["newer"] = (Image(self.base("trixie")), {})
+            stories["newer"] = self.newer
+        if "bullseye" in self.spec["roots"]:
+            stories["unit"] = self.unit
         self.yard = Yard(self.world, "yard", kinds, {})
         self.yards.append(self.yard)
         self.has("a world with two yards", began)
@@ -91,6 +115,8 @@ class Stories:
             run, machine = yard.provision("plain")
             said = yard.job(run, "echo I am $(id -un)")
             must("I am runyard-job" in said, said)
+        with self.check("each step of a first boot is a line on the console"):
+            says(machine, "first boot installs the agent", f"begins on {machine.id}", "the pre-runner script", "the first boot is done")
         with self.check("a job reaches devices, and what the pre-runner script mounted is there for it and for the machine"):
             said = yard.job(run, *(f"exec 3<>/dev/{name} && echo opened {name}" for name in ("fuse", "net/tun", "kvm", "null")),
                             "cat /mnt/scratch/note")
@@ -103,14 +129,18 @@ class Stories:
             for address in SERVICE:
                 must(self.token(machine, address), f"the agent has no answer from {address} either")
         with self.check("an agent that is killed comes back and its job goes on"):
+            door = socket.create_server((WORLD, 0))
+
             def kill() -> None:
-                wait("the job's beginning", lambda: "begun" in self.world_log(run))
+                door.settimeout(lab.DEADLINE)
+                job = door.accept()[0]
                 before = machine.within("systemctl", "show", "-P", "MainPID", "runyard-agent").strip()
                 machine.within("kill", "-KILL", before)
                 wait("the agent", lambda: machine.within("systemctl", "show", "-P", "MainPID", "runyard-agent").strip() not in ("0", before))
-                machine.within("touch", "/mnt/scratch/back")
-            yard.job(run, "echo begun >/mnt/scratch/begun; for _ in $(seq 300); do test -e /mnt/scratch/back && exit 0; sleep 0.1; done; exit 1",
-                     meanwhile=kill)
+                job.sendall(b"the agent is back\n")
+                job.close()
+            said = yard.job(run, f"exec 3<>/dev/tcp/{WORLD}/{door.getsockname()[1]}; head -n 1 <&3", meanwhile=kill)
+            must("the agent is back" in said, said)
         with self.check("the machine is cleaned and serves a second run"):
             yard.release(run)
             again, second = yard.provision("plain")
@@ -125,15 +155,12 @@ class Stories:
             must(self.asks_for_metadata(again)[0] == "401", "it is not told 401")
         with self.check("the operator ends it: EC2 switches it off, and its record says so"):
             yard.release(again)
-            with contextlib.suppress(Failed):
-                yard.say("expire", machine.id, "--now")
+            # Which would switch it off itself.
+            machine.within("systemctl", "kill", "--signal=STOP", "--kill-who=main", "runyard-agent")
+            yard.say("expire", machine.id, "--now")
             wait("its end", lambda: not machine.is_on())
             must(machine.asked_to_end is not None, "it ended by itself")
             wait("its record", lambda: "terminated" in json.dumps(yard.record(machine)))
-
-    def world_log(self, run: int) -> str:
-        machines = [machine for machine in self.yard.machines.all.values() if machine.is_on()]
-        return "".join(machine.within("sh", "-c", "test -e /mnt/scratch/begun && echo begun", check=False) for machine in machines)
 
     def asks_for_metadata(self, run: int) -> list[str]:
         """What a job is told at both addresses: a status of HTTP, or 000 where there is no answer."""
@@ -153,6 +180,8 @@ class Stories:
 
     def without_an_operator(self) -> None:
         yard, kinds = self.dusk, ("deadline", "silent", "gone")
+        yard.ask("no-way")
+        no_way = yard.launched("no-way")
         with concurrent.futures.ThreadPoolExecutor() as pool:
             held = list(pool.map(lambda kind: yard.provision(kind, "--max-runtime", "1m"), kinds))
         deadline, silent, gone = (machine for _, machine in held)
@@ -167,18 +196,102 @@ class Stories:
         gone.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(lambda ending: ending(), (
-                lambda: self.switches_itself_off(deadline, "a machine switches itself off at its deadline, with no operator"),
-                lambda: self.switches_itself_off(silent, "the watchdog ends a machine whose agent is gone for good"),
-                lambda: self.switches_itself_off(gone, "the watchdog ends a machine whose agent's program is removed"))))
+                lambda: self.switches_itself_off(deadline, "a machine switches itself off at its deadline, with no operator",
+                                                 "its threshold and the grace have passed"),
+                lambda: self.switches_itself_off(silent, "the watchdog ends a machine whose agent is gone for good",
+                                                 "the agent's deadline has passed and it did not act"),
+                lambda: self.switches_itself_off(gone, "the watchdog ends a machine whose agent's program is removed",
+                                                 "the watchdog cannot run"),
+                lambda: self.switches_itself_off(no_way, "a machine that cannot reach its table says so and ends at its boot deadline",
+                                                 "no record within the boot deadline"))))
+            says(no_way, "cannot read this machine's record")
         yard.operator = yard.operate()
         with self.check("the operator that comes back sees that they have ended"):
-            for machine in (deadline, silent, gone):
+            for machine in (deadline, silent, gone, no_way):
                 wait("its record", lambda machine=machine: "terminated" in json.dumps(yard.record(machine)))
 
-    def switches_itself_off(self, machine: Machine, what: str, says: str = "") -> None:
+    def switches_itself_off(self, machine: Machine, what: str, why: str) -> None:
         with self.check(what):
             wait(f"the end of {machine.kind}", lambda: not machine.is_on(), 240)
             must(machine.asked_to_end is None, "EC2 ended it")
+            says(machine, f"powers off: {why}")
+
+    # First boots that cannot succeed.
+
+    @staticmethod
+    def no_nft(upper: Path) -> None:
+        for name in ("nft", "iptables", "ip6tables"):
+            (upper / "usr/sbin").mkdir(parents=True, exist_ok=True)
+            os.mknod(upper / "usr/sbin" / name, stat.S_IFCHR, 0)
+
+    @staticmethod
+    def no_way(upper: Path) -> None:
+        """Where the table should be, nobody answers."""
+        lab.write(upper, {"etc/systemd/system/runyard-agent.service.d/lab.conf":
+                          f"[Service]\nEnvironment=AWS_ENDPOINT_URL_DYNAMODB=http://{WORLD}:9\n"})
+
+    def broken(self) -> None:
+        for kind, what, told in (
+                ("no-nft", "a machine without a packet filter says so and ends at once", ["installs nftables", "could not install nftables", "the first boot failed: nft", "powers off: first boot failed"]),
+                ("bad-script", "a machine whose pre-runner script fails says so and ends", ["the first boot failed: the pre-runner script ended with exit status: 3: no disk", "powers off: "])):
+            with self.check(what):
+                run = self.yard.ask(kind)
+                machine = self.yard.launched(kind)
+                wait(f"the end of {kind}", lambda machine=machine: machine.began_and_is_off())
+                self.yard.release(run)
+                says(machine, *told)
+
+    # A machine that EC2 takes back.
+
+    def spot(self) -> None:
+        yard = self.yard
+        with self.check("a spot machine tells that EC2 takes it back, as its metadata service says"):
+            _, machine = yard.provision("spot")
+            imds.take_back(machine.tree, "2026-11-22T12:00:00Z")
+            wait("the notice", lambda: "2026-11-22T12:00:00Z" in json.dumps(yard.record(machine)))
+
+    # Another systemd.
+
+    def newer(self) -> None:
+        with self.check("a machine of Debian 13 boots and runs a job"):
+            run, machine = self.yard.provision("newer")
+            version = machine.within("systemctl", "--version").split()[1]
+            must(int(version) > 252, version)
+            self.yard.job(run, "exec 3<>/dev/fuse; echo on $(id -un)")
+            self.yard.release(run)
+
+    def unit(self) -> None:
+        """What our unit takes from jobs by the systemd of Debian 11, and what it would take with what it had once."""
+        with self.check("by systemd 247 our unit leaves devices and mounts, which ProtectClock and ProtectProc would take"):
+            own = [line for line in Path(self.spec["unit"]).read_text().partition("[Service]")[2].partition("[Install]")[0].splitlines()
+                   if not re.match(r"(Type|Exec|Restart|Watchdog|Notify|Timeout|KillMode|Runtime)", line)]
+            script = ("for name in fuse net/tun kvm; do (: <>/dev/$name) && echo PROBE %N opened $name || echo PROBE %N denied $name; done; "
+                      "mkdir -p /mnt/%N; mount -t tmpfs none /mnt/%N")
+            files = {"etc/cloud/cloud-init.disabled": ""}
+            variants = {"ours": "", "clock": "ProtectClock=yes", "proc": "ProtectProc=invisible"}
+            for name, more in variants.items():
+                service = "\n".join([*own, more, "Type=oneshot", "StandardOutput=journal+console", f"ExecStart=/bin/sh -c '{script}'"])
+                files[f"etc/systemd/system/{name}.service"] = f"[Unit]\nAfter=lab.service\n[Service]\n{service}\n"
+            units = " ".join(f"{name}.service" for name in variants)
+            files["etc/systemd/system/look.service"] = (
+                f"[Unit]\nWants={units}\nAfter={units}\n[Service]\nType=oneshot\nStandardOutput=journal+console\n"
+                "ExecStart=/bin/sh -c 'for name in ours clock proc; do grep -q /mnt/$name /proc/self/mountinfo && echo PROBE $name seen || echo PROBE $name unseen; done; systemctl poweroff'\n")
+            told = {"InstanceId": "i-0unit", "Placement": {"AvailabilityZone": f"{lab.REGION}a"}, "InstanceType": "none", "ImageId": "none",
+                    "Tags": [{"Key": CLASS, "Value": "unit"}]}
+
+            def change(upper: Path) -> None:
+                lab.write(upper, files)
+                wants = upper / "etc/systemd/system/multi-user.target.wants"
+                wants.mkdir()
+                (wants / "look.service").symlink_to("../look.service")
+            machine = Machine(told, next(Machines.numbers), "", Image(self.base("bullseye"), change), LAB / "machines/unit", ("", ""))
+            machine.boot()
+            wait("its end", lambda: not machine.is_on())
+            probes = set(re.findall(r"PROBE (.*)", machine.console()))
+            devices = ("fuse", "net/tun", "kvm")
+            wanted = {f"ours opened {name}" for name in devices} | {f"clock denied {name}" for name in devices} | {
+                "ours seen", "clock seen", "proc unseen"}
+            must(wanted <= probes, f"{sorted(wanted - probes)} are not among {sorted(probes)}")
 
     # What there is to read when something went wrong.
 
@@ -202,8 +315,10 @@ class Stories:
 
 PRE_RUNNER = """#!/bin/sh
 set -eu
+truncate -s 16M /var/disk
+mkfs.ext4 -q /var/disk
 mkdir -p /mnt/scratch
-mount -t tmpfs -o mode=1777 none /mnt/scratch
+mount -o loop /var/disk /mnt/scratch
 echo from the pre-runner script >/mnt/scratch/note
 """
 
