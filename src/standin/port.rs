@@ -23,8 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub enum PortError {
     /// Somebody else has the remembered port.
     #[error(
-        "port {port}, remembered in {}, is taken by another program: stop that program, or delete the file \
-         to have another port chosen (machines that still run are then replaced)", file.display()
+        "port {port}, remembered in {}, is taken. If this directory is a copy of one that is served: delete that file, \
+         and the copy gets a port and machines of its own. Else stop the program that has the port; or delete the file \
+         (machines that still run are then replaced)", file.display()
     )]
     Taken {
         /// The port.
@@ -118,7 +119,11 @@ mod tests {
         let holder = listen(&file).await.unwrap();
         let error = listen(&file).await.unwrap_err().to_string();
         assert!(error.contains(&holder.local_addr().unwrap().port().to_string()), "{error}");
-        assert!(error.contains(&file.display().to_string()) && error.contains("delete the file"), "{error}");
+        assert!(error.contains(&file.display().to_string()) && error.contains("delete that file"), "{error}");
+        assert!(
+            error.contains("is taken. If this directory is a copy"),
+            "what one needs comes first: {error}"
+        );
     }
 
     #[tokio::test]

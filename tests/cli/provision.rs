@@ -40,7 +40,7 @@ fn an_intent_is_what_was_given_and_nothing_else() {
         json!({
             "attempt": 1, "count": 2, "createdAt": at, "desired": "provisioned", "generation": 1,
             "kind": "request", "name": "default", "repository": REPOSITORY, "resourceClass": "small",
-            "runId": "42", "uid": uid, "updatedAt": at, "version": 1,
+            "runId": "42", "uid": uid, "updatedAt": at, "version": 1, "label": "42",
         })
     );
     yard.provision(&["--name", "other"], 0);
@@ -267,6 +267,46 @@ fn a_wait_follows_the_request_until_it_is_ready_and_tells_the_workflow() {
     );
     let summary = std::fs::read_to_string(summary).expect("the summary");
     assert!(summary.contains("| phase | Ready |"), "{summary}");
+}
+
+#[test]
+fn a_secret_label_is_drawn_once_and_every_output_has_it() {
+    let yard = Yard::new();
+    let output = yard.file("output", "");
+    let mut command = yard.command(&asking(&["--secret-label"]));
+    command.env("GITHUB_OUTPUT", &output);
+    let said = crate::yard::ends(command, 0).stdout;
+    let record = yard.record(&request("default", 1));
+    let AttributeValue::S(suffix) = &record["labelSuffix"] else { panic!("{record:?}") };
+    assert!(suffix.len() == 8 && suffix.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));
+    let label = format!("42-{suffix}");
+    assert!(said.contains(&format!("have the label {label}\n")), "{said}");
+    let outputs = std::fs::read_to_string(output).expect("the outputs");
+    assert!(outputs.starts_with(&format!("label={label}\n")), "{outputs}");
+    for again in [&["--secret-label", "-o", "json"][..], &["-o", "json"]] {
+        let shown = yard.provision(again, 0).json();
+        assert_eq!((&shown["label"], &shown["labelSuffix"]), (&json!(label), &json!(suffix)), "{again:?}");
+    }
+    assert_eq!(yard.record(&request("default", 1)), record, "it is the same request");
+    yard.provision(&["--name", "gpu", "--secret-label"], 0);
+    assert_ne!(yard.record(&request("gpu", 1))["labelSuffix"], record["labelSuffix"]);
+}
+
+#[test]
+fn a_workflows_log_and_summary_have_no_secret_label() {
+    let yard = Yard::new();
+    let summary = yard.file("summary", "");
+    let mut command = yard.command(&asking(&["--secret-label"]));
+    command.envs([("GITHUB_ACTIONS", "true"), ("GITHUB_STEP_SUMMARY", &summary)]);
+    let ended = crate::yard::ends(command, 0);
+    let AttributeValue::S(suffix) = yard.record(&request("default", 1))["labelSuffix"].clone() else {
+        panic!("it has one")
+    };
+    let summary = std::fs::read_to_string(summary).expect("the summary");
+    assert!(summary.contains("| runs-on | `42-********` |"), "{summary}");
+    for told in [&ended.stdout, &ended.stderr, &summary] {
+        assert!(!told.contains(&suffix), "{told}");
+    }
 }
 
 #[test]

@@ -352,9 +352,7 @@ async fn two_subnets_of_a_zone_make_one_launch_in_the_one_with_most_room() {
     peer.rules(|rules| {
         rules.free_addresses = [(SUBNETS[0].0, 3), (TWIN.0, 200)].into();
     });
-    let both = |name| {
-        order(&spec(&[SUBNETS[0].0, SUBNETS[1].0, TWIN.0]), name, 1, UsageClass::OnDemand)
-    };
+    let both = |name| order(&spec(&[SUBNETS[0].0, SUBNETS[1].0, TWIN.0]), name, 1, UsageClass::OnDemand);
     assert_eq!(compute.launch(&both("l-1")).await.unwrap().machines.len(), 1);
     assert_eq!(subnets_asked_for(&peer), [TWIN.0, SUBNETS[1].0]);
     peer.rules(|rules| rules.free_addresses = [(SUBNETS[0].0, 200), (TWIN.0, 0)].into());
@@ -387,10 +385,14 @@ async fn the_network_of_a_class_is_told_with_what_is_missing_from_it() {
     let (peer, compute) = yard().await;
     peer.rules(|rules| rules.free_addresses = [(SUBNETS[1].0, 7)].into());
     let mut spec = spec(&[SUBNETS[1].0, "subnet-0000000000000000f"]);
-    spec.launch.security_group_ids = vec![GROUPS[0].0.into(), GROUPS[1].0.into(), "sg-0000000000000000f".into()];
+    spec.launch.security_group_ids =
+        vec![GROUPS[0].0.into(), GROUPS[1].0.into(), "sg-0000000000000000f".into()];
     let network = compute.network(&spec).await.unwrap();
-    let told: Vec<_> =
-        network.subnets.iter().map(|one| (one.id.as_str(), one.zone.as_str(), one.free, one.vpc.as_str())).collect();
+    let told: Vec<_> = network
+        .subnets
+        .iter()
+        .map(|one| (one.id.as_str(), one.zone.as_str(), one.free, one.vpc.as_str()))
+        .collect();
     assert_eq!(told, [(SUBNETS[1].0, SUBNETS[1].1, 7, VPC)]);
     let groups: Vec<_> = network.groups.iter().map(|(id, vpc)| (id.as_str(), vpc.as_str())).collect();
     assert_eq!(groups, GROUPS);

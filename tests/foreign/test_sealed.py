@@ -68,6 +68,18 @@ class Sealed(Scenario):
         labels = self.machines.of(held).opened["registration"]["labels"]
         self.assertEqual(sorted(labels), ["9004", "9004-gpu", "9004.gpu"])
 
+    def test_a_secret_part_ends_the_label_and_a_class_may_want_one(self):
+        self.pool(desired=1, max=1, labelMode="secret", labels=["gpu"])
+        (warm,) = self.pooled(1)
+        refused = self.phase(self.ask("9008"), "Failed", within=10)
+        self.assertIn("NotAllowed", [condition["reason"] for condition in refused["conditions"]])
+        self.assertIn("--secret-label", refused["message"])
+        key = self.ask("9009", labelSuffix="k3x9q0ab")
+        ready = self.phase(key, "Ready")
+        self.assertEqual(ready["accepted"]["labelSuffix"], "k3x9q0ab")
+        labels = self.machines.of(warm).opened["registration"]["labels"]
+        self.assertEqual(sorted(labels), ["9009-k3x9q0ab", "9009-k3x9q0ab-gpu", "9009-k3x9q0ab.gpu"])
+
     def test_a_new_machine_gets_its_registration_once_its_key_is_known(self):
         self.pool()
         key = self.ask("9005", count=2)

@@ -2,13 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::documents::{config, document};
+use crate::documents::{KEY, config, document};
 use crate::evaluator::{Call, Context, Verdict, judge};
 use crate::stack::{Stack, template};
 
 /// A stack that makes everything the template can make.
-const EVERYTHING: [(&str, &str); 3] =
-    [("PodIdentity", "true"), ("GitHubOidcProvider", "create"), ("GitHubOwnerId", "123456")];
+const EVERYTHING: [(&str, &str); 4] = [
+    ("PodIdentity", "true"),
+    ("GitHubOidcProvider", "create"),
+    ("GitHubOwnerId", "123456"),
+    ("VolumeKeyArn", KEY),
+];
 
 fn properties(name: &str) -> Value {
     Stack::with(&EVERYTHING).properties(name).expect("everything is made")
@@ -16,9 +20,12 @@ fn properties(name: &str) -> Value {
 
 #[test]
 fn its_policies_are_the_documents() {
-    for (name, resource) in
-        [("operator", "OperatorPolicy"), ("workflow", "WorkflowPolicy"), ("init", "InitPolicy")]
-    {
+    for (name, resource) in [
+        ("operator", "OperatorPolicy"),
+        ("operator-volume-key", "OperatorVolumeKeyPolicy"),
+        ("workflow", "WorkflowPolicy"),
+        ("init", "InitPolicy"),
+    ] {
         assert_eq!(properties(resource)["PolicyDocument"], document(name), "{name}");
     }
     let machine = properties("MachineRole");
@@ -29,14 +36,116 @@ fn its_policies_are_the_documents() {
 
 #[test]
 fn a_policy_is_attached_to_the_role_that_bears_its_name_and_to_no_other() {
-    for (role, policy) in
-        [("OperatorRole", "OperatorPolicy"), ("InitRole", "InitPolicy"), ("WorkflowRole", "WorkflowPolicy")]
-    {
+    for (role, policies) in [
+        ("OperatorRole", &["OperatorPolicy", "OperatorVolumeKeyPolicy"][..]),
+        ("InitRole", &["InitPolicy"]),
+        ("WorkflowRole", &["WorkflowPolicy"]),
+    ] {
         let role = properties(role);
-        assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": policy}]));
+        let policies: Vec<_> = policies.iter().map(|name| json!({"Ref": name})).collect();
+        assert_eq!(role["ManagedPolicyArns"], json!(policies));
         assert_eq!(role.get("Policies"), None);
     }
     assert_eq!(properties("MachineRole")["RoleName"], "yard-machine", "the role the operator may pass");
+}
+
+#[test]
+fn an_account_without_a_key_of_its_own_allows_no_key() {
+    let stack = Stack::with(&[("PodIdentity", "true")]);
+    assert_eq!(stack.properties("OperatorVolumeKeyPolicy"), None);
+    let role = stack.properties("OperatorRole").expect("it is made");
+    assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": "OperatorPolicy"}]));
+}
+
+#[test]
+fn in_china_the_machines_role_trusts_ec2_by_its_name_there() {
+    let china = [
+        ("AWS::Partition", "aws-cn"),
+        ("AWS::URLSuffix", "amazonaws.com.cn"),
+        ("AWS::Region", "cn-north-1"),
+        ("VolumeKeyArn", "arn:aws-cn:kms:cn-north-1:123456789012:key/1"),
+    ];
+    for (stack, service) in [(Stack::with(&china), "ec2.amazonaws.com.cn"), (Stack::with(&[]), "ec2.amazonaws.com")] {
+        let role = stack.properties("MachineRole").expect("it is made");
+        assert_eq!(role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"], json!({"Service": service}));
+    }
+    let key = Stack::with(&china).properties("OperatorVolumeKeyPolicy").expect("it is made");
+    let via = &key["PolicyDocument"]["Statement"][0]["Condition"]["StringEquals"]["kms:ViaService"];
+    assert_eq!(via, "ec2.cn-north-1.amazonaws.com.cn");
+}
+
+#[test]
+fn its_classes_are_those_of_the_example() {
+    let pools = std::fs::read_to_string(config().join("pools.yaml")).unwrap();
+    let pools: Value = serde_norway::from_str(&pools).unwrap();
+    let classes: Vec<_> = pools["pools"].as_array().unwrap().iter().map(|pool| pool["resourceClass"].clone()).collect();
+    let classes: Vec<_> = classes.iter().map(|class| class.as_str().unwrap()).collect();
+    assert_eq!(template()["Parameters"]["Classes"]["Default"], classes.join(","));
+}
+
+/// What the page for operators says: the capabilities that names and loops need, and no parameter that there is not.
+#[test]
+fn the_documented_command_gives_what_the_template_needs() {
+    let page = std::fs::read_to_string(config().join("../docs/operations.md")).unwrap();
+    let commands: Vec<&str> =
+        page.split("aws cloudformation deploy").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!commands.is_empty(), "no command");
+    let template = template();
+    for command in commands {
+        assert!(command.contains("--capabilities CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"), "{command}");
+        assert!(command.contains("--template-file config/cloudformation.yaml"), "{command}");
+        let given: Vec<(&str, &str)> =
+            command.split_whitespace().filter(|word| !word.starts_with('-')).filter_map(|w| w.split_once('=')).collect();
+        let declared = template["Parameters"].as_object().unwrap();
+        for (name, declared) in declared.iter().filter(|(_, declared)| declared.get("Default").is_none()) {
+            assert!(given.iter().any(|(given, _)| given == name), "{name} ({}) is not given", declared["Description"]);
+        }
+        assert_eq!(Stack::with(&given).refusal(), None, "{command}");
+    }
+}
+
+/// IAM counts every character but white space: 6144 for a managed policy.
+#[test]
+fn every_managed_policy_fits_even_with_the_longest_names() {
+    let long = [("TableName", &*"y".repeat(40)), ("AWS::Region", "ap-southeast-7"), ("AWS::Partition", "aws-us-gov")];
+    let stack = Stack::with(&[&EVERYTHING[..], &long[..]].concat());
+    for name in ["OperatorPolicy", "OperatorVolumeKeyPolicy", "WorkflowPolicy", "InitPolicy"] {
+        let policy = stack.properties(name).expect("it is made")["PolicyDocument"].to_string();
+        assert!(policy.len() <= 6144, "{name}: {} characters", policy.len());
+    }
+}
+
+/// Two of AWS's promises that no emulator shows have a way round that does not need them.
+#[test]
+fn where_a_fence_does_not_hold_a_parameter_puts_another_in_its_place() {
+    let stack = Stack::with(&[("MachineFence", "any-record"), ("LaunchFence", "tags")]);
+    let machine = stack.properties("MachineRole").expect("it is made");
+    assert_eq!(machine["Policies"][0]["PolicyDocument"], document("instance-any-record"));
+    let operator = stack.properties("OperatorPolicy").expect("it is made")["PolicyDocument"].clone();
+    let mut wanted = document("operator");
+    let mut opened = Vec::new();
+    for statement in wanted["Statement"].as_array_mut().expect("statements") {
+        let sid = statement["Sid"].as_str().expect("a Sid").to_owned();
+        let statement = statement.as_object_mut().expect("a statement");
+        let Some(condition) = statement.get_mut("Condition").and_then(Value::as_object_mut) else { continue };
+        if condition.remove("ArnLike").is_some() {
+            opened.push(sid);
+            if condition.is_empty() {
+                statement.remove("Condition");
+            }
+        }
+    }
+    assert_eq!(opened, ["LaunchOurs", "LaunchWith"]);
+    assert_eq!(operator, wanted);
+    let launch = |carried: &[(&str, &str)]| {
+        let context: Context =
+            carried.iter().map(|(key, value)| (key.to_lowercase(), vec![(*value).to_owned()])).collect();
+        let resource = "arn:aws:ec2:eu-west-1:123456789012:instance/*".to_owned();
+        judge(&[operator.clone()], &Call { action: "ec2:RunInstances".into(), resource, context })
+    };
+    assert_eq!(launch(&[("aws:RequestTag/runyard:table", "yard")]), Verdict::Allowed);
+    assert_eq!(launch(&[("aws:RequestTag/runyard:table", "payroll")]), Verdict::NotAllowed);
+    assert_eq!(launch(&[]), Verdict::NotAllowed);
 }
 
 /// Whether a role of the template trusts a call, which carries this.

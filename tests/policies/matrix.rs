@@ -2,10 +2,13 @@
 
 use serde_json::Value;
 
-use crate::documents::{Who, document};
+use crate::documents::{KEY, Who, document};
 use crate::evaluator::{Call, Context, Verdict, judge};
 
-use Who::{EndsItselfAlone, Init, Machine, MachineThatEndsItself, MachineWithEverything, Operator, Workflow};
+use Who::{
+    AnyRecordWithEverything, EndsItselfAlone, Init, Machine, MachineOfAnyRecord, MachineThatEndsItself, MachineWithEverything, Operator,
+    OperatorWithVolumeKey, Workflow,
+};
 
 /// One row.
 #[derive(Clone, Debug)]
@@ -124,10 +127,15 @@ fn row(who: Who, action: &str, resource: &str, carried: Carried<'_>, may: bool) 
     carried.iter().for_each(|(key, value)| carry(key, value));
     match who {
         // EC2 puts it into every call made with a machine's credentials.
-        Machine | MachineThatEndsItself | MachineWithEverything | EndsItselfAlone => {
+        Machine
+        | MachineOfAnyRecord
+        | AnyRecordWithEverything
+        | MachineThatEndsItself
+        | MachineWithEverything
+        | EndsItselfAlone => {
             carry("ec2:SourceInstanceARN", ME)
         }
-        Operator | Workflow | Init => {}
+        Operator | OperatorWithVolumeKey | Workflow | Init => {}
     }
     if let Some((_, id)) = resource.split_once(":instance/").filter(|(_, id)| id.starts_with("i-")) {
         carry("ec2:InstanceID", id);
@@ -143,7 +151,9 @@ pub(crate) fn rows() -> Vec<Row> {
     };
     operators_records(&mut all);
     operators_machines(&mut all);
+    volume_keys(&mut all);
     workflows(&mut all);
+    any_records(&mut all);
     machines(&mut all);
     inits(&mut all);
     rows
@@ -242,7 +252,13 @@ fn operators_machines(all: &mut Add<'_>) {
         all(Operator, part, &[FROM], false, &["ec2:DeleteSubnet", "ec2:AuthorizeSecurityGroupIngress"]);
     }
     all(Operator, FAR_SPOT, &[FROM], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
-    all(Operator, SPOT, &[FROM, MARKED], false, &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"]);
+    all(
+        Operator,
+        SPOT,
+        &[FROM, MARKED],
+        false,
+        &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"],
+    );
     all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
     let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
     all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
@@ -259,7 +275,10 @@ fn operators_machines(all: &mut Add<'_>) {
     ];
     all(Operator, ME, &[OURS], false, &never);
     let to = |service| [("iam:PassedToService", service)];
-    all(Operator, ROLE, &to("ec2.amazonaws.com"), true, &["iam:PassRole"]);
+    // The second is what EC2 is called in China.
+    for ec2 in ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] {
+        all(Operator, ROLE, &to(ec2), true, &["iam:PassRole"]);
+    }
     all(Operator, ROLE, &to("ec2.amazonaws.com"), false, &["iam:UpdateAssumeRolePolicy"]);
     all(Operator, ROLE, &to("lambda.amazonaws.com"), false, &["iam:PassRole"]);
     all(Operator, ROLE, &[], false, &["iam:PassRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"]);
@@ -284,6 +303,66 @@ fn tags(all: &mut Add<'_>) {
     // What exists is never made ours.
     all(Operator, NEIGHBOUR, &[MARKED], false, &["ec2:CreateTags"]);
     all(Operator, SUBNET, &[MARKED, by("CreateFleet")], false, &["ec2:CreateTags"]);
+}
+
+/// EC2 asks for the key in the name of whoever launches: for its own volumes, and never for the caller itself.
+fn volume_keys(all: &mut Add<'_>) {
+    let other = "arn:aws:kms:eu-west-1:123456789012:key/99999999-2222-3333-4444-555555555555";
+    let via = |service| ("kms:ViaService", service);
+    let (ec2, s3) = (via("ec2.eu-west-1.amazonaws.com"), via("s3.eu-west-1.amazonaws.com"));
+    let far = via("ec2.us-east-1.amazonaws.com");
+    let uses = [
+        "kms:DescribeKey",
+        "kms:Decrypt",
+        "kms:GenerateDataKeyWithoutPlaintext",
+        "kms:ReEncryptFrom",
+        "kms:ReEncryptTo",
+    ];
+    let (grant, for_aws) = (["kms:CreateGrant"], ("kms:GrantIsForAWSResource", "true"));
+    all(OperatorWithVolumeKey, KEY, &[ec2], true, &uses);
+    all(OperatorWithVolumeKey, KEY, &[ec2, for_aws], true, &grant);
+    for carried in [&[][..], &[s3], &[far]] {
+        all(OperatorWithVolumeKey, KEY, carried, false, &uses);
+    }
+    for carried in [&[ec2][..], &[ec2, ("kms:GrantIsForAWSResource", "false")], &[s3, for_aws], &[for_aws]] {
+        all(OperatorWithVolumeKey, KEY, carried, false, &grant);
+    }
+    all(OperatorWithVolumeKey, other, &[ec2], false, &uses);
+    all(OperatorWithVolumeKey, other, &[ec2, for_aws], false, &grant);
+    let never = ["kms:Encrypt", "kms:GenerateDataKey", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion"];
+    all(OperatorWithVolumeKey, KEY, &[ec2, for_aws], false, &never);
+    // Without the key's document.
+    all(Operator, KEY, &[ec2], false, &uses);
+    all(Operator, KEY, &[ec2, for_aws], false, &grant);
+}
+
+/// What is left of the fence between machines where DynamoDB is not told which one asks: the kinds of records.
+fn any_records(all: &mut Add<'_>) {
+    let both = ["dynamodb:GetItem", "dynamodb:UpdateItem"];
+    for own in [MINE, HIS] {
+        all(MachineOfAnyRecord, TABLE, &[own], true, &both);
+    }
+    for orders in [ORDERS, HIS_ORDERS] {
+        all(MachineOfAnyRecord, TABLE, &[orders], true, &["dynamodb:GetItem"]);
+        all(MachineOfAnyRecord, TABLE, &[orders], false, &["dynamodb:UpdateItem"]);
+    }
+    for other in [REQUEST, POOL, LEASE] {
+        all(MachineOfAnyRecord, TABLE, &[other], false, &both);
+        all(MachineOfAnyRecord, TABLE, &[MINE, other], false, &both);
+    }
+    all(MachineOfAnyRecord, TABLE, &[], false, &both);
+    all(MachineOfAnyRecord, OTHER_TABLE, &[MINE], false, &both);
+    let never = ["dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:Query", "dynamodb:Scan"];
+    all(MachineOfAnyRecord, TABLE, &[MINE], false, &never);
+    all(MachineOfAnyRecord, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances", "ec2:CreateTags"]);
+    all(MachineOfAnyRecord, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+    let anything = ["s3:GetObject", "ssm:GetParameter", "iam:PassRole"];
+    all(AnyRecordWithEverything, "*", &[], false, &anything);
+    all(AnyRecordWithEverything, OTHER_TABLE, &[MINE], false, &both);
+    all(AnyRecordWithEverything, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(AnyRecordWithEverything, ME, &[OURS], true, &["ec2:TerminateInstances"]);
+    all(AnyRecordWithEverything, TABLE, &[MINE], true, &both);
+    all(AnyRecordWithEverything, TABLE, &[], false, &["dynamodb:Scan", "dynamodb:PutItem"]);
 }
 
 fn workflows(all: &mut Add<'_>) {

@@ -8,10 +8,13 @@ use crate::matrix::rows;
 
 /// What another statement of the same document forbids as well: widened, it still gives nothing. That these are all is
 /// tested too.
-const HELD_TWICE: [&str; 3] = [
+const HELD_TWICE: [&str; 6] = [
     "instance: ReadOwnRecords: on everything",
     "instance: WriteOwnSignals: on everything",
     "instance: WriteOwnSignals: anything of the service",
+    "instance-any-record: ReadRecords: on everything",
+    "instance-any-record: WriteSignals: on everything",
+    "instance-any-record: WriteSignals: anything of the service",
 ];
 
 /// Every way to spoil a document in one place, with a name for it.

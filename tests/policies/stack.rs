@@ -48,7 +48,8 @@ impl Stack {
     /// Why CloudFormation would not take these parameters together: the first of the template's rules that is broken.
     pub(crate) fn refusal(&self) -> Option<String> {
         let rules = self.template["Rules"].as_object().expect("rules");
-        let meant = rules.values().filter(|rule| rule.get("RuleCondition").is_none_or(|when| self.truth(when)));
+        let meant =
+            rules.values().filter(|rule| rule.get("RuleCondition").is_none_or(|when| self.truth(when)));
         let mut assertions = meant.flat_map(|rule| rule["Assertions"].as_array().expect("assertions"));
         let broken = assertions.find(|one| !self.truth(&one["Assert"]))?;
         Some(broken["AssertDescription"].as_str().expect("a description").to_owned())

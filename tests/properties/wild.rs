@@ -190,13 +190,13 @@ fn pool() -> impl Strategy<Value = serde_json::Value> {
     let words = (
         prop::bool::weighted(0.1),
         one(&["repository", "owner", "any", "none"]),
-        one(&["run", "job"]),
+        (one(&["run", "job"]), one(&["run", "run", "secret"])),
         proptest::option::of(prop_oneof![0_u64..90, Just(u64::MAX)]),
     );
     (numbers, times, words).prop_map(|(numbers, times, words)| {
         json!({
             "desired": numbers.0, "max": numbers.1, "maxUses": numbers.2, "idleSeconds": times.0,
-            "maxAgeSeconds": times.1, "paused": words.0, "reuseWithin": words.1, "registrationMode": words.2,
+            "maxAgeSeconds": times.1, "paused": words.0, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
             "maxRuntimeMinutes": words.3,
         })
     })

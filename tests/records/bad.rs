@@ -64,6 +64,8 @@ const WORDS: &[&str] = &[
     "desired",
     "phase",
     "registrationMode",
+    "labelMode",
+    "labelSuffix",
     "reuseWithin",
     "type",
 ];

@@ -9,10 +9,10 @@ use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Key,
-    Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
-    Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, Uid,
-    UsageClass, read,
+    LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool,
+    PoolOverride, PoolSpec, PoolStatus, Reading, Reason, Record, Registration, RegistrationMode, ReleasedBy,
+    Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule, Signal, State,
+    Status, Threshold, Uid, UsageClass, read,
 };
 
 /// The record read from what is stored of it.
@@ -235,7 +235,8 @@ fn agent() -> impl Strategy<Value = Agent> {
 fn intent() -> impl Strategy<Value = Intent> {
     let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
-    (repository(), wish, limits).prop_map(|(repository, wish, limits)| Intent {
+    let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
+    (repository(), wish, limits, suffix).prop_map(|(repository, wish, limits, label_suffix)| Intent {
         repository,
         resource_class: wish.0,
         count: wish.1,
@@ -245,6 +246,7 @@ fn intent() -> impl Strategy<Value = Intent> {
         allowed_instance_types: wish.5,
         max_runtime_minutes: limits.0,
         timeout_seconds: limits.1,
+        label_suffix,
         desired: limits.2,
         generation: limits.3,
         created_at: limits.4,
@@ -329,7 +331,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let size = (class(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
     let limits = (any::<u64>(), of(any::<u64>()), of(any::<u32>()), any::<u64>(), any::<bool>());
     let kind = (word(UsageClass::ALL), types(), word(RegistrationMode::ALL), word(ReuseWithin::ALL));
-    let names = (vec(text(), 0..2), text(), vec(text(), 0..2));
+    let names = (vec(text(), 0..2), text(), vec(text(), 0..2), word(LabelMode::ALL));
     let replacement = (any::<u32>(), of(text()), text());
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
@@ -351,6 +353,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
             max_age_seconds: limits.3,
             paused: limits.4,
             labels: names.0,
+            label_mode: names.3,
             runner_group: names.1,
             registration_mode: kind.2,
             repositories: names.2,

@@ -197,6 +197,46 @@ async fn what_fails_ten_times_for_the_same_reason_is_said_in_the_status_of_its_c
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_never_succeeds_is_said_although_others_succeed_between() {
+    let world = World::new();
+    world.pool(linux(3, 3)).await;
+    world.start();
+    world.until("three are warm", seconds(60), async || world.pooled().len() == 3).await;
+    let machine = world.pooled()[0].clone();
+    let key = Instance::key_of(&machine.facts.instance_arn);
+    // As large as a record may be: a claim would make it larger.
+    let mut item = world.store.get(&key).await.unwrap().expect("the record is there");
+    item.insert("futureNote".into(), AttributeValue::S("x".repeat(400 * 1024)));
+    world.store.put(item.clone());
+    world.sleep(1).await;
+    let pool = Pool::key_of(&"linux".parse().unwrap());
+    let stuck = async || {
+        let found = conditions(&world, &pool).await;
+        let claims = |(of, message): &(String, String)| of == "Stuck" && message.contains(": claim ");
+        found.into_iter().find(claims).map(|(_, message)| message)
+    };
+    let mut served = 0;
+    while stuck().await.is_none() && served < 60 {
+        served += 1;
+        let key = world.provision(&served.to_string(), "linux", 1, json!({})).await;
+        world.until_phase(&key, "Ready", 120).await;
+        world.release(&key).await;
+        world.until_phase(&key, "Released", 60).await;
+        world.sleep(15).await;
+    }
+    let message = stuck().await.expect("it is said");
+    assert!(served > 1 && message.contains("larger than 400 KB"), "{served}: {message}");
+    assert!(message.contains(machine.facts.instance_id.as_str()), "{message}");
+    item.remove("futureNote");
+    let now = world.store.get(&key).await.unwrap().expect("the record is there");
+    item.insert("version".into(), now["version"].clone());
+    world.store.put(item);
+    let last = world.provision("last", "linux", 3, json!({})).await;
+    world.until_phase(&last, "Ready", 120).await;
+    world.until("it is said no more", seconds(60), async || stuck().await.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_third_of_a_class_that_falls_silent_at_once_and_speaks_again_loses_no_machine() {
     let world = World::new();
     world.pool(linux(10, 12)).await;

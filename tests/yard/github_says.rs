@@ -157,6 +157,25 @@ async fn runners_whose_claim_is_over_are_swept_and_others_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn runners_are_swept_without_a_list_of_the_table() {
+    let lists = async |sweep: Option<Duration>| {
+        let world = World::with_github().watching(GitHubWatch { sweep, ..watch() });
+        warm(&world).await;
+        let (key, _) = serving(&world, "1").await;
+        world.release(&key).await;
+        world.until_phase(&key, "Released", 60).await;
+        world.calls.take();
+        let before = world.github.calls().get("runners").copied().unwrap_or(0);
+        world.sleep(3000).await;
+        let looked = world.github.calls().get("runners").copied().unwrap_or(0) - before;
+        (world.calls.take().iter().filter(|call| call.name == "list").count(), looked)
+    };
+    let (without, with) = (lists(None).await, lists(Some(Duration::from_secs(120))).await);
+    assert_eq!((without.1, with.1 > 20), (0, true), "{with:?}");
+    assert_eq!(without.0, with.0, "what the loop holds is enough");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thousand_claims_that_leave_their_runners_behind_leave_no_ghost() {
     let world = World::with_github();
     world.pool(linux(40, 40)).await;

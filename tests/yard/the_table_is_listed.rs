@@ -19,6 +19,8 @@ use crate::world::{World, linux};
 struct Slow {
     store: MemoryStore,
     page_takes: Duration,
+    /// How long a page that was read is on its way.
+    on_its_way: Duration,
     /// Whether pages come.
     open: watch::Sender<bool>,
     /// Lists that were begun, and that came to their end.
@@ -28,8 +30,13 @@ struct Slow {
 
 impl Slow {
     fn new(world: &World, page_takes: Duration) -> Arc<Self> {
+        Arc::new(Self::of(world, page_takes, Duration::ZERO))
+    }
+
+    fn of(world: &World, page_takes: Duration, on_its_way: Duration) -> Self {
         let (store, open) = (world.store.clone(), watch::Sender::new(true));
-        Arc::new(Self { store, page_takes, open, begun: AtomicUsize::new(0), ended: AtomicUsize::new(0) })
+        let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { store, page_takes, on_its_way, open, begun, ended }
     }
 
     fn begun(&self) -> usize {
@@ -53,6 +60,7 @@ impl Store for Slow {
         open.wait_for(|open| *open).await.expect("the table outlives its lists");
         tokio::time::sleep(self.page_takes).await;
         let page = self.store.list(after).await?;
+        tokio::time::sleep(self.on_its_way).await;
         self.ended.fetch_add(usize::from(page.next.is_none()), Ordering::SeqCst);
         Ok(page)
     }
@@ -82,6 +90,23 @@ impl Store for Slow {
 async fn until_listing(world: &World, table: &Slow) {
     let before = table.begun();
     world.until("a list begins", Duration::from_secs(400), async || table.begun() > before).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_read_before_a_removal_and_taken_in_after_it_brings_nothing_back() {
+    let world = World::new();
+    let table = Arc::new(Slow::of(&world, Duration::ZERO, Duration::from_secs(10)));
+    world.pool(linux(0, 5)).await;
+    world.start_on("one", table.clone());
+    until_listing(&world, &table).await;
+    world.sleep(1).await;
+    world.store.remove(&Key::new("pool#linux", "pool"));
+    let (lists, asked) = (table.ended(), world.provision("1", "linux", 1, json!({})).await);
+    world.until("the page came", Duration::from_secs(30), async || table.ended() > lists).await;
+    world.until_phase(&asked, "Failed", 60).await;
+    let request = world.request(&asked).await;
+    assert!(request.status.message.starts_with("UnknownClass"), "{}", request.status.message);
+    assert_eq!(world.compute.orders().len(), 0, "nothing was launched");
 }
 
 #[tokio::test(start_paused = true)]

@@ -230,7 +230,11 @@ impl Action {
             Self::Intend(launch, _) => format!("launch {} of class {}", launch.count, launch.resource_class),
             Self::Order(id) => format!("launch {id}: ask for its machines"),
             Self::Bind { launch, machines, .. } => {
-                format!("launch {}: record {} machines", launch.before.launch_id, machines.len())
+                format!(
+                    "launch {}: record {}",
+                    launch.before.launch_id,
+                    super::reason::machines(machines.len() as u32)
+                )
             }
             Self::Orphan(instance, _) => {
                 format!("instance {}: ours without a record, end it", instance.facts.instance_id)

@@ -13,6 +13,7 @@ use crate::model::{
 use super::action::{Action, Plan, WaitReason, launches};
 use super::context::Context;
 use super::offerings::{self, Breaker, Offering};
+use super::reason::{are, machines};
 use super::schedule::effective;
 use super::yard::Class;
 
@@ -73,7 +74,11 @@ impl<'a> Launches<'a> {
     pub(super) fn ask(&mut self, key: &'a Key, request: &Request, lack: u32, plan: &mut Plan) -> bool {
         let coming = self.class.under_way.of(Some(key));
         if coming > 0 {
-            plan.wait(key, WaitReason::Starting, format!("{coming} machines are being launched for it"));
+            plan.wait(
+                key,
+                WaitReason::Starting,
+                format!("{} {} being launched for it", machines(coming), are(coming)),
+            );
         }
         let need = lack.saturating_sub(coming);
         if need == 0 {

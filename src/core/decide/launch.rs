@@ -9,6 +9,7 @@ use crate::ports::{ComputeError, Launched, Machine};
 
 use super::action::{Action, Note, Plan, Step, WaitReason, named};
 use super::context::Context;
+use super::reason;
 use super::request::{self, gives_back, lacking};
 use super::yard::{Ordered, TrackedLaunch, Yard};
 
@@ -187,7 +188,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
             request::drop_lost(cx, key, request, next);
             request::gain(next, gained);
             let held = next.status.instances.len() as u32;
-            let bound = format!("{held} of {} machines bound", next.intent.count);
+            let bound = format!("{held} of {} bound", reason::machines(next.intent.count));
             let message = super::reason::kept(next, request::target(next).saturating_sub(held), bound);
             request::progress(next, crate::model::Phase::Fulfilling, message);
         }))

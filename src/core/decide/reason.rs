@@ -29,6 +29,16 @@ const EVERY: Duration = Duration::from_secs(10);
 /// thousands would be a storm of its own.
 const TOLD_OF_A_LINE: usize = 32;
 
+/// So many machines, for a person.
+pub(super) fn machines(count: u32) -> String {
+    if count == 1 { "1 machine".into() } else { format!("{count} machines") }
+}
+
+/// The verb of so many machines.
+pub(super) fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
 /// Writes down why the oldest requests of a class wait, where that is not what their records say. One that the pass did
 /// not come to waits for what another of its demand waits for.
 pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
@@ -59,7 +69,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
             continue;
         }
         let reason = reasons.get(key).or_else(|| alike.get(&Demand::of(request, spec)));
-        let why = reason.map(|reason| sentence(*reason, name, class, spec));
+        let why = reason.and_then(|reason| told_of(*reason)).map(|(_, say)| say(name, class, spec));
         tell_one(cx, key, request, why.as_deref(), &mut told);
     }
     plan.actions.append(&mut told.actions);
@@ -84,7 +94,7 @@ fn tell_one(cx: &Context<'_>, key: &Key, request: &Request, why: Option<&str>, p
     let message = match why {
         Some(why) => waits(request, lack, why),
         None if request.phase() == Phase::Ready => base(&request.status.message).to_owned(),
-        None => format!("{} of {} machines bound", request.status.instances.len(), request.intent.count),
+        None => format!("{} of {} bound", request.status.instances.len(), machines(request.intent.count)),
     };
     let note = Note::normal(if why.is_some() { TOLD } else { OVER }, message.clone());
     let step = Step::of(request, cx.now.wall, |next| next.status.message = message);
@@ -121,20 +131,25 @@ fn waits(request: &Request, lack: u32, why: &str) -> String {
             "waiting for ".to_owned()
         }
     };
-    format!("{before}{lack} of {} machines{BECAUSE}{why}", request.intent.count)
+    format!("{before}{lack} of {}{BECAUSE}{why}", machines(request.intent.count))
 }
 
 fn base(message: &str) -> &str {
     message.split_once(WAITING).map_or(message, |(base, _)| base)
 }
 
-/// Which reason is told where several hold: the lower. None for what passes by itself, or is told by what happens next.
-const fn rank(reason: WaitReason) -> Option<u8> {
+/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes while
+/// it holds. None for what passes by itself, or is told by what happens next.
+fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
-        WaitReason::Paused => Some(0),
-        WaitReason::AtMax => Some(1),
-        WaitReason::BackOff => Some(2),
-        WaitReason::NoCapacity => Some(3),
+        WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
+        WaitReason::AtMax => Some((1, |name, _, spec| format!("class {name} is at its max of {}", spec.max))),
+        WaitReason::BackOff => Some((2, |name, class, _| {
+            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
+        })),
+        WaitReason::NoCapacity => {
+            Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))
+        }
         WaitReason::Busy
         | WaitReason::Starting
         | WaitReason::Cleaning
@@ -148,26 +163,11 @@ const fn rank(reason: WaitReason) -> Option<u8> {
     }
 }
 
-/// The reason without anything that changes while it holds.
-fn sentence(reason: WaitReason, name: &ClassName, class: &Class, spec: &PoolSpec) -> String {
-    match reason {
-        WaitReason::Paused => format!("class {name} is paused"),
-        WaitReason::AtMax => format!("class {name} is at its max of {}", spec.max),
-        WaitReason::BackOff => {
-            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
-        }
-        WaitReason::NoCapacity => format!("EC2 has no capacity for class {name} at the moment"),
-        WaitReason::Busy
-        | WaitReason::Starting
-        | WaitReason::Cleaning
-        | WaitReason::Behind
-        | WaitReason::NotLeader
-        | WaitReason::Agent
-        | WaitReason::Deadline
-        | WaitReason::Mismatch
-        | WaitReason::GitHub
-        | WaitReason::Doubt => reason.as_str().to_owned(),
-    }
+/// Says a reason of a class.
+type Sentence = fn(&ClassName, &Class, &PoolSpec) -> String;
+
+fn rank(reason: WaitReason) -> Option<u8> {
+    told_of(reason).map(|(rank, _)| rank)
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, MAX_RUNTIME_MINUTES,
-    Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, Status, after, label,
+    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, LabelMode,
+    MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, Status, after,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::context::Context;
-use super::reason;
+use super::reason::{self, are, machines};
 use super::unread::{Account, runtime_unknown};
 use super::yard::{Holding, Lost, Yard};
 
@@ -95,6 +95,13 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
             let message = format!("class {} is not open to {}", spec.resource_class, request.id.repository);
             return Some(("NotAllowed", message));
         }
+        if spec.label_mode == LabelMode::Secret && intent.label_suffix.is_none() {
+            let message = format!(
+                "class {} serves requests with a secret label alone: ask with `runyard provision --secret-label`",
+                spec.resource_class
+            );
+            return Some(("NotAllowed", message));
+        }
         if intent.count > spec.max {
             let message = format!(
                 "count {} is over the max of class {} ({})",
@@ -114,7 +121,7 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
         let holder = cx.yard.same_label(request).find(|other| is_live(other))?;
         let message = format!(
             "label {} is that of {} until it is over; use another run id or name",
-            label(&request.id),
+            request.public_label(),
             holder.id
         );
         Some(("LabelTaken", message))
@@ -271,7 +278,8 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
     let ready = status.phase == Some(Phase::Ready);
     let enough = holding.running >= intent.count || (due && holding.running >= intent.min_count);
     if !ready && enough {
-        let message = format!("{} of {} machines are running", holding.running, intent.count);
+        let message =
+            format!("{} of {} {} running", holding.running, machines(intent.count), are(intent.count));
         return write(cx, request, Note::normal("Ready", message.clone()), |next| {
             drop_lost(cx, key, request, next);
             let held = next.status.instances.len() as u32;
@@ -283,10 +291,11 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
     }
     if !ready && due {
         let message = format!(
-            "{} of {} machines were running at the deadline ({} are needed){}",
+            "{} of {} ran at the deadline ({} {} needed){}",
             holding.running,
-            intent.count,
+            machines(intent.count),
             intent.min_count,
+            are(intent.min_count),
             reason::because(&status.message)
         );
         return fail(cx, request, "DeadlinePassed", message);
@@ -313,7 +322,7 @@ fn launching(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
         .and_then(|class| cx.yard.class(&class).map(|class| class.under_way.of(Some(key))));
     match class {
         Some(coming) if coming > 0 && request.phase() == Phase::Pending => {
-            let message = format!("{coming} machines are being launched");
+            let message = format!("{} {} being launched", machines(coming), are(coming));
             write(cx, request, Note::normal("Launching", message.clone()), |next| {
                 progress(next, Phase::Fulfilling, message)
             })
@@ -348,7 +357,7 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
         });
     }
     if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
-        let message = format!("{} machines are running again", holding.running);
+        let message = format!("{} {} running again", machines(holding.running), are(holding.running));
         return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
             set_condition(
                 &mut next.status,
@@ -403,7 +412,7 @@ fn release(
         let told = account.told(request);
         let message = match &told {
             Some(told) => format!("{why}; {told}"),
-            None => format!("{why}; {} machines given back", request.status.served.len()),
+            None => format!("{why}; {} given back", machines(request.status.served.len() as u32)),
         };
         let note = match &told {
             Some(_) => Note::warning("Unaccounted", message.clone()),
@@ -423,7 +432,7 @@ fn release(
             0 => String::new(),
             unread => format!(", {unread} of them with a record that cannot be read"),
         };
-        let message = format!("{why}; waiting for {out} machines to be cleaned{unread}");
+        let message = format!("{why}; waiting for {} to be cleaned{unread}", machines(out));
         return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
             progress(next, Phase::Releasing, message);
             next.status.released_by = by;
@@ -461,7 +470,7 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
     if back > 0 && since < GIVEN_BACK_EVERY {
         plan.wake_at(cx.now.mono + (GIVEN_BACK_EVERY - since));
     } else if back > 0 {
-        let message = format!("{back} machines given back, waiting for {out}");
+        let message = format!("{} given back, waiting for {out}", machines(back as u32));
         return write(cx, request, Note::normal("GivenBack", message.clone()), |next| {
             drop_lost(cx, key, request, next);
             if !next.phase().is_final() {
@@ -469,7 +478,7 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
             }
         });
     }
-    plan.wait(key, WaitReason::Cleaning, format!("{out} machines are being given back"));
+    plan.wait(key, WaitReason::Cleaning, format!("{} {} being given back", machines(out), are(out)));
     plan
 }
 
@@ -547,12 +556,12 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
     let step = Step::of(request, cx.now.wall, |next| {
         take_on(cx, next);
-        let message = format!("waiting for {} machines of class {}", next.intent.count, spec.resource_class);
+        let message = format!("waiting for {} of class {}", machines(next.intent.count), spec.resource_class);
         progress(next, Phase::Pending, message);
     });
     let note = Note::normal(
         "Accepted",
-        format!("{} machines of class {}", request.intent.count, spec.resource_class),
+        format!("{} of class {}", machines(request.intent.count), spec.resource_class),
     );
     Action::Request(Box::new(step), note)
 }
@@ -619,7 +628,7 @@ pub(super) fn let_go(cx: &Context<'_>, key: &Key) -> Option<Action> {
     if back == 0 {
         return None;
     }
-    let note = Note::normal("GivenBack", format!("{back} machines given back"));
+    let note = Note::normal("GivenBack", format!("{} given back", machines(back as u32)));
     let step = Step::of(request, cx.now.wall, |next| drop_lost(cx, key, request, next));
     Some(Action::Request(Box::new(step), note))
 }

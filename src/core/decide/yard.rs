@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::model::{
     Agent, ClassName, Counts, Instance, InstanceArn, InstanceFacts, InstanceId, Interruption,
     InterruptionAction, Key, Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Repository,
-    Request, RequestKey, drift, label,
+    Request, RequestKey, drift,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -331,8 +331,9 @@ pub struct Yard {
     pub busy: BTreeSet<Key>,
     /// Records of which a claim or a request's write failed, and until when, on the monotonic clock, they are left alone.
     pub resting: BTreeMap<Key, Duration>,
-    /// Actions that fail again and again for the same reason: by unit and kind the class that says so, and a sentence.
-    pub stuck: BTreeMap<(Unit, &'static str), (ClassName, String)>,
+    /// Actions that fail again and again for the same reason: by unit, kind and whom they are about the class that says
+    /// so, and a sentence.
+    pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -445,9 +446,10 @@ impl Yard {
 
     /// What is stuck in a class: how many actions, and a sentence about the first.
     pub(super) fn stuck_in(&self, class: &ClassName) -> Option<(usize, &str)> {
-        let mut stuck = self.stuck.values().filter(|(of, _)| of == class);
-        let (_, first) = stuck.next()?;
-        Some((1 + stuck.count(), first))
+        let stuck = self.stuck.values().filter(|(of, _)| of == class);
+        // One action may be about several, and is said once.
+        let told: BTreeSet<&str> = stuck.map(|(_, told)| told.as_str()).collect();
+        told.first().map(|first| (told.len(), *first))
     }
 
     /// Whether somebody here is writing the record.
@@ -603,7 +605,7 @@ impl Yard {
     /// name, or of the same under a key that spells the repository in another way.
     pub(super) fn same_label(&self, request: &Request) -> impl Iterator<Item = &Request> {
         let line = line_of(&request.id);
-        let same = self.labels.get(&label_of(&request.id)).into_iter().flatten();
+        let same = self.labels.get(&label_of(request)).into_iter().flatten();
         let others = same.filter_map(|key| self.request(key)).filter(|other| other.id != request.id);
         others.filter(move |other| other.id.attempt == request.id.attempt || line_of(&other.id) != line)
     }
@@ -630,8 +632,8 @@ pub(super) fn line_of(id: &RequestKey) -> (String, String) {
 }
 
 /// What requests have in common whose runners GitHub cannot tell apart.
-pub(super) fn label_of(id: &RequestKey) -> (String, String) {
-    (id.repository.owner().to_ascii_lowercase(), label(id).to_ascii_lowercase())
+pub(super) fn label_of(request: &Request) -> (String, String) {
+    (request.id.repository.owner().to_ascii_lowercase(), request.label().to_ascii_lowercase())
 }
 
 #[cfg(test)]

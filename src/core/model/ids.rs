@@ -124,6 +124,12 @@ identifier!(
     "use 1 to 128 printable ASCII characters without spaces"
 );
 identifier!(
+    /// The part of a request's label that nobody can guess; drawn by whoever asks.
+    LabelSuffix, "labelSuffix",
+    |v| v.len() == LabelSuffix::LENGTH && v.bytes().all(|b| LabelSuffix::ALPHABET.contains(&b)),
+    "use 8 of a-z and 0-9, or leave it out; `runyard provision --secret-label` draws one"
+);
+identifier!(
     /// Names one intent to launch machines.
     LaunchId, "launchId",
     |v| (1..=56).contains(&v.len()) && v.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
@@ -180,6 +186,28 @@ impl Repository {
     /// Whether it is the same repository, however it is written.
     pub fn is(&self, other: &Self) -> bool {
         self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl LabelSuffix {
+    /// How many characters it has.
+    const LENGTH: usize = 8;
+    /// What they may be.
+    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
+    /// One drawn from a source of chance that is fit for keys; `fill` fills a buffer from it.
+    pub fn draw(mut fill: impl FnMut(&mut [u8])) -> Self {
+        let mut drawn = String::with_capacity(Self::LENGTH);
+        // Of a byte's values those beyond a multiple of 36 are drawn again: all characters are equally likely.
+        let fair = u8::MAX - u8::MAX % Self::ALPHABET.len() as u8;
+        while drawn.len() < Self::LENGTH {
+            let mut byte = [0];
+            fill(&mut byte);
+            if byte[0] < fair {
+                drawn.push(char::from(Self::ALPHABET[usize::from(byte[0]) % Self::ALPHABET.len()]));
+            }
+        }
+        Self(drawn.into())
     }
 }
 
@@ -315,6 +343,24 @@ mod tests {
         for (claim, version) in [("i-1.7", 7), ("i-1.0", 0), ("theirs", 0), ("theirs.x", 0), ("a.b.12", 12)] {
             assert_eq!(claim.parse::<ClaimId>().unwrap().version(), version, "{claim}");
         }
+    }
+
+    #[test]
+    fn a_label_suffix_is_drawn_evenly_and_is_eight_small_letters_and_digits() {
+        let mut next = 0u8;
+        let mut seen = std::collections::BTreeMap::new();
+        for _ in 0..63 {
+            let drawn = LabelSuffix::draw(|buffer| {
+                buffer.fill(next);
+                next = next.wrapping_add(1);
+            });
+            assert_eq!(LabelSuffix::parse(drawn.as_str()).as_ref(), Ok(&drawn));
+            drawn.as_str().bytes().for_each(|byte| *seen.entry(byte).or_insert(0) += 1);
+        }
+        // Two rounds of all bytes: 252 of each 256 count, 7 for each character.
+        assert_eq!((seen.len(), seen.values().all(|times| *times == 14)), (36, true), "{seen:?}");
+        let values = ["abcd0189", "abcd018", "abcd01899", "ABCD0189", "abcd-189", "abcd.189", ""];
+        assert_eq!(taken(LabelSuffix::parse, &values), [true, false, false, false, false, false, false]);
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub use agent::{Agent, Interruption, InterruptionAction};
 pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use ids::{
-    ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
-    TableName, Uid,
+    ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
+    RunId, TableName, Uid,
 };
 pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
@@ -35,15 +35,15 @@ pub use lease::Lease;
 pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
 pub use pool::{
-    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LaunchTemplate, Pool, PoolOverride, PoolSpec, PoolStatus,
-    RegistrationMode, ReuseWithin, Schedule,
+    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, LaunchTemplate, Pool, PoolOverride, PoolSpec,
+    PoolStatus, RegistrationMode, ReuseWithin, Schedule,
 };
 pub use record::{Kind, Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
 pub use replacement::{Hours, Replacement, drift, launch_digest};
 pub use request::{
     Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, ReleasedBy, Request, Status,
-    TIMEOUT_SECONDS, label, labels, runner_name,
+    TIMEOUT_SECONDS, label, runner_name,
 };
 pub use selector::InstanceTypes;
 #[doc(hidden)]

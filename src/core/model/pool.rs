@@ -42,6 +42,16 @@ words! {
     }
 }
 
+words! {
+    /// What the label of a request is made of.
+    LabelMode {
+        /// Its run's id and its name, which anybody can know.
+        Run = "run",
+        /// A part that nobody can guess too; requests without one are refused.
+        Secret = "secret",
+    }
+}
+
 /// How long an idle machine stays where its class does not say, in seconds.
 pub const IDLE_SECONDS: Seconds = 1800;
 /// The least `idleSeconds` of a class that keeps machines: its deadlines are renewed before they pass, and a machine
@@ -143,6 +153,9 @@ pub struct PoolSpec {
     /// Extra labels; each appears as `<run's label>.<extra>`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
+    /// Whether the labels of its requests must have a secret part.
+    #[serde(default = "label_of_run", skip_serializing_if = "is_of_run")]
+    pub label_mode: LabelMode,
     /// The runner group; empty for the default one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub runner_group: String,
@@ -174,6 +187,15 @@ fn default_age() -> Seconds {
 }
 fn on_demand() -> UsageClass {
     UsageClass::OnDemand
+}
+fn label_of_run() -> LabelMode {
+    LabelMode::Run
+}
+const fn is_of_run(mode: &LabelMode) -> bool {
+    match mode {
+        LabelMode::Run => true,
+        LabelMode::Secret => false,
+    }
 }
 fn mode_run() -> RegistrationMode {
     RegistrationMode::Run

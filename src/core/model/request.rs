@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::field::FieldError;
-use super::ids::{ClaimId, InstanceId, Repository, RequestKey, RequestName, RunId, Uid};
+use super::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, RunId, Uid};
 use super::record::{Kind, Record, Versioned};
 use super::selector::InstanceTypes;
 use super::state::{UsageClass, words};
@@ -148,6 +148,8 @@ pub struct Intent {
     pub max_runtime_minutes: Option<u64>,
     /// How long it waits, in seconds.
     pub timeout_seconds: u64,
+    /// The secret part of its label, if it has one.
+    pub label_suffix: Option<LabelSuffix>,
     /// What is wanted now.
     pub desired: Desired,
     /// Rises with each change of intent.
@@ -173,6 +175,8 @@ struct Accepted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_runtime_minutes: Option<u64>,
     timeout_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_suffix: Option<LabelSuffix>,
 }
 
 impl Accepted {
@@ -186,6 +190,7 @@ impl Accepted {
             allowed_instance_types: intent.allowed_instance_types.clone(),
             max_runtime_minutes: intent.max_runtime_minutes,
             timeout_seconds: intent.timeout_seconds,
+            label_suffix: intent.label_suffix.clone(),
         }
     }
 
@@ -200,6 +205,7 @@ impl Accepted {
             allowed_instance_types: self.allowed_instance_types,
             max_runtime_minutes: self.max_runtime_minutes,
             timeout_seconds: self.timeout_seconds,
+            label_suffix: self.label_suffix,
             repository: written.repository.clone(),
             desired: written.desired,
             generation: written.generation,
@@ -346,10 +352,31 @@ impl Request {
             ("allowedInstanceTypes", served.allowed_instance_types != written.allowed_instance_types),
             ("maxRuntimeMinutes", served.max_runtime_minutes != written.max_runtime_minutes),
             ("timeoutSeconds", served.timeout_seconds != written.timeout_seconds),
+            ("labelSuffix", served.label_suffix != written.label_suffix),
         ]
         .into_iter()
         .filter_map(|(name, differs)| differs.then_some(name))
         .collect()
+    }
+
+    /// The one label of the runners that serve it.
+    pub fn label(&self) -> String {
+        let own = label(&self.id);
+        self.intent.label_suffix.as_ref().map_or_else(|| own.clone(), |suffix| format!("{own}-{suffix}"))
+    }
+
+    /// The label as it may stand where others can read it: a secret part is left out.
+    pub fn public_label(&self) -> String {
+        let own = label(&self.id);
+        if self.intent.label_suffix.is_some() { format!("{own}-********") } else { own }
+    }
+
+    /// Every label of the runners that serve it: its own, and its class's extra ones bound to that. A run id has no dot,
+    /// so that `<label>.<extra>` is no other request's label; `<label>-<extra>` stands beside it for one more release.
+    pub fn labels(&self, extras: &[String]) -> Vec<String> {
+        let own = self.label();
+        let bound = extras.iter().flat_map(|extra| [format!("{own}.{extra}"), format!("{own}-{extra}")]);
+        std::iter::once(own.clone()).chain(bound).collect()
     }
 
     /// Its place in its class's line: oldest first, then by key. A request nobody accepted yet comes last.
@@ -358,21 +385,13 @@ impl Request {
     }
 }
 
-/// The one label of the runners that serve a request: the run's id, with the request's name unless that is `default`.
+/// What the label of a request is or begins with: the run's id, with the request's name unless that is `default`.
 pub fn label(id: &RequestKey) -> String {
     if id.name == RequestName::default_name() {
         id.run_id.to_string()
     } else {
         format!("{}-{}", id.run_id, id.name)
     }
-}
-
-/// Every label of the runners that serve a request: its own, and a class's extra ones bound to it. A run id has no dot,
-/// so that `<label>.<extra>` is no other request's label; `<label>-<extra>` stands beside it for one more release.
-pub fn labels(id: &RequestKey, extras: &[String]) -> Vec<String> {
-    let own = label(id);
-    let bound = extras.iter().flat_map(|extra| [format!("{own}.{extra}"), format!("{own}-{extra}")]);
-    std::iter::once(own.clone()).chain(bound).collect()
 }
 
 /// The name of the runner that serves a claim; `seq` tells the boxes of one claim apart (mode `job`).
@@ -402,6 +421,8 @@ pub struct RequestRow {
     max_runtime_minutes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timeout_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_suffix: Option<LabelSuffix>,
     desired: Desired,
     generation: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -468,6 +489,7 @@ impl Record for Request {
             allowed_instance_types: intent.allowed_instance_types.clone(),
             max_runtime_minutes: intent.max_runtime_minutes,
             timeout_seconds: (intent.timeout_seconds != TIMEOUT_SECONDS).then_some(intent.timeout_seconds),
+            label_suffix: intent.label_suffix.clone(),
             desired: served.desired,
             generation: served.generation,
             created_at: served.created_at,
@@ -510,6 +532,7 @@ impl Record for Request {
             allowed_instance_types: row.allowed_instance_types,
             max_runtime_minutes: row.max_runtime_minutes,
             timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
+            label_suffix: row.label_suffix,
             desired: row.desired,
             generation: row.generation,
             created_at: row.created_at,

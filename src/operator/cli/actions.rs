@@ -5,8 +5,11 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::environment::Environment;
-use crate::model::{Phase, Request, label};
+use super::json;
+use crate::model::{Item, Phase, Request};
 
 /// Appends the outputs and the summary of a request, where GitHub Actions asked for them. What cannot be written is
 /// logged: the machines are worth more than their summary.
@@ -20,6 +23,22 @@ pub(crate) fn publish(environment: &Environment, request: &Request) {
     }
 }
 
+/// A request's label for a person. A workflow's log is the whole world's where its repository is public: there a secret
+/// part is left out, and the output `label` has it.
+pub(crate) fn shown_label(environment: &Environment, request: &Request) -> String {
+    match environment.get("GITHUB_ACTIONS") {
+        Some(_) => request.public_label(),
+        None => request.label(),
+    }
+}
+
+/// A request's record for a program, with its label.
+pub(crate) fn document(item: &Item, request: &Request) -> Value {
+    let mut document = json::record(item);
+    document["label"] = request.label().into();
+    document
+}
+
 fn append(path: &Path, text: &str) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
 }
@@ -29,7 +48,7 @@ fn outputs(request: &Request) -> String {
     let ready_at = request.status.ready_at.map(|at| at.to_string()).unwrap_or_default();
     format!(
         "label={}\nphase={}\ninstances={instances}\nready-at={ready_at}\n",
-        label(&request.id),
+        request.label(),
         request.phase()
     )
 }
@@ -52,7 +71,7 @@ fn summary(request: &Request) -> String {
     row("request", format!("`{}/{}` attempt {}", id.run_id, id.name, id.attempt));
     row("---", "---".into());
     row("phase", request.phase().to_string());
-    row("runs-on", format!("`{}`", label(id)));
+    row("runs-on", format!("`{}`", request.public_label()));
     if let Some(at) = status.ready_at {
         row("ready", at.to_string());
     }

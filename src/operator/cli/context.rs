@@ -172,10 +172,26 @@ pub(crate) fn one_more<const N: usize>(names: [&str; N]) -> BTreeMap<String, i64
 }
 
 #[cfg(test)]
+impl Context {
+    /// On a table in memory, with nobody around.
+    pub(crate) fn on(store: runyard_fakes::MemoryStore, screen: Screen) -> Self {
+        Self {
+            store: Arc::new(store),
+            queue: None,
+            clock: Arc::new(runyard_fakes::TokioClock::starting(jiff::Timestamp::UNIX_EPOCH)),
+            entropy: Arc::new(runyard_fakes::SeededEntropy::new(1)),
+            table: TableName::parse("runyard").expect("a name"),
+            environment: Environment::default(),
+            screen,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::screen::Format;
-    use runyard_fakes::{MemoryStore, SeededEntropy, TokioClock};
+    use runyard_fakes::MemoryStore;
 
     #[tokio::test]
     async fn everything_is_all_of_ours_but_events() {
@@ -192,15 +208,7 @@ mod tests {
         for (pk, sk) in keys {
             store.put(attributes([("pk", text(pk)), ("sk", text(sk)), ("kind", text("pool"))]));
         }
-        let context = Context {
-            store: Arc::new(store),
-            queue: None,
-            clock: Arc::new(TokioClock::starting(jiff::Timestamp::UNIX_EPOCH)),
-            entropy: Arc::new(SeededEntropy::new(1)),
-            table: TableName::parse("runyard").unwrap(),
-            environment: Environment::default(),
-            screen: Screen::nowhere(Format::Text),
-        };
+        let context = Context::on(store, Screen::nowhere(Format::Text));
         let sorted = |items: Vec<Item>| {
             let mut keys: Vec<Key> = items.iter().filter_map(Key::of).collect();
             keys.sort();

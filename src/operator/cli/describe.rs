@@ -1,6 +1,8 @@
-//! What is known of one record? All its attributes, its agent's word if it is a machine, and what happened to it.
+//! What is known of one record? What a person asks about first, then all its other attributes, its agent's word if it is
+//! a machine, and what happened to it.
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::context::Context;
@@ -10,10 +12,10 @@ use super::failure::{Failure, Outcome};
 use super::get::LookArgs;
 use super::json;
 use super::run::repository_hint;
-use super::screen::plain;
+use super::screen::{Screen, plain};
 use super::subject::{Noun, Subject};
-use super::table::distance;
-use crate::model::{Key, Repository};
+use super::table::{columns, distance};
+use crate::model::{Key, Repository, Request};
 
 /// Tells everything about one record.
 #[derive(Debug, Args)]
@@ -84,57 +86,211 @@ fn show(context: &mut Context, args: &DescribeArgs, seen: &Value, again: bool) {
     if again {
         context.screen.separate();
     }
-    let now = context.clock.now();
-    let mut text = String::new();
-    outline(seen, 0, &mut text, now);
-    let events = seen["events"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if events.is_empty() {
-        text.push_str("Events:  none\n");
-    } else {
-        text.push_str("Events:\n");
-        for event in events {
-            let word = |name: &str| plain(event[name].as_str().unwrap_or_default());
-            let when = event["at"].as_str().and_then(|at| at.parse().ok()).map(|at| distance(at, now));
-            text.push_str(&format!(
-                "  {:<10} {:<8} {:<22} {} ({})\n",
-                when.unwrap_or_default(),
-                word("type"),
-                word("reason"),
-                word("message"),
-                word("actor")
-            ));
-        }
-    }
+    let text = page(&context.screen, seen, context.clock.now());
     context.screen.text(&text);
 }
 
-/// An object as indented lines, times with their distance from now.
-fn outline(value: &Value, depth: usize, text: &mut String, now: jiff::Timestamp) {
-    let Value::Object(map) = value else { return };
-    let indent = "  ".repeat(depth);
-    for (name, value) in map.iter().filter(|(name, _)| depth > 0 || name.as_str() != "events") {
-        let name = plain(name);
-        match value {
-            Value::Object(_) => {
-                text.push_str(&format!("{indent}{name}:\n"));
-                outline(value, depth + 1, text, now);
-            }
-            Value::Array(list) if list.iter().any(Value::is_object) => {
-                text.push_str(&format!("{indent}{name}:\n"));
-                for one in list {
-                    text.push_str(&format!("{indent}  - {}\n", line(one)));
-                }
-            }
-            Value::String(word) => {
-                let at = word.parse::<jiff::Timestamp>().ok();
-                let from_now = at.map(|at| format!("  ({})", distance(at, now))).unwrap_or_default();
-                text.push_str(&format!("{indent}{name}:  {}{from_now}\n", plain(word)));
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-                text.push_str(&format!("{indent}{name}:  {}\n", line(value)));
-            }
+/// A heading, and the attributes below it in their order.
+type Section = (&'static str, &'static [&'static str]);
+
+/// What stands where. What no section names, such as what a newer program wrote, comes last.
+fn sections(kind: &str) -> &'static [Section] {
+    match kind {
+        "instance" => &[
+            ("Instance", &["instanceId", "resourceClass", "state", "reason", "message"]),
+            ("Claim", &["runId", "request", "claimId", "trustDomain", "uses", "registrationFailures"]),
+            (
+                "Times",
+                &[
+                    "createdAt",
+                    "stateSince",
+                    "pooledAt",
+                    "thresholdSetAt",
+                    "threshold",
+                    "expiredBy",
+                    "goneAt",
+                ],
+            ),
+            (
+                "Machine",
+                &["instanceType", "usageClass", "cpu", "mmem", "availabilityZone", "launchId", "instanceArn"],
+            ),
+        ],
+        "request" => &[
+            (
+                "Request",
+                &["repository", "runId", "name", "attempt", "phase", "message", "instances", "served"],
+            ),
+            (
+                "Asked for",
+                &[
+                    "resourceClass",
+                    "count",
+                    "minCount",
+                    "usageClass",
+                    "onDemandFallback",
+                    "allowedInstanceTypes",
+                    "maxRuntimeMinutes",
+                    "timeoutSeconds",
+                    "labelSuffix",
+                    "desired",
+                    "releasedBy",
+                ],
+            ),
+            ("Times", &["createdAt", "acceptedAt", "deadline", "readyAt"]),
+        ],
+        "pool" => &[
+            ("Pool", &["resourceClass", "message", "counts", "paused"]),
+            (
+                "Machines",
+                &[
+                    "desired",
+                    "override",
+                    "min",
+                    "max",
+                    "schedules",
+                    "cpu",
+                    "mmem",
+                    "usageClass",
+                    "allowedInstanceTypes",
+                ],
+            ),
+            (
+                "Reuse",
+                &[
+                    "idleSeconds",
+                    "maxAgeSeconds",
+                    "maxUses",
+                    "maxRuntimeMinutes",
+                    "reuseWithin",
+                    "repositories",
+                ],
+            ),
+            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup"]),
+            ("Launch", &["launch", "replacement"]),
+        ],
+        "launch" => &[
+            ("Launch", &["launchId", "resourceClass", "phase", "message", "count", "instances", "request"]),
+            ("Times", &["createdAt"]),
+        ],
+        _ => &[],
+    }
+}
+
+/// What tells a person nothing: keys, sealed boxes, and what the record is, which the first heading says.
+const HIDDEN: &[&str] =
+    &["kind", "pk", "sk", "events", "conditions", "agent", "publicKey", "registration", "removal"];
+
+/// A record for a person.
+fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
+    let Value::Object(map) = seen else { return String::new() };
+    let mut left: Vec<&str> = map.keys().map(String::as_str).filter(|name| !HIDDEN.contains(name)).collect();
+    let mut text = String::new();
+    for (heading, names) in sections(seen["kind"].as_str().unwrap_or_default()) {
+        section(&mut text, heading, names.iter().filter_map(|name| Some((*name, map.get(*name)?))), now);
+        left.retain(|name| !names.contains(name));
+    }
+    section(&mut text, "Record", left.into_iter().map(|name| (name, &map[name])), now);
+    if let Value::Object(agent) = &seen["agent"] {
+        let told = agent.iter().filter(|(name, _)| !HIDDEN.contains(&name.as_str()));
+        section(&mut text, "Agent", told.map(|(name, value)| (name.as_str(), value)), now);
+    }
+    let word = |of: &Value, name: &str| line(&of[name]);
+    let ago = |of: &Value| of["at"].as_str().and_then(|at| at.parse().ok()).map(|at| distance(at, now));
+    let list = |name: &str| seen[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !list("conditions").is_empty() {
+        let row = |of: &Value| {
+            let is = if of["status"] == true { "yes" } else { "no" };
+            vec![
+                word(of, "type"),
+                is.into(),
+                word(of, "reason"),
+                ago(of).unwrap_or_default(),
+                word(of, "message"),
+            ]
+        };
+        let rows = list("conditions").iter().map(row).collect();
+        table(&mut text, "Conditions", columns(screen, &["TYPE", "IS", "REASON", "SINCE", "MESSAGE"], rows));
+    }
+    let row = |of: &Value| {
+        vec![
+            ago(of).unwrap_or_default(),
+            word(of, "type"),
+            word(of, "reason"),
+            format!("{} ({})", word(of, "message"), word(of, "actor")),
+        ]
+    };
+    match list("events") {
+        [] => text.push_str("Events:  none\n"),
+        events => {
+            let rows = events.iter().map(row).collect();
+            table(&mut text, "Events", columns(screen, &["WHEN", "TYPE", "REASON", "MESSAGE"], rows));
         }
     }
+    text
+}
+
+fn table(text: &mut String, heading: &str, rows: String) {
+    text.push_str(&format!("{heading}:\n"));
+    for row in rows.lines() {
+        text.push_str(&format!("  {row}\n"));
+    }
+    text.push('\n');
+}
+
+/// A heading with attributes below it, their values in a column; nothing where there are none.
+fn section<'a>(
+    text: &mut String,
+    heading: &str,
+    attributes: impl Iterator<Item = (&'a str, &'a Value)>,
+    now: Timestamp,
+) {
+    let lines: Vec<(String, String)> = attributes.flat_map(|(name, value)| lines(name, value, now)).collect();
+    let Some(width) = lines.iter().map(|(name, _)| name.chars().count()).max() else { return };
+    text.push_str(&format!("{heading}:\n"));
+    for (name, value) in lines {
+        text.push_str(format!("  {name:width$}  {value}").trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+}
+
+/// The lines of an attribute: one for each field of a map, with its path.
+fn lines(name: &str, value: &Value, now: Timestamp) -> Vec<(String, String)> {
+    let told = match value {
+        Value::Object(map) if name == "request" => match subject(map) {
+            Some(request) => request,
+            None => line(value),
+        },
+        Value::Object(map) if map.is_empty() => "none".into(),
+        Value::Object(map) => {
+            let inner = map.iter().flat_map(|(key, value)| lines(&format!("{name}.{key}"), value, now));
+            return inner.collect();
+        }
+        Value::Array(list) if list.iter().any(Value::is_object) => {
+            let inner = list.iter().enumerate();
+            return inner.map(|(i, one)| (plain(&format!("{name}[{i}]")), line(one))).collect();
+        }
+        Value::String(word) => match word.parse::<Timestamp>() {
+            Ok(at) => format!("{}  ({})", plain(word), distance(at, now)),
+            Err(_) => plain(word),
+        },
+        Value::Number(_) if name == "mmem" => format!("{value} MiB"),
+        Value::Number(_) if name.ends_with("Seconds") => format!("{value} s"),
+        Value::Number(_) if name == "expiresAt" => {
+            let at = value.as_i64().and_then(|at| Timestamp::from_second(at).ok());
+            at.map_or_else(|| line(value), |at| format!("{at}  ({})", distance(at, now)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => line(value),
+    };
+    vec![(plain(name), told)]
+}
+
+/// The request whose key this is, as it is named on the command line.
+fn subject(key: &serde_json::Map<String, Value>) -> Option<String> {
+    let word = |name: &str| key.get(name).and_then(Value::as_str);
+    let id = Request::id_of(&Key::new(word("pk")?, word("sk")?)).ok()?;
+    Some(format!("{}/{}/{}  ({})", id.run_id, id.name, id.attempt, id.repository))
 }
 
 /// A value on one line.
@@ -142,7 +298,8 @@ fn line(value: &Value) -> String {
     match value {
         Value::String(word) => plain(word),
         Value::Null => "none".into(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Bool(is) => if *is { "yes" } else { "no" }.into(),
+        Value::Number(_) => value.to_string(),
         Value::Array(list) if list.is_empty() => "none".into(),
         Value::Array(list) => list.iter().map(line).collect::<Vec<_>>().join(" "),
         Value::Object(map) => map
@@ -156,24 +313,61 @@ fn line(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::screen::Format;
     use serde_json::json;
 
     #[test]
-    fn a_description_names_every_attribute_and_how_far_its_times_are() {
+    fn a_description_has_headings_and_tables_and_names_every_attribute_a_person_can_use() {
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        let event = json!({"at": "2026-01-01T00:09:00Z", "type": "Warning", "reason": "Failed",
+            "message": "no machines", "actor": "operator"});
+        let seen = json!({
+            "kind": "request", "phase": "Failed", "acceptedAt": "2026-01-01T00:00:00Z", "count": 3,
+            "instances": [], "timeoutSeconds": 600, "fromTheFuture": {"a": ["x", "y"]}, "publicKey": "AAAA",
+            "conditions": [{"type": "Ready", "status": false, "reason": "Invalid", "message": "count",
+                "at": "2026-01-01T00:08:00Z"}],
+            "events": [event],
+        });
+        let expected = "\
+Request:
+  phase      Failed
+  instances  none
+
+Asked for:
+  count           3
+  timeoutSeconds  600 s
+
+Times:
+  acceptedAt  2026-01-01T00:00:00Z  (10m ago)
+
+Record:
+  fromTheFuture.a  x y
+
+Conditions:
+  TYPE   IS  REASON   SINCE   MESSAGE
+  Ready  no  Invalid  2m ago  count
+
+Events:
+  WHEN    TYPE     REASON  MESSAGE
+  1m ago  Warning  Failed  no machines (operator)
+
+";
+        assert_eq!(page(&Screen::nowhere(Format::Text), &seen, now), expected);
+    }
+
+    #[test]
+    fn what_a_machine_serves_is_named_as_on_the_command_line_and_its_agent_has_a_place() {
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
         let seen = json!({
-            "phase": "Failed", "acceptedAt": "2026-01-01T00:00:00Z", "count": 3, "instances": [],
-            "conditions": [{"type": "Ready", "status": false}], "fromTheFuture": {"a": ["x", "y"]},
-            "events": [],
+            "kind": "instance", "instanceId": "i-1", "mmem": 4096,
+            "request": {"pk": "request#acme/web#42", "sk": "request#gpu#2"},
+            "agent": {"signal": "UD_REG_OK", "kind": "agent"}, "events": [],
         });
-        let mut text = String::new();
-        outline(&seen, 0, &mut text, now);
-        let expected = "acceptedAt:  2026-01-01T00:00:00Z  (10m ago)\n\
-                        conditions:\n  - status=false, type=Ready\n\
-                        count:  3\n\
-                        fromTheFuture:\n  a:  x y\n\
-                        instances:  none\n\
-                        phase:  Failed\n";
-        assert_eq!(text, expected);
+        let expected = "Instance:\n  instanceId  i-1\n\n\
+                        Claim:\n  request  42/gpu/2  (acme/web)\n\n\
+                        Machine:\n  mmem  4096 MiB\n\n\
+                        Agent:\n  signal  UD_REG_OK\n\n\
+                        Events:  none\n";
+        assert_eq!(page(&Screen::nowhere(Format::Text), &seen, now), expected);
     }
 }

@@ -9,8 +9,8 @@ use super::polling::{Interrupts, Waited, until};
 use super::progress::Progress;
 use super::release::write_released;
 use super::screen::plain;
-use super::{actions, duration, json};
-use crate::model::{Condition, ConditionType, Item, Key, Phase, Record, Request, label};
+use super::{actions, duration};
+use crate::model::{Condition, ConditionType, Item, Key, Phase, Record, Request};
 use crate::ports::StoreError;
 
 /// What is followed, and how.
@@ -81,10 +81,14 @@ fn told(request: &Request) -> String {
 fn finish(context: &mut Context, item: &Item) -> Outcome {
     let request: Request = readable(item)?;
     actions::publish(&context.environment, &request);
-    context.screen.document(&json::record(item));
+    context.screen.document(&actions::document(item, &request));
     if request.phase() == Phase::Ready && !request.is_released() {
         let ids: Vec<&str> = request.status.instances.iter().map(|id| id.as_str()).collect();
-        context.screen.say(format!("ready: runs-on {} ({})", label(&request.id), ids.join(" ")));
+        context.screen.say(format!(
+            "ready: runs-on {} ({})",
+            actions::shown_label(&context.environment, &request),
+            ids.join(" ")
+        ));
         return Ok(());
     }
     Err(over(&request).exiting(Exit::RequestFailed))
@@ -113,7 +117,9 @@ fn remedy(request: &Request) -> String {
     let ready = request.status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
     match ready.filter(|one| !one.status).map(|one| one.reason.as_str()) {
         Some("UnknownClass") => "use one of the classes that `runyard get pools` lists".into(),
-        Some("NotAllowed") => "use a class that allows it, or have the pool's spec changed (`runyard set pool`)".into(),
+        Some("NotAllowed") => "mend what the message names, use a class that allows it, or have the pool's spec changed \
+                                (`runyard set pool`)"
+            .into(),
         Some("OverMax") => format!("ask for fewer, or have it raised: `runyard set pool {class} max=N`"),
         Some("DeadlinePassed") => {
             "wait longer (--timeout), be content with fewer (--min-count), or have mended what the message names".into()
@@ -164,7 +170,7 @@ async fn give_up(context: &mut Context, following: &Following, caught: Option<Ca
     let now: Request = readable(&item).unwrap_or(request);
     actions::publish(&context.environment, &now);
     if Key::of(&item).is_some() {
-        context.screen.document(&json::record(&item));
+        context.screen.document(&actions::document(&item, &now));
     }
     let id = &now.id;
     let message = format!("{why} at {}; {then}", told(&now));

@@ -35,7 +35,8 @@ pub(crate) fn told(spec: &PoolSpec, network: &Network) -> Told {
         }
         if vpcs.iter().any(|vpc| *vpc != subnet.vpc) {
             let problem = format!("subnet {id} is of {}, and security groups are not", subnet.vpc);
-            told.problems.push((problem, "name security groups of the subnets' VPC in launch.securityGroupIds"));
+            told.problems
+                .push((problem, "name security groups of the subnets' VPC in launch.securityGroupIds"));
         }
     }
     for id in spec.launch.security_group_ids.iter().filter(|id| !network.groups.contains_key(*id)) {
@@ -51,7 +52,8 @@ fn line(subnet: &Subnet, vpcs: &BTreeSet<&str>, first: bool) -> String {
         true => "as its security groups",
         false => "unlike its security groups",
     };
-    let again = if first { "" } else { "; a launch takes one subnet of a zone, the one with most free addresses" };
+    let again =
+        if first { "" } else { "; a launch takes one subnet of a zone, the one with most free addresses" };
     format!(
         "{} in {}, {} free addresses, {} ({groups}){again}",
         subnet.id, subnet.zone, subnet.free, subnet.vpc
@@ -79,12 +81,18 @@ mod tests {
     #[test]
     fn a_network_is_told_with_zones_addresses_and_whether_the_groups_are_its_own() {
         let groups = [("sg-1".to_owned(), "vpc-1".to_owned()), ("sg-2".into(), "vpc-1".into())].into();
-        let subnets =
-            vec![subnet("s-1", "a", "vpc-1", 250), subnet("s-2", "a", "vpc-1", 90), subnet("s-3", "b", "vpc-1", 40)];
+        let subnets = vec![
+            subnet("s-1", "a", "vpc-1", 250),
+            subnet("s-2", "a", "vpc-1", 90),
+            subnet("s-3", "b", "vpc-1", 40),
+        ];
         let told = told(&spec(), &Network { subnets, groups });
         assert_eq!(told.problems, []);
         assert_eq!(told.subnets[0], "s-1 in a, 250 free addresses, vpc-1 (as its security groups)");
-        assert!(told.subnets[1].ends_with("one subnet of a zone, the one with most free addresses"), "{told:?}");
+        assert!(
+            told.subnets[1].ends_with("one subnet of a zone, the one with most free addresses"),
+            "{told:?}"
+        );
         assert!(told.subnets[2].ends_with("(as its security groups)"), "{told:?}");
     }
 
@@ -100,6 +108,8 @@ mod tests {
             "security group sg-2 is not there",
         ];
         assert_eq!(problems.iter().map(|(problem, _)| problem.as_str()).collect::<Vec<_>>(), wanted);
-        assert!(problems[2].1.contains("launch.subnetIds") && problems[3].1.contains("launch.securityGroupIds"));
+        assert!(
+            problems[2].1.contains("launch.subnetIds") && problems[3].1.contains("launch.securityGroupIds")
+        );
     }
 }

@@ -10,10 +10,10 @@ use super::environment::Environment;
 use super::failure::{Failure, Outcome, Problems};
 use super::follow;
 use super::run::{RunArgs, in_field};
-use super::{actions, context, duration, json, names, subject, usage};
+use super::{actions, context, duration, names, subject, usage};
 use crate::model::{
-    AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, MAX_RUNTIME_MINUTES, Phase,
-    Pool, Request, RequestKey, RunId, TableName, UsageClass, Write, label, millis,
+    AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, LabelSuffix,
+    MAX_RUNTIME_MINUTES, Phase, Pool, Request, RequestKey, RunId, TableName, UsageClass, Write, millis,
 };
 use crate::ports::StoreError;
 
@@ -22,6 +22,7 @@ use crate::ports::StoreError;
 #[command(after_help = "\
 The machines' only label is the run's id (and -NAME unless the name is `default`): use it as
   runs-on: ${{ github.run_id }}
+With --secret-label 8 characters that nobody can guess follow it: take the label from the step's output `label`.
 
 Examples:
   runyard provision --class linux-x64 --count 3 --wait            # in a workflow
@@ -58,6 +59,9 @@ pub(crate) struct ProvisionArgs {
     /// How long the request waits for its machines [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = duration::wait, allow_negative_numbers = true)]
     timeout: Option<Duration>,
+    /// Give the label a part that nobody can guess, drawn here; classes with labelMode secret want it
+    #[arg(long)]
+    secret_label: bool,
     /// Wait until the machines run (30 s longer than the timeout), and release the request if they do not
     #[arg(long)]
     wait: bool,
@@ -181,11 +185,14 @@ fn accepted(context: &mut Context, item: &Item) -> Outcome {
     context
         .screen
         .say(format!("{id}: asked for {} of {}", request.intent.count, request.intent.resource_class));
-    context.screen.say(format!("its machines will have the label {}", label(id)));
+    context.screen.say(format!(
+        "its machines will have the label {}",
+        actions::shown_label(&context.environment, &request)
+    ));
     context
         .screen
         .say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
-    context.screen.document(&json::record(item));
+    context.screen.document(&actions::document(item, &request));
     Ok(())
 }
 
@@ -248,6 +255,7 @@ fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
         ("updatedAt", now),
     ]);
     let types = args.allowed_instance_types.as_ref();
+    let drawn = || LabelSuffix::draw(|buffer| context.entropy.fill(buffer));
     let given = [
         ("minCount", args.min_count.map(number)),
         ("usageClass", args.usage_class.map(text)),
@@ -255,6 +263,7 @@ fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
         ("allowedInstanceTypes", types.map(|t| AttributeValue::L(t.0.iter().map(text).collect()))),
         ("maxRuntimeMinutes", args.max_runtime.map(|length| number(length.as_secs() / 60))),
         ("timeoutSeconds", args.timeout.map(|length| number(length.as_secs()))),
+        ("labelSuffix", args.secret_label.then(|| text(drawn()))),
     ];
     item.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     item

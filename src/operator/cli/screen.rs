@@ -1,7 +1,7 @@
 //! Where does what we say go? Answers to stdout in the form that was asked for, problems to stderr. A reader who
 //! leaves (`runyard get instances | head -1`) ends the output, never the work.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Write};
 
 use serde_json::{Value, json};
 
@@ -42,6 +42,8 @@ pub(crate) struct Screen {
     pub(crate) live: bool,
     /// How many columns it has; none where there is no terminal.
     pub(crate) width: Option<usize>,
+    /// The person who can be asked, if one is there.
+    person: Option<Box<dyn BufRead + Send + Sync>>,
     closed: bool,
 }
 
@@ -50,12 +52,15 @@ impl Screen {
     pub(crate) fn stdout(format: Format) -> Self {
         let out = std::io::stdout();
         let width = terminal_size::terminal_size_of(&out).map(|(width, _)| usize::from(width.0));
-        Self { live: out.is_terminal(), width, out: Box::new(out), format, closed: false }
+        let (live, stdin) = (out.is_terminal(), std::io::stdin());
+        let there = live && !format.for_programs() && stdin.is_terminal();
+        let person = there.then(|| Box::new(BufReader::new(stdin)) as _);
+        Self { live, width, person, out: Box::new(out), format, closed: false }
     }
 
     /// Nobody looks.
     pub(crate) fn nowhere(format: Format) -> Self {
-        Self { live: false, width: None, out: Box::new(std::io::sink()), format, closed: false }
+        Self { live: false, width: None, person: None, out: Box::new(std::io::sink()), format, closed: false }
     }
 
     /// Nobody looks, at something this wide.
@@ -85,6 +90,12 @@ impl Screen {
             String::from_utf8(bytes).expect("what we write is UTF-8")
         };
         (screen, read)
+    }
+
+    /// A person at a terminal who types this.
+    #[cfg(test)]
+    pub(crate) fn typed(self, answer: &'static str) -> Self {
+        Self { person: Some(Box::new(answer.as_bytes())), ..self }
     }
 
     /// Whether nobody reads any more.
@@ -121,15 +132,15 @@ impl Screen {
 
     /// Whether a person is there who can be asked.
     pub(crate) fn can_ask(&self) -> bool {
-        self.live && !self.format.for_programs() && std::io::stdin().is_terminal()
+        self.person.is_some()
     }
 
     /// Asks a person; anything but yes is no.
     pub(crate) fn ask(&mut self, question: &str) -> bool {
         self.text(&format!("{question} [y/N] "));
         let mut answer = String::new();
-        let read = std::io::stdin().read_line(&mut answer);
-        read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+        let read = self.person.as_mut().map(|person| person.read_line(&mut answer));
+        matches!(read, Some(Ok(_))) && matches!(answer.trim(), "y" | "Y" | "yes")
     }
 
     /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a pipe

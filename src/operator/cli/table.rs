@@ -122,10 +122,11 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
         "USAGE",
         "REUSE",
         "REGISTRATION",
+        "LABELS",
         "OVERRIDE",
         "MESSAGE",
     ],
-    wide: &["CPU", "MEMORY", "USAGE", "REUSE", "REGISTRATION", "OVERRIDE"],
+    wide: &["CPU", "MEMORY", "USAGE", "REUSE", "REGISTRATION", "LABELS", "OVERRIDE"],
     cells: |pool, around| {
         let (spec, counts) = (&pool.spec, &pool.status.counts);
         let scale = pool.scale.as_ref().filter(|o| o.until.is_none_or(|until| until > around.now));
@@ -143,6 +144,7 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
             spec.usage_class.to_string(),
             spec.reuse_within.to_string(),
             spec.registration_mode.to_string(),
+            spec.label_mode.to_string(),
             scale.map(|o| format!("{} by {}", o.desired, o.by)).unwrap_or_default(),
             remark(&pool.status.message).to_owned(),
         ]

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
     Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request,
-    RequestKey, labels, runner_name, seal,
+    RequestKey, runner_name, seal,
 };
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
@@ -154,7 +154,7 @@ impl Courier {
                 let claim = next.claim.as_ref().ok_or(CourierError::Key)?;
                 let spec = RunnerSpec {
                     name: runner_name(&claim.id, next.registration_seq + 1),
-                    labels: labels(&request.id, &pool.spec.labels),
+                    labels: request.labels(&pool.spec.labels),
                     group_id: self.group(&scope, &pool.spec.runner_group).await?,
                     work_folder: "_work".into(),
                 };
@@ -239,7 +239,7 @@ impl Courier {
             token,
             jit_config,
             runner_name: runner_name(&claim.id, name_seq),
-            labels: labels(&request.id, &pool.spec.labels),
+            labels: request.labels(&pool.spec.labels),
             runner_group: pool.spec.runner_group.clone(),
             expires_at,
         };

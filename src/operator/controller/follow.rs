@@ -3,7 +3,7 @@
 //! However long a list takes, changes do not wait for it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
@@ -59,12 +59,11 @@ impl Follower {
             match self.store.watch().await {
                 Ok(mut watch) => {
                     pause = pauses();
-                    let removed = Mutex::default();
                     // Neither waits for the other. A page that is ready goes to the loop before a change that follows it.
                     tokio::select! {
                         biased;
-                        closed = self.lists(kicks, &removed) => closed?,
-                        ended = self.changes(watch.as_mut(), &removed) => ended?,
+                        closed = self.lists(kicks) => closed?,
+                        ended = self.changes(watch.as_mut()) => ended?,
                     }
                 }
                 Err(error) => {
@@ -76,12 +75,12 @@ impl Follower {
     }
 
     /// Lists the table now, on the interval, and when asked to; only ends when the loop is gone.
-    async fn lists(&self, kicks: &mut mpsc::Receiver<()>, removed: &Removed) -> Option<()> {
+    async fn lists(&self, kicks: &mut mpsc::Receiver<()>) -> Option<()> {
         let mut pause = pauses();
         loop {
             // The list answers everybody who asked before it began.
             while kicks.try_recv().is_ok() {}
-            let wait = if self.list(removed).await? {
+            let wait = if self.list().await? {
                 pause = pauses();
                 self.resync
             } else {
@@ -96,7 +95,7 @@ impl Follower {
     }
 
     /// Follows one watch until it may have missed something.
-    async fn changes(&self, watch: &mut dyn Watch, removed: &Removed) -> Option<()> {
+    async fn changes(&self, watch: &mut dyn Watch) -> Option<()> {
         let mut pause = pauses();
         let mut told = tokio::time::Instant::now();
         loop {
@@ -107,8 +106,6 @@ impl Follower {
                     if !changes.is_empty() {
                         told = tokio::time::Instant::now();
                     }
-                    let gone = changes.iter().filter(|change| change.item.is_none());
-                    locked(removed).extend(gone.map(|change| change.key.clone()));
                     self.tell.send(Seen::Changes(changes)).await.ok()?;
                     if silent {
                         let seconds = told.elapsed().as_secs();
@@ -132,18 +129,16 @@ impl Follower {
     }
 
     /// Lists the whole table; whether it came to its end.
-    async fn list(&self, removed: &Removed) -> Option<bool> {
+    async fn list(&self) -> Option<bool> {
         self.tell.send(Seen::ListBegins(self.clock.elapsed())).await.ok()?;
         let mut keys = BTreeSet::new();
         let mut after: Option<Key> = None;
         let places = Arc::new(Semaphore::new(PAGES));
         loop {
             let place = places.clone().acquire_owned().await.ok()?;
-            locked(removed).clear();
             match self.store.list(after.as_ref()).await {
-                Ok(mut page) => {
-                    let gone = std::mem::take(&mut *locked(removed));
-                    page.items.retain(|item| Key::of(item).is_none_or(|key| !gone.contains(&key)));
+                // The loop knows what was removed since the list began.
+                Ok(page) => {
                     // Events are many times all others, and nobody asks whether they are still there.
                     keys.extend(page.items.iter().filter_map(Key::of).filter(|key| !Event::is_key(key)));
                     self.tell.send(Seen::Page(page.items, place)).await.ok()?;
@@ -160,14 +155,6 @@ impl Follower {
             }
         }
     }
-}
-
-/// The records whose removal the watch told of while the page under way was being read: the page may still hold them,
-/// and nothing later would tell of their removal again.
-type Removed = Mutex<BTreeSet<Key>>;
-
-fn locked(removed: &Removed) -> MutexGuard<'_, BTreeSet<Key>> {
-    removed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Pauses between attempts, each twice as long as the one before.
@@ -195,16 +182,6 @@ mod tests {
         let (store, shutdown) = (Arc::new(store.clone()), shutdown.clone());
         let (resync, silence) = (Duration::from_secs(300), Duration::from_secs(300));
         (Follower { store, clock, resync, silence, tell, shutdown }, told)
-    }
-
-    /// What is told next, but for looks that found nothing.
-    async fn news(told: &mut mpsc::Receiver<Seen>) -> Option<Seen> {
-        loop {
-            match told.recv().await {
-                Some(Seen::Changes(changes)) if changes.is_empty() => {}
-                news => return news,
-            }
-        }
     }
 
     fn record(pk: String, sk: &str) -> Item {
@@ -240,32 +217,6 @@ mod tests {
         assert!(
             matches!(next(&mut told), (0, Some(Seen::ListEnds(keys))) if keys.is_empty()),
             "of events none is kept"
-        );
-        shutdown.cancel();
-        following.await.expect("it stops");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_page_that_is_older_than_a_removal_does_not_bring_the_record_back() {
-        let store = MemoryStore::new();
-        ["gone", "kept"].iter().for_each(|class| store.put(record(format!("pool#{class}"), "pool")));
-        store.every_call_takes(Duration::from_secs(2));
-        let shutdown = CancellationToken::new();
-        let (follower, mut told) = follower(&store, &shutdown);
-        let (_kick, kicks) = mpsc::channel(1);
-        let following = tokio::spawn(follower.run(kicks));
-        assert!(matches!(news(&mut told).await, Some(Seen::ListBegins(_))));
-        // The page is read now, and arrives a second later.
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        store.remove(&Key::new("pool#gone", "pool"));
-        assert!(matches!(news(&mut told).await, Some(Seen::Changes(changes)) if changes[0].item.is_none()));
-        let kept = Key::new("pool#kept", "pool");
-        assert!(matches!(
-            news(&mut told).await,
-            Some(Seen::Page(items, _)) if items.iter().filter_map(Key::of).eq([kept.clone()])
-        ));
-        assert!(
-            matches!(news(&mut told).await, Some(Seen::ListEnds(keys)) if keys == BTreeSet::from([kept]))
         );
         shutdown.cancel();
         following.await.expect("it stops");

@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{ClaimId, Instance, InstanceId, Key, Life, Reading, Request, read};
+use crate::decide::Yard;
+use crate::model::{
+    ClaimId, Instance, InstanceId, Key, Life, Reading, Record as _, Repository, Request, read,
+};
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
 
@@ -21,12 +24,16 @@ const AGAIN: Duration = Duration::from_secs(300);
 /// The first look after a start.
 const FIRST: Duration = Duration::from_secs(60);
 
+/// Asks the loop what it knows.
+pub(super) type Ask = oneshot::Sender<Known>;
+
 /// Looks for them until told to stop.
 pub(super) struct Sweeper {
     pub(super) courier: Arc<Courier>,
     pub(super) store: Arc<dyn Store>,
     pub(super) every: Duration,
     pub(super) lease: watch::Receiver<Option<u64>>,
+    pub(super) ask: mpsc::Sender<Ask>,
     /// Runners of machines that no record knows, which were not connected when they were last looked at.
     pub(super) strangers: BTreeSet<(Scope, u64)>,
 }
@@ -39,10 +46,33 @@ struct Look {
 }
 
 /// What a look knows of the table.
-#[derive(Default)]
-struct Known {
-    scopes: BTreeSet<Scope>,
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Where our runners may be.
+    repositories: BTreeSet<Repository>,
+    /// The records of our machines.
     machines: BTreeMap<InstanceId, Key>,
+}
+
+impl Known {
+    /// What the loop knows; of records that it cannot read their keys.
+    pub(super) fn of(yard: &Yard) -> Self {
+        let mut known = Self::default();
+        known.repositories.extend(yard.requests().map(|(_, request)| request.id.repository.clone()));
+        let machines = yard.instances().map(|tracked| &tracked.instance);
+        known.machines.extend(machines.map(|one| (one.facts.instance_id.clone(), one.key())));
+        for key in yard.unreadable.keys().chain(yard.newer.keys()) {
+            if let Ok(id) = Request::id_of(key) {
+                known.repositories.insert(id.repository);
+            } else if let Some(arn) = key.pk.strip_prefix("instance#")
+                && let Some(id) = arn.rsplit('/').next()
+                && let Ok(id) = InstanceId::parse(id)
+            {
+                known.machines.insert(id, key.clone());
+            }
+        }
+        known
+    }
 }
 
 /// Why a look did not come to its end.
@@ -96,11 +126,12 @@ impl Sweeper {
     }
 
     async fn look(&mut self) -> Result<Look, Unfinished> {
-        let known = self.known().await?;
+        let Some(known) = self.known().await else { return Ok(Look::default()) };
         let mut look = Look::default();
         let mut strangers = BTreeSet::new();
         let mut failed = None;
-        for scope in &known.scopes {
+        let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.courier.scope_in(of)).collect();
+        for scope in &scopes {
             // A repository that is gone, or not ours to see, hides nobody else's.
             match self.look_in(scope, &known, &mut strangers, &mut look).await {
                 Ok(()) => {}
@@ -114,28 +145,11 @@ impl Sweeper {
         failed.map_or(Ok(look), Err)
     }
 
-    /// Where our runners may be listed, and the keys of our machines.
-    async fn known(&self) -> Result<Known, StoreError> {
-        let mut known = Known::default();
-        let mut after = None;
-        loop {
-            let page = self.store.list(after.as_ref()).await?;
-            for key in page.items.iter().filter_map(Key::of) {
-                if let Ok(id) = Request::id_of(&key) {
-                    known.scopes.insert(self.courier.scope_in(&id.repository));
-                } else if let Some(arn) = key.pk.strip_prefix("instance#")
-                    && key.sk == "instance"
-                    && let Some(id) = arn.rsplit('/').next()
-                    && let Ok(id) = InstanceId::parse(id)
-                {
-                    known.machines.insert(id, key);
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(known);
-            }
-        }
+    /// What the loop knows; nothing when it ends.
+    async fn known(&self) -> Option<Known> {
+        let (ask, answer) = oneshot::channel();
+        self.ask.send(ask).await.ok()?;
+        answer.await.ok()
     }
 
     async fn look_in(

@@ -20,7 +20,7 @@ use crate::status::History;
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, runs};
+use super::{OperatorError, Ports, Settings, ghosts, runs};
 
 mod around;
 mod background;
@@ -227,6 +227,7 @@ impl Loop {
                 Some(ask) = Inbox::asked(&mut inbox.asks) => drop(ask.send(self.look())),
                 Some(machines) = inbox.machines.recv() => self.observe(Observation::Inventory(machines)),
                 Some(told) = inbox.told.recv() => self.hear(told),
+                Some(ask) = inbox.sweeps.recv() => drop(ask.send(ghosts::Known::of(&self.yard))),
                 Some(done) = self.tasks.join_next() => self.finished(done),
                 Some(news) = inbox.seen.recv() => self.take_in(news),
                 () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}

@@ -172,7 +172,8 @@ fn subnets(world: &World, asked: &Params) -> Result<Vec<Xml>, Refused> {
 
 fn groups(asked: &Params) -> Vec<Xml> {
     let filter = filtered(asked, "group-id");
-    let meant = GROUPS.iter().filter(|(id, _)| filter.as_ref().is_none_or(|all| all.iter().any(|one| one == id)));
+    let meant =
+        GROUPS.iter().filter(|(id, _)| filter.as_ref().is_none_or(|all| all.iter().any(|one| one == id)));
     let told = meant.map(|(id, vpc)| vec![Xml::text("groupId", id), Xml::text("vpcId", vpc)]);
     vec![Xml::set("securityGroupInfo", told)]
 }

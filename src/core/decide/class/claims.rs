@@ -53,7 +53,7 @@ pub(super) fn claim(
         request::drop_lost(cx, key, request, next);
         request::gain(next, gained);
         let held = next.status.instances.len() as u32;
-        let claimed = format!("{held} of {} machines claimed", next.intent.count);
+        let claimed = format!("{held} of {} claimed", reason::machines(next.intent.count));
         let message = reason::kept(next, request::target(next).saturating_sub(held), claimed);
         request::progress(next, Phase::Fulfilling, message);
     });

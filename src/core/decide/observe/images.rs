@@ -9,8 +9,8 @@ use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard,
 use super::tally::{boots, spoke, tally};
 use super::{Source, arn_of};
 use crate::model::{
-    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Phase, Pool, Record, Request, RequestKey,
-    UsageClass, launch_digest,
+    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Phase, Pool, Record, Request, UsageClass,
+    launch_digest,
 };
 
 /// Whether a pooled machine's deadline was brought nearer: an operator sets it for the idle time of the class, which may
@@ -231,9 +231,15 @@ impl Yard {
                     attempts.insert((id.attempt, key.clone()));
                     let older = attempts.range(..(id.attempt, key.clone()));
                     dirty.extend(older.map(|(_, key)| Unit::Request(key.clone())));
-                    self.labels.entry(label_of(&id)).or_default().insert(key.clone());
                 }
-                self.label_changes(&id, dirty);
+                let before = old.as_ref().map(label_of);
+                let label = self.request(key).map(label_of);
+                if before != label {
+                    // Its label is its intent's until it is taken on.
+                    before.iter().for_each(|before| self.unlabel(before, key, dirty));
+                    self.labels.entry(label.clone().unwrap_or_default()).or_default().insert(key.clone());
+                }
+                label.iter().for_each(|label| self.label_changes(label, dirty));
                 dirty.insert(Unit::Request(key.clone()));
                 self.line_up(key, now, dirty);
             }
@@ -245,20 +251,25 @@ impl Yard {
                         self.attempts.remove(&line_of(&old.id));
                     }
                 }
-                self.label_changes(&old.id, dirty);
-                if let Some(same) = self.labels.get_mut(&label_of(&old.id)) {
-                    same.remove(key);
-                    if same.is_empty() {
-                        self.labels.remove(&label_of(&old.id));
-                    }
-                }
+                self.unlabel(&label_of(&old), key, dirty);
+            }
+        }
+    }
+
+    /// A request has a label no more.
+    fn unlabel(&mut self, label: &(String, String), key: &Key, dirty: &mut BTreeSet<Unit>) {
+        self.label_changes(label, dirty);
+        if let Some(same) = self.labels.get_mut(label) {
+            same.remove(key);
+            if same.is_empty() {
+                self.labels.remove(label);
             }
         }
     }
 
     /// A request changed: the others with its label may be taken on now, or not any more.
-    fn label_changes(&self, id: &RequestKey, dirty: &mut BTreeSet<Unit>) {
-        let Some(same) = self.labels.get(&label_of(id)).filter(|same| same.len() > 1) else { return };
+    fn label_changes(&self, label: &(String, String), dirty: &mut BTreeSet<Unit>) {
+        let Some(same) = self.labels.get(label).filter(|same| same.len() > 1) else { return };
         for (key, other) in same.iter().filter_map(|key| Some((key, self.request(key)?))) {
             if other.status.phase.is_none() {
                 dirty.insert(Unit::Request(key.clone()));

@@ -106,7 +106,8 @@ fn while_spot_rests_a_request_that_allows_it_gets_on_demand() {
 #[test]
 fn where_spot_is_refused_a_request_that_allows_it_gets_on_demand_after_the_pause() {
     let mut scene = Scene::with(json!({"usageClass": "spot"}));
-    let refused = || Err(ComputeError::Refused("UnauthorizedOperation: no right to spot-instances-request".into()));
+    let refused =
+        || Err(ComputeError::Refused("UnauthorizedOperation: no right to spot-instances-request".into()));
     answer(&mut scene, "l-1", UsageClass::Spot, refused());
     scene.put(&request("1", 1, json!({"onDemandFallback": true})));
     scene.put(&request("2", 1, json!({})));
@@ -116,7 +117,10 @@ fn where_spot_is_refused_a_request_that_allows_it_gets_on_demand_after_the_pause
     scene.now.mono += SPOT_PAUSE;
     assert_eq!(wishes(&scene), [UsageClass::Spot, UsageClass::Spot], "tried again");
     answer(&mut scene, "l-2", UsageClass::OnDemand, refused());
-    assert!(!scene.yard.class(&linux()).unwrap().broken(Breaker::Spot, scene.now.mono), "spot is not to blame");
+    assert!(
+        !scene.yard.class(&linux()).unwrap().broken(Breaker::Spot, scene.now.mono),
+        "spot is not to blame"
+    );
 }
 
 /// So many spot machines, of which some are taken back.

@@ -21,14 +21,14 @@ fn full() -> Scene {
     scene.put(&holding("2", 2, &["i-1", "i-2"], json!({"phase": "Ready", "readyAt": at(-10)})));
     scene.add(machine("i-1").running(&ask("2")));
     scene.add(machine("i-2").running(&ask("2")));
-    scene.put(&request("1", 1, json!({"message": "waiting for 1 machines of class linux"})));
+    scene.put(&request("1", 1, json!({"message": "waiting for 1 machine of class linux"})));
     scene
 }
 
 #[test]
 fn who_waits_because_the_class_is_full_or_paused_reads_it_in_the_record_once() {
     let mut scene = full();
-    let message = "waiting for 1 of 1 machines, because class linux is at its max of 2";
+    let message = "waiting for 1 of 1 machine, because class linux is at its max of 2";
     assert_eq!(told(&scene), [message]);
     let foretold = crate::decide::judge(&scene.yard, &scene.policy, scene.now, scene.role);
     assert!(!foretold.iter().any(|(_, plan)| plan.actions.iter().any(is_telling)), "only the operator knows");
@@ -38,7 +38,7 @@ fn who_waits_because_the_class_is_full_or_paused_reads_it_in_the_record_once() {
     scene.wait(60);
     assert_eq!(told(&scene), [""; 0], "however long it lasts");
     scene.pool(2, json!({"max": 2, "paused": true}));
-    assert_eq!(told(&scene), ["waiting for 1 of 1 machines, because class linux is paused"]);
+    assert_eq!(told(&scene), ["waiting for 1 of 1 machine, because class linux is paused"]);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_request_that_fails_at_its_deadline_says_what_it_waited_for() {
     scene.wait(501);
     let actions = scene.of_request("1").actions;
     let [Action::Request(step, _)] = actions.as_slice() else { panic!("{actions:?}") };
-    let message = "DeadlinePassed: 0 of 1 machines were running at the deadline (1 are needed), \
+    let message = "DeadlinePassed: 0 of 1 machine ran at the deadline (1 is needed), \
                    because class linux is at its max of 2";
     assert_eq!(step.after.status.message, message);
 }

@@ -7,6 +7,7 @@ use crate::model::{Condition, ConditionType, Request};
 
 use super::super::action::{Note, Plan};
 use super::super::context::Context;
+use super::super::reason::machines;
 use super::super::yard::Yard;
 use super::{MOST, set_condition, write};
 
@@ -18,7 +19,7 @@ pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     let most = pool.map_or(0, |pool| pool.spec.max).min(MOST);
     let raised = request.written.as_ref().map(|written| written.count);
     if let Some(count) = raised.filter(|count| *count > intent.count && *count <= most) {
-        let message = format!("asks for {count} machines instead of {}", intent.count);
+        let message = format!("asks for {} instead of {}", machines(count), intent.count);
         return Some(write(cx, request, Note::normal("CountRaised", message.clone()), |next| {
             next.raise_count();
             next.status.message = message;

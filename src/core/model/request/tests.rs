@@ -17,6 +17,54 @@ fn runners_of_a_run_stand_under_its_id_and_of_another_name_under_both() {
     assert_eq!(label(&id("default", 2)), "7", "attempts share it");
 }
 
+/// The golden request under this run and name.
+fn of(name: &str, suffix: Option<&str>) -> Request {
+    let golden = include_str!("../../../../tests/golden/request-new.json");
+    let item: Item = serde_json::from_str(golden).unwrap();
+    let Reading::Record(mut request) = read::<Request>(&item) else { panic!("it is golden") };
+    request.id = id(name, 1);
+    request.intent.label_suffix = suffix.map(|suffix| suffix.parse().unwrap());
+    request
+}
+
+#[test]
+fn a_secret_part_ends_the_label_and_is_left_out_where_others_can_read() {
+    let secret = of("gpu", Some("k3x9q0ab"));
+    assert_eq!((secret.label(), secret.public_label()), ("7-gpu-k3x9q0ab".into(), "7-gpu-********".into()));
+    assert_eq!(secret.labels(&["big".to_owned()])[1], "7-gpu-k3x9q0ab.big");
+    assert_eq!((of("default", None).label(), of("default", None).public_label()), ("7".into(), "7".into()));
+}
+
+#[test]
+fn a_label_suffix_of_another_form_makes_a_request_unreadable_and_says_how_to_write_it() {
+    let golden = include_str!("../../../../tests/golden/request-new.json");
+    for (suffix, readable) in [("k3x9q0ab", true), ("K3X9Q0AB", false), ("1", false), ("", false)] {
+        let mut item: Item = serde_json::from_str(golden).unwrap();
+        item.insert("labelSuffix".into(), AttributeValue::S(suffix.into()));
+        match read::<Request>(&item) {
+            Reading::Record(request) => {
+                assert!(readable && request.intent.label_suffix.is_some(), "{suffix}");
+                assert_eq!(request.to_item()["labelSuffix"], item["labelSuffix"]);
+            }
+            Reading::Unreadable(why) => {
+                let why = why.to_string();
+                assert!(!readable && why.contains("labelSuffix") && why.contains("use 8 of"), "{why}");
+            }
+            Reading::Newer { schema } => panic!("{schema}"),
+        }
+    }
+}
+
+#[test]
+fn a_request_keeps_the_label_with_which_it_was_taken_on() {
+    let mut request = of("default", Some("k3x9q0ab"));
+    request.keep_intent();
+    let mut item = request.to_item();
+    item.insert("labelSuffix".into(), AttributeValue::S("00000000".into()));
+    let Reading::Record(changed) = read::<Request>(&item) else { panic!("it is readable") };
+    assert_eq!((changed.label(), changed.changed_attributes()), (request.label(), vec!["labelSuffix"]));
+}
+
 #[test]
 fn a_runner_is_named_by_its_claim_and_from_the_second_box_on_by_that_too() {
     let claim: ClaimId = "i-1.7".parse().unwrap();
@@ -43,8 +91,8 @@ fn a_key_tells_its_request_and_only_in_the_form_in_which_it_is_written() {
 #[test]
 fn extra_labels_are_bound_to_the_runs_own_by_a_dot_and_for_now_by_a_hyphen() {
     let extras = ["gpu".to_owned(), "big".to_owned()];
-    assert_eq!(labels(&id("default", 1), &extras), ["7", "7.gpu", "7-gpu", "7.big", "7-big"]);
-    assert_eq!(labels(&id("build", 1), &[]), ["7-build"]);
+    assert_eq!(of("default", None).labels(&extras), ["7", "7.gpu", "7-gpu", "7.big", "7-big"]);
+    assert_eq!(of("build", None).labels(&[]), ["7-build"]);
 }
 
 #[test]

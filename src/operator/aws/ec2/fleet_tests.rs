@@ -15,7 +15,9 @@ fn given(sized: bool) -> Template {
 }
 
 fn asked(order: &LaunchOrder, template: &Template) -> CreateFleetInput {
-    request(&options().table, order, template, &order.spec.launch.subnet_ids).build().expect("a call without gaps")
+    request(&options().table, order, template, &order.spec.launch.subnet_ids)
+        .build()
+        .expect("a call without gaps")
 }
 
 fn asked_overrides(input: &CreateFleetInput) -> Vec<FleetLaunchTemplateOverridesRequest> {

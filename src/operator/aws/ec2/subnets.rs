@@ -60,11 +60,7 @@ impl Subnets {
         }
     }
 
-    async fn known(
-        &self,
-        client: &Client,
-        wanted: &[String],
-    ) -> Result<BTreeMap<String, Subnet>, CallError> {
+    async fn known(&self, client: &Client, wanted: &[String]) -> Result<BTreeMap<String, Subnet>, CallError> {
         let now = Instant::now();
         let all_known = {
             let mut kept = self.kept();
@@ -76,7 +72,8 @@ impl Subnets {
             self.kept().extend(told.into_iter().map(|subnet| (subnet.id.clone(), (subnet, now))));
         }
         let kept = self.kept();
-        let known = wanted.iter().filter_map(|id| kept.get(id).map(|(subnet, _)| (id.clone(), subnet.clone())));
+        let known =
+            wanted.iter().filter_map(|id| kept.get(id).map(|(subnet, _)| (id.clone(), subnet.clone())));
         Ok(known.collect())
     }
 
@@ -103,7 +100,8 @@ async fn ask(client: &Client, ids: &[String]) -> Result<Vec<Subnet>, CallError> 
 /// What EC2 knows of the network a class names.
 pub(super) async fn network(client: &Client, spec: &PoolSpec) -> Result<Network, ComputeError> {
     let launch = &spec.launch;
-    let subnets = if launch.subnet_ids.is_empty() { Vec::new() } else { ask(client, &launch.subnet_ids).await? };
+    let subnets =
+        if launch.subnet_ids.is_empty() { Vec::new() } else { ask(client, &launch.subnet_ids).await? };
     let mut groups = BTreeMap::new();
     if !launch.security_group_ids.is_empty() {
         let ids = Some(launch.security_group_ids.clone());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::cli::screen::plain;
-use crate::model::{FieldError, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin};
+use crate::model::{FieldError, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin};
 
 /// The most characters of a value that are shown.
 const SHOWN: usize = 160;
@@ -87,6 +87,10 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
             (old.registration_mode, new.registration_mode) == (RegistrationMode::Job, RegistrationMode::Run),
             "lets a runner serve more than one job",
         ),
+        "labelMode" => (
+            (old.label_mode, new.label_mode) == (LabelMode::Secret, LabelMode::Run),
+            "lets jobs ask for machines by a label that anybody can guess",
+        ),
         "max" => (!says_max, "lets max fall back to its default"),
         "launch.securityGroupIds" => {
             let dropped = new.launch.security_group_ids.is_empty() && new.launch.launch_template_id.is_none();
@@ -164,6 +168,7 @@ mod tests {
             ("reuseWithin", json!("none"), json!("repository")),
             ("reuseWithin", json!("owner"), json!("any")),
             ("registrationMode", json!("job"), json!("run")),
+            ("labelMode", json!("secret"), json!("run")),
         ] {
             let (narrow, wide) = (json!({field: narrow}), json!({field: wide}));
             assert_eq!(told(narrow.clone(), wide.clone(), true).1, [field], "{narrow} {wide}");

@@ -31,7 +31,7 @@ pub(crate) use set::{SetArgs, run as set};
 #[command(after_help = "\
 The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
 standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
-A change that lets more in (repositories, reuseWithin, registrationMode), drops launch, or lets max fall back to its \
+A change that lets more in (repositories, reuseWithin, registrationMode, labelMode), drops launch, or lets max fall back to its \
 default needs --allow-widening; on a terminal it asks. To change single fields: runyard set pool.
 
 Examples:
@@ -225,6 +225,41 @@ mod tests {
         assert_eq!(classes, ["linux-x64", "untrusted"]);
         assert_eq!(specs[0].launch, specs[1].launch);
         assert_eq!(specs[1].reuse_within, crate::model::ReuseWithin::Never);
+    }
+
+    /// What a person at a terminal who types this lets `apply` do to a class that few may use; what is asked, and the
+    /// repositories that may use it then.
+    async fn widened(typed: &'static str) -> (bool, String, Vec<String>) {
+        let (store, scratch) = (runyard_fakes::MemoryStore::new(), tempfile::tempdir().unwrap());
+        let table = TableName::parse("runyard").unwrap();
+        let written = |repositories: &str| {
+            let file = scratch.path().join("pools.json");
+            let text = json!([{"resourceClass": "sec", "max": 3, "repositories": [repositories]}]);
+            std::fs::write(&file, text.to_string()).unwrap();
+            let how = How { dry_run: false, allow_widening: false };
+            check(&ApplyArgs { file, config: None, how }, &table).unwrap()
+        };
+        let screen = || crate::cli::screen::Screen::kept(crate::cli::screen::Format::Text);
+        let mut context = Context::on(store.clone(), screen().0);
+        run(&mut context, &written("acme/*")).await.unwrap();
+        let (screen, said) = screen();
+        let mut context = Context::on(store.clone(), screen.typed(typed));
+        let done = run(&mut context, &written("*")).await.is_ok();
+        let key = crate::model::Pool::key_of(&ClassName::parse("sec").unwrap());
+        let item = context.item(&key).await.unwrap().unwrap();
+        let pool: crate::model::Pool = crate::cli::context::readable(&item).unwrap();
+        (done, said(), pool.spec.repositories)
+    }
+
+    #[tokio::test]
+    async fn a_person_at_a_terminal_is_asked_and_only_yes_widens() {
+        for (typed, yes) in [("y\n", true), ("yes\n", true), ("n\n", false), ("\n", false), ("", false)] {
+            let (done, said, repositories) = widened(typed).await;
+            assert_eq!(done, yes, "{typed:?}");
+            assert_eq!(repositories, [if yes { "*" } else { "acme/*" }], "{typed:?}");
+            assert!(said.contains("! repositories acme/* → *"), "{said}");
+            assert!(said.contains("Write them? [y/N]"), "{said}");
+        }
     }
 
     #[test]

@@ -56,6 +56,7 @@ const TEXT: &[&str] = &[
     "usageClass",
     "runnerGroup",
     "registrationMode",
+    "labelMode",
     "reuseWithin",
     "launch.ami",
     "launch.architecture",

@@ -10,7 +10,8 @@ use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
 use super::{fits_queue_name, launch};
 use crate::cli::failure::Problems;
 use crate::model::{
-    ClassName, FieldError, Item, PoolSpec, RegistrationMode, Replacement, ReuseWithin, TableName, UsageClass,
+    ClassName, FieldError, Item, LabelMode, PoolSpec, RegistrationMode, Replacement, ReuseWithin, TableName,
+    UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -30,6 +31,7 @@ pub(super) const NAMES: &[&str] = &[
     "maxAgeSeconds",
     "paused",
     "labels",
+    "labelMode",
     "runnerGroup",
     "registrationMode",
     "repositories",
@@ -113,6 +115,7 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         "maxRuntimeMinutes" => field.whole(1, 35 * 24 * 60),
         "maxUses" => field.whole(1, u64::from(u32::MAX)),
         "paused" => field.flag(),
+        "labelMode" => field.parsed::<LabelMode>().map(|_| ()),
         "runnerGroup" => field.text(256).map(|_| ()),
         "registrationMode" => field.parsed::<RegistrationMode>().map(|_| ()),
         "reuseWithin" => field.parsed::<ReuseWithin>().map(|_| ()),
@@ -263,7 +266,7 @@ mod tests {
             "schedules": [{"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "desired": 10}],
             "usageClass": "spot", "allowedInstanceTypes": ["m7i.*", "c*"], "idleSeconds": 600,
             "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400, "paused": false,
-            "labels": ["gpu"], "runnerGroup": "Default", "registrationMode": "job",
+            "labels": ["gpu"], "labelMode": "secret", "runnerGroup": "Default", "registrationMode": "job",
             "repositories": ["acme/*"], "reuseWithin": "repository",
             "launch": {"ami": "ami-0123456789abcdef0", "architecture": "arm64", "instanceProfile": "runner",
                        "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
@@ -278,7 +281,7 @@ mod tests {
         let spec: PoolSpec = serde_json::from_value(json!({
             "resourceClass": "a", "schedules": [{"cron": "* * * * *", "desired": 0}],
             "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
-            "runnerGroup": "g", "replacement": {"atOnce": 2},
+            "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2},
         }))
         .unwrap();
         let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
@@ -308,6 +311,7 @@ mod tests {
             ("labels", json!(["a b"])),
             ("labels", json!(["self-hosted"])),
             ("labels", json!("gpu")),
+            ("labelMode", json!("random")),
             ("repositories", json!([])),
             ("repositories", json!(["acme"])),
             ("allowedInstanceTypes", json!(["m7i.?"])),

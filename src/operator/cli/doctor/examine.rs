@@ -10,7 +10,7 @@ use crate::cli::expire::ending;
 use crate::cli::subject::kind_of;
 use crate::model::{
     Agent, ConditionType, Desired, Event, EventType, Guard, Instance, Item, Key, Kind, LEAST_IDLE_SECONDS,
-    Launch, LaunchPhase, Lease, Pool, Reading, Record, Request, State, Write, read,
+    Launch, LaunchPhase, Lease, Phase, Pool, Reading, Record, Request, State, Write, read,
 };
 
 /// Something that is not as it should be.
@@ -250,6 +250,17 @@ fn one_request(
         let fix =
             "mend or delete the machines' records; see at EC2 and GitHub whether machine and runner are gone";
         findings.push(warning("Unaccounted", key, told.message.clone(), fix, Vec::new()));
+    }
+    let degraded = status
+        .conditions
+        .iter()
+        .find(|one| one.condition_type == ConditionType::Degraded && one.status && late(one.at))
+        .filter(|_| request.phase() == Phase::Ready && !request.is_released());
+    if let Some(degraded) = degraded {
+        let (held, count) = (status.instances.len(), request.intent.count);
+        let problem = format!("has {held} of {count} since {}: {}", degraded.at, degraded.message);
+        let fix = "see `runyard explain request` for what its replacement waits for";
+        findings.push(warning("Degraded", key, problem, fix, Vec::new()));
     }
     let unseen = status.observed_generation < request.intent.generation;
     if unseen

@@ -93,6 +93,32 @@ fn what_fits_together_is_no_finding() {
 }
 
 #[test]
+fn a_ready_request_that_lacks_a_machine_for_long_is_found() {
+    let degraded = |at: &str, is: bool, phase: &str| {
+        let mut request = request(phase, &["i-1"], JUST_NOW);
+        let condition = [
+            ("type", text("Degraded")),
+            ("status", AttributeValue::Bool(is)),
+            ("reason", text("expired")),
+            ("message", text("lost i-2 (expired); to be replaced")),
+            ("at", text(at)),
+        ];
+        let condition = condition.map(|(name, value)| (name.to_owned(), value)).into();
+        request.insert("conditions".into(), AttributeValue::L(vec![AttributeValue::M(condition)]));
+        request.insert("count".into(), number(2u64));
+        found(&[pool(), instance("running", "42", LONG_AGO), agent(JUST_NOW, 9), request])
+    };
+    let of = |findings: Vec<Finding>| findings.iter().map(|one| one.reason).collect::<Vec<_>>();
+    let found = degraded(LONG_AGO, true, "Ready");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].problem.starts_with("has 1 of 2 since"), "{}", found[0].problem);
+    assert!(found[0].problem.ends_with("lost i-2 (expired); to be replaced"), "{}", found[0].problem);
+    assert_eq!(of(degraded(JUST_NOW, true, "Ready")), [""; 0], "it is being mended");
+    assert_eq!(of(degraded(LONG_AGO, false, "Ready")), [""; 0]);
+    assert_eq!(of(degraded(LONG_AGO, true, "Releasing")), [""; 0]);
+}
+
+#[test]
 fn a_machine_held_by_a_request_that_does_not_list_it_is_found_once_it_has_settled() {
     let held = |since, phase, list: &[&str]| {
         reasons(&[

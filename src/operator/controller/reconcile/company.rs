@@ -24,6 +24,8 @@ pub(super) struct Inbox {
     pub(super) seen: mpsc::Receiver<Seen>,
     pub(super) machines: mpsc::Receiver<Vec<Machine>>,
     pub(super) told: mpsc::Receiver<Vec<Told>>,
+    /// Who sweeps runners at GitHub, and asks which are whose.
+    pub(super) sweeps: mpsc::Receiver<ghosts::Ask>,
     /// Those who look at the yard; none, where another loop answers.
     pub(super) asks: Option<mpsc::Receiver<oneshot::Sender<Status>>>,
 }
@@ -97,8 +99,9 @@ impl Company {
         tasks.spawn(writing);
         let (live, live_runs) = watch::channel(runs::Live::new());
         watches_runs(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
-        let courier = sweeps_ghosts(ports, settings, &lease, &mut tasks, shutdown);
-        let inbox = Inbox { seen, machines, told, asks };
+        let (ask, sweeps) = mpsc::channel(1);
+        let courier = sweeps_ghosts(ports, settings, &lease, ask, &mut tasks, shutdown);
+        let inbox = Inbox { seen, machines, told, sweeps, asks };
         Self { tasks, follower, inbox, lease, kick_list, kick_sweep, live, events, courier }
     }
 }
@@ -150,6 +153,7 @@ fn sweeps_ghosts(
     ports: &Ports,
     settings: &Settings,
     lease: &watch::Receiver<Option<u64>>,
+    ask: mpsc::Sender<ghosts::Ask>,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Option<Arc<Courier>> {
@@ -159,7 +163,7 @@ fn sweeps_ghosts(
         Arc::new(Courier::new(github, clock, entropy, settings.organization, settings.github.verify_run));
     if let Some(every) = settings.github.sweep {
         let (store, lease, strangers) = (ports.store.clone(), lease.clone(), BTreeSet::new());
-        let sweeper = ghosts::Sweeper { courier: courier.clone(), store, every, lease, strangers };
+        let sweeper = ghosts::Sweeper { courier: courier.clone(), store, every, lease, ask, strangers };
         tasks.spawn(sweeper.run(shutdown.child_token()));
     }
     Some(courier)

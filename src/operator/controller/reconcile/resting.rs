@@ -19,7 +19,7 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 pub(super) struct Resting(BTreeMap<(Unit, &'static str), (u32, Duration)>);
 
 /// Who rests when an action fails: those it is about, where a class acts for many.
-fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
+pub(super) fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
     match action {
         Action::Claim { request, machines } => {
             let machines = machines.iter().map(|step| step.before.facts.instance_arn.clone());

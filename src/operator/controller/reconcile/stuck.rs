@@ -1,35 +1,56 @@
 //! Which actions can never succeed? One that fails ten times in a row for the same reason is said in the status of its
-//! class, with the records it is about and what a person can do, until it succeeds or is not planned any more.
+//! class, with the records it is about and what a person can do, until it succeeds or is not planned any more. What a
+//! class does for many is counted for each request and each machine, so that nothing that succeeds between hides it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::controller::execute::Failure;
-use crate::decide::{Action, Plan, Unit};
+use crate::decide::{Action, Plan, Unit, WaitReason};
 use crate::model::ClassName;
 
 use super::Loop;
+use super::resting::subjects;
 
 /// So many failures in a row are no bad luck.
 const TIMES: u32 = 10;
+/// How long a failure counts as the one before, where others are tried between.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// How often each action failed in a row for the same reason, by unit and kind.
-pub(super) type Failing = BTreeMap<(Unit, &'static str), (&'static str, u32)>;
+/// What failed: the unit that planned it, the action's kind, and whom it is about.
+type Of = (Unit, &'static str, Unit);
+
+/// How often something failed in a row for the same reason, and when it last did.
+#[derive(Debug)]
+pub(super) struct Failed {
+    reason: &'static str,
+    times: u32,
+    at: Duration,
+}
+
+/// What fails, by the unit that plans it.
+pub(super) type Failing = BTreeMap<Unit, BTreeMap<(&'static str, Unit), Failed>>;
 
 impl Loop {
     /// Notes that an action failed.
     pub(super) fn failed(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
-        let of = (unit.clone(), action.kind());
-        let (reason, times) = self.failing.entry(of.clone()).or_insert((failure.label(), 0));
-        if *reason != failure.label() {
-            (*reason, *times) = (failure.label(), 0);
+        let (reason, at) = (failure.label(), self.ports.clock.elapsed());
+        for subject in subjects(unit, action) {
+            let of = (unit.clone(), action.kind(), subject.clone());
+            let failing = self.failing.entry(unit.clone()).or_default();
+            let failed = failing.entry((action.kind(), subject)).or_insert(Failed { reason, times: 0, at });
+            let times = if failed.reason == reason { failed.times.saturating_add(1) } else { 1 };
+            *failed = Failed { reason, times, at };
+            if times < TIMES {
+                self.unstick(&of);
+            } else {
+                self.stick(of, times, action, failure);
+            }
         }
-        *times = times.saturating_add(1);
-        let times = *times;
-        if times < TIMES {
-            self.unstick(&of);
-            return;
-        }
-        let Some(class) = self.class_of_unit(unit) else { return };
+    }
+
+    fn stick(&mut self, of: Of, times: u32, action: &Action, failure: &Failure) {
+        let Some(class) = self.class_of_unit(&of.0) else { return };
         let told =
             format!("{}: {failure}, {TIMES} times or more in a row; {}", action.describe(), failure.fix());
         if times == TIMES {
@@ -42,33 +63,55 @@ impl Loop {
 
     /// Notes that an action of this kind was carried out.
     pub(super) fn succeeded(&mut self, unit: &Unit, action: &Action) {
-        if !self.failing.is_empty() {
-            let of = (unit.clone(), action.kind());
-            self.failing.remove(&of);
-            self.unstick(&of);
-        }
-    }
-
-    /// What a unit does not plan any more is not stuck.
-    pub(super) fn planned(&mut self, unit: &Unit, plan: &Plan) {
         if self.failing.is_empty() {
             return;
         }
-        let kinds: Vec<&'static str> = self
-            .failing
-            .range((unit.clone(), "")..)
-            .map_while(|((of, kind), _)| (of == unit).then_some(*kind))
-            .collect();
-        let written = plan.waits.iter().any(|wait| wait.reason == crate::decide::WaitReason::Busy);
-        for kind in kinds.into_iter().filter(|_| !written) {
-            if !plan.actions.iter().any(|action| action.kind() == kind) {
-                self.failing.remove(&(unit.clone(), kind));
-                self.unstick(&(unit.clone(), kind));
-            }
+        for subject in subjects(unit, action) {
+            self.recovers(&(unit.clone(), action.kind(), subject));
         }
     }
 
-    fn unstick(&mut self, of: &(Unit, &'static str)) {
+    /// What a unit does not plan any more is not stuck. A class that does something for many does it for others first
+    /// while one rests: that one is stuck until nobody can plan it.
+    pub(super) fn planned(&mut self, unit: &Unit, plan: &Plan) {
+        let Some(failing) = self.failing.get(unit) else { return };
+        let busy = plan.waits.iter().any(|wait| wait.reason == WaitReason::Busy);
+        let now = self.ports.clock.elapsed();
+        let over = failing.iter().filter(|((kind, subject), failed)| {
+            if subject == unit {
+                !busy && !plan.actions.iter().any(|action| action.kind() == *kind)
+            } else {
+                failed.at.saturating_add(FORGOTTEN) <= now || !self.may_be_planned(subject)
+            }
+        });
+        for (kind, subject) in over.map(|(of, _)| of.clone()).collect::<Vec<_>>() {
+            self.recovers(&(unit.clone(), kind, subject));
+        }
+    }
+
+    /// Whether a class may still do something for a request, or with a machine.
+    fn may_be_planned(&self, subject: &Unit) -> bool {
+        match subject {
+            Unit::Request(key) => self.yard.request(key).is_some_and(|request| !request.phase().is_final()),
+            Unit::Instance(arn) => {
+                self.yard.instance(arn).is_some_and(|tracked| tracked.instance.pooled_at().is_some())
+            }
+            Unit::Class(_) | Unit::Launch(_) => true,
+        }
+    }
+
+    fn recovers(&mut self, of: &Of) {
+        let (unit, kind, subject) = of;
+        if let Some(failing) = self.failing.get_mut(unit) {
+            failing.remove(&(*kind, subject.clone()));
+            if failing.is_empty() {
+                self.failing.remove(unit);
+            }
+        }
+        self.unstick(of);
+    }
+
+    fn unstick(&mut self, of: &Of) {
         if let Some((class, _)) = self.yard.stuck.remove(of) {
             self.dirty.insert(Unit::Class(class));
         }

@@ -80,6 +80,49 @@ fn of_two_new_requests_with_one_label_one_is_taken_on() {
 }
 
 #[test]
+fn a_class_with_secret_labels_refuses_a_request_without_one_and_names_the_flag() {
+    for (mode, suffix, refused) in [
+        ("secret", None, true),
+        ("secret", Some("k3x9q0ab"), false),
+        ("run", None, false),
+        ("run", Some("k3x9q0ab"), false),
+    ] {
+        let mut scene = Scene::with(json!({"labelMode": mode}));
+        let mut asked = asks("acme/web", "42", "default", 1);
+        asked.intent.label_suffix = suffix.map(|suffix| suffix.parse().unwrap());
+        scene.put(&asked);
+        let plan = scene.judge(&Unit::Request(asked.key()));
+        assert_eq!(answer_of(&scene, &asked), refused.then_some("NotAllowed"), "{mode} {suffix:?}");
+        if let [Action::Request(step, _)] = plan.actions.as_slice() {
+            assert!(step.after.status.message.contains("--secret-label"), "{}", step.after.status.message);
+        }
+    }
+}
+
+#[test]
+fn a_secret_part_tells_labels_apart_and_counts_as_it_is_written_last() {
+    let secret = |suffix: &str, version| {
+        let mut request = asks("acme/web", "42", "default", 1);
+        request.intent.label_suffix = Some(suffix.parse().unwrap());
+        request.version = version;
+        request
+    };
+    let mut scene = Scene::with(json!({}));
+    scene.put(&live(asks("acme/api", "42", "default", 1)));
+    scene.put(&live(asks("acme/cms", "42", "k3x9q0ab", 1)));
+    scene.put(&secret("00000000", 1));
+    let asked = secret("00000000", 1);
+    assert_eq!(answer_of(&scene, &asked), None, "another run of that id has another label");
+    let dirty = scene.put(&secret("k3x9q0ab", 2));
+    assert!(dirty.contains(&Unit::Request(asked.key())));
+    assert_eq!(answer_of(&scene, &asked), Some("LabelTaken"), "it is that of name k3x9q0ab");
+    let told = scene.judge(&Unit::Request(asked.key()));
+    assert!(!format!("{told:?}").contains("label 42-k3x9q0ab"), "what others can read has no secret");
+    scene.put(&secret("00000000", 3));
+    assert_eq!((answer_of(&scene, &asked), scene.yard.labels.len()), (None, 3));
+}
+
+#[test]
 fn a_newer_attempt_supersedes_one_under_a_key_of_before() {
     let mut scene = Scene::with(json!({}));
     let former = live(asks("Acme/Web", "42", "default", 1));

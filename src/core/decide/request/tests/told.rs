@@ -134,9 +134,9 @@ fn its_list_is_brought_up_to_date_once_a_second() {
     let plan = of(&scene);
     assert_eq!((plan.actions.len(), plan.wake), (0, Some(scene.now.mono + Duration::from_millis(600))));
     let told: Vec<_> = plan.waits.iter().map(|wait| wait.message.as_str()).collect();
-    assert_eq!(told, ["1 machines are being given back"]);
+    assert_eq!(told, ["1 machine is being given back"]);
     scene.wait(1);
-    assert_eq!(message(&of(&scene)), "1 machines given back, waiting for 1");
+    assert_eq!(message(&of(&scene)), "1 machine given back, waiting for 1");
     let mut failed = half_back("Failed");
     failed.wait(1);
     assert_eq!(message(&of(&failed)), "as it was", "why it failed stays");
@@ -160,7 +160,8 @@ fn a_request_lets_go_of_what_is_back_unless_it_holds_nothing_and_ends_anyway() {
     let also_back =
         || machine("i-2").pooled().with(|i| (i.version, i.claim) = (7, running("i-2").instance.claim));
     let told = |phase: &str, n| {
-        Some(format!("request acme/web run 1/default/1: {phase} -> {phase}: {n} machines given back"))
+        let back = super::super::machines(n);
+        Some(format!("request acme/web run 1/default/1: {phase} -> {phase}: {back} given back"))
     };
     assert_eq!(lets_go(json!({"phase": "Releasing"}), running("i-2")), told("Releasing", 1));
     assert_eq!(
