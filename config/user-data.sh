@@ -5,7 +5,13 @@ umask 077
 # The console is what EC2 keeps of a machine that is gone.
 say() { { echo "runyard: $*" >/dev/console; } 2>/dev/null || echo "runyard: $*"; }
 # A machine nobody can use must not stay: its shutdown ends it.
-trap 'code=$?; [ $code -eq 0 ] || { say "powers off: first boot failed while it $step ($code)"; systemctl poweroff; }' EXIT
+ended() {
+  code=$?
+  [ $code -ne 0 ] || exit 0
+  say "powers off: first boot failed while it $step ($code)"
+  systemctl poweroff
+}
+trap ended EXIT
 step='wrote its configuration'
 mkdir -p /etc/runyard
 cd /etc/runyard
@@ -21,16 +27,15 @@ lacks=
 command -v nft >/dev/null || command -v iptables >/dev/null || lacks='nftables '
 command -v git >/dev/null || lacks="${lacks}git "
 icu || lacks="${lacks}libicu "
-install_lacking() {
-  if ! command -v apt-get >/dev/null; then
-    dnf -q -y install $lacks
-    return
-  fi
-  apt-get -qq update || return
+# shellcheck disable=SC2086 # they are words
+install_lacking() (
+  umask 022
+  command -v apt-get >/dev/null || exec dnf -q -y install $lacks
+  apt-get -qq update || exit
   # Its name has its version.
-  icu || lacks="${lacks%libicu }$(apt-cache pkgnames libicu | grep -E '^libicu[0-9]+$' | sort | tail -n 1)"
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $lacks
-}
+  icu || names="${lacks%libicu }$(apt-cache pkgnames libicu | grep -E '^libicu[0-9]+$' | sort | tail -n 1)"
+  DEBIAN_FRONTEND=noninteractive exec apt-get -qq -y --no-install-recommends install ${names:-$lacks}
+)
 if [ -n "$lacks" ]; then
   say "first boot installs ${lacks}which the image lacks"
   install_lacking || say "first boot could not install ${lacks}and goes on without"

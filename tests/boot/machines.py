@@ -31,6 +31,9 @@ def tagged(told: dict, name: str) -> str:
 class Machine:
     """One that was launched, from its first boot to its end."""
 
+    # Above it are the numbers of users that nobody else has.
+    first_user = 0
+
     def __init__(self, told: dict, number: int, user_data: str, image: "Image", place: Path, key: tuple[str, str]) -> None:
         self.id, self.number, self.place, self.image = told["InstanceId"], number, place, image
         self.kind = tagged(told, CLASS)
@@ -55,6 +58,7 @@ class Machine:
         link.parent.mkdir(parents=True)
         link.write_text(f"[Match]\nName=eth*\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=no\nAddress={self.address6}/64\n"
                            "[Route]\nDestination=fd00:ec2::254/128\n")
+        self.number_the_job_user(upper)
         self.image.change(upper)
         lower = ":".join(str(layer) for layer in self.image.layers)
         subprocess.run(["mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "none", str(root)],
@@ -77,6 +81,14 @@ class Machine:
         with self.console_file.open("wb") as console:
             self.nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=roots.environment(True),
                                            start_new_session=True, preexec_fn=lambda: (group / "cgroup.procs").write_text("0"))
+
+    def number_the_job_user(self, upper: Path) -> None:
+        """Keys are the kernel's, which all machines here share: each machine's jobs are another user."""
+        base = next(layer / "etc/login.defs" for layer in self.image.layers if (layer / "etc/login.defs").is_file())
+        text = re.sub(r"^#?\s*SYS_[UG]ID_M(IN|AX)\b.*\n", "", base.read_text(), flags=re.MULTILINE)
+        number = self.first_user + self.number
+        text += "".join(f"{name} {number}\n" for name in ("SYS_UID_MIN", "SYS_UID_MAX", "SYS_GID_MIN", "SYS_GID_MAX"))
+        (upper / "etc/login.defs").write_text(text)
 
     def console(self) -> str:
         """What it wrote there, without colours."""

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -20,7 +21,7 @@ import lab
 from lab import LAB, PATH, WORLD, Failed, World, Yard, must, wait
 from machines import CLASS, Image, Machine, Machines
 
-# A line at a time, as it comes.
+# What is in the way of reading.
 NOISE = re.compile(r"url_helper|DEBUG|ci-info|POST / HTTP|  OK  ")
 # Prints the status of an answer of the metadata service, or what the failure is called.
 CURL = "curl --silent --max-time 3 --output /dev/null --write-out '%{http_code} ' "
@@ -75,6 +76,9 @@ class Stories:
         stories["life"] = self.life
         stories["broken"] = self.broken
         stories["spot"] = self.spot
+        if self.spec["mirror"]:
+            kinds["stock"] = (Image([LAB / "image", self.bare(), Path(self.spec["roots"]["bookworm"])]), {})
+            stories["stock"] = self.stock
         if "trixie" in self.spec["roots"]:
             kinds["newer"] = (Image(self.base("trixie")), {})
             stories["newer"] = self.newer
@@ -93,8 +97,10 @@ class Stories:
                 self.failed.append(f"EC2: {wrong}")
         for why in self.failed:
             print(f"tests/boot: FAILED: {why}", flush=True)
-        if self.failed or self.spec["keep"]:
-            self.keep()
+        if self.spec["keep"]:
+            self.keep(Path(self.spec["keep"]))
+        elif self.failed:
+            self.tell()
         print(f"tests/boot: {time.monotonic() - began:.0f} s\n{len(self.passed)} passed, {len(self.failed)} failed", flush=True)
         return 1 if self.failed else 0
 
@@ -143,6 +149,7 @@ class Stories:
             must("the agent is back" in said, said)
         with self.check("the machine is cleaned and serves a second run"):
             yard.release(run)
+            wait("its return to the pool", lambda: yard.record(machine)["state"].lower() in ("idle", "pooled"))
             again, second = yard.provision("plain")
             must(second.id == machine.id, f"{second.id} serves it, not {machine.id}")
             said = yard.job(again, "echo second")
@@ -231,15 +238,45 @@ class Stories:
                           f"[Service]\nEnvironment=AWS_ENDPOINT_URL_DYNAMODB=http://{WORLD}:9\n"})
 
     def broken(self) -> None:
-        for kind, what, told in (
-                ("no-nft", "a machine without a packet filter says so and ends at once", ["installs nftables", "could not install nftables", "the first boot failed: nft", "powers off: first boot failed"]),
-                ("bad-script", "a machine whose pre-runner script fails says so and ends", ["the first boot failed: the pre-runner script ended with exit status: 3: no disk", "powers off: "])):
-            with self.check(what):
-                run = self.yard.ask(kind)
-                machine = self.yard.launched(kind)
-                wait(f"the end of {kind}", lambda machine=machine: machine.began_and_is_off())
-                self.yard.release(run)
-                says(machine, *told)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            both = [pool.submit(self.ends_at_once, *one) for one in (
+                ("no-nft", "a machine without a packet filter says so and ends at once",
+                 ["installs nftables", "the first boot failed: nft", "powers off: first boot failed"]),
+                ("bad-script", "a machine whose pre-runner script fails says so and ends",
+                 ["the first boot failed: the pre-runner script ended with exit status: 3: no disk", "powers off: "]))]
+        for one in both:
+            one.result()
+
+    def ends_at_once(self, kind: str, what: str, told: list[str]) -> None:
+        with self.check(what):
+            run = self.yard.ask(kind)
+            machine = self.yard.launched(kind)
+            wait(f"the end of {kind}", machine.began_and_is_off)
+            self.yard.release(run)
+            says(machine, *told)
+
+    def bare(self) -> Path:
+        """A layer over the root that takes from it what user data would install, and has a mirror of it."""
+        bare, work, root = (LAB / name for name in ("bare", "bare-work", "bare-root"))
+        for directory in (bare, work, root):
+            directory.mkdir()
+        subprocess.run(["mount", "-t", "overlay", "-o", f"lowerdir={self.spec['roots']['bookworm']},upperdir={bare},workdir={work}", "none",
+                        str(root)], check=True)
+        subprocess.run(["chroot", str(root), "dpkg", "--purge", "--force-depends", "nftables", "git", "libicu72"], check=True,
+                       capture_output=True)
+        shutil.copytree(self.spec["mirror"], root / "srv/mirror")
+        lab.write(root, {"etc/apt/sources.list": "deb [trusted=yes] file:/srv/mirror ./\n"})
+        subprocess.run(["umount", str(root)], check=True)
+        return bare
+
+    def stock(self) -> None:
+        with self.check("user data installs what a stock image lacks, and a job runs there"):
+            run, machine = self.yard.provision("stock")
+            says(machine, "first boot installs nftables git libicu which the image lacks", "first boot installs the agent")
+            must("could not install" not in "".join(machine.said()), machine.said())
+            must("libicuuc" in machine.within("ldconfig", "-p"), "no libicu")
+            must("git version" in self.yard.job(run, "git --version"), "no git")
+            self.yard.release(run)
 
     # A machine that EC2 takes back.
 
@@ -295,8 +332,15 @@ class Stories:
 
     # What there is to read when something went wrong.
 
-    def keep(self) -> None:
-        place = Path(self.spec["keep"] or self.spec["scratch"])
+    def tell(self) -> None:
+        """The last of it; `--keep` has all."""
+        for yard in self.yards:
+            print(f"==> the operator of {yard.table}\n" + "\n".join(self.world.log(f"operator-{yard.table}").splitlines()[-15:]))
+            for machine in yard.machines.all.values():
+                lines = [line for line in machine.console().splitlines() if not NOISE.search(line)]
+                print(f"==> the console of {machine.kind} {machine.id}\n" + "\n".join(line[:300] for line in lines[-12:]))
+
+    def keep(self, place: Path) -> None:
         place.mkdir(parents=True, exist_ok=True)
         for log in LAB.glob("*.log"):
             (place / log.name).write_bytes(log.read_bytes())
@@ -327,6 +371,7 @@ def main() -> int:
     spec = json.loads(Path(sys.argv[1]).read_text())
     os.environ["PATH"] = PATH
     lab.build(spec["programs"])
+    Machine.first_user = spec["users"]
     return Stories(spec).play()
 
 
