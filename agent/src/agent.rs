@@ -17,9 +17,9 @@ use crate::guard::{Guard, Lengths};
 use crate::orders::Sight;
 use crate::power::Power;
 use crate::records::Records;
-use crate::registration::{Registration, read_record};
-use crate::step::{Status, Stored};
-use crate::work::Executor;
+use crate::registration::{RegistrationLoop, read_record};
+use crate::step::{AgentStatus, Stored};
+use crate::task::Executor;
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub struct Timing {
 pub struct Parts {
     /// Its records.
     pub records: Arc<dyn Records>,
-    /// Its hands.
+    /// Executes its tasks.
     pub executor: Arc<dyn Executor>,
     /// Its clocks.
     pub clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     let identity = Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() };
     let (seen_in, seen) = watch::channel(Sight::default());
     let (stored_in, stored) = watch::channel(Stored::default());
-    let (status_in, status) = watch::channel(Status::default());
+    let (status_in, status) = watch::channel(AgentStatus::default());
     let heartbeat = Heartbeat {
         records: records.clone(),
         clock: clock.clone(),
@@ -89,7 +89,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         file: state_dir.join("threshold"),
         seen: seen.clone(),
     };
-    let registration = Registration {
+    let registration = RegistrationLoop {
         executor: executor.clone(),
         clock,
         entropy: entropy.clone(),

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, chance};
 use crate::records::{Change, Records};
-use crate::step::{Status, Stored};
+use crate::step::{AgentStatus, Stored};
 
 /// The first wait after a write that failed.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ pub struct Heartbeat {
     /// Who speaks.
     pub identity: Identity,
     /// What the record should show.
-    pub status: watch::Receiver<Status>,
+    pub status: watch::Receiver<AgentStatus>,
     /// What it shows.
     pub stored: watch::Sender<Stored>,
 }
@@ -107,7 +107,7 @@ impl Heartbeat {
 }
 
 /// What the record does not show yet, and that the agent is alive.
-fn change(identity: &Identity, status: &Status, stored: &Stored, now: Timestamp) -> Change {
+fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Timestamp) -> Change {
     let shown = stored.agent();
     let at = AttributeValue::S(now.to_string());
     let mut change = Change {

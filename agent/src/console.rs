@@ -13,7 +13,7 @@ use runyard_core::ports::StoreError;
 use crate::orders::Sight;
 use crate::records::{Change, Records};
 use crate::step::Stored;
-use crate::work::{Executor, Outcome, Work};
+use crate::task::{Executor, Task, TaskOutcome};
 
 /// The machine's console; it may be a serial line, or lead nowhere.
 const CONSOLE: &str = "/dev/console";
@@ -49,19 +49,19 @@ fn line(text: &str) -> String {
     line
 }
 
-/// Tells of the first boot's work.
+/// Tells of the first boot's task.
 pub struct BootOnConsole<E>(pub E);
 
 #[async_trait]
 impl<E: Executor> Executor for BootOnConsole<E> {
-    async fn execute(&self, work: Work) -> Outcome {
-        if matches!(work, Work::Boot) {
+    async fn execute(&self, task: Task) -> TaskOutcome {
+        if matches!(task, Task::Boot) {
             say("the pre-runner script and the runner package come next");
         }
-        let outcome = self.0.execute(work).await;
+        let outcome = self.0.execute(task).await;
         match &outcome {
-            Outcome::Booted(Ok(())) => say("the first boot is done"),
-            Outcome::Booted(Err(why)) => say(&format!("the first boot failed: {why}")),
+            TaskOutcome::Booted(Ok(())) => say("the first boot is done"),
+            TaskOutcome::Booted(Err(why)) => say(&format!("the first boot failed: {why}")),
             _ => {}
         }
         outcome

@@ -40,14 +40,14 @@ pub struct Memory {
     began_ms: u64,
     /// The last threshold seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    seen: Option<Seen>,
-    /// When the machine is to end: all that a fuse needs to read.
+    seen: Option<SeenDeadline>,
+    /// When the machine has to end; the only field that the watchdog timer reads.
     power_off_at_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Seen {
+struct SeenDeadline {
     threshold: Timestamp,
     threshold_set_at: Option<Timestamp>,
     first_seen_ms: u64,
@@ -76,8 +76,11 @@ impl Memory {
         if known == Some((deadline.at, deadline.set_at)) {
             return false;
         }
-        self.seen =
-            Some(Seen { threshold: deadline.at, threshold_set_at: deadline.set_at, first_seen_ms: ms(now) });
+        self.seen = Some(SeenDeadline {
+            threshold: deadline.at,
+            threshold_set_at: deadline.set_at,
+            first_seen_ms: ms(now),
+        });
         self.count(lengths);
         true
     }
@@ -180,6 +183,6 @@ impl Guard {
 }
 
 #[cfg(test)]
-mod model;
+mod model_tests;
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@ const RULES_6: &str = include_str!("../../config/systemd/metadata.ip6tables");
 /// Where the job user's home is in its own view; outside it is root's and empty.
 const HOMES: &str = "/home";
 
-/// Makes the job user, writes the units, and starts them: the fuse first.
+/// Makes the job user, writes the units, and starts them, the watchdog timer first.
 ///
 /// # Errors
 /// What did not succeed; the machine is then of no use.
@@ -37,7 +37,7 @@ pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
         make_account(name)?;
     }
     // A machine without one would try again for as long as it lives.
-    wall()?;
+    imds_firewall()?;
     write_units(Path::new("/"))?;
     call("systemctl", &["daemon-reload"], None)?;
     call("systemctl", &["enable", "--now", "runyard-fuse.timer"], None)?;
@@ -85,14 +85,14 @@ fn write_units(root: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Neither works.
-pub fn wall() -> anyhow::Result<()> {
+pub fn imds_firewall() -> anyhow::Result<()> {
     // What a job's crash would tell the next one: programs of root's that keep cores, and the kernel's own log.
     for (name, value) in [("core_pattern", "core"), ("dmesg_restrict", "1")] {
         let path = Path::new("/proc/sys/kernel").join(name);
         fs::write(&path, value).map_err(|e| disk::at(&path, &e))?;
     }
     let Err(nft) = call("nft", &["-f", "-"], Some(RULES)) else {
-        let_pass();
+        accept_forwarded();
         return Ok(());
     };
     let both = || {
@@ -108,7 +108,7 @@ pub fn wall() -> anyhow::Result<()> {
 
 /// Beside rules of nft's there may be some of iptables' that drop what is passed on, as Docker's engine has it. What goes
 /// from a job to elsewhere is not for them; where there is no iptables, there are none.
-fn let_pass() {
+fn accept_forwarded() {
     let replies = ["-o", "ryjob+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"];
     for rule in [&["-i", "ryjob+"][..], &replies] {
         let with = |verb| call("iptables", &[&[verb, "FORWARD"], rule, &["-j", "ACCEPT"]].concat(), None);
@@ -156,14 +156,18 @@ mod tests {
         let agents = root.path().join(UNITS).join("runyard-agent.service");
         fs::set_permissions(&agents, Permissions::from_mode(0o600)).unwrap();
         write_units(root.path()).unwrap();
-        assert_eq!(fs::metadata(&agents).unwrap().permissions().mode() & 0o777, 0o644, "whatever first boot's umask");
+        assert_eq!(
+            fs::metadata(&agents).unwrap().permissions().mode() & 0o777,
+            0o644,
+            "whatever first boot's umask"
+        );
         let read = |name: &str| fs::read_to_string(root.path().join(UNITS).join(name)).unwrap();
-        let (agent, fuse, timer) =
+        let (agent, watchdog, timer) =
             (read("runyard-agent.service"), read("runyard-fuse.service"), read("runyard-fuse.timer"));
         assert!(agent.contains("Type=notify") && agent.contains("WatchdogSec="));
-        assert!(agent.contains("runyard-agent wall") && fuse.contains("runyard-agent fuse --config"));
+        assert!(agent.contains("runyard-agent wall") && watchdog.contains("runyard-agent fuse --config"));
         assert!(agent.contains("Delegate=yes"), "jobs have a control group of their own");
         assert!(timer.contains("OnBootSec=") && !timer.contains("OnCalendar="), "monotonic time only");
-        assert!(fuse.contains("FailureAction=poweroff-force"));
+        assert!(watchdog.contains("FailureAction=poweroff-force"));
     }
 }

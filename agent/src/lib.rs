@@ -10,10 +10,10 @@ pub mod config;
 pub mod console;
 pub mod disk;
 pub mod environment;
-pub mod fuse;
 pub mod guard;
 pub mod host;
 pub mod install;
+pub mod isolation_check;
 pub mod local;
 pub mod lock;
 pub mod metadata;
@@ -21,11 +21,11 @@ pub mod notices;
 pub mod notify;
 pub mod orders;
 pub mod power;
-pub mod probe;
 pub mod records;
 pub mod registration;
 pub mod step;
-pub mod work;
+pub mod task;
+pub mod watchdog_timer;
 
 #[cfg(test)]
 mod testing;

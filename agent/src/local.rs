@@ -7,7 +7,7 @@ use runyard_core::model::ClaimId;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
-use crate::work::{Failure, Holder, Leader, Outcome};
+use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
 /// After how many refusals by GitHub, over the whole claim, the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -38,7 +38,7 @@ pub enum Mode {
 /// How far the agent got with a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stage {
+pub enum ClaimStage {
     /// Nothing is on disk or at GitHub; waiting for a box.
     Accepted,
     /// A registration was begun.
@@ -46,15 +46,15 @@ pub enum Stage {
     /// Registered; no listener.
     Configured,
     /// `run.sh` runs and has not listened yet.
-    Started(Leader),
+    Started(RunnerProcess),
     /// It listens, or works.
-    Listening(Leader),
+    Listening(RunnerProcess),
     /// It cannot be registered.
     Refused(String),
     /// Between two jobs: whatever the last one left is being removed.
-    Renewing(Option<Leader>),
+    Renewing(Option<RunnerProcess>),
     /// Its processes are being ended.
-    Stopping(Option<Leader>),
+    Stopping(Option<RunnerProcess>),
     /// They are gone.
     Stopped,
     /// Nothing is left.
@@ -75,7 +75,7 @@ pub struct Served {
     #[serde(default)]
     pub repository: String,
     /// How far it got.
-    pub stage: Stage,
+    pub stage: ClaimStage,
     /// Whether GitHub may know a runner that must be removed.
     pub registered: bool,
     /// Whether nothing of its jobs is left; its runner may still be registered.
@@ -119,7 +119,7 @@ pub struct Local {
 
 impl Served {
     /// A claim that is new here.
-    pub fn new(id: ClaimId, run: String, stage: Stage) -> Self {
+    pub fn new(id: ClaimId, run: String, stage: ClaimStage) -> Self {
         Self {
             id,
             run,
@@ -144,48 +144,50 @@ impl Served {
         Holder { run: self.run.clone(), repository: self.repository.clone() }
     }
 
-    fn try_again(&mut self, stage: Stage, now: Duration, chance: f64) {
+    fn try_again(&mut self, stage: ClaimStage, now: Duration, chance: f64) {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = Some(now.saturating_add(after_failures(self.failures, chance)));
         self.stage = stage;
     }
 
-    fn succeeded(&mut self, stage: Stage) {
+    fn succeeded(&mut self, stage: ClaimStage) {
         self.failures = 0;
         self.retry_at = None;
         self.stage = stage;
     }
 
     /// Where a registration or a listener that failed goes on from.
-    fn fallback(&self) -> Stage {
+    fn fallback(&self) -> ClaimStage {
         match self.stage {
-            Stage::Configured | Stage::Started(_) | Stage::Listening(_) if self.mode != Some(Mode::Job) => {
-                Stage::Configured
+            ClaimStage::Configured | ClaimStage::Started(_) | ClaimStage::Listening(_)
+                if self.mode != Some(Mode::Job) =>
+            {
+                ClaimStage::Configured
             }
-            Stage::Accepted
-            | Stage::Configuring
-            | Stage::Configured
-            | Stage::Started(_)
-            | Stage::Listening(_)
-            | Stage::Renewing(_)
-            | Stage::Refused(_)
-            | Stage::Clean
-            | Stage::Unclean(_) => Stage::Accepted,
-            Stage::Stopping(_) | Stage::Stopped => Stage::Stopped,
+            ClaimStage::Accepted
+            | ClaimStage::Configuring
+            | ClaimStage::Configured
+            | ClaimStage::Started(_)
+            | ClaimStage::Listening(_)
+            | ClaimStage::Renewing(_)
+            | ClaimStage::Refused(_)
+            | ClaimStage::Clean
+            | ClaimStage::Unclean(_) => ClaimStage::Accepted,
+            ClaimStage::Stopping(_) | ClaimStage::Stopped => ClaimStage::Stopped,
         }
     }
 
-    fn failed(&mut self, failure: Failure, now: Duration, chance: f64) {
+    fn failed(&mut self, failure: GithubFailure, now: Duration, chance: f64) {
         let back = self.fallback();
         let detail = match failure {
-            Failure::Unreachable(_) => return self.try_again(back, now, chance),
-            Failure::Refused(detail) => detail,
+            GithubFailure::Unreachable(_) => return self.try_again(back, now, chance),
+            GithubFailure::Refused(detail) => detail,
         };
         self.refusals += 1;
         match (self.refusals < REFUSALS, back) {
             (true, back) => self.try_again(back, now, chance),
-            (false, Stage::Stopped) => self.stage = Stage::Unclean(detail),
-            (false, _) => self.stage = Stage::Refused(detail),
+            (false, ClaimStage::Stopped) => self.stage = ClaimStage::Unclean(detail),
+            (false, _) => self.stage = ClaimStage::Refused(detail),
         }
     }
 
@@ -194,81 +196,81 @@ impl Served {
         if self.mode == Some(Mode::Job) {
             self.used_up(None);
         } else {
-            self.try_again(Stage::Configured, now, chance);
+            self.try_again(ClaimStage::Configured, now, chance);
         }
     }
 
     /// Its single-use registration has served.
-    fn used_up(&mut self, leader: Option<Leader>) {
+    fn used_up(&mut self, runner: Option<RunnerProcess>) {
         self.done = self.seq;
         self.registered = false;
-        self.succeeded(Stage::Renewing(leader));
+        self.succeeded(ClaimStage::Renewing(runner));
     }
 
     fn intruded(&mut self) {
-        let Stage::Listening(leader) = self.stage else { return };
+        let ClaimStage::Listening(runner) = self.stage else { return };
         if self.mode == Some(Mode::Job) {
-            self.used_up(Some(leader));
+            self.used_up(Some(runner));
         } else {
-            self.succeeded(Stage::Renewing(Some(leader)));
+            self.succeeded(ClaimStage::Renewing(Some(runner)));
         }
     }
 }
 
 impl Local {
-    /// What is known after a piece of work ended. `now` is monotonic, `chance` between 0 and 1.
+    /// What is known after a task ended. `now` is monotonic, `chance` between 0 and 1.
     #[must_use]
-    pub fn after(mut self, outcome: Outcome, now: Duration, chance: f64) -> Self {
-        if let Outcome::Booted(result) = outcome {
+    pub fn after(mut self, outcome: TaskOutcome, now: Duration, chance: f64) -> Self {
+        if let TaskOutcome::Booted(result) = outcome {
             self.boot = result.map_or_else(Boot::Failed, |()| Boot::Done);
             return self;
         }
         let Some(served) = self.claim.as_mut() else { return self };
         match outcome {
-            Outcome::Booted(_) => {}
-            Outcome::Configured => {
+            TaskOutcome::Booted(_) => {}
+            TaskOutcome::Configured => {
                 served.registered = true;
-                served.succeeded(Stage::Configured);
+                served.succeeded(ClaimStage::Configured);
             }
-            Outcome::Started(leader) => {
+            TaskOutcome::Started(runner) => {
                 served.registered = true;
-                served.since.get_or_insert(leader.started);
-                served.stage = Stage::Started(leader);
+                served.since.get_or_insert(runner.started);
+                served.stage = ClaimStage::Started(runner);
             }
-            Outcome::Listening => {
-                if let Stage::Started(leader) = served.stage {
+            TaskOutcome::Listening => {
+                if let ClaimStage::Started(runner) = served.stage {
                     served.listened = true;
                     served.refusals = 0;
-                    served.succeeded(Stage::Listening(leader));
+                    served.succeeded(ClaimStage::Listening(runner));
                 }
             }
-            Outcome::Ended => served.ended(now, chance),
-            Outcome::Intruded => served.intruded(),
-            Outcome::Renewed => {
+            TaskOutcome::Ended => served.ended(now, chance),
+            TaskOutcome::Intruded => served.intruded(),
+            TaskOutcome::Renewed => {
                 let job = served.mode == Some(Mode::Job);
-                served.succeeded(if job { Stage::Accepted } else { Stage::Configured });
+                served.succeeded(if job { ClaimStage::Accepted } else { ClaimStage::Configured });
             }
-            Outcome::Failed(failure) => served.failed(failure, now, chance),
-            Outcome::Stopped { registered } => {
+            TaskOutcome::Failed(failure) => served.failed(failure, now, chance),
+            TaskOutcome::Stopped { registered } => {
                 // A single-use runner that was used up may leave its files; nothing is left to remove.
                 served.registered |= registered && served.mode != Some(Mode::Job);
                 served.refusals = 0;
-                served.succeeded(Stage::Stopped);
+                served.succeeded(ClaimStage::Stopped);
             }
-            Outcome::Deregistered => {
+            TaskOutcome::Deregistered => {
                 served.registered = false;
-                served.succeeded(Stage::Stopped);
+                served.succeeded(ClaimStage::Stopped);
             }
-            Outcome::Wiped if served.registered && !served.swept => {
+            TaskOutcome::Wiped if served.registered && !served.swept => {
                 served.swept = true;
-                served.succeeded(Stage::Stopped);
+                served.succeeded(ClaimStage::Stopped);
             }
-            Outcome::Wiped => {
-                served.stage = self.tainted.clone().map_or(Stage::Clean, Stage::Unclean);
+            TaskOutcome::Wiped => {
+                served.stage = self.tainted.clone().map_or(ClaimStage::Clean, ClaimStage::Unclean);
             }
-            Outcome::Unproved(detail) => served.stage = Stage::Unclean(detail),
+            TaskOutcome::Unproved(detail) => served.stage = ClaimStage::Unclean(detail),
         }
-        if let Stage::Unclean(detail) = &served.stage {
+        if let ClaimStage::Unclean(detail) = &served.stage {
             self.tainted.get_or_insert_with(|| detail.clone());
         }
         self

@@ -12,17 +12,17 @@ use runyard_agent::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::config::{Config, PowerOff};
 use runyard_agent::console::{BootOnConsole, ReadsOnConsole};
 use runyard_agent::environment::{job, listener, log_filter, metadata_endpoint};
-use runyard_agent::fuse::{self, Verdict};
 use runyard_agent::guard::Lengths;
-use runyard_agent::host::{self, Account, Host, Isolation, JobGroup, Places, Settings};
+use runyard_agent::host::{self, Account, Host, HostSettings, Isolation, JobGroup, SweepPaths};
 use runyard_agent::lock::Lock;
 use runyard_agent::metadata::{ENDPOINT_VARIABLE, LifeCycle, Metadata};
-use runyard_agent::notices::{self, Notices};
+use runyard_agent::notices::{self, NoticeWatcher};
 use runyard_agent::notify::Notify;
 use runyard_agent::power::{Exit, Power, Systemctl};
 use runyard_agent::records::{Records, TableRecords};
-use runyard_agent::work::{Executor, Holder};
-use runyard_agent::{console, disk, install, probe};
+use runyard_agent::task::{Executor, Holder};
+use runyard_agent::watchdog_timer::{self, Verdict};
+use runyard_agent::{console, disk, install, isolation_check};
 use runyard_core::model::{InstanceArn, InstanceId, TableName};
 use runyard_core::ports::Clock;
 use runyard_store::DynamoStore;
@@ -47,22 +47,22 @@ On machines, not for people:
 
 /// Where user data puts the configuration.
 const STATE_DIR: &str = "/run/runyard";
-/// What a fuse goes by that cannot read the configuration.
+/// The lengths that the watchdog timer uses when it cannot read the configuration.
 const LENGTHS: Lengths =
     Lengths { created: std::time::Duration::from_secs(900), grace: std::time::Duration::from_secs(300) };
 
 /// What is asked for.
-enum Asked {
+enum Command {
     Agent(PathBuf),
     Install(PathBuf),
-    Fuse(PathBuf),
-    Wall,
-    Probe(Vec<String>),
+    Watchdog(PathBuf),
+    ImdsFirewall,
+    IsolationCheck(Vec<String>),
     Jail(Vec<OsString>),
     EmptyKeyrings,
     Reach(Vec<PathBuf>),
     JobStarted(Holder, PathBuf),
-    Told,
+    Printed,
 }
 
 fn main() -> ExitCode {
@@ -74,23 +74,23 @@ fn main() -> ExitCode {
         }
     };
     log_to_stderr();
-    let boots = matches!(asked, Asked::Install(_));
+    let boots = matches!(asked, Command::Install(_));
     let done = match asked {
-        Asked::Told => Ok(()),
-        Asked::Agent(path) => run(&path).map(|end| match end {
+        Command::Printed => Ok(()),
+        Command::Agent(path) => run(&path).map(|end| match end {
             End::Stopped | End::PoweredOff(_) => (),
         }),
-        Asked::Install(path) => read(&path).and_then(|config| install::install(config.job_user.as_deref())),
-        Asked::Fuse(path) => blow(&path),
-        Asked::Wall => install::wall(),
-        Asked::Probe(words) => return tell_reached(words),
-        Asked::Jail(words) => return in_jail(words),
-        Asked::EmptyKeyrings => host::empty_keyrings().map_err(Into::into),
-        Asked::Reach(places) => {
+        Command::Install(path) => read(&path).and_then(|config| install::install(config.job_user.as_deref())),
+        Command::Watchdog(path) => run_watchdog(&path),
+        Command::ImdsFirewall => install::imds_firewall(),
+        Command::IsolationCheck(words) => return tell_reached(words),
+        Command::Jail(words) => return in_jail(words),
+        Command::EmptyKeyrings => host::empty_keyrings().map_err(Into::into),
+        Command::Reach(places) => {
             print!("{}", host::written_to(&places));
             Ok(())
         }
-        Asked::JobStarted(holder, pipe) => {
+        Command::JobStarted(holder, pipe) => {
             let (run, repository) = job();
             host::job_started(&holder, &run, &repository, &pipe).map_err(Into::into)
         }
@@ -126,7 +126,7 @@ fn discreet(metadata: &tracing::Metadata<'_>) -> bool {
     metadata.target().starts_with("runyard") || *metadata.level() <= LevelFilter::INFO
 }
 
-fn arguments() -> Result<Asked, String> {
+fn arguments() -> Result<Command, String> {
     const CONFIG: &str = "--config: missing (give the path of a TOML file)";
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next().ok_or(CONFIG)?;
@@ -134,31 +134,33 @@ fn arguments() -> Result<Asked, String> {
     let asked = match word.as_str() {
         "--help" | "-h" => {
             println!("{USAGE}");
-            return Ok(Asked::Told);
+            return Ok(Command::Printed);
         }
         "--version" | "-V" => {
             println!("runyard-agent {}", env!("CARGO_PKG_VERSION"));
-            return Ok(Asked::Told);
+            return Ok(Command::Printed);
         }
         "probe" => {
-            return Ok(Asked::Probe(arguments.map(|word| word.to_string_lossy().into_owned()).collect()));
+            return Ok(Command::IsolationCheck(
+                arguments.map(|word| word.to_string_lossy().into_owned()).collect(),
+            ));
         }
-        host::JAIL => return Ok(Asked::Jail(arguments.collect())),
-        "wall" => Asked::Wall,
-        "empty-keyrings" => Asked::EmptyKeyrings,
-        "reach" => return Ok(Asked::Reach(arguments.map(PathBuf::from).collect())),
+        host::JAIL => return Ok(Command::Jail(arguments.collect())),
+        "wall" => Command::ImdsFirewall,
+        "empty-keyrings" => Command::EmptyKeyrings,
+        "reach" => return Ok(Command::Reach(arguments.map(PathBuf::from).collect())),
         "job-started" => {
             let mut word =
                 |what: &str| arguments.next().ok_or_else(|| format!("job-started: {what}: missing"));
             let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
             let holder = Holder { run: text(word("RUN")?), repository: text(word("REPOSITORY")?) };
-            Asked::JobStarted(holder, word("PIPE")?.into())
+            Command::JobStarted(holder, word("PIPE")?.into())
         }
-        "--config" => Asked::Agent(arguments.next().ok_or(CONFIG)?.into()),
+        "--config" => Command::Agent(arguments.next().ok_or(CONFIG)?.into()),
         "install" | "fuse" => {
             let path = arguments.next().filter(|flag| flag == "--config").and_then(|_| arguments.next());
             let path = path.ok_or(CONFIG)?.into();
-            if word == "fuse" { Asked::Fuse(path) } else { Asked::Install(path) }
+            if word == "fuse" { Command::Watchdog(path) } else { Command::Install(path) }
         }
         other => return Err(format!("{other}: not an option of the agent")),
     };
@@ -236,7 +238,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     if let Some(metadata) = known.watched {
         let notices =
-            Notices { metadata, records: records.clone(), clock: clock.clone(), every: notices::EVERY };
+            NoticeWatcher { metadata, records: records.clone(), clock: clock.clone(), every: notices::EVERY };
         tokio::spawn(notices.run(stop.clone()));
     }
     let group = job_group(config.power);
@@ -244,7 +246,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         PowerOff::Exit => Arc::new(Exit),
         PowerOff::Systemctl => Arc::new(Systemctl),
     };
-    let host = Host::new(Settings {
+    let host = Host::new(HostSettings {
         machine: known.id.to_string(),
         state_dir: config.state_dir.clone(),
         work_dir: config.work_dir,
@@ -253,7 +255,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         post_run: config.post_run,
         account: user.map(|(account, _)| account),
         isolation,
-        places: Places { spare: config.spare, ..Places::default() },
+        places: SweepPaths { spare: config.spare, ..SweepPaths::default() },
         stop: config.stop,
         group,
         adopts_orphans: true,
@@ -319,7 +321,7 @@ impl Machine {
 }
 
 /// Powers the machine off if its time is over. A configuration that cannot be read is no way out.
-fn blow(path: &Path) -> anyhow::Result<()> {
+fn run_watchdog(path: &Path) -> anyhow::Result<()> {
     let (file, lengths) = match read(path) {
         Ok(config) => (config.state_dir.join("threshold"), config.timing.guard),
         Err(error) => {
@@ -332,7 +334,7 @@ fn blow(path: &Path) -> anyhow::Result<()> {
         None
     });
     let boot = boot_id().unwrap_or_default();
-    match fuse::decide(kept.as_deref(), &boot, SystemClock.elapsed(), lengths) {
+    match watchdog_timer::decide(kept.as_deref(), &boot, SystemClock.elapsed(), lengths) {
         Verdict::Wait(left) => {
             tracing::debug!(?left, "there is time left");
             Ok(())
@@ -359,14 +361,14 @@ fn in_jail(words: Vec<OsString>) -> ExitCode {
 
 /// 0: nothing can be reached; 1: something; 2: it was called wrongly.
 fn tell_reached(words: Vec<String>) -> ExitCode {
-    let targets = match probe::parse(words) {
+    let targets = match isolation_check::parse(words) {
         Ok(targets) => targets,
         Err(problem) => {
             eprintln!("{problem}");
             return ExitCode::from(2);
         }
     };
-    let found = probe::reached(&targets);
+    let found = isolation_check::reached(&targets);
     for what in &found {
         println!("{what}");
     }

@@ -236,6 +236,6 @@ fn json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, MetadataError> {
 }
 
 #[cfg(test)]
-pub(crate) mod standin;
+pub(crate) mod metadata_fake;
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ pub const EVERY: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The task that watches for notices.
-pub struct Notices {
+pub struct NoticeWatcher {
     /// Who announces.
     pub metadata: Arc<Metadata>,
     /// Where it is said.
@@ -30,7 +30,7 @@ pub struct Notices {
     pub every: Duration,
 }
 
-impl Notices {
+impl NoticeWatcher {
     /// Watches until it is told to stop. A metadata service that is away is no news.
     pub async fn run(self, stop: CancellationToken) {
         let watching = async {

@@ -1,5 +1,5 @@
 //! What moves the machine from claim to claim? A loop that asks the pure step what should be under way, keeps what it
-//! answers on disk, and starts or abandons work accordingly. Whatever wakes it, it judges everything anew.
+//! answers on disk, and starts or abandons tasks accordingly. Whatever wakes it, it judges everything anew.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::disk;
 use crate::local::Local;
 use crate::orders::Sight;
 use crate::records::Records;
-use crate::step::{Effects, Status, Stored, View, step};
-use crate::work::{Executor, Outcome, Work};
+use crate::step::{AgentStatus, Effects, Stored, View, step};
+use crate::task::{Executor, Task, TaskOutcome};
 
 /// Longest wait between two reads while the table does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -72,8 +72,8 @@ fn note(before: &Sight, now: &Sight) {
 }
 
 /// The registration loop.
-pub struct Registration {
-    /// The hands.
+pub struct RegistrationLoop {
+    /// Executes tasks on the machine.
     pub executor: Arc<dyn Executor>,
     /// Monotonic time.
     pub clock: Arc<dyn Clock>,
@@ -88,15 +88,15 @@ pub struct Registration {
     /// What the agent's own record shows.
     pub stored: watch::Receiver<Stored>,
     /// What it should show.
-    pub status: watch::Sender<Status>,
+    pub status: watch::Sender<AgentStatus>,
 }
 
 struct Doing {
-    work: Work,
-    outcome: BoxFuture<'static, Outcome>,
+    task: Task,
+    outcome: BoxFuture<'static, TaskOutcome>,
 }
 
-impl Registration {
+impl RegistrationLoop {
     /// Goes on until the machine has to end, and says why; none when it is told to stop. A runner at work is then left
     /// at work: the next agent finds it.
     ///
@@ -119,8 +119,8 @@ impl Registration {
             if let Some(why) = effects.power_off {
                 return Ok(Some(why));
             }
-            if !doing.as_ref().is_some_and(|doing| doing.work.is(&effects.work)) {
-                doing = self.begin(effects.work);
+            if !doing.as_ref().is_some_and(|doing| doing.task.is(&effects.task)) {
+                doing = self.begin(effects.task);
             }
             let retry = local.claim.as_ref().and_then(|served| served.retry_at);
             let retry =
@@ -129,8 +129,8 @@ impl Registration {
                 biased;
                 outcome = async { (&mut doing.as_mut().expect("guarded").outcome).await }, if doing.is_some() => {
                     // Not in the line of the log, which may be off: what is done must not be waited for again.
-                    let work = doing.take().map(|doing| doing.work);
-                    tracing::info!(?work, ?outcome, "done");
+                    let task = doing.take().map(|doing| doing.task);
+                    tracing::info!(?task, ?outcome, "done");
                     local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
                     disk::save(&self.file, &local)?;
                 }
@@ -147,13 +147,13 @@ impl Registration {
         step(&View { sight: &sight, stored: &stored, local, key: &self.key, now: self.clock.elapsed() })
     }
 
-    fn begin(&self, work: Work) -> Option<Doing> {
-        if matches!(work, Work::Rest) {
+    fn begin(&self, task: Task) -> Option<Doing> {
+        if matches!(task, Task::Idle) {
             return None;
         }
-        tracing::info!(?work, "begins");
-        let (executor, order) = (self.executor.clone(), work.clone());
-        Some(Doing { work, outcome: Box::pin(async move { executor.execute(order).await }) })
+        tracing::info!(?task, "begins");
+        let (executor, order) = (self.executor.clone(), task.clone());
+        Some(Doing { task, outcome: Box::pin(async move { executor.execute(order).await }) })
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use runyard_core::model::{Agent, AgentKey, ClaimId, RegistrationBox, RemovalBox, SealError, Signal, State};
 
-use crate::local::{Boot, Local, Mode, Served, Stage};
+use crate::local::{Boot, ClaimStage, Local, Mode, Served};
 use crate::orders::{Orders, Sight};
-use crate::work::{Wipe, Work};
+use crate::task::{Task, Wipe};
 
 /// Its own record, as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,7 +60,7 @@ pub struct Say {
 
 /// What the agent's record should show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct AgentStatus {
     /// The signal; none leaves what is there.
     pub say: Option<Say>,
     /// The runner's name.
@@ -75,9 +75,9 @@ pub struct Effects {
     /// The local state, to be on disk before anything else happens.
     pub local: Local,
     /// What the agent's record should show.
-    pub status: Status,
+    pub status: AgentStatus,
     /// What should be under way; anything else is to be abandoned.
-    pub work: Work,
+    pub task: Task,
     /// The machine is to end at once, and why.
     pub power_off: Option<&'static str>,
 }
@@ -87,37 +87,37 @@ pub fn step(view: &View<'_>) -> Effects {
     let orders = view.sight.orders();
     let mut local = view.local.clone();
     let terminated = orders.is_some_and(|orders| orders.state == State::Terminated);
-    let work = if terminated {
-        Work::Rest
+    let task = if terminated {
+        Task::Idle
     } else {
         match &local.boot {
-            Boot::Pending => Work::Boot,
-            Boot::Failed(_) => Work::Rest,
-            Boot::Done => claim_work(view, orders, &mut local),
+            Boot::Pending => Task::Boot,
+            Boot::Failed(_) => Task::Idle,
+            Boot::Done => claim_task(view, orders, &mut local),
         }
     };
     let status = status(view.stored, &local);
-    Effects { local, status, work, power_off: terminated.then_some("the record says terminated") }
+    Effects { local, status, task, power_off: terminated.then_some("the record says terminated") }
 }
 
 /// What the claim in the record and the claim at hand ask for together.
-fn claim_work(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Work {
+fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Task {
     let Some(orders) = orders else {
         // No record is not a command: what is under way goes on, nothing is begun or given up.
-        return local.claim.as_mut().map_or(Work::Rest, |served| go_on(view, served));
+        return local.claim.as_mut().map_or(Task::Idle, |served| go_on(view, served));
     };
     let at_hand = local.claim.as_ref().map(|served| (&served.id, over(&served.stage)));
     match (at_hand, &orders.claim) {
-        (None, None) => return Work::Rest,
+        (None, None) => return Task::Idle,
         (Some((id, _)), Some(claim)) if id == claim => {}
         (Some((_, false)), _) => {
             let served = local.claim.as_mut().expect("a claim is at hand");
             return finish(view, served, Some(orders), true);
         }
-        (Some((_, true)), None) => return Work::Rest,
+        (Some((_, true)), None) => return Task::Idle,
         (None | Some((_, true)), Some(claim)) => match accept(view, orders, claim, local) {
             Some(served) => local.claim = Some(served),
-            None => return Work::Rest,
+            None => return Task::Idle,
         },
     }
     let held = !orders.run.is_empty();
@@ -126,9 +126,9 @@ fn claim_work(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Wo
     }
     let served = local.claim.as_mut().expect("a claim is at hand");
     if held && pursued(&served.stage) {
-        let work = pursue(view, served, Some(orders));
-        local.served |= matches!(work, Work::Configure { .. } | Work::Start { .. });
-        work
+        let task = pursue(view, served, Some(orders));
+        local.served |= matches!(task, Task::Configure { .. } | Task::Start { .. });
+        task
     } else {
         finish(view, served, Some(orders), false)
     }
@@ -138,8 +138,8 @@ fn claim_work(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Wo
 fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> Option<Served> {
     let stage = if !orders.run.is_empty() {
         match &local.tainted {
-            Some(why) => Stage::Refused(format!("the machine is not clean: {why}")),
-            None => Stage::Accepted,
+            Some(why) => ClaimStage::Refused(format!("the machine is not clean: {why}")),
+            None => ClaimStage::Accepted,
         }
     } else {
         let answered = match view.stored {
@@ -150,7 +150,7 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
         match answered {
             Some(Signal::RemoveRegOk | Signal::RemoveRegFailed) => return None,
             Some(Signal::Ok | Signal::Failed | Signal::RegOk | Signal::RegFailed) | None => {
-                Stage::Stopping(None)
+                ClaimStage::Stopping(None)
             }
         }
     };
@@ -160,36 +160,36 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
 }
 
 /// Whether nothing is left to do for it, whatever the record says.
-fn over(stage: &Stage) -> bool {
+fn over(stage: &ClaimStage) -> bool {
     match stage {
-        Stage::Clean | Stage::Unclean(_) => true,
-        Stage::Accepted
-        | Stage::Configuring
-        | Stage::Configured
-        | Stage::Started(_)
-        | Stage::Listening(_)
-        | Stage::Renewing(_)
-        | Stage::Refused(_)
-        | Stage::Stopping(_)
-        | Stage::Stopped => false,
+        ClaimStage::Clean | ClaimStage::Unclean(_) => true,
+        ClaimStage::Accepted
+        | ClaimStage::Configuring
+        | ClaimStage::Configured
+        | ClaimStage::Started(_)
+        | ClaimStage::Listening(_)
+        | ClaimStage::Renewing(_)
+        | ClaimStage::Refused(_)
+        | ClaimStage::Stopping(_)
+        | ClaimStage::Stopped => false,
     }
 }
 
 /// Whether its end was not begun yet.
-fn pursued(stage: &Stage) -> bool {
+fn pursued(stage: &ClaimStage) -> bool {
     match stage {
-        Stage::Accepted
-        | Stage::Configuring
-        | Stage::Configured
-        | Stage::Started(_)
-        | Stage::Listening(_)
-        | Stage::Renewing(_)
-        | Stage::Refused(_) => true,
-        Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => false,
+        ClaimStage::Accepted
+        | ClaimStage::Configuring
+        | ClaimStage::Configured
+        | ClaimStage::Started(_)
+        | ClaimStage::Listening(_)
+        | ClaimStage::Renewing(_)
+        | ClaimStage::Refused(_) => true,
+        ClaimStage::Stopping(_) | ClaimStage::Stopped | ClaimStage::Clean | ClaimStage::Unclean(_) => false,
     }
 }
 
-fn go_on(view: &View<'_>, served: &mut Served) -> Work {
+fn go_on(view: &View<'_>, served: &mut Served) -> Task {
     if pursued(&served.stage) { pursue(view, served, None) } else { finish(view, served, None, false) }
 }
 
@@ -198,108 +198,111 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
 }
 
 /// Towards a runner that listens.
-fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Work {
+fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     let claim = served.id.clone();
     match served.stage {
-        Stage::Started(leader) => Work::Listen { claim, leader },
-        Stage::Listening(leader) => Work::Serve { claim, leader },
-        Stage::Renewing(leader) => {
-            Work::Renew { claim, leader, since: served.since, registered: served.registered }
+        ClaimStage::Started(runner) => Task::Listen { claim, runner },
+        ClaimStage::Listening(runner) => Task::Serve { claim, runner },
+        ClaimStage::Renewing(runner) => {
+            Task::Renew { claim, runner, since: served.since, registered: served.registered }
         }
-        Stage::Configured if waiting(view, served) => Work::Rest,
-        Stage::Configured => Work::Start { claim, holder: served.holder(), single_use: None },
-        Stage::Accepted | Stage::Configuring if waiting(view, served) => Work::Rest,
-        Stage::Accepted | Stage::Configuring => register(view, served, orders),
-        Stage::Refused(_) | Stage::Stopping(_) | Stage::Stopped | Stage::Clean | Stage::Unclean(_) => {
-            Work::Rest
-        }
+        ClaimStage::Configured if waiting(view, served) => Task::Idle,
+        ClaimStage::Configured => Task::Start { claim, holder: served.holder(), single_use: None },
+        ClaimStage::Accepted | ClaimStage::Configuring if waiting(view, served) => Task::Idle,
+        ClaimStage::Accepted | ClaimStage::Configuring => register(view, served, orders),
+        ClaimStage::Refused(_)
+        | ClaimStage::Stopping(_)
+        | ClaimStage::Stopped
+        | ClaimStage::Clean
+        | ClaimStage::Unclean(_) => Task::Idle,
     }
 }
 
 /// With the box, if it is there, for this claim, and not used up.
-fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Work {
-    let Some(sealed) = orders.and_then(|orders| orders.registration.as_deref()) else { return Work::Rest };
+fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
+    let Some(sealed) = orders.and_then(|orders| orders.registration.as_deref()) else { return Task::Idle };
     let opened = match view.key.open::<RegistrationBox>(sealed) {
         Ok(opened) => opened,
         Err(SealError::Key | SealError::Box | SealError::Content) => {
-            served.stage = Stage::Refused(
+            served.stage = ClaimStage::Refused(
                 "the registration in the record does not open with this machine's key".to_owned(),
             );
-            return Work::Rest;
+            return Task::Idle;
         }
     };
     if opened.claim_id != served.id.as_str() || (served.mode == Some(Mode::Job) && opened.seq <= served.done)
     {
-        return Work::Rest;
+        return Task::Idle;
     }
     let mode = match (&opened.token, &opened.jit_config) {
         (_, Some(_)) => Mode::Job,
         (Some(_), None) => Mode::Run,
         (None, None) => {
-            served.stage = Stage::Refused("the registration holds neither token nor jitConfig".to_owned());
-            return Work::Rest;
+            served.stage =
+                ClaimStage::Refused("the registration holds neither token nor jitConfig".to_owned());
+            return Task::Idle;
         }
     };
     served.mode = Some(mode);
     served.seq = opened.seq;
     served.runner_name = Some(opened.runner_name.clone());
-    served.stage = Stage::Configuring;
+    served.stage = ClaimStage::Configuring;
     let (claim, opened) = (served.id.clone(), Box::new(opened));
     match mode {
-        Mode::Run => Work::Configure { claim, registration: opened },
-        Mode::Job => Work::Start { claim, holder: served.holder(), single_use: Some(opened) },
+        Mode::Run => Task::Configure { claim, registration: opened },
+        Mode::Job => Task::Start { claim, holder: served.holder(), single_use: Some(opened) },
     }
 }
 
 /// Towards a machine on which nothing of the claim is left. `superseded`: the record already names another claim, so no
 /// removal for this one will come any more.
-fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Work {
+fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Task {
     let (claim, since) = (served.id.clone(), served.since);
     match served.stage {
-        Stage::Started(leader) | Stage::Listening(leader) | Stage::Stopping(Some(leader)) => {
-            served.stage = Stage::Stopping(Some(leader));
-            Work::Stop { claim, leader: Some(leader), since }
+        ClaimStage::Started(runner) | ClaimStage::Listening(runner) | ClaimStage::Stopping(Some(runner)) => {
+            served.stage = ClaimStage::Stopping(Some(runner));
+            Task::Stop { claim, runner: Some(runner), since }
         }
-        Stage::Renewing(leader) => {
-            served.stage = Stage::Stopping(leader);
-            Work::Stop { claim, leader, since }
+        ClaimStage::Renewing(runner) => {
+            served.stage = ClaimStage::Stopping(runner);
+            Task::Stop { claim, runner, since }
         }
-        Stage::Accepted
-        | Stage::Configuring
-        | Stage::Configured
-        | Stage::Refused(_)
-        | Stage::Stopping(None) => {
-            served.stage = Stage::Stopping(None);
-            Work::Stop { claim, leader: None, since }
+        ClaimStage::Accepted
+        | ClaimStage::Configuring
+        | ClaimStage::Configured
+        | ClaimStage::Refused(_)
+        | ClaimStage::Stopping(None) => {
+            served.stage = ClaimStage::Stopping(None);
+            Task::Stop { claim, runner: None, since }
         }
-        Stage::Stopped if !served.swept || !served.registered => {
+        ClaimStage::Stopped if !served.swept || !served.registered => {
             let wipe = match (served.swept, served.registered) {
                 (true, _) => Wipe::AfterRemoval,
                 (false, true) => Wipe::BeforeRemoval,
                 (false, false) => Wipe::Whole,
             };
-            Work::Wipe { claim, since, wipe }
+            Task::Wipe { claim, since, wipe }
         }
-        Stage::Stopped if waiting(view, served) => Work::Rest,
-        Stage::Stopped => match orders.and_then(|orders| orders.removal.as_deref()) {
+        ClaimStage::Stopped if waiting(view, served) => Task::Idle,
+        ClaimStage::Stopped => match orders.and_then(|orders| orders.removal.as_deref()) {
             Some(sealed) => match view.key.open::<RemovalBox>(sealed) {
                 Ok(removal) if removal.claim_id == served.id.as_str() => {
-                    Work::Deregister { claim, removal: Box::new(removal) }
+                    Task::Deregister { claim, removal: Box::new(removal) }
                 }
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) if superseded => {
-                    Work::Wipe { claim, since, wipe: Wipe::AfterRemoval }
+                    Task::Wipe { claim, since, wipe: Wipe::AfterRemoval }
                 }
                 // Meant for another claim, or garbled: the right one may follow until the clean-up deadline.
-                Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) => Work::Rest,
+                Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) => Task::Idle,
             },
-            None if superseded => Work::Wipe { claim, since, wipe: Wipe::AfterRemoval },
-            None => Work::Rest,
+            None if superseded => Task::Wipe { claim, since, wipe: Wipe::AfterRemoval },
+            None => Task::Idle,
         },
-        Stage::Clean | Stage::Unclean(_) => Work::Rest,
+        ClaimStage::Clean | ClaimStage::Unclean(_) => Task::Idle,
     }
 }
 
-fn status(stored: &Stored, local: &Local) -> Status {
+fn status(stored: &Stored, local: &Local) -> AgentStatus {
     let say = |signal, served: Option<&Served>, detail: Option<&String>| {
         Some(Say {
             signal,
@@ -313,28 +316,35 @@ fn status(stored: &Stored, local: &Local) -> Status {
         Boot::Pending => None,
         Boot::Failed(why) => say(Signal::Failed, None, Some(why)),
         Boot::Done => match served.map(|served| (&served.stage, served.listened, served.mode)) {
-            Some((Stage::Refused(why), ..)) => say(Signal::RegFailed, served, Some(why)),
-            Some((Stage::Clean, ..)) => say(Signal::RemoveRegOk, served, None),
-            Some((Stage::Unclean(why), ..)) => say(Signal::RemoveRegFailed, served, Some(why)),
-            Some((Stage::Listening(_), ..)) => say(Signal::RegOk, served, None),
+            Some((ClaimStage::Refused(why), ..)) => say(Signal::RegFailed, served, Some(why)),
+            Some((ClaimStage::Clean, ..)) => say(Signal::RemoveRegOk, served, None),
+            Some((ClaimStage::Unclean(why), ..)) => say(Signal::RemoveRegFailed, served, Some(why)),
+            Some((ClaimStage::Listening(_), ..)) => say(Signal::RegOk, served, None),
             // Between two jobs the run still has its runner.
             Some((
-                Stage::Accepted
-                | Stage::Configuring
-                | Stage::Configured
-                | Stage::Started(_)
-                | Stage::Renewing(_),
+                ClaimStage::Accepted
+                | ClaimStage::Configuring
+                | ClaimStage::Configured
+                | ClaimStage::Started(_)
+                | ClaimStage::Renewing(_),
                 true,
                 Some(Mode::Job),
             )) => say(Signal::RegOk, served, None),
-            Some((Stage::Renewing(_) | Stage::Stopping(_) | Stage::Stopped, ..)) => None,
-            Some((Stage::Accepted | Stage::Configuring | Stage::Configured | Stage::Started(_), _, _))
+            Some((ClaimStage::Renewing(_) | ClaimStage::Stopping(_) | ClaimStage::Stopped, ..)) => None,
+            Some((
+                ClaimStage::Accepted
+                | ClaimStage::Configuring
+                | ClaimStage::Configured
+                | ClaimStage::Started(_),
+                _,
+                _,
+            ))
             | None => {
                 (!local.served && !spoke_of_a_claim(stored)).then(|| say(Signal::Ok, None, None)).flatten()
             }
         },
     };
-    Status {
+    AgentStatus {
         say: said,
         runner_name: served.and_then(|served| served.runner_name.clone()),
         // Also where an earlier claim left a number: it says nothing of this one.

@@ -1,5 +1,5 @@
-//! What the tests play the world with: records in memory, a clock that tokio can pause, boxes, hands that do what a test
-//! says, and a runner package of a few lines of shell.
+//! Fakes for the unit tests: records in memory, a clock that tokio can pause, sealed boxes, an executor that returns what
+//! a test scripts, and a runner package of a few lines of shell.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::orders::Sight;
 use crate::records::{Change, Records};
 use crate::step::Stored;
-use crate::work::{Executor, Outcome, Work};
+use crate::task::{Executor, Task, TaskOutcome};
 
 pub(crate) fn arn() -> InstanceArn {
     InstanceArn::parse("arn:aws:ec2:local:000000000000:instance/i-1").unwrap()
@@ -189,13 +189,13 @@ impl Clock for TestClock {
 /// Hands that answer as a test says, and pend when it says nothing.
 #[derive(Default)]
 pub(crate) struct FakeExecutor {
-    answers: Mutex<VecDeque<(&'static str, Outcome)>>,
+    answers: Mutex<VecDeque<(&'static str, TaskOutcome)>>,
     pub(crate) asked: Mutex<Vec<String>>,
     pub(crate) killed: Mutex<u32>,
 }
 
 impl FakeExecutor {
-    pub(crate) fn answering(answers: impl IntoIterator<Item = (&'static str, Outcome)>) -> Arc<Self> {
+    pub(crate) fn answering(answers: impl IntoIterator<Item = (&'static str, TaskOutcome)>) -> Arc<Self> {
         Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), ..Self::default() })
     }
 
@@ -206,11 +206,11 @@ impl FakeExecutor {
 
 #[async_trait]
 impl Executor for FakeExecutor {
-    async fn execute(&self, work: Work) -> Outcome {
-        self.asked.lock().unwrap().push(format!("{work:?}"));
+    async fn execute(&self, task: Task) -> TaskOutcome {
+        self.asked.lock().unwrap().push(format!("{task:?}"));
         let answer = {
             let mut answers = self.answers.lock().unwrap();
-            if answers.front().is_some_and(|(label, _)| *label == work.label()) {
+            if answers.front().is_some_and(|(label, _)| *label == task.label()) {
                 answers.pop_front()
             } else {
                 None

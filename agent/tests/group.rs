@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use runyard_agent::host::{Host, JobGroup, PackageSource, Places, Settings};
-use runyard_agent::work::{Executor, Holder, Outcome, Work};
+use runyard_agent::host::{Host, HostSettings, JobGroup, PackageSource, SweepPaths};
+use runyard_agent::task::{Executor, Holder, Task, TaskOutcome};
 use runyard_core::model::ClaimId;
 
 /// A control group for this process, which it leaves and removes in the end.
@@ -59,8 +59,8 @@ fn sleeping(seconds: u32) -> Vec<i32> {
         .collect()
 }
 
-fn settings(dir: &Path, group: Option<JobGroup>) -> Settings {
-    Settings {
+fn settings(dir: &Path, group: Option<JobGroup>) -> HostSettings {
+    HostSettings {
         machine: "i-group".to_owned(),
         state_dir: dir.join("state"),
         work_dir: dir.join("work"),
@@ -73,7 +73,7 @@ fn settings(dir: &Path, group: Option<JobGroup>) -> Settings {
         post_run: None,
         account: None,
         isolation: None,
-        places: Places::default(),
+        places: SweepPaths::default(),
         stop: Duration::from_secs(5),
         group,
         adopts_orphans: false,
@@ -96,15 +96,15 @@ async fn left(group: Option<JobGroup>, seconds: u32) -> Vec<i32> {
     fs::write(runner.join("run.sh"), run).unwrap();
     fs::set_permissions(runner.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     let started =
-        host.execute(Work::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await;
-    let Outcome::Started(leader) = started else { panic!("run.sh was not started: {started:?}") };
+        host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await;
+    let TaskOutcome::Started(runner) = started else { panic!("run.sh was not started: {started:?}") };
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     while sleeping(seconds).len() < 2 {
         assert!(tokio::time::Instant::now() < until, "the hidden processes never came");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let stop = Work::Stop { claim, leader: Some(leader), since: None };
-    assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: false });
+    let stop = Task::Stop { claim, runner: Some(runner), since: None };
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: false });
     sleeping(seconds)
 }
 

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use runyard_agent::host::{Account, Host, Isolation, PackageSource, Places, Settings};
-use runyard_agent::work::{Executor, Holder, Leader, Outcome, Wipe, Work};
+use runyard_agent::host::{Account, Host, HostSettings, Isolation, PackageSource, SweepPaths};
+use runyard_agent::task::{Executor, Holder, RunnerProcess, Task, TaskOutcome, Wipe};
 use runyard_core::model::{ClaimId, RegistrationBox};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -206,8 +206,8 @@ fn agent(word: &str) {
 /// Where jobs see it, as they see the installed one.
 const PROGRAM: &str = "/usr/local/bin/runyard-test-agent";
 
-/// The hands of this machine's agent, with an account as `install` makes it.
-fn hands() -> Host {
+/// The executor of this machine's agent, with an account as `install` makes it.
+fn executor() -> Host {
     add("/etc/passwd", &format!("{NAME}:x:{UID}:{UID}::{HOME}:/usr/sbin/nologin"));
     add("/etc/shadow", &format!("{NAME}:!:20000:::::1:"));
     add("/etc/group", &format!("{NAME}:x:{UID}:"));
@@ -219,7 +219,7 @@ fn hands() -> Host {
     fs::write(format!("{WORK}/package/{sha256}.tar.gz"), archive).unwrap();
     fs::write("/etc/runyard-test.toml", "").unwrap();
     fs::set_permissions("/etc/runyard-test.toml", Permissions::from_mode(0o600)).unwrap();
-    Host::new(Settings {
+    Host::new(HostSettings {
         machine: "i-jail".to_owned(),
         state_dir: "/run/runyard".into(),
         work_dir: WORK.into(),
@@ -237,11 +237,11 @@ fn hands() -> Host {
             metadata: "http://169.254.169.254".parse().unwrap(),
             home: HOME.into(),
         }),
-        places: Places {
+        places: SweepPaths {
             trees: ["/var", "/home", "/opt", "/run", "/dev/shm"].map(PathBuf::from).to_vec(),
             docker: "/run/none.sock".into(),
             program: PROGRAM.into(),
-            ..Places::default()
+            ..SweepPaths::default()
         },
         stop: Duration::from_secs(5),
         group: None,
@@ -269,38 +269,38 @@ fn registration(claim: &ClaimId) -> Box<RegistrationBox> {
 }
 
 /// Serves a claim whose job is this, up to where its runner listens.
-async fn listen(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader) {
+async fn listen(host: &Host, claim: &str, job: &str) -> (ClaimId, RunnerProcess) {
     fs::write(JOB, format!("{COMMON}{job}")).unwrap();
     let claim = ClaimId::parse(claim).unwrap();
-    let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
-    assert_eq!(host.execute(configure).await, Outcome::Configured);
+    let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
     let started =
-        host.execute(Work::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
-    let Outcome::Started(leader) = started else { panic!("{started:?}") };
-    assert_eq!(host.execute(Work::Listen { claim: claim.clone(), leader }).await, Outcome::Listening);
-    (claim, leader)
+        host.execute(Task::Start { claim: claim.clone(), single_use: None, holder: holder() }).await;
+    let TaskOutcome::Started(runner) = started else { panic!("{started:?}") };
+    assert_eq!(host.execute(Task::Listen { claim: claim.clone(), runner }).await, TaskOutcome::Listening);
+    (claim, runner)
 }
 
 /// Serves a claim whose job is this, up to its end; what it said.
-async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, Leader, String) {
-    let (claim, leader) = listen(host, claim, job).await;
+async fn serve(host: &Host, claim: &str, job: &str) -> (ClaimId, RunnerProcess, String) {
+    let (claim, runner) = listen(host, claim, job).await;
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
         if said.contains("job-done") {
-            return (claim, leader, said);
+            return (claim, runner, said);
         }
         assert!(Instant::now() < until, "the job does not end: {said}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-async fn clean(host: &Host, claim: ClaimId, leader: Leader) {
-    let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since: None };
-    assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: true });
+async fn clean(host: &Host, claim: ClaimId, runner: RunnerProcess) {
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: None };
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: true });
     let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
     assert!(said.contains("asked to finish"), "it was killed: {said}");
-    assert_eq!(host.execute(Work::Wipe { claim, since: None, wipe: Wipe::Whole }).await, Outcome::Wiped);
+    assert_eq!(host.execute(Task::Wipe { claim, since: None, wipe: Wipe::Whole }).await, TaskOutcome::Wiped);
 }
 
 fn place(program: &str) -> String {
@@ -335,7 +335,7 @@ fn on_a_machine_two_runs() {
     agent("wall");
     // As systemd starts the agent: in a session of its own, of which jobs must not be.
     keyutils_raw::keyctl_join_session_keyring(None).unwrap();
-    let host = hands();
+    let host = executor();
     fs::create_dir_all(CACHE).unwrap();
     fs::set_permissions(CACHE, Permissions::from_mode(0o777)).unwrap();
     for file in ["/opt/runyard-test-cache/tool", "/opt/runyard-test-shared"] {
@@ -352,11 +352,11 @@ fn on_a_machine_two_runs() {
     fs::write(JOB, "").unwrap();
     let before = fs::read_dir("/opt").unwrap().count();
     runtime().block_on(async {
-        let (claim, leader, said) = serve(&host, "i-jail.1", LEAVES).await;
+        let (claim, runner, said) = serve(&host, "i-jail.1", LEAVES).await;
         assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
         assert!(said.contains("PLANTED [True") && !said.contains("False"), "{said}");
         assert!(processes().len() >= 5, "{:?}", processes());
-        clean(&host, claim, leader).await;
+        clean(&host, claim, runner).await;
         assert_eq!(processes(), Vec::<String>::new());
         assert_eq!(fs::read_to_string("/opt/runyard-test-shared").unwrap(), "as it was");
         assert_eq!(fs::read_to_string(format!("{CACHE}/tool")).unwrap(), "as it was");
@@ -367,9 +367,9 @@ fn on_a_machine_two_runs() {
             let table = fs::read_to_string(format!("/proc/sysvipc/{kind}")).unwrap();
             assert!(!table.contains("4711"), "{table}");
         }
-        let (claim, leader, said) = serve(&host, "i-jail.2", LOOKS).await;
+        let (claim, runner, said) = serve(&host, "i-jail.2", LOOKS).await;
         assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
-        clean(&host, claim, leader).await;
+        clean(&host, claim, runner).await;
     });
 }
 
@@ -392,17 +392,17 @@ for run in ("1", "2"):
 #[ignore = "called by a_job_of_another_run_is_refused_from_within_its_jail"]
 fn on_a_machine_another_runs_job() {
     agent("wall");
-    let host = hands();
+    let host = executor();
     runtime().block_on(async {
-        let (claim, leader) = listen(&host, "i-jail.6", HOOKED).await;
-        let serve = host.execute(Work::Serve { claim: claim.clone(), leader });
+        let (claim, runner) = listen(&host, "i-jail.6", HOOKED).await;
+        let serve = host.execute(Task::Serve { claim: claim.clone(), runner });
         let outcome = tokio::time::timeout(Duration::from_secs(60), serve).await;
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
-        assert!(matches!(outcome, Ok(Outcome::Intruded)), "{outcome:?}: {said}");
+        assert!(matches!(outcome, Ok(TaskOutcome::Intruded)), "{outcome:?}: {said}");
         assert!(said.contains("hook of 1 0") && said.contains("steps of 1"), "{said}");
         assert!(said.contains("this job is of run 2 of acme/web"), "{said}");
-        let renew = Work::Renew { claim: claim.clone(), leader: Some(leader), since: None, registered: true };
-        assert_eq!(host.execute(renew).await, Outcome::Renewed);
+        let renew = Task::Renew { claim: claim.clone(), runner: Some(runner), since: None, registered: true };
+        assert_eq!(host.execute(renew).await, TaskOutcome::Renewed);
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap_or(said);
         assert!(!said.contains("steps of 2") && !said.contains("FOUND"), "{said}");
         assert_eq!(processes(), Vec::<String>::new());
@@ -497,10 +497,10 @@ fn network() {
     let _metadata = TcpListener::bind("[fd00:ec2::254]:80").unwrap();
     let port = machine.local_addr().unwrap().port();
     fs::write("/opt/runyard-test-port", port.to_string()).unwrap();
-    let host = hands();
+    let host = executor();
     let tried = |host: &Host| {
         let claim = ClaimId::parse("i-jail.3").unwrap();
-        let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+        let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
         format!("{:?}", runtime().block_on(host.execute(configure)))
     };
     // Without the firewall nothing is registered.
@@ -516,8 +516,8 @@ fn network() {
     agent("wall");
     agent("wall");
     let said = runtime().block_on(async {
-        let (claim, leader, said) = serve(&host, "i-jail.4", REACHES).await;
-        clean(&host, claim, leader).await;
+        let (claim, runner, said) = serve(&host, "i-jail.4", REACHES).await;
+        clean(&host, claim, runner).await;
         said
     });
     assert!(said.contains("YES 203.0.113.1 80"), "{said}");
@@ -544,10 +544,10 @@ fn on_a_machine_something_is_missing() {
     for words in ["shell", "expire", "/etc/subuid", "/etc/subgid", "home"] {
         assert!(refused.contains(words), "{words}: {refused}");
     }
-    let host = hands();
+    let host = executor();
     let tried = || {
         let claim = ClaimId::parse("i-jail.5").unwrap();
-        let configure = Work::Configure { claim: claim.clone(), registration: registration(&claim) };
+        let configure = Task::Configure { claim: claim.clone(), registration: registration(&claim) };
         format!("{:?}", runtime().block_on(host.execute(configure)))
     };
     assert_eq!(tried(), "Configured");

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use runyard_agent::host::{Account, Host, OwnScript, PackageSource, Places, Settings};
-use runyard_agent::local::{Boot, Local, Mode, Served, Stage};
+use runyard_agent::host::{Account, Host, HostSettings, OwnScript, PackageSource, SweepPaths};
+use runyard_agent::local::{Boot, ClaimStage, Local, Mode, Served};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
-use runyard_agent::work::{Executor, Leader, Outcome, Wipe, Work};
+use runyard_agent::task::{Executor, RunnerProcess, Task, TaskOutcome, Wipe};
 use runyard_core::model::{AgentKey, ClaimId, State};
 use sha2::{Digest, Sha256};
 
@@ -173,13 +173,13 @@ fn fresh() {
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
 }
 
-fn settings() -> Settings {
+fn settings() -> HostSettings {
     // Deep in a directory that jobs may pass through.
     fs::create_dir_all("/home/yard/work/package").unwrap();
     // A package that is there and holds nothing.
     let sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     fs::write(format!("/home/yard/work/package/{sha256}.tar.gz"), "").unwrap();
-    Settings {
+    HostSettings {
         machine: "i-leak".to_owned(),
         state_dir: "/run/runyard".into(),
         work_dir: "/home/yard/work".into(),
@@ -192,7 +192,7 @@ fn settings() -> Settings {
         post_run: None,
         account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
         isolation: None,
-        places: Places {
+        places: SweepPaths {
             trees: FRESH.iter().map(PathBuf::from).collect(),
             docker: "/run/none.sock".into(),
             program: PROGRAM.into(),
@@ -307,7 +307,7 @@ fn within_namespaces_nothing_of_a_job_is_left() {
         "mkdir /tmp/deep; cd /tmp/deep; perl -e 'for (1..60000) { mkdir \"d\"; chdir \"d\" or die }'",
     );
     assert!(Command::new("umount").arg("/run/mqueue").status().unwrap().success());
-    assert_eq!(wiped(&host, &claim), Outcome::Wiped);
+    assert_eq!(wiped(&host, &claim), TaskOutcome::Wiped);
     apart.wait().unwrap();
     assert!(!Path::new("/tmp/deep").exists());
     let queues = Command::new("mount").args(["-t", "mqueue", "none", "/run/mqueue"]).status().unwrap();
@@ -323,7 +323,7 @@ fn within_namespaces_nothing_of_a_job_is_left() {
             .success()
     );
     let outcome = wiped(&host, &claim);
-    assert!(matches!(&outcome, Outcome::Unproved(why) if why.contains("/tmp/busy")), "{outcome:?}");
+    assert!(matches!(&outcome, TaskOutcome::Unproved(why) if why.contains("/tmp/busy")), "{outcome:?}");
 }
 
 /// `ps` and the agent's older selves take such a process for an ended one.
@@ -341,14 +341,14 @@ fn wait_for_a_thread_without_its_first() {
     }
 }
 
-fn wiped(host: &Host, claim: &ClaimId) -> Outcome {
-    let wipe = Work::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole };
+fn wiped(host: &Host, claim: &ClaimId) -> TaskOutcome {
+    let wipe = Task::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole };
     runtime().block_on(host.execute(wipe))
 }
 
 fn unproved(host: &Host, claim: &ClaimId) -> String {
     match wiped(host, claim) {
-        Outcome::Unproved(why) => why,
+        TaskOutcome::Unproved(why) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -366,13 +366,13 @@ fn what_was_there_before_the_first_job_is_not_removed_and_the_machine_is_not_len
 fn within_namespaces_what_was_there_before_stays() {
     fresh();
     let (host, claim) = (Host::new(settings()).unwrap(), ClaimId::parse("i-leak.5").unwrap());
-    assert_eq!(wiped(&host, &claim), Outcome::Wiped, "without a job there is nothing to remove");
+    assert_eq!(wiped(&host, &claim), TaskOutcome::Wiped, "without a job there is nothing to remove");
     fs::create_dir_all("/var/tmp/toolcache/node").unwrap();
     fs::write("/var/tmp/toolcache/node/bin", "the image's").unwrap();
     for path in ["/var/tmp/toolcache", "/var/tmp/toolcache/node", "/var/tmp/toolcache/node/bin"] {
         std::os::unix::fs::chown(path, Some(UID), Some(UID)).unwrap();
     }
-    let booted = format!("{:?}", runtime().block_on(host.execute(Work::Boot)));
+    let booted = format!("{:?}", runtime().block_on(host.execute(Task::Boot)));
     assert!(booted.contains("/var/tmp/toolcache are") && booted.contains("chown"), "{booted}");
     let why = unproved(&host, &claim);
     assert!(why.contains("/var/tmp/toolcache") && why.contains("before its first job"), "{why}");
@@ -402,8 +402,8 @@ fn within_namespaces_the_pre_runner_script_is_first() {
         fs::set_permissions("/home/pre-runner.sh", fs::Permissions::from_mode(0o700)).unwrap();
         let script = PathBuf::from("/home/pre-runner.sh");
         let pre_runner = Some(OwnScript { script, timeout: Duration::from_secs(60), optional: false });
-        let host = Host::new(Settings { pre_runner, ..settings() }).unwrap();
-        format!("{:?}", runtime().block_on(host.execute(Work::Boot)))
+        let host = Host::new(HostSettings { pre_runner, ..settings() }).unwrap();
+        format!("{:?}", runtime().block_on(host.execute(Task::Boot)))
     };
     let mounts = booted("mkdir -p /home/scratch; sleep 0.2; mount -t tmpfs -o mode=0755 none /home/scratch");
     assert_eq!(mounts, "Booted(Ok(()))");
@@ -431,7 +431,7 @@ fn within_namespaces_what_is_roots_was_changed() {
     let (host, claim) = (Host::new(settings()).unwrap(), ClaimId::parse("i-leak.6").unwrap());
     std::thread::sleep(Duration::from_millis(50));
     job(&claim, "test -w /home/tools/go");
-    assert_eq!(wiped(&host, &claim), Outcome::Wiped, "nothing was changed");
+    assert_eq!(wiped(&host, &claim), TaskOutcome::Wiped, "nothing was changed");
     std::thread::sleep(Duration::from_millis(50));
     job(&claim, "echo evil >/home/tools/go");
     let why = unproved(&host, &claim);
@@ -454,7 +454,7 @@ fn within_namespaces_what_is_roots_was_changed() {
     std::thread::sleep(Duration::from_millis(50));
     job(&claim, "true");
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(wiped(&host, &claim), Outcome::Wiped, "it is as it was");
+    assert_eq!(wiped(&host, &claim), TaskOutcome::Wiped, "it is as it was");
     job(&claim, "true");
     std::thread::sleep(Duration::from_millis(50));
     fs::write("/home/journal", CANARY).unwrap();
@@ -486,7 +486,7 @@ fn within_namespaces_other_file_systems_are_left_alone() {
         std::thread::sleep(Duration::from_millis(50));
         job(&claim, "echo $C >/home/disk/file");
         assert!(Path::new("/home/disk/file").exists());
-        assert_eq!(wiped(&host, &claim), Outcome::Wiped);
+        assert_eq!(wiped(&host, &claim), TaskOutcome::Wiped);
         assert!(!Path::new("/home/disk/file").exists());
         assert!(Command::new("umount").arg("/home/disk").status().unwrap().success());
     } else {
@@ -496,7 +496,7 @@ fn within_namespaces_other_file_systems_are_left_alone() {
         return aloud("a program's file system (FUSE) cannot be mounted here");
     };
     let host = Host::new(settings.clone()).unwrap();
-    let start = Work::Configure { claim: claim.clone(), registration: Box::new(registration()) };
+    let start = Task::Configure { claim: claim.clone(), registration: Box::new(registration()) };
     let registered = format!("{:?}", runtime().block_on(host.execute(start)));
     assert!(
         registered.contains("/home/disk (fuse)") && registered.contains("cleaning.spare"),
@@ -505,7 +505,7 @@ fn within_namespaces_other_file_systems_are_left_alone() {
     job(&claim, "test -e /home/disk/anothers");
     assert!(unproved(&host, &claim).contains("/home/disk (fuse)"));
     settings.places.spare = vec!["/home/disk".into()];
-    assert_eq!(wiped(&Host::new(settings).unwrap(), &claim), Outcome::Wiped);
+    assert_eq!(wiped(&Host::new(settings).unwrap(), &claim), TaskOutcome::Wiped);
     assert_eq!(*asked.lock().unwrap(), Vec::<u32>::new(), "it was asked to change something");
 }
 
@@ -620,7 +620,7 @@ fn within_namespaces_another_runs_job_is_refused() {
     in_time(move || async move {
         let mut machine = Machine::with(RUNNER, "acme/web").await;
         machine.started().await;
-        assert_eq!(machine.goes_on().await, Outcome::Listening);
+        assert_eq!(machine.goes_on().await, TaskOutcome::Listening);
         // The run's own, at a later attempt and in other letters: it is done.
         queue(42, "Acme/Web", "echo done >/home/shared/own");
         let serving = tokio::time::timeout(Duration::from_secs(60), async {
@@ -633,16 +633,16 @@ fn within_namespaces_another_runs_job_is_refused() {
             served = serving => served.unwrap(),
         }
         queue(43, "acme/web", &format!("echo {CANARY} >/home/shared/canary"));
-        assert_eq!(machine.goes_on().await, Outcome::Intruded);
-        assert_eq!(machine.goes_on().await, Outcome::Renewed);
+        assert_eq!(machine.goes_on().await, TaskOutcome::Intruded);
+        assert_eq!(machine.goes_on().await, TaskOutcome::Renewed);
         assert_eq!(traces(), Vec::<String>::new(), "the other run's job did something");
         assert!(!Path::new("/home/shared/own").exists(), "the machine is cleaned before anything else");
         let _ = fs::remove_dir_all("/home/shared/jobs/job");
         machine.started().await;
-        assert_eq!(machine.goes_on().await, Outcome::Listening, "and the run's own jobs go on");
+        assert_eq!(machine.goes_on().await, TaskOutcome::Listening, "and the run's own jobs go on");
         queue(42, "evil/web", &format!("echo {CANARY} >/home/shared/canary"));
-        assert_eq!(machine.goes_on().await, Outcome::Intruded, "the same number in another repository");
-        assert_eq!(machine.goes_on().await, Outcome::Renewed);
+        assert_eq!(machine.goes_on().await, TaskOutcome::Intruded, "the same number in another repository");
+        assert_eq!(machine.goes_on().await, TaskOutcome::Renewed);
         assert_eq!(traces(), Vec::<String>::new());
     });
 }
@@ -702,7 +702,7 @@ fn package_of(run: &str) -> (Vec<u8>, String) {
     (archive, sha256)
 }
 
-/// An agent's judgement and hands, on a machine whose runner is registered.
+/// An agent's step and executor, on a machine whose runner is registered.
 struct Machine {
     host: Host,
     local: Local,
@@ -725,18 +725,19 @@ impl Machine {
         fs::write(&script, "echo collected\n").unwrap();
         settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional: false });
         let (host, claim) = (Host::new(settings).unwrap(), ClaimId::parse("i-leak.4").unwrap());
-        let mut served = Served::new(claim.clone(), "42".to_owned(), Stage::Configuring);
+        let mut served = Served::new(claim.clone(), "42".to_owned(), ClaimStage::Configuring);
         served.mode = Some(Mode::Run);
         served.repository = repository.to_owned();
         let local = Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served) };
         let mut machine = Self { host, local, claim: claim.clone(), now: Duration::ZERO };
-        let outcome = machine.works(Work::Configure { claim, registration: Box::new(registration()) }).await;
-        assert_eq!(outcome, Outcome::Configured);
+        let outcome =
+            machine.execute(Task::Configure { claim, registration: Box::new(registration()) }).await;
+        assert_eq!(outcome, TaskOutcome::Configured);
         machine
     }
 
-    async fn works(&mut self, work: Work) -> Outcome {
-        let outcome = self.host.execute(work).await;
+    async fn execute(&mut self, task: Task) -> TaskOutcome {
+        let outcome = self.host.execute(task).await;
         self.local = std::mem::take(&mut self.local).after(outcome.clone(), self.now, 0.5);
         // Any wait before another try is over.
         self.now += Duration::from_secs(3600);
@@ -744,7 +745,7 @@ impl Machine {
     }
 
     /// What it does next by itself, with a claim that goes on.
-    async fn goes_on(&mut self) -> Outcome {
+    async fn goes_on(&mut self) -> TaskOutcome {
         let sight = Sight::Orders(Orders {
             state: State::Running,
             run: "42".to_owned(),
@@ -758,12 +759,12 @@ impl Machine {
         let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };
         let effects = step(&view);
         self.local = effects.local;
-        self.works(effects.work).await
+        self.execute(effects.task).await
     }
 
-    async fn started(&mut self) -> Leader {
+    async fn started(&mut self) -> RunnerProcess {
         match self.goes_on().await {
-            Outcome::Started(leader) => leader,
+            TaskOutcome::Started(runner) => runner,
             other => panic!("run.sh was not started: {other:?}"),
         }
     }
@@ -771,12 +772,12 @@ impl Machine {
     /// A job puts another script in the place of `run.sh`, does this in the directory of its claim, and ends the
     /// listener, which is started again.
     async fn is_attacked(&mut self, run: &str, does: &str) {
-        let leader = self.started().await;
-        assert_eq!(self.goes_on().await, Outcome::Listening);
+        let runner = self.started().await;
+        assert_eq!(self.goes_on().await, TaskOutcome::Listening);
         let script =
-            format!("cat >run.sh <<'END'\n#!/bin/sh\n{run}\nEND\ncd ..\n{does}\nkill -9 {}\n", leader.pid);
+            format!("cat >run.sh <<'END'\n#!/bin/sh\n{run}\nEND\ncd ..\n{does}\nkill -9 {}\n", runner.pid);
         job(&self.claim, &script);
-        assert_eq!(self.goes_on().await, Outcome::Ended);
+        assert_eq!(self.goes_on().await, TaskOutcome::Ended);
     }
 }
 
@@ -800,8 +801,8 @@ fn within_namespaces_a_log_is_a_link() {
         let links = "for log in run config post-run; do rm -f $log.log; ln -s /run/crontab $log.log; done";
         let evil = "echo '* * * * * root evil'; echo 'Listening for Jobs'; exec sleep 600";
         machine.is_attacked(evil, links).await;
-        let leader = machine.started().await;
-        assert_eq!(machine.goes_on().await, Outcome::Listening);
+        let runner = machine.started().await;
+        assert_eq!(machine.goes_on().await, TaskOutcome::Listening);
         assert_eq!(fs::read_to_string(ROOTS).unwrap(), "root's", "a job writes as root");
         let claim = machine.claim.clone();
         let said = fs::read_to_string("/home/yard/work/logs/run.log").unwrap();
@@ -812,15 +813,15 @@ fn within_namespaces_a_log_is_a_link() {
             token: "none".to_owned(),
             expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
         };
-        let since = Some(leader.started);
-        let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since };
-        assert_eq!(machine.works(stop).await, Outcome::Stopped { registered: true });
-        let wipe = |wipe| Work::Wipe { claim: machine.claim.clone(), since, wipe };
+        let since = Some(runner.started);
+        let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since };
+        assert_eq!(machine.execute(stop).await, TaskOutcome::Stopped { registered: true });
+        let wipe = |wipe| Task::Wipe { claim: machine.claim.clone(), since, wipe };
         let (before, after) = (wipe(Wipe::BeforeRemoval), wipe(Wipe::AfterRemoval));
-        assert_eq!(machine.works(before).await, Outcome::Wiped);
-        let deregister = Work::Deregister { claim: claim.clone(), removal: Box::new(removal) };
-        assert_eq!(machine.works(deregister).await, Outcome::Deregistered);
-        assert_eq!(machine.works(after).await, Outcome::Wiped);
+        assert_eq!(machine.execute(before).await, TaskOutcome::Wiped);
+        let deregister = Task::Deregister { claim: claim.clone(), removal: Box::new(removal) };
+        assert_eq!(machine.execute(deregister).await, TaskOutcome::Deregistered);
+        assert_eq!(machine.execute(after).await, TaskOutcome::Wiped);
     });
     assert_eq!(fs::read_to_string(ROOTS).unwrap(), "root's");
     assert_eq!(fs::metadata(ROOTS).unwrap().uid(), 0);
@@ -835,10 +836,10 @@ fn within_namespaces_a_log_is_a_pipe() {
         let mut machine = Machine::configured().await;
         let pipes = "for log in run config post-run; do rm -f $log.log; mkfifo $log.log; done";
         machine.is_attacked("echo 'Listening for Jobs'; exec sleep 600", pipes).await;
-        let leader = machine.started().await;
-        assert_eq!(machine.goes_on().await, Outcome::Listening);
-        let stop = Work::Stop { claim: machine.claim.clone(), leader: Some(leader), since: None };
-        assert_eq!(machine.works(stop).await, Outcome::Stopped { registered: true });
+        let runner = machine.started().await;
+        assert_eq!(machine.goes_on().await, TaskOutcome::Listening);
+        let stop = Task::Stop { claim: machine.claim.clone(), runner: Some(runner), since: None };
+        assert_eq!(machine.execute(stop).await, TaskOutcome::Stopped { registered: true });
     });
 }
 
@@ -882,8 +883,8 @@ fn within_namespaces_directories_are_filled() {
     });
     let claim = ClaimId::parse("i-leak.3").unwrap();
     let host = Host::new(settings).unwrap();
-    let configure = Work::Configure { claim, registration: Box::new(registration()) };
-    assert_eq!(runtime().block_on(host.execute(configure)), Outcome::Configured);
+    let configure = Task::Configure { claim, registration: Box::new(registration()) };
+    assert_eq!(runtime().block_on(host.execute(configure)), TaskOutcome::Configured);
     assert_eq!(looking.join().unwrap(), (0, 0o700));
     for path in ["", "home", "tmp", "runner", "runner/run.sh"] {
         assert_eq!(fs::metadata(Path::new(root).join(path)).unwrap().uid(), UID, "{path}");

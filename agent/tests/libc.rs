@@ -13,7 +13,8 @@ fn versions(program: &[u8]) -> Vec<(u32, u32)> {
     let starts = program.windows(mark.len()).enumerate().filter(|(_, window)| window == mark);
     let text = |at: usize| {
         let rest = &program[at + mark.len()..];
-        let end = rest.iter().position(|byte| !(byte.is_ascii_digit() || *byte == b'.')).unwrap_or(rest.len());
+        let end =
+            rest.iter().position(|byte| !(byte.is_ascii_digit() || *byte == b'.')).unwrap_or(rest.len());
         String::from_utf8_lossy(&rest[..end]).into_owned()
     };
     starts
@@ -35,6 +36,7 @@ fn the_agent_starts_on_every_system_that_the_page_names() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (major, minor) = OLDEST;
-    let promised = format!("glibc {major}.{minor} or newer, as Amazon Linux 2023, Ubuntu 22.04 and Debian 12 have it");
+    let promised =
+        format!("glibc {major}.{minor} or newer, as Amazon Linux 2023, Ubuntu 22.04 and Debian 12 have it");
     assert!(page.contains(&promised), "docs/operations.md does not say {promised:?}");
 }

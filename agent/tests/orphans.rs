@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard_agent::host::{Host, PackageSource, Places, Settings, adopt_orphans};
-use runyard_agent::work::{Executor, Holder, Outcome, Wipe, Work};
+use runyard_agent::host::{Host, HostSettings, PackageSource, SweepPaths, adopt_orphans};
+use runyard_agent::task::{Executor, Holder, Task, TaskOutcome, Wipe};
 use runyard_core::model::ClaimId;
 use sha2::{Digest, Sha256};
 
@@ -38,11 +38,11 @@ fn sleeping(seconds: &str) -> usize {
         .count()
 }
 
-fn settings(dir: &Path) -> Settings {
+fn settings(dir: &Path) -> HostSettings {
     let (archive, sha256) = package();
     std::fs::create_dir_all(dir.join("work/package")).unwrap();
     std::fs::write(dir.join(format!("work/package/{sha256}.tar.gz")), archive).unwrap();
-    Settings {
+    HostSettings {
         machine: "i-orphans".to_owned(),
         state_dir: dir.join("state"),
         work_dir: dir.join("work"),
@@ -55,7 +55,7 @@ fn settings(dir: &Path) -> Settings {
         post_run: None,
         account: None,
         isolation: None,
-        places: Places::default(),
+        places: SweepPaths::default(),
         stop: Duration::from_secs(5),
         group: None,
         adopts_orphans: true,
@@ -73,8 +73,8 @@ async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
     std::fs::create_dir_all(&runner).unwrap();
     std::fs::write(runner.join("run.sh"), RUN).unwrap();
     std::fs::set_permissions(runner.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let Outcome::Started(leader) =
-        host.execute(Work::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
+    let TaskOutcome::Started(runner) =
+        host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
     else {
         panic!("run.sh was not started")
     };
@@ -83,11 +83,11 @@ async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
         assert!(tokio::time::Instant::now() < until, "the orphans never came");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let stop = Work::Stop { claim: claim.clone(), leader: Some(leader), since: Some(leader.started) };
-    assert_eq!(host.execute(stop).await, Outcome::Stopped { registered: false });
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: Some(runner.started) };
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: false });
     assert_eq!((sleeping("6543"), sleeping("6544")), (0, 0));
     assert_eq!(
-        host.execute(Work::Wipe { claim, since: Some(leader.started), wipe: Wipe::Whole }).await,
-        Outcome::Wiped
+        host.execute(Task::Wipe { claim, since: Some(runner.started), wipe: Wipe::Whole }).await,
+        TaskOutcome::Wiped
     );
 }

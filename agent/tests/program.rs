@@ -96,8 +96,8 @@ fn bad_configurations_and_arguments_are_refused_in_words() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// A fuse with a `systemctl` that only notes how it was called.
-fn fuse(dir: &Path, power_off_at_ms: u64) -> Child {
+/// The watchdog timer with a fake `systemctl` that records its arguments.
+fn watchdog(dir: &Path, power_off_at_ms: u64) -> Child {
     let state = dir.join("state");
     std::fs::create_dir_all(&state).unwrap();
     let boot = runyard_agent::clock::boot_id().unwrap();
@@ -116,17 +116,17 @@ fn fuse(dir: &Path, power_off_at_ms: u64) -> Child {
 }
 
 #[test]
-fn a_fuse_powers_off_when_the_deadline_is_over_and_only_then() {
+fn the_watchdog_timer_powers_off_once_the_deadline_is_over_and_not_before() {
     let dir = tempfile::tempdir().unwrap();
-    let mut waits = fuse(dir.path(), u64::from(u32::MAX) * 1000);
+    let mut waits = watchdog(dir.path(), u64::from(u32::MAX) * 1000);
     assert!(waits.wait().unwrap().success());
     assert!(!dir.path().join("called").exists());
     let dir = tempfile::tempdir().unwrap();
     // Over since this machine was a second old, if it is old enough by now.
-    let blown = Running(fuse(dir.path(), 1000));
+    let powers_off = Running(watchdog(dir.path(), 1000));
     wait_for(&dir.path().join("called"));
     assert_eq!(std::fs::read_to_string(dir.path().join("called")).unwrap(), "poweroff\n");
-    drop(blown);
+    drop(powers_off);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn router(admin: Admin) -> Router {
 }
 
 async fn status(State(admin): State<Admin>) -> Response {
-    match admin.health.window().look(admin.health.elapsed()).await {
+    match admin.health.snapshots().snapshot(admin.health.elapsed()).await {
         Ok(text) => {
             (page::sealed([(header::CONTENT_TYPE, "application/json")]), text.to_string()).into_response()
         }

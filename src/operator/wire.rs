@@ -144,9 +144,10 @@ pub fn build(
     let store = DynamoStore::connect(config.table.clone(), sdk);
     #[cfg(feature = "local")]
     let store = match config.compute {
-        ComputeKind::Local => {
-            crate::local::pulse::woken(store, &crate::local::options::directory(environment)?)
-        }
+        ComputeKind::Local => crate::local::change_notifier::with_change_notifier(
+            store,
+            &crate::local::options::directory(environment)?,
+        ),
         ComputeKind::Ec2 | ComputeKind::None => store,
     };
     let store: Arc<dyn Store> = Arc::new(store);

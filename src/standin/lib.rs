@@ -1,14 +1,14 @@
 //! What one machine needs to be a whole yard: an embedded DynamoDB engine, machines as child processes, and a GitHub of
 //! its own. Nothing here knows the operator; `runyard up` puts them together.
 
+pub mod change_notifier;
 pub mod compute;
 pub mod engine;
 pub mod files;
 pub mod github;
+pub mod local_environment;
 pub mod port;
 pub mod process;
-pub mod pulse;
-pub mod site;
 
 mod door;
 

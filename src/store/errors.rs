@@ -120,7 +120,7 @@ fn weight(error: &StoreError) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Guard, Key};
+    use crate::model::{Guard, RecordId};
 
     fn label(code: &str, status: u16, message: &str) -> &'static str {
         by_code(code, status, message.to_owned()).label()
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn verdict(codes: &[&str]) -> StoreError {
-        let write = |at: usize| Write::check(Key::new(format!("p{at}"), "s"), Guard::Exists);
+        let write = |at: usize| Write::check(RecordId::new(format!("p{at}"), "s"), Guard::Exists);
         let writes: Vec<_> = (0..codes.len()).map(write).collect();
         let reason = |code: &&str| CancellationReason::builder().code(*code).message("why").build();
         cancelled(&writes, codes.iter().map(reason).collect())
@@ -170,7 +170,7 @@ mod tests {
         let mixed = ["ThrottlingError", "None", "ConditionalCheckFailed", "TransactionConflict"];
         let StoreError::Refused { refusals } = verdict(&mixed) else { panic!("a refusal") };
         assert_eq!(refusals.len(), 1);
-        assert_eq!(refusals[0].key.pk, "p2");
+        assert_eq!(refusals[0].key.pk(), "p2");
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_cancellation_without_reasons_sends_us_back_to_read_them_all() {
-        let write = Write::check(Key::new("p", "s"), Guard::Exists);
+        let write = Write::check(RecordId::new("p", "s"), Guard::Exists);
         let StoreError::Refused { refusals } = cancelled(&[write], Vec::new()) else { panic!("a refusal") };
         assert_eq!(refusals.len(), 1);
     }

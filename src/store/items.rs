@@ -5,18 +5,18 @@
 use aws_sdk_dynamodb::types::AttributeValue as Table;
 use aws_sdk_dynamodbstreams::types::AttributeValue as Stream;
 
-use crate::model::{AttributeValue, Item, Key};
+use crate::model::{AttributeValue, Item, RecordId};
 
 /// The SDK's form of an item, in whatever map the call takes.
 pub(super) fn to_sdk<M: FromIterator<(String, Table)>>(item: &Item) -> M {
     item.iter().map(|(name, value)| (name.clone(), Table::from(value.clone()))).collect()
 }
 
-/// The SDK's form of a key.
-pub(super) fn key_to_sdk<M: FromIterator<(String, Table)>>(key: &Key) -> M {
-    [("pk", &key.pk), ("sk", &key.sk)]
+/// The SDK's form of a record's key.
+pub(super) fn key_to_sdk<M: FromIterator<(String, Table)>>(id: &RecordId) -> M {
+    [("pk", id.pk()), ("sk", id.sk())]
         .into_iter()
-        .map(|(name, value)| (name.to_owned(), Table::S(value.clone())))
+        .map(|(name, value)| (name.to_owned(), Table::S(value)))
         .collect()
 }
 

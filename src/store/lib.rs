@@ -33,7 +33,7 @@ use self::errors::classify;
 use self::expression::Expressions;
 use self::items::{from_sdk, key_to_sdk};
 use self::outcome::already_done;
-use crate::model::{AttributeValue, Item, Key, Operation, TableName, Write};
+use crate::model::{AttributeValue, Item, Operation, RecordId, TableName, Write};
 use crate::ports::{Page, Refusal, Store, StoreError, Watch};
 
 pub use self::table::{Difference, TableState};
@@ -203,19 +203,19 @@ fn streams_endpoint(config: &SdkConfig) -> Option<String> {
 /// The key to go on from, as DynamoDB tells it.
 fn next(
     last: Option<impl IntoIterator<Item = (String, aws_sdk_dynamodb::types::AttributeValue)>>,
-) -> Option<Key> {
-    Key::of(&from_sdk(last?))
+) -> Option<RecordId> {
+    RecordId::of(&from_sdk(last?))
 }
 
 #[async_trait]
 impl Store for DynamoStore {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         let call = self.client.get_item().table_name(self.table.as_str()).consistent_read(true);
         let got = call.set_key(Some(key_to_sdk(key))).send().await.map_err(|error| classify(&error))?;
         Ok(got.item.map(from_sdk))
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let call = self.client.scan().table_name(self.table.as_str()).consistent_read(true);
         let call = call.set_limit(self.page).set_exclusive_start_key(after.map(key_to_sdk));
         let got = call.send().await.map_err(|error| classify(&error))?;
@@ -223,7 +223,7 @@ impl Store for DynamoStore {
         Ok(Page { items, next: next(got.last_evaluated_key) })
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let text = |text: &str| AttributeValue::S(text.to_owned()).into();
         let call = self.client.query().table_name(self.table.as_str()).consistent_read(true);
         let mut call = call.set_limit(self.page).set_exclusive_start_key(after.map(key_to_sdk));

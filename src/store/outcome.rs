@@ -69,7 +69,7 @@ fn same_number(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Key;
+    use crate::model::RecordId;
 
     fn item(version: u64, state: &str) -> Item {
         [
@@ -80,7 +80,7 @@ mod tests {
     }
 
     fn update(guard: Guard) -> Write {
-        let mut write = Write::update(Key::new("p", "s"), guard, item(4, "idle"), [].into());
+        let mut write = Write::update(RecordId::new("p", "s"), guard, item(4, "idle"), [].into());
         if let Operation::Update { remove, .. } = &mut write.operation {
             remove.insert("pooledAt".into());
         }
@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn a_write_knows_its_own_result() {
         assert!(already_done(&update(Guard::Version(3)), Some(&item(4, "idle"))));
-        assert!(already_done(&Write::create(Key::new("p", "s"), item(1, "x")), Some(&item(1, "x"))));
-        assert!(already_done(&Write::delete(Key::new("p", "s"), Guard::Version(3)), None));
+        assert!(already_done(&Write::create(RecordId::new("p", "s"), item(1, "x")), Some(&item(1, "x"))));
+        assert!(already_done(&Write::delete(RecordId::new("p", "s"), Guard::Version(3)), None));
         assert!(already_done(&update(Guard::StillProvisioned), Some(&item(4, "idle"))));
     }
 
@@ -107,9 +107,12 @@ mod tests {
             !already_done(&later, Some(&item(4, "idle"))),
             "the version is two ahead of what was replaced"
         );
-        assert!(!already_done(&Write::create(Key::new("p", "s"), item(1, "x")), Some(&item(2, "x"))));
-        assert!(!already_done(&Write::delete(Key::new("p", "s"), Guard::Version(3)), Some(&item(4, "x"))));
-        assert!(!already_done(&Write::check(Key::new("p", "s"), Guard::Exists), None));
+        assert!(!already_done(&Write::create(RecordId::new("p", "s"), item(1, "x")), Some(&item(2, "x"))));
+        assert!(!already_done(
+            &Write::delete(RecordId::new("p", "s"), Guard::Version(3)),
+            Some(&item(4, "x"))
+        ));
+        assert!(!already_done(&Write::check(RecordId::new("p", "s"), Guard::Exists), None));
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn all_done(writes: &[Write], refusals: &[Refusal]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AttributeValue, Item, Key};
+    use crate::model::{AttributeValue, Item, RecordId};
 
     fn state(word: &str, version: u64) -> Item {
         [
@@ -104,16 +104,16 @@ mod tests {
     }
 
     fn claim(pk: &str) -> Write {
-        Write::update(Key::new(pk, "s"), Guard::Version(1), state("claimed", 2), [].into())
+        Write::update(RecordId::new(pk, "s"), Guard::Version(1), state("claimed", 2), [].into())
     }
 
     fn refusal(pk: &str, current: Option<Item>) -> Refusal {
-        Refusal { key: Key::new(pk, "s"), current }
+        Refusal { key: RecordId::new(pk, "s"), current }
     }
 
     #[test]
     fn a_transaction_recognises_its_own_result_only_when_all_of_it_is_there() {
-        let writes = [claim("a"), claim("b"), Write::check(Key::new("l", "s"), Guard::Lease(1))];
+        let writes = [claim("a"), claim("b"), Write::check(RecordId::new("l", "s"), Guard::Lease(1))];
         let ours = || Some(state("claimed", 2));
         assert!(all_done(&writes, &[refusal("a", ours()), refusal("b", ours())]));
         assert!(!all_done(&writes, &[refusal("a", ours())]), "the other guard held, so nothing was written");

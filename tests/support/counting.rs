@@ -4,54 +4,54 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use runyard::model::{ClassName, Item, Key, Operation, PoolMessage, Write};
-use runyard::ports::{Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch};
+use runyard_core::model::{ClassName, Item, Operation, PoolMessage, RecordId, Write};
+use runyard_core::ports::{Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch};
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub struct Call {
     /// The port's method.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The records that were to be written or read.
-    pub(crate) keys: Vec<Key>,
+    pub keys: Vec<RecordId>,
     /// `ok`, or the error's label.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
 }
 
 /// Every call so far, in the order of their ends. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
+pub struct Calls(Arc<Mutex<Vec<Call>>>);
 
 #[allow(dead_code, reason = "each test crate takes the parts it needs")]
 impl Calls {
-    fn note(&self, name: &'static str, keys: Vec<Key>, outcome: &'static str) {
+    fn note(&self, name: &'static str, keys: Vec<RecordId>, outcome: &'static str) {
         self.0.lock().unwrap().push(Call { name, keys, outcome });
     }
 
     /// All that were made so far.
-    pub(crate) fn all(&self) -> Vec<Call> {
+    pub fn all(&self) -> Vec<Call> {
         self.0.lock().unwrap().clone()
     }
 
     /// All that were made since the last time this was asked.
-    pub(crate) fn take(&self) -> Vec<Call> {
+    pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
 /// A port whose calls are kept.
-pub(crate) struct Counting<T> {
+pub struct Counting<T> {
     inner: T,
     calls: Calls,
 }
 
 impl<T> Counting<T> {
-    pub(crate) fn new(inner: T, calls: Calls) -> Self {
+    pub fn new(inner: T, calls: Calls) -> Self {
         Self { inner, calls }
     }
 }
 
-fn keys(writes: &[Write]) -> Vec<Key> {
+fn keys(writes: &[Write]) -> Vec<RecordId> {
     let changes = |write: &&Write| !matches!(write.operation, Operation::Check(_));
     writes.iter().filter(changes).map(|write| write.key.clone()).collect()
 }
@@ -66,19 +66,19 @@ fn ended<T>(outcome: &Result<T, QueueError>) -> &'static str {
 
 #[async_trait]
 impl<T: Store> Store for Counting<T> {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         let outcome = self.inner.get(key).await;
         self.calls.note("get", vec![key.clone()], label(&outcome));
         outcome
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let outcome = self.inner.list(after).await;
         self.calls.note("list", Vec::new(), label(&outcome));
         outcome
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let outcome = self.inner.query(pk, sk_prefix, after).await;
         self.calls.note("query", Vec::new(), label(&outcome));
         outcome

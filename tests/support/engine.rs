@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::oneshot;
 
 /// An engine that runs until this is dropped.
-pub(crate) struct Engine {
+pub struct Engine {
     endpoint: String,
     running: Running,
 }
@@ -29,17 +29,17 @@ enum Running {
 
 impl Engine {
     /// DynamoDB, SQS and EC2 by ministack: the second engine.
-    pub(crate) fn ministack() -> Self {
+    pub fn ministack() -> Self {
         Self::served("ministack")
     }
 
     /// SQS and EC2 by moto. Never for DynamoDB: its conditional updates have two winners.
-    pub(crate) fn moto() -> Self {
+    pub fn moto() -> Self {
         Self::served("moto")
     }
 
     /// DynamoDB by dynoxide, in this process and in memory: the default engine.
-    pub(crate) fn dynoxide_memory() -> Self {
+    pub fn dynoxide_memory() -> Self {
         let database = dynoxide::Database::memory().expect("SQLite opens a database in memory");
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound listener has an address"));
@@ -64,13 +64,13 @@ impl Engine {
 
     /// The DynamoDB at `RUNYARD_TEST_DYNAMODB`, for an engine that somebody runs themselves (`tests/engines/README.md`).
     #[expect(clippy::disallowed_methods, reason = "a test's own switch; the product never reads it")]
-    pub(crate) fn given() -> Option<Self> {
+    pub fn given() -> Option<Self> {
         let endpoint = std::env::var("RUNYARD_TEST_DYNAMODB").ok().filter(|value| !value.is_empty())?;
         Some(Self { endpoint, running: Running::Given })
     }
 
     /// Where it answers, as `http://127.0.0.1:PORT`.
-    pub(crate) fn endpoint(&self) -> &str {
+    pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use runyard_core::model::{Agent, Instance, Item, Key, Operation, Record as _, Signal, Write};
+use runyard_core::model::{Agent, Instance, Item, Operation, Record as _, RecordId, Signal, Write};
 use runyard_core::ports::{Page, Store, StoreError, Watch};
 
 use super::*;
 use crate::clock::SystemEntropy;
 use crate::power::Exit;
 use crate::records::TableRecords;
+use crate::task::{RunnerProcess, TaskOutcome};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_box, sealed, with,
 };
-use crate::work::{Leader, Outcome};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// would depend on it cannot be asked for.
 struct CountingStore {
     records: Arc<FakeRecords>,
-    calls: Mutex<Vec<(&'static str, Key)>>,
+    calls: Mutex<Vec<(&'static str, RecordId)>>,
 }
 
 impl CountingStore {
@@ -31,7 +31,7 @@ impl CountingStore {
         Arc::new(Self { records: FakeRecords::new(instance), calls: Mutex::default() })
     }
 
-    fn note(&self, name: &'static str, key: &Key) {
+    fn note(&self, name: &'static str, key: &RecordId) {
         self.calls.lock().unwrap().push((name, key.clone()));
     }
 
@@ -39,7 +39,7 @@ impl CountingStore {
     fn counted(&self) -> BTreeMap<(&'static str, String), usize> {
         let mut counted = BTreeMap::new();
         for (name, key) in std::mem::take(&mut *self.calls.lock().unwrap()) {
-            *counted.entry((name, key.sk)).or_default() += 1;
+            *counted.entry((name, key.sk())).or_default() += 1;
         }
         counted
     }
@@ -51,7 +51,7 @@ impl CountingStore {
 
 #[async_trait]
 impl Store for CountingStore {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.note("get", key);
         let found = match key {
             key if *key == Instance::key_of(&arn()) => self.records.instance.lock().unwrap().clone(),
@@ -72,11 +72,11 @@ impl Store for CountingStore {
         Ok(self.records.shown().unwrap().to_item())
     }
 
-    async fn list(&self, _: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, _: Option<&RecordId>) -> Result<Page, StoreError> {
         panic!("an agent lists nothing")
     }
 
-    async fn query(&self, pk: &str, _: &str, _: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, _: &str, _: Option<&RecordId>) -> Result<Page, StoreError> {
         panic!("an agent queries nothing: {pk}")
     }
 
@@ -98,12 +98,12 @@ fn working(
     store: &Arc<CountingStore>,
     stop: &CancellationToken,
 ) -> impl Future<Output = io::Result<End>> + use<> {
-    let leader = Leader { pid: 7, started: 70 };
+    let runner = RunnerProcess { pid: 7, started: 70 };
     let answers = [
-        ("boot", Outcome::Booted(Ok(()))),
-        ("configure", Outcome::Configured),
-        ("start", Outcome::Started(leader)),
-        ("listen", Outcome::Listening),
+        ("boot", TaskOutcome::Booted(Ok(()))),
+        ("configure", TaskOutcome::Configured),
+        ("start", TaskOutcome::Started(runner)),
+        ("listen", TaskOutcome::Listening),
     ];
     let parts = Parts {
         records: Arc::new(TableRecords::new(store.clone(), arn())),

@@ -8,14 +8,14 @@ const EVERY: Duration = Duration::from_secs(10);
 
 struct Yard {
     records: Arc<FakeRecords>,
-    status: watch::Sender<Status>,
+    status: watch::Sender<AgentStatus>,
     stored: watch::Receiver<Stored>,
     task: tokio::task::JoinHandle<()>,
 }
 
 fn begin() -> Yard {
     let records = FakeRecords::new(instance("running", "42", "c1"));
-    let (status_in, status) = watch::channel(Status::default());
+    let (status_in, status) = watch::channel(AgentStatus::default());
     let (stored_in, stored) = watch::channel(Stored::Unknown);
     let heartbeat = Heartbeat {
         records: records.clone(),
@@ -30,10 +30,10 @@ fn begin() -> Yard {
     Yard { records, status: status_in, stored, task }
 }
 
-fn say(signal: Signal, claim: &str, detail: Option<&str>) -> Status {
+fn say(signal: Signal, claim: &str, detail: Option<&str>) -> AgentStatus {
     let claim = ClaimId::parse(claim).ok();
     let say = Say { signal, claim, run: "42".to_owned(), detail: detail.map(str::to_owned) };
-    Status { say: Some(say), ..Status::default() }
+    AgentStatus { say: Some(say), ..AgentStatus::default() }
 }
 
 #[tokio::test(start_paused = true)]

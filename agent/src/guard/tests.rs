@@ -123,7 +123,7 @@ async fn an_agent_started_again_goes_on_counting_and_another_boot_begins_anew() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_file_tells_a_fuse_when_to_act_and_is_private() {
+async fn the_file_holds_the_watchdog_timers_deadline_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let yard = Yard::new();
     yard.read();
@@ -169,9 +169,12 @@ fn a_threshold_before_its_own_setting_is_over_at_once_and_one_without_it_lasts_a
 }
 
 #[test]
-fn what_the_guard_keeps_is_what_the_fuse_reads() {
+fn the_watchdog_timer_reads_the_file_that_the_guard_writes() {
     let lengths = Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) };
     let content = serde_json::to_vec(&Memory::begin("boot", Duration::from_secs(2000), lengths)).unwrap();
-    let verdict = crate::fuse::decide(Some(&content), "boot", Duration::from_secs(2899), lengths);
-    assert_eq!(verdict, crate::fuse::Verdict::Wait(Duration::from_secs(1) + crate::fuse::MARGIN));
+    let verdict = crate::watchdog_timer::decide(Some(&content), "boot", Duration::from_secs(2899), lengths);
+    assert_eq!(
+        verdict,
+        crate::watchdog_timer::Verdict::Wait(Duration::from_secs(1) + crate::watchdog_timer::MARGIN)
+    );
 }

@@ -14,15 +14,20 @@ use super::remove::{empty, remove};
 use super::sweep::{nothing_is_given, sweep};
 use super::walk::Moment;
 use super::{Account, Host, disk, kept, processes};
-use crate::work::{Leader, Outcome, Wipe};
+use crate::task::{RunnerProcess, TaskOutcome, Wipe};
 
 /// How often a machine is swept on which something came to life meanwhile.
 const SWEEPS: u32 = 3;
 
 impl Host {
     /// Ends the runner, by asking first, and then everything else of the claim.
-    pub(super) async fn stop(&self, claim: &ClaimId, leader: Option<Leader>, since: Option<u64>) -> Outcome {
-        match self.all_ended(claim, leader, since).await {
+    pub(super) async fn stop(
+        &self,
+        claim: &ClaimId,
+        runner: Option<RunnerProcess>,
+        since: Option<u64>,
+    ) -> TaskOutcome {
+        match self.all_ended(claim, runner, since).await {
             Ok(()) => {
                 let registered = self.looks_registered(claim);
                 // A single-use runner may end before it was seen to listen, and what it keeps goes with the sweep.
@@ -33,33 +38,35 @@ impl Host {
                         tracing::warn!(%error, "cannot keep the registration");
                     }
                 }
-                Outcome::Stopped { registered }
+                TaskOutcome::Stopped { registered }
             }
-            Err(why) => Outcome::Unproved(why),
+            Err(why) => TaskOutcome::Unproved(why),
         }
     }
 
     async fn all_ended(
         &self,
         claim: &ClaimId,
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         since: Option<u64>,
     ) -> Result<(), String> {
-        if let Some(leader) = leader.filter(|leader| self.is_alive(*leader)) {
-            processes::interrupt(leader);
-            if tokio::time::timeout(self.settings.stop, self.ended(leader)).await.is_err() {
+        if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)) {
+            processes::interrupt(runner);
+            if tokio::time::timeout(self.settings.stop, self.ended(runner)).await.is_err() {
                 tracing::warn!(%claim, "the runner does not finish; it is killed");
             }
         }
-        self.end(self.claim_scope(claim, leader, since))
+        self.end(self.claim_scope(claim, runner, since))
             .await
             .map_err(|left| detail("its processes", &left, &[]))?;
-        leader.map(|leader| self.is_alive(leader));
+        if let Some(runner) = runner {
+            self.reap(runner);
+        }
         Ok(())
     }
 
     /// Removes what the claim could write to.
-    pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> Outcome {
+    pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> TaskOutcome {
         let wiped = async {
             self.all_ended(claim, None, since).await?;
             match wipe {
@@ -72,19 +79,19 @@ impl Host {
             };
             self.cleared(claim, since, keep).await
         };
-        wiped.await.map_or_else(Outcome::Unproved, |()| Outcome::Wiped)
+        wiped.await.map_or_else(TaskOutcome::Unproved, |()| TaskOutcome::Wiped)
     }
 
     /// Between two jobs: nothing of the last is left, and a registration that outlives jobs has a fresh place.
     pub(super) async fn renew(
         &self,
         claim: &ClaimId,
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         since: Option<u64>,
         registered: bool,
-    ) -> Outcome {
+    ) -> TaskOutcome {
         let renewed = async {
-            self.all_ended(claim, leader, since).await?;
+            self.all_ended(claim, runner, since).await?;
             self.cleared(claim, since, registered).await?;
             if !registered {
                 return Ok(());
@@ -94,7 +101,7 @@ impl Host {
                 .await
                 .map_err(|why| detail("no fresh directory for its runner", &why.to_string(), &[]))
         };
-        renewed.await.map_or_else(Outcome::Unproved, |()| Outcome::Renewed)
+        renewed.await.map_or_else(TaskOutcome::Unproved, |()| TaskOutcome::Renewed)
     }
 
     /// Removes what jobs left, until nothing of it is alive either.

@@ -58,7 +58,7 @@ const OWN: [&str; 21] = [
 
 /// Whose a file system is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FilesystemKind {
     /// The kernel's: nothing can be left in it.
     MadeUp,
     /// The machine's.
@@ -81,12 +81,12 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> FilesystemKind {
         let name = self.name.as_str();
         match (MADE_UP.contains(&name), OWN.contains(&name)) {
-            (true, _) => Kind::MadeUp,
-            (false, true) => Kind::Own,
-            (false, false) => Kind::Foreign,
+            (true, _) => FilesystemKind::MadeUp,
+            (false, true) => FilesystemKind::Own,
+            (false, false) => FilesystemKind::Foreign,
         }
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn mounts() -> io::Result<Vec<Mount>> {
 }
 
 /// Whose each mount is, by its number.
-pub(super) fn kinds(mounts: &[Mount]) -> BTreeMap<u64, Kind> {
+pub(super) fn kinds(mounts: &[Mount]) -> BTreeMap<u64, FilesystemKind> {
     mounts.iter().map(|mount| (mount.id, mount.kind())).collect()
 }
 
@@ -111,7 +111,9 @@ pub(super) fn kinds(mounts: &[Mount]) -> BTreeMap<u64, Kind> {
 pub(super) fn foreign<'a>(mounts: &'a [Mount], spared: &[PathBuf]) -> Vec<&'a Mount> {
     mounts
         .iter()
-        .filter(|mount| mount.kind() == Kind::Foreign && !mount.read_only && !spared.contains(&mount.place))
+        .filter(|mount| {
+            mount.kind() == FilesystemKind::Foreign && !mount.read_only && !spared.contains(&mount.place)
+        })
         .collect()
 }
 
@@ -158,7 +160,10 @@ mod tests {
         assert_eq!(places(&[]), ["/mnt/e fs", "/data"]);
         assert_eq!(places(&["/data".into()]), ["/mnt/e fs"]);
         let kinds = kinds(&all);
-        assert_eq!((kinds[&28], kinds[&30], kinds[&32]), (Kind::Own, Kind::MadeUp, Kind::Foreign));
+        assert_eq!(
+            (kinds[&28], kinds[&30], kinds[&32]),
+            (FilesystemKind::Own, FilesystemKind::MadeUp, FilesystemKind::Foreign)
+        );
         assert!(mounts().unwrap().iter().any(|mount| mount.place == Path::new("/")));
     }
 
@@ -182,7 +187,7 @@ mod tests {
             "beegfs",
         ] {
             let mount = Mount { id: 1, place: "/m".into(), name: name.to_owned(), read_only: false };
-            assert_eq!(mount.kind(), Kind::Foreign, "{name}");
+            assert_eq!(mount.kind(), FilesystemKind::Foreign, "{name}");
         }
     }
 }

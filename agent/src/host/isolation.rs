@@ -14,11 +14,11 @@ use super::jail::{ITSELF, Jail};
 use super::layout::ClaimDirs;
 use super::output::detail;
 use super::{Account, Host, account, network};
-use crate::probe::{Targets, arguments};
+use crate::isolation_check::{Targets, arguments};
 
 /// Where the metadata service is by the sixth version of the protocol (EC2's own; no machine has another).
 const METADATA_6: &str = "http://[fd00:ec2::254]";
-/// Longest run of the probe.
+/// How long the isolation check may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// How isolation is tried.
@@ -104,7 +104,7 @@ impl Host {
         command.current_dir("/").kill_on_drop(true);
         let run = tokio::time::timeout(LIMIT, command.output()).await;
         let output = run
-            .map_err(|_| cannot(format!("the probe took longer than {LIMIT:?}")))?
+            .map_err(|_| cannot(format!("the isolation check took longer than {LIMIT:?}")))?
             .map_err(|e| cannot(e.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout);
         match output.status.code() {

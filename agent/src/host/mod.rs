@@ -1,5 +1,5 @@
-//! The hands: what the words of [`Work`] mean on a real machine. Every runner lives in directories of
-//! its claim and in processes that carry its claim's name, so that both can be found and ended.
+//! Executes each [`Task`] on a real machine. Every runner lives in directories of its claim and in processes that carry
+//! its claim's name, so that both can be found and ended.
 
 pub(crate) mod account;
 mod boot;
@@ -46,10 +46,10 @@ pub use self::keys::empty_keyrings;
 use self::layout::Layout;
 pub use self::reach::written_to;
 pub use self::refusal::job_started;
-pub use self::sweep::Places;
+pub use self::sweep::SweepPaths;
 use crate::clock::SystemClock;
 use crate::disk;
-use crate::work::{Executor, Outcome, Work};
+use crate::task::{Executor, Task, TaskOutcome};
 
 /// The runner package.
 #[derive(Clone, Debug)]
@@ -84,9 +84,9 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// What the hands need to know.
+/// What the executor needs to know.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct HostSettings {
     /// Names the machine in the environment of every process it starts.
     pub machine: String,
     /// Root-only files.
@@ -104,7 +104,7 @@ pub struct Settings {
     /// How it is tried whether jobs are kept from what is the machine's; not at all when not given.
     pub isolation: Option<Isolation>,
     /// Where a job may have left something.
-    pub places: Places,
+    pub places: SweepPaths,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
     /// The control group jobs are born in, where there can be one.
@@ -115,7 +115,7 @@ pub struct Settings {
 
 /// A machine.
 pub struct Host {
-    settings: Settings,
+    settings: HostSettings,
     layout: Layout,
     /// Whose the processes and files of jobs are, where they are another user's.
     ids: Option<Ids>,
@@ -137,11 +137,11 @@ pub fn adopt_orphans() -> std::io::Result<()> {
 }
 
 impl Host {
-    /// The hands of a machine.
+    /// The executor of a machine.
     ///
     /// # Errors
     /// Its directories cannot be made.
-    pub fn new(settings: Settings) -> anyhow::Result<Self> {
+    pub fn new(settings: HostSettings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
         let ids = settings.account.as_ref().map(Ids::of).transpose()?;
@@ -167,25 +167,25 @@ impl Host {
 
 #[async_trait]
 impl Executor for Host {
-    async fn execute(&self, work: Work) -> Outcome {
-        match work {
-            Work::Rest => std::future::pending().await,
-            Work::Boot => Outcome::Booted(self.boot().await),
-            Work::Configure { claim, registration } => self.configure(&claim, &registration).await,
-            Work::Start { claim, holder, single_use } => {
+    async fn execute(&self, task: Task) -> TaskOutcome {
+        match task {
+            Task::Idle => std::future::pending().await,
+            Task::Boot => TaskOutcome::Booted(self.boot().await),
+            Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
+            Task::Start { claim, holder, single_use } => {
                 self.start(&claim, &holder, single_use.as_deref()).await
             }
-            Work::Listen { claim, leader } => self.listen(&claim, leader).await,
-            Work::Serve { claim: _, leader } => tokio::select! {
-                () = self.ended(leader) => Outcome::Ended,
-                () = self.refused() => Outcome::Intruded,
+            Task::Listen { claim, runner } => self.listen(&claim, runner).await,
+            Task::Serve { claim: _, runner } => tokio::select! {
+                () = self.ended(runner) => TaskOutcome::Ended,
+                () = self.refused() => TaskOutcome::Intruded,
             },
-            Work::Renew { claim, leader, since, registered } => {
-                self.renew(&claim, leader, since, registered).await
+            Task::Renew { claim, runner, since, registered } => {
+                self.renew(&claim, runner, since, registered).await
             }
-            Work::Stop { claim, leader, since } => self.stop(&claim, leader, since).await,
-            Work::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
-            Work::Wipe { claim, since, wipe } => self.wipe(&claim, since, wipe).await,
+            Task::Stop { claim, runner, since } => self.stop(&claim, runner, since).await,
+            Task::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
+            Task::Wipe { claim, since, wipe } => self.wipe(&claim, since, wipe).await,
         }
     }
 

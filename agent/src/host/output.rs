@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::fcntl::AT_FDCWD;
 
 use crate::disk;
-use crate::work::Failure;
+use crate::task::GithubFailure;
 
 /// Longest detail of a signal, in characters.
 pub(super) const DETAIL: usize = 500;
@@ -111,16 +111,16 @@ pub(super) fn detail(reason: &str, said: &str, secrets: &[&str]) -> String {
 }
 
 /// What a script's failure means.
-pub(super) fn judge(said: &str, detail: String) -> Failure {
+pub(super) fn judge(said: &str, detail: String) -> GithubFailure {
     let said = said.to_lowercase();
     let unwell = |line: &str| {
         (line.contains("status code") || line.contains("response code"))
             && line.split(|c: char| !c.is_ascii_digit()).any(|word| UNWELL.contains(&word))
     };
     if UNREACHABLE.iter().any(|words| said.contains(words)) || said.lines().any(unwell) {
-        Failure::Unreachable(detail)
+        GithubFailure::Unreachable(detail)
     } else {
-        Failure::Refused(detail)
+        GithubFailure::Refused(detail)
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
             "The request was canceled due to the configured HttpClient.Timeout of 100 seconds elapsing.",
         ];
         for said in away {
-            assert!(matches!(judge(said, String::new()), Failure::Unreachable(_)), "{said}");
+            assert!(matches!(judge(said, String::new()), GithubFailure::Unreachable(_)), "{said}");
         }
         let refused = [
             "Http response code: NotFound from 'POST https://api.github.com/actions/runner-registration'",
@@ -148,7 +148,7 @@ mod tests {
             "",
         ];
         for said in refused {
-            assert!(matches!(judge(said, String::new()), Failure::Refused(_)), "{said}");
+            assert!(matches!(judge(said, String::new()), GithubFailure::Refused(_)), "{said}");
         }
     }
 

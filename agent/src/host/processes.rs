@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::work::Leader;
+use crate::task::RunnerProcess;
 
 /// How often a process is looked at, 1 ms apart, that shows a part of its environment only.
 const EXECUTING: u32 = 1000;
@@ -60,8 +60,8 @@ impl Process {
     }
 
     /// As others address it.
-    pub(super) fn leader(&self) -> Leader {
-        Leader { pid: self.pid, started: self.started }
+    pub(super) fn runner_process(&self) -> RunnerProcess {
+        RunnerProcess { pid: self.pid, started: self.started }
     }
 }
 
@@ -102,18 +102,18 @@ pub(super) fn all() -> std::io::Result<Vec<Process>> {
 }
 
 /// Whether this very process is still at work.
-pub(super) fn alive(leader: Leader) -> bool {
-    Process::of(leader.pid).is_some_and(|process| process.started == leader.started && !process.zombie)
+pub(super) fn alive(runner: RunnerProcess) -> bool {
+    Process::of(runner.pid).is_some_and(|process| process.started == runner.started && !process.zombie)
 }
 
 /// Asks a process group to finish.
-pub(super) fn interrupt(leader: Leader) {
-    let _ = killpg(Pid::from_raw(leader.pid), Signal::SIGINT);
+pub(super) fn interrupt(runner: RunnerProcess) {
+    let _ = killpg(Pid::from_raw(runner.pid), Signal::SIGINT);
 }
 
 /// Ends a process at once, unless another one has its number by now.
 pub(super) fn end(process: &Process) {
-    if alive(process.leader()) {
+    if alive(process.runner_process()) {
         match kill(Pid::from_raw(process.pid), Signal::SIGKILL) {
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(errno) => tracing::warn!(pid = process.pid, %errno, "cannot end a process"),
@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn this_process_is_alive_and_one_of_another_start_is_not() {
         let own = Process::of(i32::try_from(std::process::id()).unwrap()).unwrap();
-        assert!(alive(own.leader()));
-        assert!(!alive(Leader { pid: own.pid, started: own.started + 1 }));
+        assert!(alive(own.runner_process()));
+        assert!(!alive(RunnerProcess { pid: own.pid, started: own.started + 1 }));
         assert!(all().unwrap().iter().any(|process| process.pid == own.pid));
     }
 }

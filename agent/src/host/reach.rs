@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use super::Account;
 use super::child::as_user;
 use super::filesystems::{foreign, mounts};
-use super::sweep::Places;
+use super::sweep::SweepPaths;
 
 /// How many entries are looked at before a file system counts as one that may be written to.
 const ENOUGH: usize = 10_000;
@@ -42,7 +42,7 @@ fn can_write_below(place: &Path) -> bool {
 ///
 /// # Errors
 /// Which they can write to, and what to do.
-pub(super) fn keeps_to_its_own(account: &Account, places: &Places) -> io::Result<()> {
+pub(super) fn keeps_to_its_own(account: &Account, places: &SweepPaths) -> io::Result<()> {
     let mounts = mounts()?;
     let foreign = foreign(&mounts, &places.spare);
     if foreign.is_empty() {

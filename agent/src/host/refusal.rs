@@ -16,7 +16,7 @@ use tokio::net::unix::pipe;
 use super::Host;
 use super::remove::remove;
 use crate::disk;
-use crate::work::Holder;
+use crate::task::Holder;
 
 /// What the runner is told to call, below the directory of the hook (actions/runner, `JobExtension.cs`). It chooses the
 /// shell by the ending.

@@ -18,7 +18,7 @@ use super::refusal::HOOK;
 use super::shell::{ScriptEnd, run, spawn};
 use super::version::too_old;
 use super::{Host, disk, kept};
-use crate::work::{Failure, Holder, Leader, Outcome};
+use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
 /// (actions/runner, `CommandSettings.cs`).
@@ -38,13 +38,13 @@ const OTHER: Duration = Duration::from_millis(500);
 
 impl Host {
     /// Registers a runner from a fresh directory.
-    pub(super) async fn configure(&self, claim: &ClaimId, registration: &RegistrationBox) -> Outcome {
+    pub(super) async fn configure(&self, claim: &ClaimId, registration: &RegistrationBox) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         if let Some(why) = too_old(&self.settings.package.version, &registration.url) {
-            return Outcome::Failed(Failure::Refused(why));
+            return TaskOutcome::Failed(GithubFailure::Refused(why));
         }
         if let Err(why) = self.fresh(claim, &dirs).await {
-            return Outcome::Failed(Failure::Refused(detail("no fresh directory", &why, &[])));
+            return TaskOutcome::Failed(GithubFailure::Refused(detail("no fresh directory", &why, &[])));
         }
         let token = registration.token.as_deref().unwrap_or_default();
         let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs);
@@ -57,11 +57,11 @@ impl Host {
         }
         let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
         if let Err(failure) = configured(run(command, &log, CONFIG, group).await, &log, "config.sh", token) {
-            return Outcome::Failed(failure);
+            return TaskOutcome::Failed(failure);
         }
         match self.keep_registration(&dirs).and_then(|()| kept::settle(&self.layout.registration())) {
-            Ok(()) => Outcome::Configured,
-            Err(why) => Outcome::Failed(Failure::Refused(detail(
+            Ok(()) => TaskOutcome::Configured,
+            Err(why) => TaskOutcome::Failed(GithubFailure::Refused(detail(
                 "cannot keep the registration",
                 &why.to_string(),
                 &[],
@@ -75,7 +75,7 @@ impl Host {
         claim: &ClaimId,
         holder: &Holder,
         single_use: Option<&RegistrationBox>,
-    ) -> Outcome {
+    ) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         let prepared = match single_use {
             Some(_) => self.fresh(claim, &dirs).await,
@@ -83,13 +83,17 @@ impl Host {
             None => self.end(self.claim_scope(claim, None, None)).await.map(drop),
         };
         if let Err(why) = prepared {
-            return Outcome::Failed(Failure::Refused(detail("the runner cannot be started", &why, &[])));
+            return TaskOutcome::Failed(GithubFailure::Refused(detail(
+                "the runner cannot be started",
+                &why,
+                &[],
+            )));
         }
         let hook = match self.write_hook(holder) {
             Ok(hook) => hook,
             Err(why) => {
                 let why = detail("jobs of other runs cannot be refused", &why.to_string(), &[]);
-                return Outcome::Failed(Failure::Refused(why));
+                return TaskOutcome::Failed(GithubFailure::Refused(why));
             }
         };
         let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs);
@@ -100,43 +104,50 @@ impl Host {
         match spawn(command, &self.layout.run_log(), self.settings.group.as_ref())
             .and_then(|child| self.adopt(child))
         {
-            Ok(leader) => Outcome::Started(leader),
-            Err(why) => {
-                Outcome::Failed(Failure::Refused(detail("run.sh cannot be started", &why.to_string(), &[])))
-            }
+            Ok(runner) => TaskOutcome::Started(runner),
+            Err(why) => TaskOutcome::Failed(GithubFailure::Refused(detail(
+                "run.sh cannot be started",
+                &why.to_string(),
+                &[],
+            ))),
         }
     }
 
-    fn adopt(&self, child: Child) -> io::Result<Leader> {
+    fn adopt(&self, child: Child) -> io::Result<RunnerProcess> {
         let gone = || io::Error::other("it ended at once");
         let pid = i32::try_from(child.id().ok_or_else(gone)?).map_err(io::Error::other)?;
-        let leader = Process::of(pid).ok_or_else(gone)?.leader();
+        let runner = Process::of(pid).ok_or_else(gone)?.runner_process();
         if self.settings.account.is_some() {
             // The agent's own place in the order of being killed is not for jobs.
             let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
         }
         self.children.lock().expect("no holder panics").insert(pid, child);
-        Ok(leader)
+        Ok(runner)
     }
 
-    /// Whether a runner is at work; reaps it when it is not.
-    pub(super) fn is_alive(&self, leader: Leader) -> bool {
+    /// Whether a runner still runs; one that ended is reaped.
+    pub(super) fn still_runs(&self, runner: RunnerProcess) -> bool {
+        self.reap(runner);
+        processes::alive(runner)
+    }
+
+    /// Reaps a runner that has ended and is a child of this process.
+    pub(super) fn reap(&self, runner: RunnerProcess) {
         let mut children = self.children.lock().expect("no holder panics");
-        if let Some(child) = children.get_mut(&leader.pid)
+        if let Some(child) = children.get_mut(&runner.pid)
             && !matches!(child.try_wait(), Ok(None))
         {
-            children.remove(&leader.pid);
+            children.remove(&runner.pid);
         }
-        processes::alive(leader)
     }
 
     /// Waits for a runner's end, whoever started it. The kernel tells of the end of a child; a runner that an earlier
     /// agent started has another parent by now and is looked at.
-    pub(super) async fn ended(&self, leader: Leader) {
+    pub(super) async fn ended(&self, runner: RunnerProcess) {
         let mut deaths = signal(SignalKind::child());
-        let own = deaths.is_ok() && self.children.lock().expect("no holder panics").contains_key(&leader.pid);
+        let own = deaths.is_ok() && self.children.lock().expect("no holder panics").contains_key(&runner.pid);
         let untold = if own { CHILD } else { OTHER };
-        while self.is_alive(leader) {
+        while self.still_runs(runner) {
             let told = async {
                 match &mut deaths {
                     Ok(deaths) => {
@@ -150,10 +161,10 @@ impl Host {
     }
 
     /// Waits until it says that it listens. One that has ended may have listened before.
-    pub(super) async fn listen(&self, claim: &ClaimId, leader: Leader) -> Outcome {
+    pub(super) async fn listen(&self, claim: &ClaimId, runner: RunnerProcess) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         loop {
-            let alive = self.is_alive(leader);
+            let alive = self.still_runs(runner);
             let said = output::end_of(&self.layout.run_log());
             match (said.contains(LISTENING), alive) {
                 (true, true) => {
@@ -163,11 +174,11 @@ impl Host {
                     {
                         tracing::warn!(%error, "cannot keep the registration");
                     }
-                    return Outcome::Listening;
+                    return TaskOutcome::Listening;
                 }
-                (true, false) => return Outcome::Ended,
+                (true, false) => return TaskOutcome::Ended,
                 (false, false) => {
-                    return Outcome::Failed(unheard(&said));
+                    return TaskOutcome::Failed(unheard(&said));
                 }
                 (false, true) => sleep(LOOK).await,
             }
@@ -175,18 +186,18 @@ impl Host {
     }
 
     /// Takes the runner off GitHub, by a package that no job has touched and the registration as it was made.
-    pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalBox) -> Outcome {
+    pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalBox) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         if let Err(why) = self.with_registration(&dirs, dirs.removal()).await {
             let why = detail("no fresh directory to deregister from", &why.to_string(), &[]);
-            return Outcome::Failed(Failure::Refused(why));
+            return TaskOutcome::Failed(GithubFailure::Refused(why));
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
         command.arg("remove").env(TOKEN, &removal.token);
         let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
         match configured(run(command, &log, CONFIG, group).await, &log, "config.sh remove", &removal.token) {
-            Ok(()) => Outcome::Deregistered,
-            Err(failure) => Outcome::Failed(failure),
+            Ok(()) => TaskOutcome::Deregistered,
+            Err(failure) => TaskOutcome::Failed(failure),
         }
     }
 
@@ -220,15 +231,17 @@ impl Host {
 }
 
 /// What the end of a listener means that never listened.
-fn unheard(said: &str) -> Failure {
+fn unheard(said: &str) -> GithubFailure {
     let reason = |why: &str| detail(&format!("run.sh ended before it listened{why}"), said, &[]);
     match ListenerEnd::of(said) {
         // GitHub lets go of a dead session by itself after a while.
-        Some(ListenerEnd::Conflict) => Failure::Unreachable(reason(", its name is connected from elsewhere")),
-        Some(ListenerEnd::Deprecated) => {
-            Failure::Refused(reason(", GitHub takes no runner of this version any more: pin a newer package"))
+        Some(ListenerEnd::Conflict) => {
+            GithubFailure::Unreachable(reason(", its name is connected from elsewhere"))
         }
-        Some(ListenerEnd::Again) => Failure::Unreachable(reason("")),
+        Some(ListenerEnd::Deprecated) => GithubFailure::Refused(reason(
+            ", GitHub takes no runner of this version any more: pin a newer package",
+        )),
+        Some(ListenerEnd::Again) => GithubFailure::Unreachable(reason("")),
         Some(ListenerEnd::Done | ListenerEnd::Terminated | ListenerEnd::Other) | None => {
             judge(said, reason(""))
         }
@@ -236,11 +249,11 @@ fn unheard(said: &str) -> Failure {
 }
 
 /// What the end of `config.sh` means.
-fn configured(end: ScriptEnd, log: &Path, script: &str, token: &str) -> Result<(), Failure> {
+fn configured(end: ScriptEnd, log: &Path, script: &str, token: &str) -> Result<(), GithubFailure> {
     let said = output::end_of(log);
     match end {
         ScriptEnd::Done => Ok(()),
-        ScriptEnd::TimedOut => Err(Failure::Unreachable(detail(
+        ScriptEnd::TimedOut => Err(GithubFailure::Unreachable(detail(
             &format!("{script} took longer than {CONFIG:?}"),
             &said,
             &[token],

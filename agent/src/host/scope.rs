@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::ids::Ids;
 use super::processes::{self, Process};
 use super::{Host, JobGroup};
-use crate::work::Leader;
+use crate::task::RunnerProcess;
 
 /// How long killed processes may take to be gone.
 const GONE: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ pub(super) struct Scope {
     /// An entry of their environment.
     pub(super) mark: String,
     /// Their group or session, as its first process.
-    pub(super) leader: Option<Leader>,
+    pub(super) runner: Option<RunnerProcess>,
     /// Where they work.
     pub(super) under: Option<PathBuf>,
     /// Descendants of the agent that are not older than this (ticks since boot).
@@ -49,7 +49,7 @@ impl Scope {
             processes::reap(process.pid);
         }
         let ours = |p: &Process| {
-            self.leader.is_some_and(|leader| in_group_of(p, leader))
+            self.runner.is_some_and(|runner| in_group_of(p, runner))
                 || self.since.is_some_and(|since| p.started >= since && below.contains(&p.pid))
                 || p.carries(&self.mark)
                 || self.under.as_deref().is_some_and(|directory| p.is_under(directory))
@@ -99,8 +99,8 @@ impl Scope {
 }
 
 /// Unless another process leads a group of that number by now.
-fn in_group_of(process: &Process, leader: Leader) -> bool {
-    (process.group == leader.pid || process.session == leader.pid) && process.started >= leader.started
+fn in_group_of(process: &Process, runner: RunnerProcess) -> bool {
+    (process.group == runner.pid || process.session == runner.pid) && process.started >= runner.started
 }
 
 fn descendants(all: &[Process], of: i32) -> BTreeSet<i32> {
@@ -124,12 +124,12 @@ impl Host {
     pub(super) fn claim_scope(
         &self,
         claim: &runyard_core::model::ClaimId,
-        leader: Option<Leader>,
+        runner: Option<RunnerProcess>,
         since: Option<u64>,
     ) -> Scope {
         Scope {
             mark: super::shell::claim_mark(claim),
-            leader,
+            runner,
             under: Some(self.layout.claims()),
             since: since.filter(|_| self.settings.adopts_orphans),
             ids: self.ids.clone(),
@@ -141,7 +141,7 @@ impl Host {
     pub(super) fn machine_scope(&self) -> Scope {
         Scope {
             mark: super::shell::machine_mark(&self.settings.machine),
-            leader: None,
+            runner: None,
             under: Some(self.layout.claims()),
             since: self.settings.adopts_orphans.then_some(0),
             ids: self.ids.clone(),

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::Account;
-use super::filesystems::{Kind, kinds, mounts};
+use super::filesystems::{FilesystemKind, kinds, mounts};
 use super::ids::Ids;
 use super::keys::no_keys;
 use super::reach::keeps_to_its_own;
@@ -40,7 +40,7 @@ const NAMED: usize = 5;
 
 /// Where a job may have left something, and with what it is looked for.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct SweepPaths {
     /// Trees to look through, with every file system of the machine's own mounted in them.
     pub trees: Vec<PathBuf>,
     /// Where containers are asked for, if anything is there.
@@ -51,7 +51,7 @@ pub struct Places {
     pub spare: Vec<PathBuf>,
 }
 
-impl Default for Places {
+impl Default for SweepPaths {
     fn default() -> Self {
         let program = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/runyard-agent".into());
         Self { trees: vec!["/".into()], docker: "/var/run/docker.sock".into(), program, spare: Vec::new() }
@@ -66,7 +66,7 @@ impl Default for Places {
 pub(super) fn sweep(
     account: &Account,
     ids: &Ids,
-    places: &Places,
+    places: &SweepPaths,
     begun: Option<Moment>,
     queues: &Path,
 ) -> io::Result<()> {
@@ -80,7 +80,7 @@ pub(super) fn sweep(
     let kinds = kinds(&mounts()?);
     let homes = homes(account.uid);
     for home in &homes {
-        renew_home(home, account, ids, |mount| kinds.get(&mount) == Some(&Kind::Own))?;
+        renew_home(home, account, ids, |mount| kinds.get(&mount) == Some(&FilesystemKind::Own))?;
     }
     let walk = Walk { ids, begun, kinds: &kinds, homes: &homes };
     let trees: Vec<_> = places.trees.iter().chain(queues.iter().map(|q| &q.place)).cloned().collect();
@@ -101,7 +101,7 @@ pub(super) fn sweep(
 ///
 /// # Errors
 /// There is something, or that cannot be told.
-pub(super) fn nothing_is_given(account: &Account, ids: &Ids, places: &Places) -> io::Result<()> {
+pub(super) fn nothing_is_given(account: &Account, ids: &Ids, places: &SweepPaths) -> io::Result<()> {
     let (kinds, homes) = (kinds(&mounts()?), homes(account.uid));
     let walk = Walk { ids, begun: None, kinds: &kinds, homes: &homes };
     let mut given = walk.over(&places.trees)?.older;

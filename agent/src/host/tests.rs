@@ -13,16 +13,16 @@ use crate::agent::{Parts, Timing, run};
 use crate::clock::{SystemClock, SystemEntropy, boot_id};
 use crate::guard::Lengths;
 use crate::power::Exit;
+use crate::task::{GithubFailure, Holder, Wipe};
 use crate::testing::{
     FakeRecords, config_script, instance, job_box, key, package, removal_box, run_box, run_script, sealed,
     with,
 };
-use crate::work::{Failure, Holder, Wipe};
 
 /// A machine with a package that needs no download.
-struct Yard {
+struct TestHost {
     dir: tempfile::TempDir,
-    settings: Settings,
+    settings: HostSettings,
 }
 
 fn claim(id: &str) -> ClaimId {
@@ -34,7 +34,7 @@ fn unique(name: &str) -> String {
     format!("{name}-{}.{:x}", std::process::id(), rand::random::<u64>())
 }
 
-impl Yard {
+impl TestHost {
     fn new(config: impl Fn(&Path) -> String, run: impl Fn(&Path) -> String) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let calls = dir.path().join("calls");
@@ -42,7 +42,7 @@ impl Yard {
         let work_dir = dir.path().join("work");
         std::fs::create_dir_all(work_dir.join("package")).unwrap();
         std::fs::write(work_dir.join(format!("package/{sha256}.tar.gz")), archive).unwrap();
-        let settings = Settings {
+        let settings = HostSettings {
             machine: unique("i"),
             state_dir: dir.path().join("state"),
             work_dir,
@@ -55,7 +55,7 @@ impl Yard {
             post_run: None,
             account: None,
             isolation: None,
-            places: Places::default(),
+            places: SweepPaths::default(),
             stop: Duration::from_secs(5),
             group: None,
             adopts_orphans: false,
@@ -130,7 +130,7 @@ fn released(claim: &str) -> Item {
 
 #[tokio::test]
 async fn two_claims_in_sequence_leave_nothing() {
-    let yard = Yard::usual();
+    let yard = TestHost::usual();
     let (first, second) = (unique("first"), unique("second"));
     let records = FakeRecords::new(instance("created", "", ""));
     let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
@@ -159,7 +159,7 @@ async fn two_claims_in_sequence_leave_nothing() {
 }
 
 /// Neither in what the agent wrote, nor in the files it keeps.
-fn assert_no_secret(records: &FakeRecords, yard: &Yard) {
+fn assert_no_secret(records: &FakeRecords, yard: &TestHost) {
     let written = format!("{:?}", records.changes.lock().unwrap());
     let kept = std::fs::read_to_string(yard.settings.state_dir.join("state")).unwrap();
     for secret in ["TOKEN-SECRET", "REMOVAL-SECRET", "JIT-SECRET"] {
@@ -167,7 +167,7 @@ fn assert_no_secret(records: &FakeRecords, yard: &Yard) {
     }
 }
 
-/// The hands of an agent that is killed when its work reaches a point: before or after the `n`th piece of work.
+/// An executor whose agent is killed at a point: before or after its `n`th task.
 struct Killed {
     host: Host,
     at: u32,
@@ -186,9 +186,9 @@ impl Killed {
 
 #[async_trait]
 impl Executor for Killed {
-    async fn execute(&self, work: Work) -> Outcome {
+    async fn execute(&self, task: Task) -> TaskOutcome {
         self.point().await;
-        let outcome = self.host.execute(work).await;
+        let outcome = self.host.execute(task).await;
         self.point().await;
         outcome
     }
@@ -200,7 +200,7 @@ impl Executor for Killed {
 
 /// Takes a machine through a claim, killing its agent at one point; whether the point was reached.
 async fn converges_when_killed(at: u32) -> bool {
-    let yard = Yard::usual();
+    let yard = TestHost::usual();
     let claim = unique("killed");
     let records = FakeRecords::new(held(&claim));
     let executor = Arc::new(Killed { host: yard.host(), at, points: Default::default(), now: Notify::new() });
@@ -240,7 +240,7 @@ async fn an_agent_killed_at_any_point_is_finished_by_the_next() {
 
 #[tokio::test]
 async fn a_runner_at_work_outlives_its_agent_and_is_found_by_the_next() {
-    let yard = Yard::usual();
+    let yard = TestHost::usual();
     let claim = unique("adopted");
     let records = FakeRecords::new(held(&claim));
     let first = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
@@ -256,7 +256,7 @@ async fn a_runner_at_work_outlives_its_agent_and_is_found_by_the_next() {
 
 #[tokio::test]
 async fn another_claim_under_a_running_runner_finishes_the_old_one_first() {
-    let yard = Yard::usual();
+    let yard = TestHost::usual();
     let (old, new) = (unique("old"), unique("new"));
     let records = FakeRecords::new(held(&old));
     let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
@@ -279,7 +279,7 @@ async fn single_use_runners_follow_each_other_in_fresh_directories() {
             calls.display()
         )
     };
-    let yard = Yard::new(config_script, listens_once);
+    let yard = TestHost::new(config_script, listens_once);
     let claim = unique("jobs");
     let boxed = |seq| {
         with(
@@ -309,10 +309,11 @@ async fn a_refused_token_is_told_with_the_tail_of_the_log_and_without_the_token(
     let refuses = |_: &Path| {
         "#!/bin/sh\necho \"Http response code: NotFound, $ACTIONS_RUNNER_INPUT_TOKEN\"\nexit 1\n".to_owned()
     };
-    let yard = Yard::new(refuses, run_script);
+    let yard = TestHost::new(refuses, run_script);
     let host = yard.host();
     let (claim, registration) = (claim(&unique("refused")), Box::new(run_box("c")));
-    let Outcome::Failed(Failure::Refused(why)) = host.execute(Work::Configure { claim, registration }).await
+    let TaskOutcome::Failed(GithubFailure::Refused(why)) =
+        host.execute(Task::Configure { claim, registration }).await
     else {
         panic!("it was not refused")
     };
@@ -322,17 +323,17 @@ async fn a_refused_token_is_told_with_the_tail_of_the_log_and_without_the_token(
 #[tokio::test]
 async fn a_github_out_of_reach_is_told_apart() {
     let away = |_: &Path| "#!/bin/sh\necho 'Connection refused (127.0.0.1:1)'\nexit 1\n".to_owned();
-    let yard = Yard::new(away, |_| "#!/bin/sh\necho 'Name or service not known'\n".to_owned());
+    let yard = TestHost::new(away, |_| "#!/bin/sh\necho 'Name or service not known'\n".to_owned());
     let (host, claim) = (yard.host(), claim(&unique("away")));
-    let configure = Work::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
-    assert!(matches!(host.execute(configure).await, Outcome::Failed(Failure::Unreachable(_))));
-    let Outcome::Started(leader) =
-        host.execute(Work::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    assert!(matches!(host.execute(configure).await, TaskOutcome::Failed(GithubFailure::Unreachable(_))));
+    let TaskOutcome::Started(runner) =
+        host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
     else {
         panic!("run.sh was not started")
     };
-    let listened = host.execute(Work::Listen { claim, leader }).await;
-    assert!(matches!(listened, Outcome::Failed(Failure::Unreachable(_))), "{listened:?}");
+    let listened = host.execute(Task::Listen { claim, runner }).await;
+    assert!(matches!(listened, TaskOutcome::Failed(GithubFailure::Unreachable(_))), "{listened:?}");
 }
 
 #[tokio::test]
@@ -342,7 +343,7 @@ async fn a_runner_that_does_not_finish_is_killed_and_so_is_what_shed_every_mark_
          echo 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n"
             .to_owned()
     };
-    let mut yard = Yard::new(config_script, stubborn);
+    let mut yard = TestHost::new(config_script, stubborn);
     yard.settings.stop = Duration::from_millis(300);
     let claim_id = unique("stubborn");
     let records = FakeRecords::new(held(&claim_id));
@@ -374,7 +375,7 @@ async fn a_job_that_tampers_with_the_runner_cannot_touch_its_removal() {
             calls.display()
         )
     };
-    let yard = Yard::new(config_script, tampers);
+    let yard = TestHost::new(config_script, tampers);
     let claim = unique("tampered");
     let records = FakeRecords::new(held(&claim));
     let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
@@ -399,7 +400,7 @@ async fn a_registration_that_a_job_changed_is_not_the_one_its_runner_is_removed_
          while :; do sleep 0.05; done\n"
             .to_owned()
     };
-    let yard = Yard::new(config, run);
+    let yard = TestHost::new(config, run);
     let claim = unique("changed");
     let records = FakeRecords::new(held(&claim));
     let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
@@ -423,7 +424,7 @@ async fn a_refused_job_ends_with_its_runner_and_the_runs_own_goes_on_in_a_place_
             calls.display()
         )
     };
-    let yard = Yard::new(config_script, run);
+    let yard = TestHost::new(config_script, run);
     let claim = unique("intruded");
     let records = FakeRecords::new(held(&claim));
     let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
@@ -442,23 +443,23 @@ async fn a_refused_job_ends_with_its_runner_and_the_runs_own_goes_on_in_a_place_
 
 #[tokio::test]
 async fn what_cannot_be_removed_is_unproved() {
-    let yard = Yard::usual();
+    let yard = TestHost::usual();
     let host = yard.host();
     let claims = yard.settings.work_dir.join("claims");
     std::fs::remove_dir(&claims).unwrap();
     std::os::unix::fs::symlink("/nonexistent", &claims).unwrap();
     let outcome =
-        host.execute(Work::Wipe { claim: claim(&unique("c")), since: None, wipe: Wipe::Whole }).await;
-    assert!(matches!(&outcome, Outcome::Unproved(why) if why.contains("claims")), "{outcome:?}");
+        host.execute(Task::Wipe { claim: claim(&unique("c")), since: None, wipe: Wipe::Whole }).await;
+    assert!(matches!(&outcome, TaskOutcome::Unproved(why) if why.contains("claims")), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn scripts_get_nothing_of_the_agents_environment() {
     let tells =
         |calls: &Path| format!("#!/bin/sh\nenv | cut -d= -f1 | sort | tr '\\n' ' ' >> {}\n", calls.display());
-    let yard = Yard::new(tells, run_script);
-    let work = Work::Configure { claim: claim(&unique("env")), registration: Box::new(run_box("c")) };
-    assert_eq!(yard.host().execute(work).await, Outcome::Configured);
+    let yard = TestHost::new(tells, run_script);
+    let task = Task::Configure { claim: claim(&unique("env")), registration: Box::new(run_box("c")) };
+    assert_eq!(yard.host().execute(task).await, TaskOutcome::Configured);
     let allowed = [
         "ACTIONS_RUNNER_INPUT_TOKEN",
         "HOME",
@@ -489,7 +490,7 @@ fn script(dir: &Path, text: &str) -> PathBuf {
 
 #[tokio::test]
 async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_log() {
-    let mut yard = Yard::usual();
+    let mut yard = TestHost::usual();
     let cases = [
         ("#!/bin/sh\necho fine\n", None),
         ("#!/bin/sh\necho no disk; exit 3\n", Some("exit status: 3: no disk")),
@@ -500,10 +501,10 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
         let script = script(yard.dir.path(), text);
         yard.settings.pre_runner =
             Some(OwnScript { script, timeout: Duration::from_millis(500), optional: false });
-        let outcome = yard.host().execute(Work::Boot).await;
+        let outcome = yard.host().execute(Task::Boot).await;
         match (wanted, outcome) {
-            (None, Outcome::Booted(Ok(()))) => {}
-            (Some(wanted), Outcome::Booted(Err(why))) => assert!(why.contains(wanted), "{why}"),
+            (None, TaskOutcome::Booted(Ok(()))) => {}
+            (Some(wanted), TaskOutcome::Booted(Err(why))) => assert!(why.contains(wanted), "{why}"),
             (_, other) => panic!("{text}: {other:?}"),
         }
     }
@@ -513,7 +514,7 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
 
 #[tokio::test]
 async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_machine_from_the_pool() {
-    let mut yard = Yard::usual();
+    let mut yard = TestHost::usual();
     let kept = yard.dir.path().join("kept");
     let (claims, took) = (yard.settings.work_dir.join("claims"), kept.display().to_string());
     let collects = format!("#!/bin/sh\ncat {}/*/left > {took}; setsid sleep 600 &\n", claims.display());
@@ -533,10 +534,10 @@ async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_m
         std::fs::write(claims.join(claim.as_str()).join("left"), "what it left").unwrap();
         match (
             wanted,
-            host.execute(Work::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole }).await,
+            host.execute(Task::Wipe { claim: claim.clone(), since: None, wipe: Wipe::Whole }).await,
         ) {
-            (None, Outcome::Wiped) => yard.nothing_is_left(claim.as_str()),
-            (Some(wanted), Outcome::Unproved(why)) => assert!(why.contains(wanted), "{why}"),
+            (None, TaskOutcome::Wiped) => yard.nothing_is_left(claim.as_str()),
+            (Some(wanted), TaskOutcome::Unproved(why)) => assert!(why.contains(wanted), "{why}"),
             (_, other) => panic!("{text}: {other:?}"),
         }
         assert_eq!(marked(&format!("RUNYARD_CLAIM={claim}")), [], "{text}");
@@ -546,15 +547,15 @@ async fn a_post_run_script_sees_what_the_run_left_and_one_that_fails_keeps_the_m
 
 #[tokio::test]
 async fn a_post_run_script_that_is_missing_is_a_mistake_only_where_it_was_named() {
-    let mut yard = Yard::usual();
+    let mut yard = TestHost::usual();
     for optional in [true, false] {
         let script = yard.dir.path().join("nowhere");
         yard.settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional });
         let outcome = yard
             .host()
-            .execute(Work::Wipe { claim: claim(&unique("post")), since: None, wipe: Wipe::Whole })
+            .execute(Task::Wipe { claim: claim(&unique("post")), since: None, wipe: Wipe::Whole })
             .await;
-        assert_eq!(outcome == Outcome::Wiped, optional, "{outcome:?}");
+        assert_eq!(outcome == TaskOutcome::Wiped, optional, "{outcome:?}");
     }
 }
 
@@ -584,8 +585,8 @@ fn answer(status: &str, length: usize, body: &[u8]) -> Vec<u8> {
 }
 
 /// A machine whose package is somewhere else.
-async fn remote(answers: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> (Yard, Arc<Mutex<Vec<String>>>) {
-    let mut yard = Yard::usual();
+async fn remote(answers: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> (TestHost, Arc<Mutex<Vec<String>>>) {
+    let mut yard = TestHost::usual();
     let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
     let content = std::fs::read(&archive).unwrap();
     std::fs::remove_file(&archive).unwrap();
@@ -605,8 +606,8 @@ async fn a_download_that_was_cut_off_goes_on_where_it_was_and_is_checked() {
         ]
     })
     .await;
-    assert_eq!(yard.host().execute(Work::Boot).await, Outcome::Booted(Ok(())));
-    assert_eq!(yard.host().execute(Work::Boot).await, Outcome::Booted(Ok(())), "it is fetched once");
+    assert_eq!(yard.host().execute(Task::Boot).await, TaskOutcome::Booted(Ok(())));
+    assert_eq!(yard.host().execute(Task::Boot).await, TaskOutcome::Booted(Ok(())), "it is fetched once");
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 3);
     assert!(!asked[0].contains("range:") && asked[2].contains("range: bytes="), "{asked:?}");
@@ -615,11 +616,13 @@ async fn a_download_that_was_cut_off_goes_on_where_it_was_and_is_checked() {
 #[tokio::test]
 async fn another_package_than_the_pinned_one_is_refused_for_good() {
     let (yard, asked) = remote(|_| vec![answer("200 OK", 4, b"evil")]).await;
-    let Outcome::Booted(Err(why)) = yard.host().execute(Work::Boot).await else { panic!("it was taken") };
+    let TaskOutcome::Booted(Err(why)) = yard.host().execute(Task::Boot).await else { panic!("it was taken") };
     assert!(why.contains("SHA-256"), "{why}");
     assert_eq!(asked.lock().unwrap().len(), 3);
     let missing = remote(|_| vec![answer("404 Not Found", 0, b"")]).await.0;
-    let Outcome::Booted(Err(why)) = missing.host().execute(Work::Boot).await else { panic!("there is none") };
+    let TaskOutcome::Booted(Err(why)) = missing.host().execute(Task::Boot).await else {
+        panic!("there is none")
+    };
     assert!(why.contains("404"), "{why}");
 }
 
@@ -627,10 +630,10 @@ async fn another_package_than_the_pinned_one_is_refused_for_good() {
 async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used() {
     let (yard, asked) = remote(|content| vec![answer("200 OK", content.len(), content)]).await;
     let host = yard.host();
-    assert_eq!(host.execute(Work::Boot).await, Outcome::Booted(Ok(())));
+    assert_eq!(host.execute(Task::Boot).await, TaskOutcome::Booted(Ok(())));
     let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
     std::fs::write(archive, "poison").unwrap();
-    let work = Work::Configure { claim: claim(&unique("c")), registration: Box::new(run_box("c")) };
-    assert_eq!(host.execute(work).await, Outcome::Configured);
+    let task = Task::Configure { claim: claim(&unique("c")), registration: Box::new(run_box("c")) };
+    assert_eq!(host.execute(task).await, TaskOutcome::Configured);
     assert_eq!(asked.lock().unwrap().len(), 2);
 }

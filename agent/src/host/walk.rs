@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{AtFlags, FileType, RawDir, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::filesystems::Kind;
+use super::filesystems::FilesystemKind;
 use super::ids::Ids;
 use super::remove::{ENTRIES, by_number};
 use crate::disk;
@@ -39,7 +39,7 @@ pub(super) struct Walk<'a> {
     /// When the first job could begin; none where there was none.
     pub(super) begun: Option<Moment>,
     /// Whose each mounted file system is.
-    pub(super) kinds: &'a BTreeMap<u64, Kind>,
+    pub(super) kinds: &'a BTreeMap<u64, FilesystemKind>,
     /// Directories that are the account's by right.
     pub(super) homes: &'a BTreeSet<PathBuf>,
 }
@@ -72,7 +72,7 @@ struct Place {
 }
 
 /// The places that are left, and how many threads may still find more.
-struct Places {
+struct WalkQueue {
     left: Vec<Place>,
     busy: usize,
     failed: Option<io::Error>,
@@ -98,7 +98,7 @@ impl Walk<'_> {
             let mount = mount(&found?)?;
             left.push(Place { path: tree.clone(), mount, reached: true });
         }
-        let places = (Mutex::new(Places { left, busy: 0, failed: None }), Condvar::new());
+        let places = (Mutex::new(WalkQueue { left, busy: 0, failed: None }), Condvar::new());
         let mut all = Found::default();
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| self.work(&places))).collect();
@@ -113,9 +113,9 @@ impl Walk<'_> {
         }
     }
 
-    fn work(&self, (places, told): &(Mutex<Places>, Condvar)) -> Found {
+    fn work(&self, (places, told): &(Mutex<WalkQueue>, Condvar)) -> Found {
         let locked = || places.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = |mut guard: MutexGuard<'_, Places>| loop {
+        let next = |mut guard: MutexGuard<'_, WalkQueue>| loop {
             if guard.failed.is_some() {
                 return None;
             }
@@ -179,8 +179,8 @@ impl Walk<'_> {
         let mount = mount(metadata)?;
         if mount != place.mount {
             match self.kinds.get(&mount) {
-                Some(Kind::MadeUp | Kind::Foreign) => return Ok(()),
-                Some(Kind::Own) => {}
+                Some(FilesystemKind::MadeUp | FilesystemKind::Foreign) => return Ok(()),
+                Some(FilesystemKind::Own) => {}
                 None => return Err(io::Error::other("a file system was mounted meanwhile")),
             }
         }

@@ -1,56 +1,56 @@
-use super::standin::{BadDay, StandIn};
+use super::metadata_fake::{FakeMetadata, Fault};
 use super::*;
 
-async fn service() -> (StandIn, Metadata) {
-    let standin = StandIn::start().await;
-    let metadata = Metadata::new(&standin.endpoint).unwrap();
-    (standin, metadata)
+async fn service() -> (FakeMetadata, Metadata) {
+    let fake = FakeMetadata::start().await;
+    let metadata = Metadata::new(&fake.endpoint).unwrap();
+    (fake, metadata)
 }
 
-fn tokens(standin: &StandIn) -> usize {
-    standin.asked().iter().filter(|asked| *asked == "put api/token").count()
+fn tokens(fake: &FakeMetadata) -> usize {
+    fake.asked().iter().filter(|asked| *asked == "put api/token").count()
 }
 
 #[tokio::test]
 async fn a_machine_is_identified_with_one_token() {
-    let (standin, metadata) = service().await;
+    let (fake, metadata) = service().await;
     let identity = metadata.identity().await.unwrap();
     assert_eq!(identity.arn.as_str(), "arn:aws:ec2:eu-central-1:123456789012:instance/i-0123456789abcdef0");
     assert_eq!((identity.id.as_str(), identity.instance_type.as_str()), ("i-0123456789abcdef0", "m7i.large"));
     assert_eq!((identity.zone.as_str(), identity.life_cycle), ("eu-central-1b", LifeCycle::Spot));
     assert_eq!(identity.table, None, "tags are not shown by default");
-    assert_eq!(tokens(&standin), 1);
-    standin.set("meta-data/tags/instance/runyard:table", "yard");
-    standin.set("meta-data/instance-life-cycle", "on-demand");
+    assert_eq!(tokens(&fake), 1);
+    fake.set("meta-data/tags/instance/runyard:table", "yard");
+    fake.set("meta-data/instance-life-cycle", "on-demand");
     let identity = metadata.identity().await.unwrap();
     assert_eq!((identity.table.as_deref(), identity.life_cycle), (Some("yard"), LifeCycle::OnDemand));
-    assert_eq!(tokens(&standin), 1);
+    assert_eq!(tokens(&fake), 1);
 }
 
 #[tokio::test]
 async fn a_token_the_service_forgot_is_asked_for_anew_once() {
-    let (standin, metadata) = service().await;
+    let (fake, metadata) = service().await;
     assert_eq!(metadata.notice().await, Ok(None));
-    standin.bad([BadDay::ForgetsTokens]);
+    fake.bad([Fault::ForgetsTokens]);
     assert_eq!(metadata.notice().await, Ok(None));
-    assert_eq!(tokens(&standin), 2);
-    standin.bad([BadDay::Status(401), BadDay::Status(401)]);
+    assert_eq!(tokens(&fake), 2);
+    fake.bad([Fault::Status(401), Fault::Status(401)]);
     let refused = Err(MetadataError::Refused(StatusCode::UNAUTHORIZED));
     assert_eq!(metadata.notice().await, refused);
 }
 
 #[tokio::test]
 async fn boot_goes_on_asking_through_bad_answers() {
-    let (standin, metadata) = service().await;
-    standin.bad([BadDay::HangsUp, BadDay::Status(404), BadDay::Status(503), BadDay::Status(401)]);
+    let (fake, metadata) = service().await;
+    fake.bad([Fault::HangsUp, Fault::Status(404), Fault::Status(503), Fault::Status(401)]);
     assert_eq!(metadata.identity().await.unwrap().id.as_str(), "i-0123456789abcdef0");
 }
 
 #[tokio::test]
 async fn a_service_that_is_silent_or_away_is_unreachable_in_bounded_time() {
-    let (standin, mut metadata) = service().await;
+    let (fake, mut metadata) = service().await;
     metadata.http = Client::builder().no_proxy().timeout(Duration::from_millis(100)).build().unwrap();
-    standin.bad([BadDay::Silent]);
+    fake.bad([Fault::Silent]);
     assert!(matches!(metadata.notice().await, Err(MetadataError::Unreachable(_))));
     let nobody = Metadata::new("http://127.0.0.1:1").unwrap();
     assert!(matches!(nobody.notice().await, Err(MetadataError::Unreachable(_))));
@@ -59,8 +59,8 @@ async fn a_service_that_is_silent_or_away_is_unreachable_in_bounded_time() {
 
 #[tokio::test]
 async fn notices_are_read_and_the_end_comes_before_the_advice() {
-    let (standin, metadata) = service().await;
-    standin.set("meta-data/events/recommendations/rebalance", r#"{"noticeTime":"2026-10-27T08:22:00Z"}"#);
+    let (fake, metadata) = service().await;
+    fake.set("meta-data/events/recommendations/rebalance", r#"{"noticeTime":"2026-10-27T08:22:00Z"}"#);
     let notice = metadata.notice().await.unwrap().unwrap();
     assert_eq!(
         (notice.action, notice.at.to_string().as_str()),
@@ -72,12 +72,12 @@ async fn notices_are_read_and_the_end_comes_before_the_advice() {
         ("hibernate", InterruptionAction::Stop),
     ] {
         let text = format!(r#"{{"action":"{word}","time":"2026-10-27T08:24:00Z"}}"#);
-        standin.set("meta-data/spot/instance-action", &text);
+        fake.set("meta-data/spot/instance-action", &text);
         assert_eq!(metadata.notice().await.unwrap().unwrap().action, action);
     }
-    standin.set("meta-data/spot/instance-action", "<html>");
+    fake.set("meta-data/spot/instance-action", "<html>");
     assert!(matches!(metadata.notice().await, Err(MetadataError::Garbled(_))));
-    standin.remove("meta-data/spot/instance-action");
-    standin.remove("meta-data/events/recommendations/rebalance");
+    fake.remove("meta-data/spot/instance-action");
+    fake.remove("meta-data/events/recommendations/rebalance");
     assert_eq!(metadata.notice().await, Ok(None));
 }

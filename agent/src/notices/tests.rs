@@ -1,23 +1,23 @@
 use super::*;
 use crate::clock::SystemClock;
-use crate::metadata::standin::{BadDay, StandIn};
+use crate::metadata::metadata_fake::{FakeMetadata, Fault};
 use crate::testing::{FakeRecords, instance};
 
 const SPOT: &str = "meta-data/spot/instance-action";
 const ADVICE: &str = "meta-data/events/recommendations/rebalance";
 
-async fn watched() -> (StandIn, Arc<FakeRecords>, CancellationToken) {
-    let standin = StandIn::start().await;
+async fn watched() -> (FakeMetadata, Arc<FakeRecords>, CancellationToken) {
+    let fake = FakeMetadata::start().await;
     let records = FakeRecords::new(instance("running", "42", "c1"));
     let stop = CancellationToken::new();
-    let notices = Notices {
-        metadata: Arc::new(Metadata::new(&standin.endpoint).unwrap()),
+    let notices = NoticeWatcher {
+        metadata: Arc::new(Metadata::new(&fake.endpoint).unwrap()),
         records: records.clone(),
         clock: Arc::new(SystemClock),
         every: Duration::from_millis(10),
     };
     tokio::spawn(notices.run(stop.clone()));
-    (standin, records, stop)
+    (fake, records, stop)
 }
 
 async fn shows(records: &FakeRecords, action: InterruptionAction) {
@@ -30,10 +30,10 @@ async fn shows(records: &FakeRecords, action: InterruptionAction) {
     tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the notice is written");
 }
 
-async fn asked(standin: &StandIn, more: usize) {
-    let until = standin.asked().len() + more;
+async fn asked(fake: &FakeMetadata, more: usize) {
+    let until = fake.asked().len() + more;
     let wait = async {
-        while standin.asked().len() < until {
+        while fake.asked().len() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -42,15 +42,15 @@ async fn asked(standin: &StandIn, more: usize) {
 
 #[tokio::test]
 async fn advice_and_then_the_end_are_each_written_once_with_nothing_else() {
-    let (standin, records, stop) = watched().await;
-    asked(&standin, 4).await;
+    let (fake, records, stop) = watched().await;
+    asked(&fake, 4).await;
     assert!(records.changes.lock().unwrap().is_empty(), "no notice, no write");
-    standin.set(ADVICE, r#"{"noticeTime":"2026-10-27T08:20:00Z"}"#);
+    fake.set(ADVICE, r#"{"noticeTime":"2026-10-27T08:20:00Z"}"#);
     shows(&records, InterruptionAction::Rebalance).await;
-    standin.set(SPOT, r#"{"action":"terminate","time":"2026-10-27T08:22:00Z"}"#);
+    fake.set(SPOT, r#"{"action":"terminate","time":"2026-10-27T08:22:00Z"}"#);
     shows(&records, InterruptionAction::Terminate).await;
-    standin.remove(SPOT);
-    asked(&standin, 6).await;
+    fake.remove(SPOT);
+    asked(&fake, 6).await;
     stop.cancel();
     let changes = records.changes.lock().unwrap();
     assert_eq!(changes.len(), 2, "{changes:?}");
@@ -62,24 +62,24 @@ async fn advice_and_then_the_end_are_each_written_once_with_nothing_else() {
 
 #[tokio::test]
 async fn a_metadata_service_on_a_bad_day_delays_a_notice_and_nothing_more() {
-    let (standin, records, _stop) = watched().await;
-    standin.bad([
-        BadDay::Status(500),
-        BadDay::HangsUp,
-        BadDay::Status(401),
-        BadDay::Status(401),
-        BadDay::Status(404),
+    let (fake, records, _stop) = watched().await;
+    fake.bad([
+        Fault::Status(500),
+        Fault::HangsUp,
+        Fault::Status(401),
+        Fault::Status(401),
+        Fault::Status(404),
     ]);
-    standin.set(SPOT, r#"{"action":"stop","time":"2026-10-27T08:22:00Z"}"#);
+    fake.set(SPOT, r#"{"action":"stop","time":"2026-10-27T08:22:00Z"}"#);
     shows(&records, InterruptionAction::Stop).await;
 }
 
 #[tokio::test]
 async fn a_notice_waits_for_a_record_that_is_not_there_yet() {
-    let (standin, records, _stop) = watched().await;
+    let (fake, records, _stop) = watched().await;
     let kept = records.agent.lock().unwrap().take();
-    standin.set(SPOT, r#"{"action":"terminate","time":"2026-10-27T08:22:00Z"}"#);
-    asked(&standin, 4).await;
+    fake.set(SPOT, r#"{"action":"terminate","time":"2026-10-27T08:22:00Z"}"#);
+    asked(&fake, 4).await;
     *records.agent.lock().unwrap() = kept;
     shows(&records, InterruptionAction::Terminate).await;
 }

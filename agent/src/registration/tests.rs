@@ -7,22 +7,22 @@ use crate::agent::{End, Parts, Timing, run};
 use crate::clock::SystemEntropy;
 use crate::guard::Lengths;
 use crate::power::Exit;
+use crate::task::{GithubFailure, RunnerProcess};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key, removal_box, run_box, sealed, with,
 };
-use crate::work::{Failure, Leader};
 
-const LEADER: Leader = Leader { pid: 7, started: 70 };
+const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
 const POLL: Duration = Duration::from_secs(1);
 
-struct Yard {
+struct TestAgent {
     dir: tempfile::TempDir,
     records: Arc<FakeRecords>,
     clock: Arc<TestClock>,
     stop: CancellationToken,
 }
 
-impl Yard {
+impl TestAgent {
     fn new(instance: Item) -> Self {
         let dir = tempfile::tempdir().unwrap();
         disk::replace(&dir.path().join("key"), &key().to_bytes()).unwrap();
@@ -65,92 +65,93 @@ fn released(claim: &str) -> Item {
     with(instance("idle", "", claim), "removal", sealed(&removal_box(claim), &key().public()))
 }
 
-fn booted() -> (&'static str, Outcome) {
-    ("boot", Outcome::Booted(Ok(())))
+fn booted() -> (&'static str, TaskOutcome) {
+    ("boot", TaskOutcome::Booted(Ok(())))
 }
 
-fn listening() -> [(&'static str, Outcome); 4] {
-    let started = ("start", Outcome::Started(LEADER));
-    [booted(), ("configure", Outcome::Configured), started, ("listen", Outcome::Listening)]
+fn listening() -> [(&'static str, TaskOutcome); 4] {
+    let started = ("start", TaskOutcome::Started(RUNNER));
+    [booted(), ("configure", TaskOutcome::Configured), started, ("listen", TaskOutcome::Listening)]
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_goes_from_boot_to_clean_and_each_signal_is_said_once() {
-    let yard = Yard::new(instance("created", "", ""));
+    let test = TestAgent::new(instance("created", "", ""));
     let cleaned = [
-        ("stop", Outcome::Stopped { registered: true }),
-        ("wipe", Outcome::Wiped),
-        ("deregister", Outcome::Deregistered),
-        ("wipe", Outcome::Wiped),
+        ("stop", TaskOutcome::Stopped { registered: true }),
+        ("wipe", TaskOutcome::Wiped),
+        ("deregister", TaskOutcome::Deregistered),
+        ("wipe", TaskOutcome::Wiped),
     ];
     let executor = FakeExecutor::answering(listening().into_iter().chain(cleaned));
-    let _agent = tokio::spawn(yard.agent(&executor));
-    yard.records.says(Signal::Ok, "").await;
-    yard.records.set(Some(registered("claimed", "42", "c1")));
-    yard.records.says(Signal::RegOk, "c1").await;
-    yard.records.set(Some(released("c1")));
-    yard.records.says(Signal::RemoveRegOk, "c1").await;
+    let _agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::Ok, "").await;
+    test.records.set(Some(registered("claimed", "42", "c1")));
+    test.records.says(Signal::RegOk, "c1").await;
+    test.records.set(Some(released("c1")));
+    test.records.says(Signal::RemoveRegOk, "c1").await;
     let served = ["boot", "configure c1", "start c1", "listen c1", "serve c1"];
     let cleaned = ["stop c1", "wipe c1", "deregister c1", "wipe c1"];
     assert_eq!(executor.asked(), [&served[..], &cleaned[..]].concat());
     let signals =
-        yard.records.changes.lock().unwrap().iter().filter(|c| c.set.contains_key("signal")).count();
+        test.records.changes.lock().unwrap().iter().filter(|c| c.set.contains_key("signal")).count();
     assert_eq!(signals, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_a_job_runs_there_is_one_read_a_poll_one_write_a_beat_and_nothing_is_started() {
-    let yard = Yard::new(registered("running", "42", "c1"));
+    let test = TestAgent::new(registered("running", "42", "c1"));
     let executor = FakeExecutor::answering(listening());
-    let _agent = tokio::spawn(yard.agent(&executor));
-    yard.records.says(Signal::RegOk, "c1").await;
-    let (reads, asked) = (*yard.records.reads.lock().unwrap(), executor.asked().len());
-    let writes = yard.records.changes.lock().unwrap().len();
+    let _agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::RegOk, "c1").await;
+    let (reads, asked) = (*test.records.reads.lock().unwrap(), executor.asked().len());
+    let writes = test.records.changes.lock().unwrap().len();
     tokio::time::sleep(POLL * 60).await;
-    let written = yard.records.changes.lock().unwrap().len() - writes;
+    let written = test.records.changes.lock().unwrap().len() - writes;
     // Every 10 s, up to a tenth early.
     assert!((6..=7).contains(&written), "{written}");
-    let more = *yard.records.reads.lock().unwrap() - reads;
+    let more = *test.records.reads.lock().unwrap() - reads;
     assert!((59..=61).contains(&more), "{more}");
     assert_eq!(executor.asked().len(), asked);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_abandons_a_registration_under_way() {
-    let yard = Yard::new(registered("claimed", "42", "c1"));
-    let cleaned = [booted(), ("stop", Outcome::Stopped { registered: false }), ("wipe", Outcome::Wiped)];
+    let test = TestAgent::new(registered("claimed", "42", "c1"));
+    let cleaned =
+        [booted(), ("stop", TaskOutcome::Stopped { registered: false }), ("wipe", TaskOutcome::Wiped)];
     let executor = FakeExecutor::answering(cleaned);
-    let _agent = tokio::spawn(yard.agent(&executor));
+    let _agent = tokio::spawn(test.agent(&executor));
     tokio::time::sleep(POLL * 3).await;
     assert_eq!(executor.asked(), ["boot", "configure c1"]);
-    yard.records.set(Some(instance("idle", "", "c1")));
-    yard.records.says(Signal::RemoveRegOk, "c1").await;
+    test.records.set(Some(instance("idle", "", "c1")));
+    test.records.says(Signal::RemoveRegOk, "c1").await;
     assert_eq!(executor.asked(), ["boot", "configure c1", "stop c1", "wipe c1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_github_is_away_it_keeps_trying_and_says_nothing() {
-    let yard = Yard::new(registered("claimed", "42", "c1"));
-    let away = || ("configure", Outcome::Failed(Failure::Unreachable("away".to_owned())));
+    let test = TestAgent::new(registered("claimed", "42", "c1"));
+    let away = || ("configure", TaskOutcome::Failed(GithubFailure::Unreachable("away".to_owned())));
     let back = listening().into_iter().skip(1);
     let executor = FakeExecutor::answering([booted()].into_iter().chain((0..20).map(|_| away())).chain(back));
-    let agent = yard.agent(&executor);
+    let agent = test.agent(&executor);
     let _agent = tokio::spawn(agent);
     tokio::time::sleep(Duration::from_secs(200)).await;
     let tries = executor.asked().len();
     assert!((6..21).contains(&tries), "{tries}");
-    assert!(yard.records.shown().unwrap().says("c1").is_none());
+    assert!(test.records.shown().unwrap().says("c1").is_none());
     tokio::time::sleep(Duration::from_secs(600)).await;
-    yard.records.says(Signal::RegOk, "c1").await;
+    test.records.says(Signal::RegOk, "c1").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_says_terminated_ends_everything_at_once() {
-    let yard = Yard::new(registered("running", "42", "c1"));
+    let test = TestAgent::new(registered("running", "42", "c1"));
     let executor = FakeExecutor::answering(listening());
-    let agent = tokio::spawn(yard.agent(&executor));
-    yard.records.says(Signal::RegOk, "c1").await;
-    yard.records.set(Some(instance("terminated", "", "c1")));
+    let agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::RegOk, "c1").await;
+    test.records.set(Some(instance("terminated", "", "c1")));
     let from = tokio::time::Instant::now();
     assert_eq!(agent.await.unwrap().unwrap(), End::PoweredOff("the record says terminated"));
     assert!(from.elapsed() <= POLL);
@@ -159,12 +160,12 @@ async fn a_record_that_says_terminated_ends_everything_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_guard_ends_the_machine_with_everything_else_out_of_reach() {
-    let yard = Yard::new(registered("running", "42", "c1"));
+    let test = TestAgent::new(registered("running", "42", "c1"));
     let executor = FakeExecutor::answering(listening());
     let from = tokio::time::Instant::now();
-    let agent = tokio::spawn(yard.agent(&executor));
-    yard.records.says(Signal::RegOk, "c1").await;
-    *yard.records.away.lock().unwrap() = true;
+    let agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::RegOk, "c1").await;
+    *test.records.away.lock().unwrap() = true;
     assert!(matches!(agent.await.unwrap().unwrap(), End::PoweredOff(_)));
     assert_eq!(from.elapsed().as_secs(), 1200);
     assert_eq!(*executor.killed.lock().unwrap(), 1);
@@ -172,16 +173,16 @@ async fn the_guard_ends_the_machine_with_everything_else_out_of_reach() {
 
 #[tokio::test(start_paused = true)]
 async fn told_to_stop_it_writes_nothing_more_and_the_next_agent_goes_on() {
-    let yard = Yard::new(registered("running", "42", "c1"));
+    let test = TestAgent::new(registered("running", "42", "c1"));
     let executor = FakeExecutor::answering(listening());
-    let agent = tokio::spawn(yard.agent(&executor));
-    yard.records.says(Signal::RegOk, "c1").await;
-    let beats = yard.records.shown().unwrap().heartbeat_seq;
-    yard.stop.cancel();
+    let agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::RegOk, "c1").await;
+    let beats = test.records.shown().unwrap().heartbeat_seq;
+    test.stop.cancel();
     assert_eq!(agent.await.unwrap().unwrap(), End::Stopped);
-    assert_eq!(yard.records.shown().unwrap().heartbeat_seq, beats);
+    assert_eq!(test.records.shown().unwrap().heartbeat_seq, beats);
     assert_eq!(*executor.killed.lock().unwrap(), 0, "a job at work goes on");
-    let next = Yard { stop: CancellationToken::new(), ..yard };
+    let next = TestAgent { stop: CancellationToken::new(), ..test };
     let executor = FakeExecutor::answering([]);
     let _agent = tokio::spawn(next.agent(&executor));
     tokio::time::sleep(POLL * 3).await;
@@ -190,25 +191,25 @@ async fn told_to_stop_it_writes_nothing_more_and_the_next_agent_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_does_not_take_the_state_ends_the_agent() {
-    let yard = Yard::new(instance("created", "", ""));
-    std::fs::create_dir(yard.dir.path().join("state")).unwrap();
-    let error = yard.agent(&FakeExecutor::answering([booted()])).await.unwrap_err();
+    let test = TestAgent::new(instance("created", "", ""));
+    std::fs::create_dir(test.dir.path().join("state")).unwrap();
+    let error = test.agent(&FakeExecutor::answering([booted()])).await.unwrap_err();
     assert!(error.to_string().contains("state"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_key_is_made_once() {
-    let yard = Yard::new(instance("created", "", ""));
-    std::fs::remove_file(yard.dir.path().join("key")).unwrap();
+    let test = TestAgent::new(instance("created", "", ""));
+    std::fs::remove_file(test.dir.path().join("key")).unwrap();
     for _ in 0..2 {
-        let agent = yard.agent(&FakeExecutor::answering([booted()]));
+        let agent = test.agent(&FakeExecutor::answering([booted()]));
         assert!(tokio::time::timeout(Duration::from_secs(1), agent).await.is_err());
     }
     let said: Mutex<Vec<_>> = Mutex::default();
-    for change in yard.records.changes.lock().unwrap().iter() {
+    for change in test.records.changes.lock().unwrap().iter() {
         said.lock().unwrap().extend(change.set.get("publicKey").cloned());
     }
     assert_eq!(said.into_inner().unwrap().len(), 1);
-    assert_eq!(yard.local().boot, crate::local::Boot::Done);
-    assert_eq!(yard.records.shown().unwrap().arn, Some(arn()));
+    assert_eq!(test.local().boot, crate::local::Boot::Done);
+    assert_eq!(test.records.shown().unwrap().arn, Some(arn()));
 }

@@ -1,11 +1,11 @@
 use runyard_core::model::{Agent, ClaimId, Signal};
 
 use super::*;
+use crate::task::{GithubFailure, RunnerProcess, TaskOutcome};
 use crate::testing::{arn, instance, job_box, key, removal_box, run_box, sealed, with};
-use crate::work::{Failure, Leader, Outcome};
 
 const NOW: Duration = Duration::from_secs(100);
-const LEADER: Leader = Leader { pid: 7, started: 70 };
+const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
 
 fn claim(id: &str) -> ClaimId {
     ClaimId::parse(id).unwrap()
@@ -15,7 +15,7 @@ fn booted() -> Local {
     Local { boot: Boot::Done, ..Local::default() }
 }
 
-fn at(id: &str, stage: Stage) -> Local {
+fn at(id: &str, stage: ClaimStage) -> Local {
     let mut served = Served::new(claim(id), "42".to_owned(), stage);
     served.registered = true;
     served.mode = Some(Mode::Run);
@@ -23,7 +23,7 @@ fn at(id: &str, stage: Stage) -> Local {
 }
 
 fn swept(id: &str) -> Local {
-    edit(at(id, Stage::Stopped), |served| served.swept = true)
+    edit(at(id, ClaimStage::Stopped), |served| served.swept = true)
 }
 
 fn edit(mut local: Local, change: impl FnOnce(&mut Served)) -> Local {
@@ -69,7 +69,7 @@ fn answer(sight: &Sight, stored: &Stored, local: &Local) -> String {
         },
     );
     let power = if effects.power_off.is_some() { ", power off" } else { "" };
-    format!("{:?} / {say}{power}", effects.work)
+    format!("{:?} / {say}{power}", effects.task)
 }
 
 #[test]
@@ -85,15 +85,15 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             run("c1"),
             nothing.clone(),
             Local { boot: Boot::Failed("x".into()), ..Local::default() },
-            "rest / UD_FAILED",
+            "idle / UD_FAILED",
         ),
-        ("a warm machine is ready", record("created", "", ""), nothing.clone(), booted(), "rest / UD_OK"),
+        ("a warm machine is ready", record("created", "", ""), nothing.clone(), booted(), "idle / UD_OK"),
         (
             "bound, no box yet: it waits",
             record("created", "42", "c1"),
             nothing.clone(),
             booted(),
-            "rest / UD_OK",
+            "idle / UD_OK",
         ),
         ("a box: it registers", run("c1"), nothing.clone(), booted(), "configure c1 / -"),
         (
@@ -101,42 +101,48 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             registration("claimed", "c1", &run_box("c0")),
             nothing.clone(),
             booted(),
-            "rest / UD_OK",
+            "idle / UD_OK",
         ),
-        ("registered: it starts", run("c1"), nothing.clone(), stage("c1", Stage::Configured), "start c1 / -"),
+        (
+            "registered: it starts",
+            run("c1"),
+            nothing.clone(),
+            stage("c1", ClaimStage::Configured),
+            "start c1 / -",
+        ),
         (
             "config.sh returning is not listening",
             run("c1"),
             nothing.clone(),
-            stage("c1", Stage::Started(LEADER)),
+            stage("c1", ClaimStage::Started(RUNNER)),
             "listen c1 / -",
         ),
         (
             "listening is said",
             record("claimed", "42", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", ClaimStage::Listening(RUNNER)),
             "serve c1 / UD_REG_OK c1",
         ),
         (
             "and said again when the record forgot it",
             record("running", "42", "c1"),
             shows(Some(Signal::Ok), ""),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", ClaimStage::Listening(RUNNER)),
             "serve c1 / UD_REG_OK c1",
         ),
         (
             "refused is said",
             run("c1"),
             nothing.clone(),
-            stage("c1", Stage::Refused("no".into())),
-            "rest / UD_REG_FAILED c1",
+            stage("c1", ClaimStage::Refused("no".into())),
+            "idle / UD_REG_FAILED c1",
         ),
         (
             "released while listening: it stops",
             record("idle", "", "c1"),
             shows(Some(Signal::RegOk), "c1"),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", ClaimStage::Listening(RUNNER)),
             "stop c1 / -",
         ),
         (
@@ -150,14 +156,14 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "refused, then released: it cleans and answers",
             record("idle", "", "c1"),
             shows(Some(Signal::RegFailed), "c1"),
-            edit(stage("c1", Stage::Refused("no".into())), |s| s.registered = false),
+            edit(stage("c1", ClaimStage::Refused("no".into())), |s| s.registered = false),
             "stop c1 / -",
         ),
         (
             "stopped and registered: no credential comes before what the job left is gone",
             removal("c1", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Stopped),
+            stage("c1", ClaimStage::Stopped),
             "wipe c1 / -",
         ),
         (
@@ -165,7 +171,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             record("idle", "", "c1"),
             nothing.clone(),
             swept("c1"),
-            "rest / -",
+            "idle / -",
         ),
         ("the removal is there", removal("c1", "c1"), nothing.clone(), swept("c1"), "deregister c1 / -"),
         (
@@ -173,102 +179,102 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             removal("c1", "c0"),
             nothing.clone(),
             swept("c1"),
-            "rest / -",
+            "idle / -",
         ),
         (
             "another run's job was refused: what it left goes, and the run keeps its runner",
             record("running", "42", "c1"),
             shows(Some(Signal::RegOk), "c1"),
-            stage("c1", Stage::Renewing(Some(LEADER))),
+            stage("c1", ClaimStage::Renewing(Some(RUNNER))),
             "renew c1 / -",
         ),
         (
             "released meanwhile: it stops",
             record("idle", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Renewing(Some(LEADER))),
+            stage("c1", ClaimStage::Renewing(Some(RUNNER))),
             "stop c1 / -",
         ),
         (
             "never registered: nothing to remove",
             record("idle", "", "c1"),
             nothing.clone(),
-            edit(stage("c1", Stage::Stopped), |s| s.registered = false),
+            edit(stage("c1", ClaimStage::Stopped), |s| s.registered = false),
             "wipe c1 / -",
         ),
         (
             "clean is said",
             record("idle", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Clean),
-            "rest / UD_REMOVE_REG_OK c1",
+            stage("c1", ClaimStage::Clean),
+            "idle / UD_REMOVE_REG_OK c1",
         ),
         (
             "unproved is said",
             record("idle", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Unclean("x".into())),
-            "rest / UD_REMOVE_REG_FAILED c1",
+            stage("c1", ClaimStage::Unclean("x".into())),
+            "idle / UD_REMOVE_REG_FAILED c1",
         ),
         (
             "a pooled machine that runs something stops it",
             record("idle", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Started(LEADER)),
+            stage("c1", ClaimStage::Started(RUNNER)),
             "stop c1 / -",
         ),
         (
             "the next claim begins after a clean end, and never with UD_OK",
             record("claimed", "43", "c2"),
             shows(Some(Signal::RemoveRegOk), "c1"),
-            stage("c1", Stage::Clean),
-            "rest / -",
+            stage("c1", ClaimStage::Clean),
+            "idle / -",
         ),
         (
             "another claim under a running runner: the old one first",
             run("c2"),
             shows(Some(Signal::RegOk), "c1"),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", ClaimStage::Listening(RUNNER)),
             "stop c1 / -",
         ),
         ("no removal will come for the old one", run("c2"), nothing.clone(), swept("c1"), "wipe c1 / -"),
-        ("then the new one", run("c2"), nothing.clone(), stage("c1", Stage::Clean), "configure c2 / -"),
+        ("then the new one", run("c2"), nothing.clone(), stage("c1", ClaimStage::Clean), "configure c2 / -"),
         (
             "the claim vanished under a runner",
             record("idle", "", ""),
             nothing.clone(),
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", ClaimStage::Listening(RUNNER)),
             "stop c1 / -",
         ),
         (
             "no record is no command to a runner",
             Sight::Absent,
             Stored::Absent,
-            stage("c1", Stage::Listening(LEADER)),
+            stage("c1", ClaimStage::Listening(RUNNER)),
             "serve c1 / UD_REG_OK c1",
         ),
         (
             "nor is one of a newer schema",
             Sight::Unreadable("schema".into()),
             nothing.clone(),
-            stage("c1", Stage::Configuring),
-            "rest / -",
+            stage("c1", ClaimStage::Configuring),
+            "idle / -",
         ),
         (
             "a clean-up under way goes on without a record",
             Sight::Absent,
             Stored::Absent,
-            stage("c1", Stage::Stopping(Some(LEADER))),
+            stage("c1", ClaimStage::Stopping(Some(RUNNER))),
             "stop c1 / -",
         ),
         (
             "terminated ends everything",
             record("terminated", "", "c1"),
             nothing.clone(),
-            stage("c1", Stage::Listening(LEADER)),
-            "rest / UD_REG_OK c1, power off",
+            stage("c1", ClaimStage::Listening(RUNNER)),
+            "idle / UD_REG_OK c1, power off",
         ),
-        ("even a boot", record("terminated", "", ""), nothing, Local::default(), "rest / -, power off"),
+        ("even a boot", record("terminated", "", ""), nothing, Local::default(), "idle / -, power off"),
     ];
     for (row, sight, stored, local, wanted) in rows {
         assert_eq!(answer(&sight, &stored, &local), wanted, "{row}");
@@ -278,9 +284,9 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
 #[test]
 fn an_agent_that_lost_its_memory_does_not_answer_twice_nor_before_it_knows_what_it_said() {
     let released = record("idle", "", "c1");
-    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c1"), &booted()), "rest / -");
-    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegFailed), "c1"), &booted()), "rest / -");
-    assert_eq!(answer(&released, &Stored::Unknown, &booted()), "rest / -");
+    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c1"), &booted()), "idle / -");
+    assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegFailed), "c1"), &booted()), "idle / -");
+    assert_eq!(answer(&released, &Stored::Unknown, &booted()), "idle / -");
     assert_eq!(answer(&released, &shows(Some(Signal::RemoveRegOk), "c0"), &booted()), "stop c1 / -");
     assert_eq!(answer(&released, &Stored::Absent, &booted()), "stop c1 / -");
 }
@@ -292,12 +298,12 @@ fn an_agent_that_answered_for_a_claim_it_never_held_never_says_that_it_booted_ag
     let answered = judged(&record("idle", "", "c1"), &Stored::Absent, &booted());
     assert!(answered.local.served, "{:?}", answered.local);
     let mut clean = answered.local;
-    clean.claim.as_mut().unwrap().stage = Stage::Clean;
+    clean.claim.as_mut().unwrap().stage = ClaimStage::Clean;
     let late = shows(Some(Signal::Ok), "");
-    assert_eq!(answer(&record("idle", "", "c1"), &late, &clean), "rest / UD_REMOVE_REG_OK c1");
-    assert_eq!(answer(&record("claimed", "42", "c2"), &late, &clean), "rest / -");
+    assert_eq!(answer(&record("idle", "", "c1"), &late, &clean), "idle / UD_REMOVE_REG_OK c1");
+    assert_eq!(answer(&record("claimed", "42", "c2"), &late, &clean), "idle / -");
     let forgot = Local { claim: None, ..clean };
-    assert_eq!(answer(&record("idle", "", ""), &late, &forgot), "rest / -", "whatever it has at hand");
+    assert_eq!(answer(&record("idle", "", ""), &late, &forgot), "idle / -", "whatever it has at hand");
 }
 
 #[test]
@@ -318,14 +324,14 @@ fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
         assert!(say.detail.unwrap().contains(why));
     }
     let removal = Sight::of(Some(&with(instance("idle", "", "c1"), "removal", "AAAA".into())));
-    assert_eq!(answer(&removal, &shows(None, ""), &swept("c1")), "rest / -");
+    assert_eq!(answer(&removal, &shows(None, ""), &swept("c1")), "idle / -");
 }
 
 #[test]
 fn the_local_state_says_configuring_before_config_sh_is_called() {
     let effects = judged(&registration("claimed", "c1", &run_box("c1")), &shows(None, ""), &booted());
     let served = effects.local.claim.unwrap();
-    assert_eq!((served.stage, served.seq), (Stage::Configuring, 1));
+    assert_eq!((served.stage, served.seq), (ClaimStage::Configuring, 1));
     assert!(effects.local.served);
     assert_eq!(effects.status.runner_name.as_deref(), Some("runyard-c1"));
     assert_eq!(effects.status.registration_done, None);
@@ -335,25 +341,25 @@ fn the_local_state_says_configuring_before_config_sh_is_called() {
 fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
     let first = registration("claimed", "c1", &job_box("c1", 1));
     let effects = judged(&first, &shows(None, ""), &booted());
-    assert_eq!(format!("{:?}", effects.work), "start c1");
+    assert_eq!(format!("{:?}", effects.task), "start c1");
     assert_eq!(
         effects.status.registration_done,
         Some(0),
         "what an earlier claim used up says nothing of this one"
     );
-    let started = effects.local.after(Outcome::Started(LEADER), NOW, 0.0);
-    let ended = started.after(Outcome::Ended, NOW, 0.0);
+    let started = effects.local.after(TaskOutcome::Started(RUNNER), NOW, 0.0);
+    let ended = started.after(TaskOutcome::Ended, NOW, 0.0);
     let second = registration("running", "c1", &job_box("c1", 2));
     assert_eq!(answer(&second, &shows(None, ""), &ended), "renew c1 / UD_REG_OK c1", "nothing passes on");
-    let ended = ended.after(Outcome::Renewed, NOW, 0.0);
+    let ended = ended.after(TaskOutcome::Renewed, NOW, 0.0);
     let effects = judged(&first, &shows(None, ""), &ended);
-    assert_eq!(format!("{:?}", effects.work), "rest", "the box is used up");
+    assert_eq!(format!("{:?}", effects.task), "idle", "the box is used up");
     assert_eq!(effects.status.registration_done, Some(1));
     assert_eq!(effects.status.say.unwrap().signal, Signal::RegOk);
     assert_eq!(answer(&second, &shows(None, ""), &ended), "start c1 / UD_REG_OK c1");
     // Used up: nothing is registered, so no removal is waited for.
     let stopping = judged(&record("idle", "", "c1"), &shows(None, ""), &ended).local;
-    let stopped = stopping.after(Outcome::Stopped { registered: true }, NOW, 0.0);
+    let stopped = stopping.after(TaskOutcome::Stopped { registered: true }, NOW, 0.0);
     assert_eq!(answer(&record("idle", "", "c1"), &shows(None, ""), &stopped), "wipe c1 / -");
 }
 
@@ -362,16 +368,16 @@ fn a_github_that_is_away_never_fails_a_registration_and_one_that_refuses_does_th
     let sight = registration("claimed", "c1", &run_box("c1"));
     let mut local = judged(&sight, &shows(None, ""), &booted()).local;
     for _ in 0..100 {
-        local = local.after(Outcome::Failed(Failure::Unreachable("away".into())), NOW, 1.0);
-        assert_eq!(answer(&sight, &shows(None, ""), &local), "rest / -", "it waits before it tries again");
+        local = local.after(TaskOutcome::Failed(GithubFailure::Unreachable("away".into())), NOW, 1.0);
+        assert_eq!(answer(&sight, &shows(None, ""), &local), "idle / -", "it waits before it tries again");
         local = edit(local, |s| s.retry_at = None);
         assert_eq!(answer(&sight, &shows(None, ""), &local), "configure c1 / -");
     }
     for refusal in 1..=3 {
         local = judged(&sight, &shows(None, ""), &local).local;
-        local = local.after(Outcome::Failed(Failure::Refused("401".into())), NOW, 1.0);
+        local = local.after(TaskOutcome::Failed(GithubFailure::Refused("401".into())), NOW, 1.0);
         local = edit(local, |s| s.retry_at = None);
-        let wanted = if refusal < 3 { "configure c1 / -" } else { "rest / UD_REG_FAILED c1" };
+        let wanted = if refusal < 3 { "configure c1 / -" } else { "idle / UD_REG_FAILED c1" };
         assert_eq!(answer(&sight, &shows(None, ""), &local), wanted);
     }
 }
@@ -381,35 +387,36 @@ fn a_removal_that_github_refuses_three_times_is_unproved_and_one_it_does_not_ans
     let sight = removal("c1", "c1");
     let mut local = swept("c1");
     for _ in 0..10 {
-        local = edit(local.after(Outcome::Failed(Failure::Unreachable("away".into())), NOW, 0.0), |s| {
-            s.retry_at = None
-        });
+        local = edit(
+            local.after(TaskOutcome::Failed(GithubFailure::Unreachable("away".into())), NOW, 0.0),
+            |s| s.retry_at = None,
+        );
         assert_eq!(answer(&sight, &shows(None, ""), &local), "deregister c1 / -");
     }
     for _ in 0..3 {
-        local = edit(local.after(Outcome::Failed(Failure::Refused("no".into())), NOW, 0.0), |s| {
+        local = edit(local.after(TaskOutcome::Failed(GithubFailure::Refused("no".into())), NOW, 0.0), |s| {
             s.retry_at = None
         });
     }
-    assert_eq!(answer(&sight, &shows(None, ""), &local), "rest / UD_REMOVE_REG_FAILED c1");
+    assert_eq!(answer(&sight, &shows(None, ""), &local), "idle / UD_REMOVE_REG_FAILED c1");
 }
 
 #[test]
 fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
     let sight = removal("c1", "c1");
-    let wipe = |local: &Local| match judged(&sight, &shows(None, ""), local).work {
-        Work::Wipe { wipe, .. } => wipe,
+    let wipe = |local: &Local| match judged(&sight, &shows(None, ""), local).task {
+        Task::Wipe { wipe, .. } => wipe,
         other => panic!("{other:?}"),
     };
-    let stopped = at("c1", Stage::Stopped);
+    let stopped = at("c1", ClaimStage::Stopped);
     assert_eq!(wipe(&stopped), Wipe::BeforeRemoval);
-    let swept = stopped.after(Outcome::Wiped, NOW, 0.0);
+    let swept = stopped.after(TaskOutcome::Wiped, NOW, 0.0);
     assert_eq!(answer(&sight, &shows(None, ""), &swept), "deregister c1 / -");
-    let deregistered = swept.after(Outcome::Deregistered, NOW, 0.0);
+    let deregistered = swept.after(TaskOutcome::Deregistered, NOW, 0.0);
     assert_eq!(wipe(&deregistered), Wipe::AfterRemoval);
-    let clean = deregistered.after(Outcome::Wiped, NOW, 0.0);
-    assert_eq!(answer(&sight, &shows(None, ""), &clean), "rest / UD_REMOVE_REG_OK c1");
-    let never = edit(at("c1", Stage::Stopped), |served| served.registered = false);
+    let clean = deregistered.after(TaskOutcome::Wiped, NOW, 0.0);
+    assert_eq!(answer(&sight, &shows(None, ""), &clean), "idle / UD_REMOVE_REG_OK c1");
+    let never = edit(at("c1", ClaimStage::Stopped), |served| served.registered = false);
     assert_eq!(wipe(&never), Wipe::Whole);
 }
 
@@ -417,19 +424,19 @@ fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
 fn a_refused_job_costs_a_run_its_runners_place_and_neither_its_runner_nor_its_machine() {
     let sight = record("running", "42", "c1");
     let said = shows(Some(Signal::RegOk), "c1");
-    let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Intruded, NOW, 0.0);
+    let local = at("c1", ClaimStage::Listening(RUNNER)).after(TaskOutcome::Intruded, NOW, 0.0);
     let effects = judged(&sight, &said, &local);
-    assert!(matches!(effects.work, Work::Renew { leader: Some(LEADER), registered: true, .. }));
-    let renewed = local.clone().after(Outcome::Renewed, NOW, 0.0);
+    assert!(matches!(effects.task, Task::Renew { runner: Some(RUNNER), registered: true, .. }));
+    let renewed = local.clone().after(TaskOutcome::Renewed, NOW, 0.0);
     assert_eq!(answer(&sight, &said, &renewed), "start c1 / -");
-    let unproved = local.after(Outcome::Unproved("a process".into()), NOW, 0.0);
-    assert_eq!(answer(&sight, &said, &unproved), "rest / UD_REMOVE_REG_FAILED c1");
-    let job = edit(at("c1", Stage::Listening(LEADER)), |served| {
+    let unproved = local.after(TaskOutcome::Unproved("a process".into()), NOW, 0.0);
+    assert_eq!(answer(&sight, &said, &unproved), "idle / UD_REMOVE_REG_FAILED c1");
+    let job = edit(at("c1", ClaimStage::Listening(RUNNER)), |served| {
         (served.mode, served.seq) = (Some(Mode::Job), 3);
     });
-    let job = job.after(Outcome::Intruded, NOW, 0.0);
+    let job = job.after(TaskOutcome::Intruded, NOW, 0.0);
     let effects = judged(&sight, &said, &job);
-    assert!(matches!(effects.work, Work::Renew { leader: Some(LEADER), registered: false, .. }));
+    assert!(matches!(effects.task, Task::Renew { runner: Some(RUNNER), registered: false, .. }));
     assert_eq!(effects.status.registration_done, Some(3), "its registration is used up");
 }
 
@@ -441,8 +448,8 @@ fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
     let request = runyard_core::model::AttributeValue::M([("pk".to_owned(), pk)].into());
     item.insert("request".to_owned(), request);
     let sight = Sight::of(Some(&item));
-    let local = judged(&sight, &shows(None, ""), &booted()).local.after(Outcome::Configured, NOW, 0.0);
-    let Work::Start { holder, .. } = judged(&sight, &shows(None, ""), &local).work else {
+    let local = judged(&sight, &shows(None, ""), &booted()).local.after(TaskOutcome::Configured, NOW, 0.0);
+    let Task::Start { holder, .. } = judged(&sight, &shows(None, ""), &local).task else {
         panic!("it does not start")
     };
     assert_eq!((holder.run.as_str(), holder.repository.as_str()), ("42", "acme/web"));
@@ -450,7 +457,7 @@ fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
 
 #[test]
 fn a_machine_once_unclean_never_serves_nor_calls_itself_clean_again() {
-    let unclean = at("c1", Stage::Stopped).after(Outcome::Unproved("a mount".into()), NOW, 0.0);
+    let unclean = at("c1", ClaimStage::Stopped).after(TaskOutcome::Unproved("a mount".into()), NOW, 0.0);
     let sight = registration("claimed", "c2", &run_box("c2"));
     let effects = judged(&sight, &shows(None, ""), &unclean);
     let say = effects.status.say.unwrap();
@@ -458,30 +465,30 @@ fn a_machine_once_unclean_never_serves_nor_calls_itself_clean_again() {
     assert!(say.detail.unwrap().contains("a mount"));
     let released = record("idle", "", "c2");
     let mut local = judged(&released, &shows(None, ""), &effects.local).local;
-    for outcome in [Outcome::Stopped { registered: false }, Outcome::Wiped] {
+    for outcome in [TaskOutcome::Stopped { registered: false }, TaskOutcome::Wiped] {
         local = judged(&released, &shows(None, ""), &local.after(outcome, NOW, 0.0)).local;
     }
-    assert_eq!(answer(&released, &shows(None, ""), &local), "rest / UD_REMOVE_REG_FAILED c2");
+    assert_eq!(answer(&released, &shows(None, ""), &local), "idle / UD_REMOVE_REG_FAILED c2");
 }
 
 #[test]
 fn a_runner_that_ends_by_itself_is_started_again_after_a_while() {
     let sight = record("running", "42", "c1");
-    let local = at("c1", Stage::Listening(LEADER)).after(Outcome::Ended, NOW, 1.0);
-    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "rest / -");
+    let local = at("c1", ClaimStage::Listening(RUNNER)).after(TaskOutcome::Ended, NOW, 1.0);
+    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / -");
     let local = edit(local, |s| s.retry_at = Some(NOW));
     assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "start c1 / -");
     let mut local = local;
     for _ in 0..3 {
-        local = edit(local, |s| s.stage = Stage::Started(LEADER));
-        local = local.after(Outcome::Failed(Failure::Refused("deleted".into())), NOW, 0.0);
+        local = edit(local, |s| s.stage = ClaimStage::Started(RUNNER));
+        local = local.after(TaskOutcome::Failed(GithubFailure::Refused("deleted".into())), NOW, 0.0);
     }
-    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "rest / UD_REG_FAILED c1");
+    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / UD_REG_FAILED c1");
 }
 
 #[test]
 fn what_is_on_disk_reads_back_without_the_waits() {
-    let local = edit(at("c1", Stage::Stopping(Some(LEADER))), |s| s.retry_at = Some(NOW));
+    let local = edit(at("c1", ClaimStage::Stopping(Some(RUNNER))), |s| s.retry_at = Some(NOW));
     let text = serde_json::to_string(&local).unwrap();
     let back: Local = serde_json::from_str(&text).unwrap();
     assert_eq!(back, edit(local, |s| s.retry_at = None));

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::model::{
-    Agent, ClassName, EventType, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId, Pool, Request,
-    Versioned, words,
+    Agent, ClassName, EventType, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool, Record, RecordId,
+    Request, Slot, Versioned, words,
 };
 use crate::ports::Machine;
 
@@ -110,50 +110,52 @@ pub enum Action {
     /// Remove the runner that an ended machine may have left at GitHub.
     SweepRunner(InstanceArn),
     /// Read a record strongly before deciding on its absence or silence.
-    Look(Key),
+    Look(RecordId),
     /// Remove a record whose time is over. Fenced by its `expiresAt`.
-    Expire(Key, i64),
+    Expire(RecordId, i64),
 }
 
 impl Action {
-    /// The records it writes: nobody else here may write them meanwhile.
-    pub fn writes(&self) -> Vec<Key> {
-        use crate::model::Record;
+    /// What it holds while it is under way: nobody else here plans for it meanwhile.
+    pub fn slots(&self) -> Vec<Slot> {
+        let record = |id: RecordId| vec![Slot::Record(id)];
         match self {
-            Self::Instance(step, _) | Self::Silence(step, ..) | Self::Bury(step) => vec![step.before.key()],
-            Self::Request(step, _) => vec![step.before.key()],
-            Self::Launch(step, _) => vec![step.before.key()],
-            Self::Pool(step) => vec![step.before.key()],
+            Self::Instance(step, _) | Self::Silence(step, ..) | Self::Bury(step) => record(step.before.key()),
+            Self::Request(step, _) => record(step.before.key()),
+            Self::Launch(step, _) => record(step.before.key()),
+            Self::Pool(step) => record(step.before.key()),
             Self::Claim { request, machines } => {
                 let machines = machines.iter().map(|step| step.before.key());
-                machines.chain([request.before.key()]).collect()
+                machines.chain([request.before.key()]).map(Slot::Record).collect()
             }
-            // It has no name yet: one intent of a class is written at a time, other classes are not held up.
-            Self::Intend(launch, _) => vec![launches(&launch.resource_class)],
-            Self::Order(id) => vec![Launch::key_of(id)],
+            // It has no name yet, and other classes are not held up.
+            Self::Intend(launch, _) => vec![Slot::Launches(launch.resource_class.clone())],
+            Self::Order(id) => record(Launch::key_of(id)),
             Self::Bind { launch, request, machines } => {
                 let machines = machines.iter().map(|(instance, _)| instance.key());
-                machines
-                    .chain([launch.before.key()])
-                    .chain(request.iter().map(|step| step.before.key()))
-                    .collect()
+                let others =
+                    [launch.before.key()].into_iter().chain(request.iter().map(|step| step.before.key()));
+                machines.chain(others).map(Slot::Record).collect()
             }
-            Self::Orphan(instance, _) => vec![instance.key()],
+            Self::Orphan(instance, _) => record(instance.key()),
             Self::Terminate(arn)
             | Self::Describe(arn)
             | Self::Credential(arn, _)
-            | Self::SweepRunner(arn) => vec![Instance::key_of(arn)],
-            Self::Receive(class) => vec![Key::new(format!("queue#{class}"), "queue")],
-            // A hint writes no record: a machine can be claimed while its queue hangs.
-            Self::Announce(arn) => vec![Key::new(format!("announcement#{arn}"), "announcement")],
-            Self::Look(key) | Self::Expire(key, _) => vec![key.clone()],
+            | Self::SweepRunner(arn) => record(Instance::key_of(arn)),
+            Self::Receive(class) => vec![Slot::Queue(class.clone())],
+            Self::Announce(arn) => vec![Slot::Announcement(arn.clone())],
+            Self::Look(id) | Self::Expire(id, _) => record(id.clone()),
         }
     }
 
-    /// The records among what it writes: what can be read when nobody knows whether it was written.
-    pub fn records(&self) -> Vec<Key> {
-        let stands_in = matches!(self, Self::Intend(..) | Self::Receive(_) | Self::Announce(_));
-        if stands_in { Vec::new() } else { self.writes() }
+    /// The records among what it holds: what can be read when nobody knows whether it was written.
+    pub fn records(&self) -> Vec<RecordId> {
+        self.slots().iter().filter_map(Slot::record).cloned().collect()
+    }
+
+    /// Whether it writes a record, or does something that only its owner does.
+    pub fn holds(&self, record: impl Into<RecordId>) -> bool {
+        self.slots().contains(&Slot::Record(record.into()))
     }
 
     /// What kind of thing it is: kinds fail and rest apart from each other.
@@ -299,7 +301,7 @@ words! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The record that waits.
-    pub subject: Key,
+    pub subject: RecordId,
     /// Why.
     pub reason: WaitReason,
     /// A sentence.
@@ -329,14 +331,14 @@ impl Plan {
     }
 
     /// Add the reason for not doing something.
-    pub(super) fn wait(&mut self, subject: &Key, reason: WaitReason, message: impl Into<String>) {
-        self.waits.push(Wait { subject: subject.clone(), reason, message: message.into() });
+    pub(super) fn wait(
+        &mut self,
+        subject: impl Into<RecordId>,
+        reason: WaitReason,
+        message: impl Into<String>,
+    ) {
+        self.waits.push(Wait { subject: subject.into(), reason, message: message.into() });
     }
-}
-
-/// What stands for the launches of a class that have no name yet, where records being written are remembered.
-pub(super) fn launches(class: &ClassName) -> Key {
-    Key::new(format!("launches#{class}"), "launches")
 }
 
 /// Machines and the ids of machines, for messages.

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Hours, Instance, InstanceArn, Key, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, PoolSpec,
-    Record, Request, UsageClass, after,
+    ClassName, Hours, Instance, InstanceArn, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, PoolSpec, RecordId,
+    Request, RequestKey, Slot, UsageClass, after,
 };
 
-use super::action::{Action, Plan, WaitReason, launches};
+use super::action::{Action, Plan, WaitReason};
 use super::context::Context;
 use super::offerings::{self, Breaker, Offering};
 use super::reason::{are, machines};
@@ -58,7 +58,7 @@ pub(super) struct Launches<'a> {
     /// How many more machines `max` allows.
     room: u32,
     /// For whom, how, and how many.
-    wanted: Vec<(Option<&'a Key>, Offering, u32)>,
+    wanted: Vec<(Option<&'a RequestKey>, Offering, u32)>,
 }
 
 impl<'a> Launches<'a> {
@@ -71,7 +71,7 @@ impl<'a> Launches<'a> {
     /// What a request lacks is to be launched, as far as `max` allows. Room is kept only for what may be launched now: a
     /// request whose offering cannot be had does not hold up younger ones that want another. Answers whether the next
     /// request like it may be launched for too.
-    pub(super) fn ask(&mut self, key: &'a Key, request: &Request, lack: u32, plan: &mut Plan) -> bool {
+    pub(super) fn ask(&mut self, key: &'a RequestKey, request: &Request, lack: u32, plan: &mut Plan) -> bool {
         let coming = self.class.under_way.of(Some(key));
         if coming > 0 {
             plan.wait(
@@ -114,7 +114,7 @@ impl<'a> Launches<'a> {
 
     /// Whether nothing of the class is launched now, whoever asks.
     fn blocked(&self) -> bool {
-        let writing = self.cx.yard.is_busy(&launches(self.name));
+        let writing = self.cx.yard.is_busy(Slot::Launches(self.name.clone()));
         let braked = self.cx.now.mono < self.class.brake.until;
         writing || braked || self.spec.paused || self.cx.role.lease.is_none()
     }
@@ -130,7 +130,7 @@ impl<'a> Launches<'a> {
         if self.wanted.is_empty() {
             return;
         }
-        if cx.yard.is_busy(&launches(self.name)) {
+        if cx.yard.is_busy(Slot::Launches(self.name.clone())) {
             plan.wait(&pool_key, WaitReason::Busy, "a launch of the class is being written");
             return;
         }
@@ -138,7 +138,8 @@ impl<'a> Launches<'a> {
             plan.wait(&pool_key, WaitReason::Paused, format!("class {} is paused", self.name));
             return;
         }
-        let subjects = || self.wanted.iter().filter_map(|(key, ..)| *key).chain([&pool_key]);
+        let requests = || self.wanted.iter().filter_map(|(key, ..)| key.map(RecordId::from));
+        let subjects = || requests().chain([pool_key.clone()]);
         if cx.now.mono < self.class.brake.until {
             let failures = self.class.brake.failures;
             let why = refused(self.class);
@@ -174,7 +175,7 @@ impl<'a> Launches<'a> {
 fn usage_of(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec) -> UsageClass {
     let spot = Offering { usage: UsageClass::Spot, types: own_types(Some(request)) };
     let done_without = || {
-        class.scarce(&request.key())
+        class.scarce(&request.id)
             || class.rests(&spot, cx.now.mono).is_some()
             || class.broken(Breaker::Spot, cx.now.mono)
     };
@@ -207,7 +208,7 @@ fn intent(
     class: &ClassName,
     usage: UsageClass,
     count: u32,
-    request: Option<Key>,
+    request: Option<RequestKey>,
 ) -> Launch {
     let id = LaunchId::parse(UNNAMED).expect("a plain word is a launch id");
     Launch {
@@ -217,7 +218,7 @@ fn intent(
         resource_class: class.clone(),
         usage_class: usage,
         count,
-        request,
+        request: request.map(RecordId::Request),
         launch_digest: cx.yard.class(class).and_then(|class| class.digest.clone()),
         phase: LaunchPhase::Intent,
         instances: Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{ClassName, Condition, ConditionType, Hours, Key, Pool, Record, State};
+use crate::model::{ClassName, Condition, ConditionType, Hours, Pool, Record, Slot, State};
 
 use super::action::{Action, Plan, Step, WaitReason};
 use super::beats;
@@ -52,7 +52,7 @@ fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     if cx.role.lease.is_none() {
         return;
     }
-    if !class.line.all().is_empty() || cx.yard.is_busy(&Key::new(format!("queue#{name}"), "queue")) {
+    if !class.line.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
         return;
     }
     let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.reannounce;

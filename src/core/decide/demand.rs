@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::{Instance, InstanceArn, Key, PoolSpec, Request, RequestKey, UsageClass};
+use crate::model::{Instance, InstanceArn, PoolSpec, Request, RequestKey, UsageClass};
 
 use super::matching::Refusal;
 
@@ -78,38 +78,38 @@ impl Demand {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     /// All of them, the oldest first; those that nobody took on yet come last.
-    all: BTreeMap<Rank, Key>,
+    all: BTreeMap<Rank, RequestKey>,
     /// Those with a place in the line, by what they accept.
-    demands: BTreeMap<Demand, BTreeMap<Rank, Key>>,
+    demands: BTreeMap<Demand, BTreeMap<Rank, RequestKey>>,
     /// Those that nobody took on yet.
-    new: BTreeMap<RequestKey, Key>,
+    new: BTreeMap<RequestKey, RequestKey>,
     /// Those that were given a machine before.
-    served: BTreeMap<Rank, Key>,
+    served: BTreeMap<Rank, RequestKey>,
 }
 
 impl Line {
     /// All of them, the oldest first.
-    pub(super) const fn all(&self) -> &BTreeMap<Rank, Key> {
+    pub(super) const fn all(&self) -> &BTreeMap<Rank, RequestKey> {
         &self.all
     }
 
     /// Those with a place in the line, by what they accept.
-    pub(super) const fn demands(&self) -> &BTreeMap<Demand, BTreeMap<Rank, Key>> {
+    pub(super) const fn demands(&self) -> &BTreeMap<Demand, BTreeMap<Rank, RequestKey>> {
         &self.demands
     }
 
     /// Those that nobody took on yet.
-    pub(super) const fn new_ones(&self) -> &BTreeMap<RequestKey, Key> {
+    pub(super) const fn new_ones(&self) -> &BTreeMap<RequestKey, RequestKey> {
         &self.new
     }
 
     /// Those that were given a machine before and lack one.
-    pub(super) const fn served(&self) -> &BTreeMap<Rank, Key> {
+    pub(super) const fn served(&self) -> &BTreeMap<Rank, RequestKey> {
         &self.served
     }
 
     /// Puts a request in, as it is now. It must not stand here as it was before.
-    pub(super) fn enter(&mut self, request: &Request, key: &Key, spec: Option<&PoolSpec>) {
+    pub(super) fn enter(&mut self, request: &Request, key: &RequestKey, spec: Option<&PoolSpec>) {
         let rank = request.rank();
         if !request.status.served.is_empty() {
             self.served.insert(rank.clone(), key.clone());
@@ -145,7 +145,7 @@ impl Line {
     pub(super) fn sort<'a>(
         &mut self,
         spec: Option<&PoolSpec>,
-        request: impl Fn(&Key) -> Option<&'a Request>,
+        request: impl Fn(&RequestKey) -> Option<&'a Request>,
     ) {
         let all = std::mem::take(self).all;
         for key in all.values() {

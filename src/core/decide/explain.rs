@@ -8,7 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, ConditionType, InstanceArn, Item, Key, Lease, Phase, Reading, Request, State, read,
+    ClassName, ConditionType, InstanceArn, Item, Lease, Phase, Reading, RecordId, Request, RequestKey, State,
+    read,
 };
 
 use super::action::WaitReason;
@@ -27,7 +28,7 @@ pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
     let mut yard = Yard::default();
     let mut role = Role { lease: None };
     for item in items {
-        let Some(key) = Key::of(item) else { continue };
+        let Some(key) = RecordId::of(item) else { continue };
         if key == Lease::key_of(Lease::OPERATOR)
             && let Reading::Record(lease) = read::<Lease>(item)
         {
@@ -35,7 +36,7 @@ pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
         }
         yard.observe(Observation::Record(key, Some(item.clone())), &now);
     }
-    let keys = items.iter().filter_map(Key::of).collect();
+    let keys = items.iter().filter_map(RecordId::of).collect();
     yard.observe(Observation::Listed(now.mono, keys), &now);
     (yard, now, role)
 }
@@ -78,7 +79,7 @@ fn held_back(yard: &Yard, now: Now) -> BTreeMap<ClassName, String> {
 }
 
 /// Why a request is where it is, what would bring it on, and when it ends, as sentences.
-pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) -> Vec<String> {
+pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &RequestKey) -> Vec<String> {
     let Some(request) = yard.request(key) else { return vec!["there is no such request".into()] };
     let mut lines = vec![headline(request)];
     if !request.status.message.is_empty() {
@@ -94,9 +95,9 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Key) ->
         if let Unit::Class(name) = &unit {
             told.extend(alike(yard, name, request, &plan).map(|why| format!("waits: {why}")));
         }
-        let about = plan.waits.into_iter().filter(|wait| wait.subject == *key);
+        let about = plan.waits.into_iter().filter(|wait| wait.subject.request() == Some(key));
         told.extend(about.map(|wait| format!("waits: {}", wait.message)));
-        let next = plan.actions.iter().filter(|action| action.writes().contains(key));
+        let next = plan.actions.iter().filter(|action| action.holds(key));
         told.extend(next.map(|action| format!("next: {}", action.describe())));
     }
     told.sort();
@@ -114,13 +115,14 @@ fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -
     let class = yard.class(name)?;
     let rank = request.rank();
     let key = class.line.all().get(&rank)?;
-    let written = plan.actions.iter().any(|action| action.writes().contains(key));
-    if written || plan.waits.iter().any(|wait| wait.subject == *key) {
+    let written = plan.actions.iter().any(|action| action.holds(key));
+    if written || plan.waits.iter().any(|wait| wait.subject.request() == Some(key)) {
         return None;
     }
     let demand = Demand::of(request, &class.pool.as_ref()?.spec);
     let older = class.line.demands().get(&demand)?.range(..rank).rev();
-    let mut waits = older.filter_map(|(_, older)| plan.waits.iter().rfind(|wait| wait.subject == *older));
+    let mut waits =
+        older.filter_map(|(_, older)| plan.waits.iter().rfind(|wait| wait.subject.request() == Some(older)));
     waits.next().map(|wait| wait.message.as_str())
 }
 
@@ -132,15 +134,14 @@ pub fn remark(message: &str) -> &str {
 }
 
 /// How a machine stands, as a sentence; none when it is not known.
-pub fn machine(yard: &Yard, key: &Key) -> Option<String> {
-    let arn = InstanceArn::parse(key.pk.strip_prefix("instance#")?).ok()?;
-    let tracked = yard.instance(&arn)?;
+pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
+    let tracked = yard.instance(arn)?;
     let instance = &tracked.instance;
     let place = match instance.pooled_at() {
         Some(_) => "idle, in the pool".to_owned(),
         None => instance.state().to_string(),
     };
-    let holder = instance.held_by().and_then(|key| Request::id_of(key).ok());
+    let holder = instance.held_by().and_then(RecordId::request);
     let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
     let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
     let said = word(tracked);
@@ -163,11 +164,9 @@ fn word(tracked: &Tracked) -> String {
 }
 
 /// How a class stands, who waits for it and what it lacks, as sentences.
-pub fn pool(yard: &Yard, now: Now, key: &Key) -> Vec<String> {
-    let name = key.pk.strip_prefix("pool#").and_then(|name| ClassName::parse(name).ok());
-    let Some(name) = name else { return Vec::new() };
-    let mut lines: Vec<String> = counts(yard, &name, now).into_iter().collect();
-    let Some(class) = yard.class(&name) else { return lines };
+pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
+    let mut lines: Vec<String> = counts(yard, name, now).into_iter().collect();
+    let Some(class) = yard.class(name) else { return lines };
     let Some(pool) = &class.pool else { return lines };
     if pool.spec.paused {
         lines.push("it is paused: nothing is launched or claimed".into());
@@ -276,14 +275,15 @@ mod tests {
         let items = [pool, ask("1", "2026-01-05T12:00:00Z"), ask("2", "2026-01-05T12:01:00Z")];
         let (yard, now, _) = picture(&items, "2026-01-05T12:02:00Z".parse().unwrap());
         assert!(yard.pool(&ClassName::parse("linux").unwrap()).is_some());
-        assert_eq!(Pool::key_of(&ClassName::parse("linux").unwrap()).sk, "pool");
-        let key = Key::new("request#a/b#2", "request#default#1");
+        assert_eq!(Pool::key_of(&ClassName::parse("linux").unwrap()).sk(), "pool");
+        let of = |run| RequestKey { repository: "a/b".parse().unwrap(), ..super::super::testing::ask(run) };
+        let key = of("2");
         let told = explain(&yard, &a_minute_each(), now, Role { lease: Some(1) }, &key).join("\n");
         assert!(told.contains("as many machines as max allows (1)"), "{told}");
         assert!(told.contains("place in the line of its class: 2"), "{told}");
-        let class = super::pool(&yard, now, &Key::new("pool#linux", "pool")).join("\n");
+        let class = super::pool(&yard, now, &ClassName::parse("linux").unwrap()).join("\n");
         assert!(class.contains("2 requests wait") && class.contains("(a/b run 1/default/1)"), "{class}");
-        let nobody = Key::new("request#a/b#3", "request#default#1");
+        let nobody = of("3");
         assert_eq!(
             explain(&yard, &a_minute_each(), now, Role { lease: None }, &nobody),
             ["there is no such request"]
@@ -318,9 +318,8 @@ mod tests {
         assert!(!launches, "{waits:?}");
         let said = "launches are held back, its operator has said since 2026-01-05T11:59:51Z: 3 failures in a row; \
                     the last was refused: launch.ami: missing";
-        let subjects: Vec<_> =
-            waits.iter().map(|wait| (wait.subject.pk.as_str(), wait.message.as_str())).collect();
-        assert_eq!(subjects, [("request#acme/web#1", said), ("pool#linux", said)]);
+        let subjects: Vec<_> = waits.iter().map(|wait| (wait.subject.pk(), wait.message.as_str())).collect();
+        assert_eq!(subjects, [("request#acme/web#1".into(), said), ("pool#linux".into(), said)]);
         assert!(about.contains(&format!("waits: {said}")), "{about}");
         assert!(about.contains("not before launches, held back after failures, are tried again"), "{about}");
     }
@@ -341,7 +340,7 @@ mod tests {
             }))
         };
         let role = |items: &[Item]| picture(items, at(1)).2.lease;
-        assert_eq!(Lease::key_of(Lease::OPERATOR), Key::of(&lease(Lease::OPERATOR)).unwrap());
+        assert_eq!(Lease::key_of(Lease::OPERATOR), RecordId::of(&lease(Lease::OPERATOR)).unwrap());
         assert_eq!(role(&[lease(Lease::OPERATOR)]), Some(7));
         assert_eq!(role(&[lease("somebody")]), None);
         assert_eq!(role(&[]), None);
@@ -363,7 +362,7 @@ mod tests {
     #[test]
     fn a_class_is_told_with_its_counts_who_waits_and_what_it_lacks() {
         let scene = full();
-        let told = |scene: &Scene| super::pool(&scene.yard, scene.now, &Key::new("pool#linux", "pool"));
+        let told = |scene: &Scene| super::pool(&scene.yard, scene.now, &ClassName::parse("linux").unwrap());
         let counts = "class linux: 1 in the pool, 1 being cleaned, 1 starting, 1 claimed, 1 running; 5 live of at most 5, 3 wanted idle";
         let waiting = "1 request waits for machines (acme/web run 2/default/1), since 2026-01-05T11:59:40Z";
         assert_eq!(told(&scene), [counts, waiting], "three are idle, or will be");
@@ -376,8 +375,10 @@ mod tests {
         assert_eq!(told(&lacking), [counts.as_str(), paused, waiting, lacks]);
         lacking.pool(3, serde_json::json!({"max": 6, "desired": 5}));
         assert_eq!(told(&lacking).len(), 2, "there is room for another");
-        assert_eq!(super::pool(&scene.yard, scene.now, &Key::new("pool#mac", "pool")), Vec::<String>::new());
-        assert_eq!(super::pool(&scene.yard, scene.now, &ask("1")), Vec::<String>::new());
+        assert_eq!(
+            super::pool(&scene.yard, scene.now, &ClassName::parse("mac").unwrap()),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -428,7 +429,7 @@ mod tests {
     #[test]
     fn a_machine_is_told_with_its_holder_and_its_word() {
         let scene = full();
-        let told = |name: &str| super::machine(&scene.yard, &crate::model::Instance::key_of(&arn(name)));
+        let told = |name: &str| super::machine(&scene.yard, &arn(name));
         assert_eq!(
             told("i-1").unwrap(),
             "i-1 of class linux: running for acme/web run 1/default/1 since 2026-01-05T11:58:20Z, until 2026-01-05T12:05:00Z; its agent says UD_REG_OK"
@@ -442,11 +443,11 @@ mod tests {
         let mut gone = machine("i-6").ended(crate::model::Reason::Surplus);
         gone.agent = None;
         ended.add(gone);
-        let told = super::machine(&ended.yard, &crate::model::Instance::key_of(&arn("i-6"))).unwrap();
+        let told = super::machine(&ended.yard, &arn("i-6")).unwrap();
         assert!(told.ends_with("; its agent's record is gone"), "{told}");
         ended.add(machine("i-7").ended(crate::model::Reason::Surplus));
         assert_eq!(
-            super::machine(&ended.yard, &crate::model::Instance::key_of(&arn("i-7"))).unwrap(),
+            super::machine(&ended.yard, &arn("i-7")).unwrap(),
             "i-7 of class linux: terminated since 2026-01-05T11:58:20Z; its agent says nothing yet"
         );
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{ConditionType, Key, Life, Phase, PoolSpec, Request, after};
+use crate::model::{ConditionType, Life, Phase, PoolSpec, RecordId, Request, RequestKey, after};
 
 use super::context::Context;
 use super::request::lacking;
@@ -84,7 +84,7 @@ fn told(time: Duration) -> String {
 }
 
 /// When a request that waits can be expected to be ready; none when it does not wait.
-pub fn forecast(cx: &Context<'_>, key: &Key, pace: Option<&Pace>) -> Option<Forecast> {
+pub fn forecast(cx: &Context<'_>, key: &RequestKey, pace: Option<&Pace>) -> Option<Forecast> {
     let request = cx.yard.request(key)?;
     match (request.phase(), request.is_released()) {
         (Phase::Pending | Phase::Fulfilling, false) => {}
@@ -135,7 +135,13 @@ fn raise(spec: &PoolSpec) -> String {
 }
 
 /// What stands in the way of a request beyond the usual; none when nothing does.
-fn held_up(cx: &Context<'_>, class: &Class, spec: &PoolSpec, key: &Key, request: &Request) -> Option<String> {
+fn held_up(
+    cx: &Context<'_>,
+    class: &Class,
+    spec: &PoolSpec,
+    key: &RequestKey,
+    request: &Request,
+) -> Option<String> {
     let lack = lacking(cx.yard, key, request, cx.now.wall);
     if lack == 0 {
         return None;
@@ -170,14 +176,16 @@ fn held_up(cx: &Context<'_>, class: &Class, spec: &PoolSpec, key: &Key, request:
 fn first_back<'a>(
     cx: &Context<'a>,
     spec: &PoolSpec,
-    key: &Key,
+    key: &RequestKey,
 ) -> Option<(&'a crate::model::InstanceId, Duration)> {
     let serving = cx.yard.instances().map(|tracked| &tracked.instance).filter(|instance| {
         let serves = match instance.life {
             Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
             Life::Idle { .. } | Life::Terminated { .. } => false,
         };
-        serves && instance.facts.resource_class == spec.resource_class && instance.held_by() != Some(key)
+        serves
+            && instance.facts.resource_class == spec.resource_class
+            && instance.held_by().and_then(RecordId::request) != Some(key)
     });
     let next = serving.filter_map(|instance| Some((instance.threshold?.at, &instance.facts.instance_id)));
     let (at, id) = next.min()?;

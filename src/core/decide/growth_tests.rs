@@ -66,9 +66,9 @@ fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
             if matches!(action, Action::Intend(..)) {
                 continue;
             }
-            let keys = action.writes();
-            if !keys.iter().any(|key| scene.yard.busy.contains(key)) {
-                scene.yard.busy.extend(keys);
+            let slots = action.slots();
+            if !slots.iter().any(|slot| scene.yard.busy.contains(slot)) {
+                scene.yard.busy.extend(slots);
                 under_way.push_back(action);
             }
         }
@@ -76,7 +76,7 @@ fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
             return (done, visits::take());
         }
         for action in under_way.drain(..written_between.min(under_way.len())).collect::<Vec<_>>() {
-            scene.yard.busy.retain(|key| !action.writes().contains(key));
+            scene.yard.busy.retain(|slot| !action.slots().contains(slot));
             scene.apply(std::slice::from_ref(&action));
             if let Action::Claim { request, .. } | Action::Request(request, _) = &action {
                 done.push(request.before.id.run_id.to_string());
@@ -173,8 +173,8 @@ fn ten_thousand_waiting_requests_of_one_class_add_nothing_to_a_change_of_another
         for unit in scene.put(&asked) {
             plan.extend(scene.judge(&unit).actions);
         }
-        let claimed: BTreeSet<_> = plan.iter().flat_map(Action::writes).collect();
-        assert!(claimed.contains(&Instance::key_of(&arn("i-small"))), "{plan:?}");
+        let claimed: BTreeSet<_> = plan.iter().flat_map(Action::slots).collect();
+        assert!(claimed.contains(&Instance::key_of(&arn("i-small")).into()), "{plan:?}");
         visits::take()
     };
     assert_eq!(visited(0), visited(10_000));

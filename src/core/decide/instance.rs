@@ -90,7 +90,7 @@ impl<'a> MachineView<'a> {
     fn of(cx: &'a Context<'a>, tracked: &'a Tracked) -> Self {
         let instance = &tracked.instance;
         let spec = cx.yard.pool(&instance.facts.resource_class).map(|pool| &pool.spec);
-        let request = instance.claim.as_ref().and_then(|claim| cx.yard.request(&claim.request));
+        let request = instance.claim.as_ref().and_then(|claim| cx.yard.request_named(&claim.request));
         Self { cx, tracked, instance, spec, request }
     }
 
@@ -449,7 +449,7 @@ impl<'a> MachineView<'a> {
 /// Whether the record of a machine's former request still lists it as held.
 pub(super) fn listed_by_former(yard: &Yard, instance: &Instance) -> bool {
     let id = &instance.facts.instance_id;
-    let former = instance.claim.as_ref().and_then(|claim| yard.request(&claim.request));
+    let former = instance.claim.as_ref().and_then(|claim| yard.request_named(&claim.request));
     former.is_some_and(|request| request.status.instances.contains(id))
 }
 

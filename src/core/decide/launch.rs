@@ -2,8 +2,8 @@
 //! what its request does not want any more starts warm.
 
 use crate::model::{
-    Agent, Claim, ClaimId, Instance, InstanceFacts, Key, Launch, LaunchId, LaunchPhase, Life, Reason, Record,
-    Request, Threshold, after,
+    Agent, Claim, ClaimId, Instance, InstanceFacts, Launch, LaunchId, LaunchPhase, Life, Reason, Record,
+    RecordId, Request, RequestKey, Threshold, after,
 };
 use crate::ports::{ComputeError, Launched, Machine};
 
@@ -152,7 +152,8 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let mut plan = Plan::default();
     let now = cx.now.wall;
     let new: Vec<&Machine> = launched.machines.iter().filter(|machine| recordable(cx, machine)).collect();
-    let request = launch.request.as_ref().and_then(|key| cx.yard.request(key).map(|request| (key, request)));
+    let asked = launch.request.as_ref().and_then(RecordId::request);
+    let request = asked.and_then(|key| cx.yard.request(key).map(|request| (key, request)));
     // Within what a machine may be used again stands in the record of the class: without it, it serves nobody yet.
     let known = cx.yard.pool(&launch.resource_class).is_some();
     let wanting = request.filter(|(_, request)| known && !gives_back(request));
@@ -216,7 +217,7 @@ fn recorded(
     cx: &Context<'_>,
     launch: &Launch,
     machine: &Machine,
-    holder: Option<(&Key, &Request)>,
+    holder: Option<(&RequestKey, &Request)>,
 ) -> Instance {
     let now = cx.now.wall;
     let spec = cx.yard.pool(&launch.resource_class).map(|pool| &pool.spec);
@@ -236,7 +237,7 @@ fn recorded(
         created_at: now,
     };
     Instance {
-        claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.clone() }),
+        claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.into() }),
         threshold: Some(Threshold { at: after(now, cx.policy.created), set_at: now }),
         trust_domain: holder
             .zip(spec)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Instance, InstanceArn, Key, PoolSpec, Record, Request};
+use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request, RequestKey};
 
 use super::capacity;
 use super::context::Context;
@@ -98,9 +98,9 @@ pub(super) struct Matcher<'a> {
     /// All that the queue named: no cursor shows them again.
     passed: BTreeSet<&'a InstanceArn>,
     /// Machines that their former requests still list, by those.
-    listed: BTreeMap<Key, Vec<(usize, &'a InstanceArn)>>,
+    listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
     /// Those former requests that nobody was told of yet.
-    met: Vec<Key>,
+    met: Vec<RequestKey>,
 }
 
 impl<'a> Matcher<'a> {
@@ -177,7 +177,7 @@ impl<'a> Matcher<'a> {
 
     /// Picks at most `lack` machines for a request among those nobody was given: first what the queue named, then what
     /// the request itself still lists, then what expires last.
-    pub(super) fn pick(&mut self, key: &Key, demand: &Demand, lack: u32) -> Share {
+    pub(super) fn pick(&mut self, key: &RequestKey, demand: &Demand, lack: u32) -> Share {
         let mut share = Share::default();
         let groups = self.fit(demand);
         while (share.machines.len() as u32) < lack {
@@ -192,7 +192,7 @@ impl<'a> Matcher<'a> {
         share
     }
 
-    fn next(&mut self, key: &Key, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+    fn next(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
         if let Some(at) = self.named.iter().position(|(at, _)| groups.contains(at)) {
             return Some(self.named.remove(at));
         }
@@ -228,7 +228,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// The former requests of machines that would do once those let go; each is told once.
-    pub(super) fn met(&mut self) -> Vec<Key> {
+    pub(super) fn met(&mut self) -> Vec<RequestKey> {
         std::mem::take(&mut self.met)
     }
 }
@@ -260,8 +260,8 @@ fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal
 
 /// The former request of a pooled machine, if that still lists it. One that lost the machine itself takes it off its list
 /// in the very write that puts it on again.
-fn former_that_lists<'a>(cx: &Context<'_>, instance: &'a Instance) -> Option<&'a Key> {
-    let former = instance.claim.as_ref().map(|claim| &claim.request)?;
+fn former_that_lists<'a>(cx: &Context<'_>, instance: &'a Instance) -> Option<&'a RequestKey> {
+    let former = instance.claim.as_ref().and_then(|claim| claim.request.request())?;
     listed_by_former(cx.yard, instance).then_some(former)
 }
 

@@ -31,7 +31,7 @@ pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Now, Policy, Role};
 pub use explain::{explain, judge, machine, picture, pool, remark};
 pub use forecast::{Forecast, Pace, forecast};
-pub use observe::{Observation, Written, kind_of};
+pub use observe::{Observation, Written};
 pub use offerings::{Breaker, Offering, Rest};
 pub use schedule::{Effective, check as check_schedule, effective};
 pub use under_way::UnderWay;

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{
-    Agent, AttributeValue, ClassName, Event, Instance, InstanceArn, InstanceId, Item, Key, Kind, Launch,
-    LaunchId, Lease, Notice, Pool, Reading, Record, Request, RequestKey, State, Uid, Unreadable, Versioned,
-    read,
+    Agent, AttributeValue, ClassName, Instance, InstanceArn, InstanceId, Item, Kind, Launch, LaunchId, Lease,
+    Notice, Pool, Reading, Record, RecordId, Request, RequestKey, State, Uid, Unreadable, Versioned, read,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -24,15 +23,15 @@ mod tally;
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// A record as a change of the table tells it, or that it is gone. Changes of one record come in their order.
-    Record(Key, Option<Item>),
+    Record(RecordId, Option<Item>),
     /// A record on a page of a list of the table that began at this moment of the monotonic clock.
-    Shown(Duration, Key, Item),
+    Shown(Duration, RecordId, Item),
     /// A record that was just written here.
     Written(Box<Written>),
     /// A strong read of a record that began at this moment of the monotonic clock; also tells absence and silence.
-    Looked(Duration, Key, Option<Item>),
+    Looked(Duration, RecordId, Option<Item>),
     /// A complete list of the table, begun at this moment: every key it showed or that was seen otherwise since.
-    Listed(Duration, BTreeSet<Key>),
+    Listed(Duration, BTreeSet<RecordId>),
     /// What a launch brought.
     Ordered(LaunchId, Result<Launched, ComputeError>),
     /// The maker was asked to end a machine.
@@ -76,7 +75,7 @@ pub enum Written {
 
 impl Written {
     /// The record's key.
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> RecordId {
         match self {
             Self::Instance(record) => record.key(),
             Self::Agent(record) => record.key(),
@@ -129,10 +128,9 @@ impl Yard {
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
             Observation::RunRefused(id, why) => {
-                let key = Request::key_of(&id);
-                if let Some(asked) = self.requests.get_mut(&key) {
+                if let Some(asked) = self.requests.get_mut(&id) {
                     asked.refused = Some(why);
-                    dirty.insert(Unit::Request(key));
+                    dirty.insert(Unit::Request(id));
                 }
             }
             Observation::Hints(class, hints) => {
@@ -165,26 +163,25 @@ impl Yard {
 
     fn record(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         item: Option<&Item>,
         source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let Some(kind) = kind_of(key).filter(|kind| *kind != Kind::Event) else { return };
+        let Some(kind) = key.kind().filter(|kind| *kind != Kind::Event) else { return };
         if self.outlived(key, item, source) {
             return;
         }
         if item.is_none() {
             self.there.remove(key);
-            let uid = self.uid_of(key, kind);
+            let uid = self.uid_of(key);
             self.former.insert(key.clone(), Former { uid, at: now.mono });
         }
         match kind {
             Kind::Instance => {
-                let was = arn_of(key, "instance#")
-                    .and_then(|arn| self.instances.get(&arn))
-                    .map(|tracked| UnreadMachine::after(tracked));
+                let known = key.instance().and_then(|arn| self.instances.get(arn));
+                let was = known.map(|tracked| UnreadMachine::after(tracked));
                 self.take(key, item, source, dirty, |yard, record, dirty| {
                     yard.instance_is(key, record, source, now, dirty)
                 });
@@ -207,13 +204,13 @@ impl Yard {
             Kind::Event => return,
         }
         if item.is_some() {
-            self.is_there(key, kind, now);
+            self.is_there(key, now);
         }
     }
 
     /// Whether something newer is known than what a read shows: what it does not show was seen since it began, or what
     /// it shows was removed since.
-    fn outlived(&self, key: &Key, item: Option<&Item>, source: Source) -> bool {
+    fn outlived(&self, key: &RecordId, item: Option<&Item>, source: Source) -> bool {
         let Source::Read(begun) = source else { return false };
         let seen = self.seen_since(key, begun);
         match item {
@@ -225,23 +222,24 @@ impl Yard {
     }
 
     /// Which record is known under a key.
-    fn uid_of(&self, key: &Key, kind: Kind) -> Option<Uid> {
-        let (_, name) = key.pk.split_once('#')?;
-        match kind {
-            Kind::Request => self.requests.get(key).and_then(|asked| asked.request.uid.clone()),
-            Kind::Pool => {
-                let class = self.classes.get(name);
-                class.and_then(|class| class.pool.as_ref()).and_then(|pool| pool.uid.clone())
-            }
-            Kind::Launch => self.launches.get(name).and_then(|tracked| tracked.launch.uid.clone()),
-            Kind::Instance | Kind::Agent | Kind::Lease | Kind::Event => None,
+    fn uid_of(&self, id: &RecordId) -> Option<Uid> {
+        match id {
+            RecordId::Request(id) => self.requests.get(id).and_then(|asked| asked.request.uid.clone()),
+            RecordId::Pool(class) => self.pool(class).and_then(|pool| pool.uid.clone()),
+            RecordId::Launch(id) => self.launches.get(id).and_then(|tracked| tracked.launch.uid.clone()),
+            RecordId::Instance(_)
+            | RecordId::Agent(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => None,
         }
     }
 
     /// Whether an image takes the place of the one that is known. A read that began after that was last seen shows what
     /// there is now, whatever its version. Otherwise the higher version of the same record counts, and another record
     /// than the known one unless it is known to have stood there before.
-    fn replaces<T: Versioned + PartialEq>(&self, key: &Key, old: &T, new: &T, source: Source) -> bool {
+    fn replaces<T: Versioned + PartialEq>(&self, key: &RecordId, old: &T, new: &T, source: Source) -> bool {
         if let Source::Read(begun) = source
             && !self.seen_since(key, begun)
         {
@@ -261,53 +259,61 @@ impl Yard {
     }
 
     /// Remembers that another record stands under a key now.
-    fn succeeds<T: Versioned>(&mut self, key: &Key, old: Option<&Uid>, new: &T, now: &Now) {
+    fn succeeds<T: Versioned>(&mut self, key: &RecordId, old: Option<&Uid>, new: &T, now: &Now) {
         if old != new.uid() {
             self.former.insert(key.clone(), Former { uid: old.cloned(), at: now.mono });
         }
     }
 
     /// Where is noted when a record was last seen to be there, if it has a place of its own.
-    fn place(&mut self, key: &Key, kind: Kind) -> Option<&mut Duration> {
-        let (_, name) = key.pk.split_once('#')?;
-        match kind {
-            Kind::Instance => self.instances.get_mut(name).map(|tracked| &mut tracked.there.0),
-            Kind::Agent => {
-                let tracked = self.instances.get_mut(name).filter(|tracked| tracked.agent.is_some());
+    fn place(&mut self, id: &RecordId) -> Option<&mut Duration> {
+        match id {
+            RecordId::Instance(arn) => self.instances.get_mut(arn).map(|tracked| &mut tracked.there.0),
+            RecordId::Agent(arn) => {
+                let tracked = self.instances.get_mut(arn).filter(|tracked| tracked.agent.is_some());
                 tracked.map(|tracked| &mut tracked.there.1)
             }
-            Kind::Request => self.requests.get_mut(key).map(|asked| &mut asked.there),
-            Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event => None,
+            RecordId::Request(id) => self.requests.get_mut(id).map(|asked| &mut asked.there),
+            RecordId::Pool(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => None,
         }
     }
 
-    fn is_there(&mut self, key: &Key, kind: Kind, now: &Now) {
-        if let Some(seen) = self.place(key, kind) {
+    fn is_there(&mut self, id: &RecordId, now: &Now) {
+        if let Some(seen) = self.place(id) {
             *seen = now.mono;
-        } else if let Some(seen) = self.there.get_mut(key) {
+        } else if let Some(seen) = self.there.get_mut(id) {
             *seen = now.mono;
         } else {
-            self.there.insert(key.clone(), now.mono);
+            self.there.insert(id.clone(), now.mono);
         }
     }
 
     /// When a record was last seen to be there.
-    fn last_seen(&self, key: &Key) -> Option<Duration> {
-        let (_, name) = key.pk.split_once('#')?;
-        let place = match kind_of(key)? {
-            Kind::Instance => self.instances.get(name).map(|tracked| tracked.there.0),
-            Kind::Agent => {
-                let tracked = self.instances.get(name).filter(|tracked| tracked.agent.is_some());
+    fn last_seen(&self, id: &RecordId) -> Option<Duration> {
+        let place = match id {
+            RecordId::Instance(arn) => self.instances.get(arn).map(|tracked| tracked.there.0),
+            RecordId::Agent(arn) => {
+                let tracked = self.instances.get(arn).filter(|tracked| tracked.agent.is_some());
                 tracked.map(|tracked| tracked.there.1)
             }
-            Kind::Request => self.requests.get(key).map(|asked| asked.there),
-            Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event => None,
+            RecordId::Request(id) => self.requests.get(id).map(|asked| asked.there),
+            RecordId::Pool(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => None,
         };
-        place.max(self.there.get(key).copied())
+        place.max(self.there.get(id).copied())
     }
 
     /// Whether a record was seen to be there since a moment.
-    fn seen_since(&self, key: &Key, begun: Duration) -> bool {
+    fn seen_since(&self, key: &RecordId, begun: Duration) -> bool {
         self.last_seen(key).is_some_and(|seen| seen >= begun)
     }
 
@@ -323,15 +329,13 @@ impl Yard {
             Written::Launch(record) => self.launch_is(&key, Some(record), Source::Told, now, dirty),
             Written::Pool(record) => self.pool_is(&key, Some(record), Source::Told, now, dirty),
         }
-        if let Some(kind) = kind_of(&key) {
-            self.is_there(&key, kind, now);
-        }
+        self.is_there(&key, now);
     }
 
     /// Reads an item as its kind; what cannot be read is remembered by name and otherwise left alone.
     fn take<T: Record>(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         item: Option<&Item>,
         source: Source,
         dirty: &mut BTreeSet<Unit>,
@@ -367,18 +371,17 @@ impl Yard {
     /// names the class and does not say that it ended, and its request waits for it.
     fn note_unread(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         item: Option<&Item>,
         was: Option<UnreadMachine>,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let Some(id) = arn_of(key, "instance#").and_then(|arn| InstanceId::parse(arn.instance_id()).ok())
-        else {
+        let Some(id) = key.instance().and_then(|arn| InstanceId::parse(arn.instance_id()).ok()) else {
             return;
         };
         let before = self.unread_machines.remove(&id);
         if let Some(before) = &before {
-            dirty.extend(before.held_by.clone().map(Unit::Request));
+            dirty.extend(before.held_by.as_ref().and_then(Unit::of_request));
             if let Some(class) = &before.class {
                 let entry = self.classes.entry(class.clone()).or_default();
                 entry.veiled = entry.veiled.saturating_sub(1);
@@ -398,7 +401,7 @@ impl Yard {
             deadline: word("threshold").and_then(|at| at.parse().ok()).or(was.deadline),
             held_by: was.held_by,
         };
-        dirty.extend(unread.held_by.clone().map(Unit::Request));
+        dirty.extend(unread.held_by.as_ref().and_then(Unit::of_request));
         if let Some(class) = &unread.class {
             self.classes.entry(class.clone()).or_default().veiled += 1;
             dirty.insert(Unit::Class(class.clone()));
@@ -409,7 +412,7 @@ impl Yard {
     fn looked(
         &mut self,
         begun: Duration,
-        key: &Key,
+        key: &RecordId,
         item: Option<&Item>,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
@@ -423,37 +426,43 @@ impl Yard {
             self.record(key, item, Source::Read(begun), now, dirty);
         }
         // What was waiting for this look is judged again, whether or not anything changed.
-        match kind_of(key) {
-            Some(Kind::Agent) => {
-                let Some(arn) = arn_of(key, "agent#") else { return };
-                if let Some(tracked) = self.instances.get_mut(&arn).filter(|_| !outlived) {
+        match key {
+            RecordId::Agent(arn) => {
+                if let Some(tracked) = self.instances.get_mut(arn).filter(|_| !outlived) {
                     tracked.silent = tracked.agent.as_ref().map(|agent| agent.heartbeat_seq).or(Some(0));
                 }
-                dirty.insert(Unit::Instance(arn));
+                dirty.insert(Unit::Instance(arn.clone()));
             }
-            Some(Kind::Instance) => dirty.extend(arn_of(key, "instance#").map(Unit::Instance)),
-            Some(Kind::Pool) => {
-                let class = key.pk.strip_prefix("pool#").unwrap_or_default().to_owned();
-                let asking = self.requests().filter(|(_, request)| request.intent.resource_class == class);
-                dirty.extend(asking.map(|(key, _)| Unit::Request(key.clone())));
+            RecordId::Instance(arn) => {
+                dirty.insert(Unit::Instance(arn.clone()));
             }
-            Some(Kind::Request | Kind::Launch | Kind::Lease | Kind::Event) | None => {}
+            RecordId::Pool(class) => {
+                let asking = self.requests();
+                let asking = asking.filter(|(_, request)| request.intent.resource_class == class.as_str());
+                dirty.extend(asking.map(|(id, _)| Unit::Request(id.clone())));
+            }
+            RecordId::Request(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => {}
         }
     }
 
-    fn listed(&mut self, begun: Duration, keys: &BTreeSet<Key>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+    fn listed(&mut self, begun: Duration, keys: &BTreeSet<RecordId>, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let known = self.instances.values().flat_map(|tracked| {
             let agent = tracked.agent.as_ref().map(Record::key);
             [Some(tracked.instance.key()), agent].into_iter().flatten()
         });
         let known = known
-            .chain(self.requests.keys().cloned())
+            .chain(self.requests.keys().map(RecordId::from))
             .chain(self.launches.values().map(|tracked| tracked.launch.key()))
             .chain(self.classes.values().filter_map(|class| class.pool.as_ref()).map(Record::key))
             .chain(self.unreadable.keys().cloned())
             .chain(self.newer.keys().cloned());
         // What was seen since the list began may be younger than the page it would stand on.
-        let mut missing: Vec<Key> = known.filter(|key| !keys.contains(key)).collect();
+        let mut missing: Vec<RecordId> = known.filter(|key| !keys.contains(key)).collect();
         missing.retain(|key| !self.seen_since(key, begun));
         for key in missing {
             self.record(&key, None, Source::Told, now, dirty);
@@ -471,24 +480,6 @@ impl Yard {
         }
         dirty.extend(self.units());
     }
-}
-
-fn arn_of(key: &Key, prefix: &str) -> Option<InstanceArn> {
-    key.pk.strip_prefix(prefix).and_then(|arn| InstanceArn::parse(arn).ok())
-}
-
-/// The kind that a key says its record is of; none for keys that are not ours.
-pub fn kind_of(key: &Key) -> Option<Kind> {
-    if Event::is_key(key) {
-        return Some(Kind::Event);
-    }
-    let (prefix, _) = key.pk.split_once('#')?;
-    // A newer program may keep records of its own beside ours: they are none of our business.
-    Kind::ALL.iter().copied().filter(|kind| kind.as_str() == prefix).find(|kind| match kind {
-        Kind::Instance | Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease => key.sk == kind.as_str(),
-        Kind::Request => key.sk.starts_with("request#"),
-        Kind::Event => false,
-    })
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl Class {
 impl Yard {
     /// What a launch asks for.
     pub(super) fn offering_of(&self, launch: &Launch) -> Offering {
-        let request = launch.request.as_ref().and_then(|key| self.request(key));
+        let request = launch.request.as_ref().and_then(|id| self.request_named(id));
         let types = request.and_then(|request| request.intent.allowed_instance_types.clone());
         Offering { usage: launch.usage_class, types: types.unwrap_or_default().0 }
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::{ClassName, Key, Phase, PoolSpec, Request};
+use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
 use super::capacity;
@@ -46,9 +46,10 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     if line.is_empty() || cx.role.lease.is_none() {
         return;
     }
-    let mut reasons: BTreeMap<&Key, WaitReason> = BTreeMap::new();
+    let mut reasons: BTreeMap<&RequestKey, WaitReason> = BTreeMap::new();
     for wait in plan.waits.iter().filter(|wait| rank(wait.reason).is_some()) {
-        let first = reasons.entry(&wait.subject).or_insert(wait.reason);
+        let Some(request) = wait.subject.request() else { continue };
+        let first = reasons.entry(request).or_insert(wait.reason);
         if rank(wait.reason) < rank(*first) {
             *first = wait.reason;
         }
@@ -60,10 +61,10 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     // What happens to a request at this moment is not waited for.
     let busy =
         plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
-    let written: BTreeSet<Key> = plan.actions.iter().flat_map(Action::writes).chain(busy).collect();
+    let written: BTreeSet<RecordId> = plan.actions.iter().flat_map(Action::records).chain(busy).collect();
     let mut told = Plan::default();
     let oldest = line.values().take(TOLD_OF_A_LINE);
-    for key in oldest.filter(|key| !written.contains(*key) && !cx.yard.is_busy(key)) {
+    for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
         let Some(request) = cx.yard.request(key) else { continue };
         if request.status.phase.is_none() || gives_back(request) || leaves_line(cx, request) {
             continue;
@@ -78,7 +79,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     }
 }
 
-fn tell_one(cx: &Context<'_>, key: &Key, request: &Request, why: Option<&str>, plan: &mut Plan) {
+fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&str>, plan: &mut Plan) {
     let said = of(&request.status.message);
     let lack = lacking(cx.yard, key, request, cx.now.wall);
     let why = why.filter(|_| lack > 0);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, Key, LabelMode,
-    MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, Status, after,
+    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, LabelMode,
+    MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, Status,
+    after,
 };
 
 use super::action::{Action, Note, Plan, Step, WaitReason};
@@ -42,7 +43,7 @@ pub(super) fn target(request: &Request) -> u32 {
 }
 
 /// How many machines it still lacks, by its own record less what is proved lost.
-pub(super) fn lacking(yard: &Yard, key: &Key, request: &Request, now: Timestamp) -> u32 {
+pub(super) fn lacking(yard: &Yard, key: &RequestKey, request: &Request, now: Timestamp) -> u32 {
     if gives_back(request) || over_time(yard, request).is_some_and(|at| at <= now) {
         return 0;
     }
@@ -171,7 +172,7 @@ fn invalid(intent: &Intent) -> Option<String> {
 }
 
 /// What to do about one request now.
-pub(super) fn decide(cx: &Context<'_>, key: &Key) -> Plan {
+pub(super) fn decide(cx: &Context<'_>, key: &RequestKey) -> Plan {
     let Some(request) = cx.yard.request(key) else { return Plan::default() };
     let mut plan = Plan::default();
     if cx.yard.is_busy(key) {
@@ -203,7 +204,7 @@ fn released_because(request: &Request) -> &'static str {
 }
 
 /// New: refused at once, or left to its class, which takes it on.
-fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
+fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     if let Some((reason, message)) = refused(cx, request) {
         return fail(cx, request, reason, message);
     }
@@ -234,7 +235,7 @@ fn arrived(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
 
 /// The record of its class cannot be read, so it is neither refused nor served: it has its place in the line and its
 /// deadline from now on, but no phase, so that it is judged by the class as soon as that can be read.
-fn without_class(cx: &Context<'_>, key: &Key, request: &Request, class: &ClassName) -> Plan {
+fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &ClassName) -> Plan {
     let why = format!("the record of class {class} cannot be read");
     let Some(deadline) = request.status.deadline else {
         return write(cx, request, Note::warning("ClassUnreadable", why.clone()), |next| {
@@ -252,7 +253,7 @@ fn without_class(cx: &Context<'_>, key: &Key, request: &Request, class: &ClassNa
 }
 
 /// Taken on, and wanted.
-fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     let (intent, status) = (&request.intent, &request.status);
     let now = cx.now.wall;
     if intent.fail_requested_at.is_some() {
@@ -317,7 +318,7 @@ fn serve(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) 
 }
 
 /// `Pending` becomes `Fulfilling` once something is launched for it.
-fn launching(cx: &Context<'_>, key: &Key, request: &Request) -> Plan {
+fn launching(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     let class = Yard::class_of(request)
         .and_then(|class| cx.yard.class(&class).map(|class| class.under_way.of(Some(key))));
     match class {
@@ -350,9 +351,9 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
     if !holding.lost.is_empty() {
         // What is lost is held no more: whoever counts the list counts what there is.
         let note = Note::warning("Degraded", loss(holding));
-        let key = request.key();
+        let key = &request.id;
         return write(cx, request, note, |next| {
-            drop_lost(cx, &key, request, next);
+            drop_lost(cx, key, request, next);
             degrade(next, holding, now);
         });
     }
@@ -400,7 +401,7 @@ fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
 /// Given back: `Releasing` until every machine it held is pooled or ended.
 fn release(
     cx: &Context<'_>,
-    key: &Key,
+    key: &RequestKey,
     request: &Request,
     holding: &Holding<'_>,
     by: Option<ReleasedBy>,
@@ -445,7 +446,7 @@ fn release(
 }
 
 /// When a release looks again for machines whose records cannot be read, and what it says meanwhile.
-fn waits_for_unread(cx: &Context<'_>, key: &Key, account: &Account<'_>, plan: &mut Plan) {
+fn waits_for_unread(cx: &Context<'_>, key: &RequestKey, account: &Account<'_>, plan: &mut Plan) {
     for (id, until) in &account.waits {
         plan.wake_at(cx.now.when(*until));
         let why = format!("the record of {id} cannot be read; it has ended itself by {until}");
@@ -461,7 +462,7 @@ fn unaccounted(status: &mut Status, told: Option<String>, now: Timestamp) {
 }
 
 /// A request that gives everything back takes its machines off its list soon after they are pooled or ended.
-fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
+fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
     let mut plan = Plan::default();
     let back = holding.lost.iter().filter(|lost| !lost.out).count();
     let written = request.updated_at.map(|at| cx.now.wall.duration_since(at));
@@ -483,7 +484,7 @@ fn returning(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'
 }
 
 /// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
-fn over(cx: &Context<'_>, key: &Key, request: &Request, holding: &Holding<'_>) -> Plan {
+fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     if !request.status.instances.is_empty() {
         let account = Account::of(cx, request, holding);
         // It is over: its list empties once it holds nothing, whether or not everything is clean already.
@@ -603,7 +604,7 @@ pub(super) fn gain<'a>(next: &mut Request, machines: impl Iterator<Item = &'a In
 /// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
 /// being cleaned after it, because it is not released before they are. One that was ready says what it lost. Under
 /// which claim it held a machine stays known: that is how the machine knows that this claim is over.
-pub(super) fn drop_lost(cx: &Context<'_>, key: &Key, request: &Request, next: &mut Request) {
+pub(super) fn drop_lost(cx: &Context<'_>, key: &RequestKey, request: &Request, next: &mut Request) {
     let keep_out = gives_back(next);
     let holding = cx.yard.holding(key, request);
     for lost in holding.lost.iter().filter(|lost| !(lost.out && keep_out)) {
@@ -617,7 +618,7 @@ pub(super) fn drop_lost(cx: &Context<'_>, key: &Key, request: &Request, next: &m
 
 /// A request that gave machines back and still lists them while others wait: its list is brought up to date first, so
 /// that no machine stands on two lists.
-pub(super) fn let_go(cx: &Context<'_>, key: &Key) -> Option<Action> {
+pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Action> {
     let request = cx.yard.request(key)?;
     let holding = cx.yard.holding(key, request);
     if holding.out == 0 && holding.unread.is_empty() && gives_back(request) {

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item,
-    Key, Launch, LaunchId, LaunchPhase, Life, Pool, Reading, Reason, Record, Request, RunId, Signal,
-    Threshold, UsageClass, Versioned, read,
+    Launch, LaunchId, LaunchPhase, Life, Pool, Reading, Reason, Record, RecordId, Repository, Request,
+    RequestKey, RequestName, RunId, Signal, Threshold, UsageClass, Versioned, read,
 };
 use crate::ports::{Machine, MachineState};
 
@@ -58,8 +58,13 @@ pub(super) fn arn(name: &str) -> InstanceArn {
 }
 
 /// The key of the request `default` of a run of `acme/web`.
-pub(super) fn ask(run: &str) -> Key {
-    Key::new(format!("request#acme/web#{run}"), "request#default#1")
+pub(super) fn ask(run: &str) -> RequestKey {
+    RequestKey {
+        repository: Repository::parse("acme/web").unwrap(),
+        run_id: RunId::parse(run).unwrap(),
+        name: RequestName::default_name(),
+        attempt: 1,
+    }
 }
 
 /// An item; what is null is left out.
@@ -78,9 +83,9 @@ pub(super) fn record<T: Record>(item: &Item) -> T {
 
 /// A request as the operator keeps it: accepted 100 s ago, to fail in 500 s.
 pub(super) fn request(run: &str, count: u32, more: serde_json::Value) -> Request {
-    let key = ask(run);
+    let key = Request::key_of(&ask(run));
     let mut fields = serde_json::json!({
-        "pk": key.pk, "sk": key.sk, "kind": "request", "version": 3, "runId": run, "attempt": 1,
+        "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 3, "runId": run, "attempt": 1,
         "repository": "acme/web", "name": "default", "resourceClass": "linux", "count": count,
         "desired": "provisioned", "generation": 1, "phase": "Pending", "acceptedAt": at(-100),
         "deadline": at(500), "observedGeneration": 1,
@@ -103,8 +108,8 @@ pub(super) fn holding(run: &str, count: u32, machines: &[&str], more: serde_json
     request.status.claims =
         request.status.instances.iter().map(|id| (id.clone(), ClaimId::of(id, 5))).collect();
     let mut fields = serde_json::to_value(request.to_row()).unwrap();
-    fields["pk"] = request.key().pk.into();
-    fields["sk"] = request.key().sk.into();
+    fields["pk"] = request.key().pk().into();
+    fields["sk"] = request.key().sk().into();
     fields["kind"] = "request".into();
     for (name, value) in more.as_object().into_iter().flatten() {
         fields[name] = value.clone();
@@ -146,35 +151,35 @@ pub(super) fn machine(name: &str) -> Built {
 }
 
 impl Built {
-    fn of(mut self, life: Life, request: Option<&Key>) -> Self {
+    fn of(mut self, life: Life, request: Option<&RequestKey>) -> Self {
         let id = ClaimId::of(&self.instance.facts.instance_id, 5);
         self.instance.life = life;
-        self.instance.claim = request.map(|request| Claim { id, request: request.clone() });
+        self.instance.claim = request.map(|request| Claim { id, request: request.into() });
         if request.is_some() {
             self.instance.trust_domain = "owner:acme".into();
         }
         self
     }
 
-    fn run(request: &Key) -> RunId {
-        RunId::parse(request.pk.rsplit_once('#').unwrap().1).unwrap()
+    fn run(request: &RequestKey) -> RunId {
+        request.run_id.clone()
     }
 
     /// Launched for a request, booting.
-    pub(super) fn bound(self, request: &Key) -> Self {
+    pub(super) fn bound(self, request: &RequestKey) -> Self {
         self.of(Life::Created { run: Some(Self::run(request)) }, Some(request))
     }
 
-    pub(super) fn claimed(self, request: &Key) -> Self {
+    pub(super) fn claimed(self, request: &RequestKey) -> Self {
         self.of(Life::Claimed { run: Self::run(request) }, Some(request))
     }
 
-    pub(super) fn running(mut self, request: &Key) -> Self {
+    pub(super) fn running(mut self, request: &RequestKey) -> Self {
         self.instance.uses = 1;
         self.of(Life::Running { run: Self::run(request) }, Some(request))
     }
 
-    pub(super) fn cleaning(mut self, request: &Key) -> Self {
+    pub(super) fn cleaning(mut self, request: &RequestKey) -> Self {
         self.instance.uses = 1;
         self.of(Life::Idle { pooled_at: None }, Some(request))
     }
@@ -241,7 +246,7 @@ impl Built {
 }
 
 /// A launch of class `linux` that was decided 10 s ago.
-pub(super) fn launch(name: &str, count: u32, request: Option<&Key>) -> Launch {
+pub(super) fn launch(name: &str, count: u32, request: Option<&RequestKey>) -> Launch {
     let launch_id = LaunchId::parse(name).unwrap();
     Launch {
         client_token: Launch::token_of(&launch_id, 1),
@@ -250,7 +255,7 @@ pub(super) fn launch(name: &str, count: u32, request: Option<&Key>) -> Launch {
         resource_class: linux(),
         usage_class: UsageClass::OnDemand,
         count,
-        request: request.cloned(),
+        request: request.map(RecordId::from),
         launch_digest: None,
         phase: LaunchPhase::Intent,
         instances: Vec::new(),
@@ -326,7 +331,7 @@ impl Scene {
     }
 
     /// A strong read that began after all that was seen until now.
-    pub(super) fn look(&mut self, key: Key, item: Option<Item>) -> BTreeSet<Unit> {
+    pub(super) fn look(&mut self, key: RecordId, item: Option<Item>) -> BTreeSet<Unit> {
         let begun = self.now.mono + Duration::from_nanos(1);
         self.see(Observation::Looked(begun, key, item))
     }
@@ -359,8 +364,8 @@ impl Scene {
     }
 
     /// A record of a newer program, or one that nobody can read, under a key.
-    pub(super) fn spoil(&mut self, key: &Key, schema: Option<u64>) {
-        let mut item = item(serde_json::json!({"pk": key.pk, "sk": key.sk, "kind": "nonsense"}));
+    pub(super) fn spoil(&mut self, key: &RecordId, schema: Option<u64>) {
+        let mut item = item(serde_json::json!({"pk": key.pk(), "sk": key.sk(), "kind": "nonsense"}));
         item.extend(schema.map(|n| ("schema".to_owned(), AttributeValue::N(n.to_string()))));
         self.see(Observation::Record(key.clone(), Some(item)));
     }
@@ -403,9 +408,11 @@ impl Scene {
     }
 
     /// The class's intents to launch: how many, for whom.
-    pub(super) fn intents(&mut self) -> Vec<(u32, Option<Key>)> {
+    pub(super) fn intents(&mut self) -> Vec<(u32, Option<RequestKey>)> {
         let intent = |action: Action| match action {
-            Action::Intend(launch, _) => Some((launch.count, launch.request)),
+            Action::Intend(launch, _) => {
+                Some((launch.count, launch.request.and_then(|id| id.request().cloned())))
+            }
             _ => None,
         };
         self.served().into_iter().filter_map(intent).collect()

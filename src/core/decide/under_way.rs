@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::{InstanceId, Key, Launch, LaunchId, LaunchPhase};
+use crate::model::{InstanceId, Launch, LaunchId, LaunchPhase, RecordId, RequestKey};
 
 /// What one launch may still bring.
 #[derive(Clone, Debug)]
 struct Share {
-    request: Option<Key>,
+    request: Option<RecordId>,
     brings: Brings,
 }
 
@@ -37,13 +37,13 @@ pub struct UnderWay {
     shares: BTreeMap<LaunchId, Share>,
     /// The sums of the shares, for each request and for the class itself. Wider than any share, so that what is added can
     /// be taken out again.
-    coming: BTreeMap<Option<Key>, u64>,
+    coming: BTreeMap<Option<RecordId>, u64>,
 }
 
 impl UnderWay {
     /// Machines on their way for a request, or for nobody yet.
-    pub(super) fn of(&self, request: Option<&Key>) -> u32 {
-        clamp(self.coming.get(&request.cloned()).copied().unwrap_or(0))
+    pub(super) fn of(&self, request: Option<&RequestKey>) -> u32 {
+        clamp(self.coming.get(&request.map(RecordId::from)).copied().unwrap_or(0))
     }
 
     /// Machines on their way in all.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{ClassName, IDLE_SECONDS, InstanceId, Intent, Key, Life, Pool, Request, Threshold, after};
+use crate::model::{
+    ClassName, IDLE_SECONDS, InstanceId, Intent, Life, Pool, RecordId, Request, Threshold, after,
+};
 
 use super::context::Context;
 use super::request::max_runtime;
@@ -71,7 +73,7 @@ pub(super) struct UnreadMachine {
     /// Its deadline: as the record still says, else as it said when it could be read.
     pub(super) deadline: Option<Timestamp>,
     /// The request that held it, or had it cleaned, when the record could be read.
-    pub(super) held_by: Option<Key>,
+    pub(super) held_by: Option<RecordId>,
 }
 
 impl UnreadMachine {
@@ -149,7 +151,7 @@ pub(super) fn agent_is_known(tracked: &Tracked) -> bool {
 }
 
 /// The key under which a class's record is looked for once more before it counts as deleted.
-pub(super) fn class_to_look_at(yard: &Yard, class: &ClassName) -> Option<Key> {
+pub(super) fn class_to_look_at(yard: &Yard, class: &ClassName) -> Option<RecordId> {
     match ClassRecord::of(yard, class) {
         ClassRecord::Unseen => Some(Pool::key_of(class)),
         ClassRecord::Read(_) | ClassRecord::Unreadable | ClassRecord::Deleted => None,

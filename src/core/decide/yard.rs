@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use crate::model::{
     Agent, ClassName, Counts, Instance, InstanceArn, InstanceFacts, InstanceId, Interruption,
-    InterruptionAction, Key, Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, Repository,
-    Request, RequestKey, drift,
+    InterruptionAction, Launch, LaunchId, LaunchPhase, Life, Pool, PoolSpec, Reason, RecordId, Repository,
+    Request, RequestKey, Slot, drift,
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState};
 
@@ -28,11 +28,18 @@ pub enum Unit {
     /// One machine.
     Instance(InstanceArn),
     /// One request.
-    Request(Key),
+    Request(RequestKey),
     /// One class: who gets which machine, and what is launched.
     Class(ClassName),
     /// One launch.
     Launch(LaunchId),
+}
+
+impl Unit {
+    /// The request that a record names, if it names one.
+    pub(super) fn of_request(id: &RecordId) -> Option<Self> {
+        id.request().cloned().map(Self::Request)
+    }
 }
 
 /// When an agent was last seen to speak.
@@ -234,7 +241,7 @@ pub struct Class {
     /// What became of its spot machines lately.
     pub(super) spot: SpotLosses,
     /// Requests for which spot machines could not be had, with the launches that say so.
-    pub(super) failed_spot: BTreeMap<Key, BTreeSet<LaunchId>>,
+    pub(super) failed_spot: BTreeMap<RecordId, BTreeSet<LaunchId>>,
 }
 
 impl Class {
@@ -293,8 +300,8 @@ impl Class {
     }
 
     /// Whether spot machines could not be had for a request.
-    pub(super) fn scarce(&self, request: &Key) -> bool {
-        self.failed_spot.contains_key(request)
+    pub(super) fn scarce(&self, request: &RequestKey) -> bool {
+        self.failed_spot.contains_key(&request.into())
     }
 }
 
@@ -304,33 +311,33 @@ impl Class {
 pub struct Yard {
     pub(super) instances: IndexMap<InstanceArn, Box<Tracked>>,
     pub(super) ids: IndexMap<InstanceId, InstanceArn>,
-    pub(super) requests: IndexMap<Key, Box<Asked>>,
+    pub(super) requests: IndexMap<RequestKey, Box<Asked>>,
     pub(super) classes: BTreeMap<ClassName, Class>,
     pub(super) launches: BTreeMap<LaunchId, TrackedLaunch>,
     /// Agent records whose instance record has not been seen.
     pub(super) strays: BTreeMap<InstanceArn, Agent>,
     /// Records that a strong read did not find, and when.
-    pub(super) absent: BTreeMap<Key, Duration>,
+    pub(super) absent: BTreeMap<RecordId, Duration>,
     /// How many requests of a repository are taken on and not over, by its name in lower case.
     pub(super) open: BTreeMap<String, u32>,
     /// What stood under keys before it was removed, or another record took its place.
-    pub(super) former: BTreeMap<Key, Former>,
+    pub(super) former: BTreeMap<RecordId, Former>,
     /// Requests of one run and name, by attempt.
-    pub(super) attempts: BTreeMap<(String, String), BTreeSet<(u32, Key)>>,
+    pub(super) attempts: BTreeMap<(String, String), BTreeSet<(u32, RequestKey)>>,
     /// Requests by their owner and the label of their runners, both without regard to case.
-    pub(super) labels: BTreeMap<(String, String), BTreeSet<Key>>,
+    pub(super) labels: BTreeMap<(String, String), BTreeSet<RequestKey>>,
     /// Machines of ours that have no record: since when they are known.
     pub(super) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
     /// Records that cannot be read, and why.
-    pub unreadable: BTreeMap<Key, String>,
+    pub unreadable: BTreeMap<RecordId, String>,
     /// Machines whose records cannot be read.
     pub(super) unread_machines: BTreeMap<InstanceId, UnreadMachine>,
     /// Records of a newer program.
-    pub newer: BTreeMap<Key, u64>,
-    /// Records somebody here is writing.
-    pub busy: BTreeSet<Key>,
+    pub newer: BTreeMap<RecordId, u64>,
+    /// What the actions under way here hold: nobody else here plans for it.
+    pub busy: BTreeSet<Slot>,
     /// Records of which a claim or a request's write failed, and until when, on the monotonic clock, they are left alone.
-    pub resting: BTreeMap<Key, Duration>,
+    pub resting: BTreeMap<RecordId, Duration>,
     /// Actions that fail again and again for the same reason: by unit, kind and whom they are about the class that says
     /// so, and a sentence.
     pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
@@ -339,7 +346,7 @@ pub struct Yard {
     /// When the last complete list of the table was begun, on the monotonic clock.
     pub listed: Option<Duration>,
     /// When each record that stands nowhere else here was last seen to be there, on the monotonic clock.
-    pub(super) there: BTreeMap<Key, Duration>,
+    pub(super) there: BTreeMap<RecordId, Duration>,
 }
 
 /// A machine that a request's record lists and that it holds no more.
@@ -388,13 +395,18 @@ impl Yard {
     }
 
     /// A request by its key.
-    pub fn request(&self, key: &Key) -> Option<&Request> {
+    pub fn request(&self, key: &RequestKey) -> Option<&Request> {
         visited();
         self.requests.get(key).map(|asked| &asked.request)
     }
 
+    /// The request that another record names.
+    pub fn request_named(&self, id: &RecordId) -> Option<&Request> {
+        self.request(id.request()?)
+    }
+
     /// Every request.
-    pub fn requests(&self) -> impl Iterator<Item = (&Key, &Request)> {
+    pub fn requests(&self) -> impl Iterator<Item = (&RequestKey, &Request)> {
         self.requests.iter().map(|(key, asked)| (key, &asked.request))
     }
 
@@ -452,14 +464,14 @@ impl Yard {
         told.first().map(|first| (told.len(), *first))
     }
 
-    /// Whether somebody here is writing the record.
-    pub fn is_busy(&self, key: &Key) -> bool {
-        self.busy.contains(key)
+    /// Whether an action under way here holds a record, or something else of which there is one.
+    pub fn is_busy(&self, slot: impl Into<Slot>) -> bool {
+        self.busy.contains(&slot.into())
     }
 
     /// Until when a record is left alone after a failed write, if it is.
-    pub(super) fn rests(&self, key: &Key, now: Duration) -> Option<Duration> {
-        self.resting.get(key).copied().filter(|until| now < *until)
+    pub(super) fn rests(&self, record: impl Into<RecordId>, now: Duration) -> Option<Duration> {
+        self.resting.get(&record.into()).copied().filter(|until| now < *until)
     }
 
     /// How many requests of a repository are taken on and not over.
@@ -515,7 +527,7 @@ impl Yard {
 
     /// What a request holds. A machine is proved lost only by a record at least as new as the claim: an older image
     /// says nothing, and a machine not seen yet is not lost.
-    pub fn holding<'a>(&'a self, key: &Key, request: &'a Request) -> Holding<'a> {
+    pub fn holding<'a>(&'a self, key: &RequestKey, request: &'a Request) -> Holding<'a> {
         let mut holding = Holding::default();
         for id in &request.status.instances {
             let claimed = request.status.claims.get(id);
@@ -539,8 +551,9 @@ impl Yard {
             };
             let instance = &tracked.instance;
             let claim = instance.claim.as_ref();
-            let ours =
-                claim.is_some_and(|claim| claim.request == *key && claimed.is_none_or(|id| *id == claim.id));
+            let ours = claim.is_some_and(|claim| {
+                claim.request.request() == Some(key) && claimed.is_none_or(|id| *id == claim.id)
+            });
             if (ours && instance.run().is_some()) || instance.version < version {
                 holding.held.push(id);
                 holding.out += 1;
@@ -559,23 +572,25 @@ impl Yard {
             let status = &request.status;
             let off = status.served.iter().filter(|id| !status.instances.contains(id));
             let unread = off.filter_map(|id| Some((id, self.unread_machines.get(id)?)));
-            let ours = unread.filter(|(_, unread)| unread.held_by.as_ref() == Some(key));
+            let ours =
+                unread.filter(|(_, unread)| unread.held_by.as_ref().and_then(RecordId::request) == Some(key));
             holding.unread.extend(ours.map(|(id, unread)| (id, unread.deadline)));
         }
         holding
     }
 
     /// Whether a record is there that this program must leave alone.
-    pub(super) fn hands_off(&self, key: &Key) -> bool {
+    pub(super) fn hands_off(&self, key: &RecordId) -> bool {
         self.newer.contains_key(key) || self.unreadable.contains_key(key)
     }
 
     /// How many machines that a request held and lists no more are still neither pooled nor ended.
-    pub(super) fn leaving(&self, key: &Key, request: &Request) -> u32 {
+    pub(super) fn leaving(&self, key: &RequestKey, request: &Request) -> u32 {
         let status = &request.status;
         let off = status.served.iter().filter(|id| !status.instances.contains(id));
         let out = off.filter_map(|id| self.by_id(id)).filter(|tracked| {
-            let ours = tracked.instance.claim.as_ref().is_some_and(|claim| claim.request == *key);
+            let ours =
+                tracked.instance.claim.as_ref().is_some_and(|claim| claim.request.request() == Some(key));
             ours && match tracked.instance.life {
                 Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
                 Life::Idle { pooled_at } => pooled_at.is_none(),
@@ -587,7 +602,7 @@ impl Yard {
 
     /// Whether a machine that a request lists and that was not seen is really not there: a complete list of the table
     /// was begun after the request was last seen to change.
-    fn proved_missing(&self, request: &Key) -> bool {
+    fn proved_missing(&self, request: &RequestKey) -> bool {
         match (self.listed, self.requests.get(request)) {
             (Some(listed), Some(asked)) => listed > asked.touched,
             (Some(_), None) => true,

@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::ids::InstanceArn;
 use super::record::{Kind, Record};
 use super::state::{Signal, words};
-use super::stored::Key;
 
 words! {
     /// What EC2 announced to the machine.
@@ -81,8 +81,8 @@ pub struct Agent {
 
 impl Agent {
     /// The key of a machine's agent record.
-    pub fn key_of(arn: &InstanceArn) -> Key {
-        Key::new(format!("agent#{arn}"), "agent")
+    pub fn key_of(arn: &InstanceArn) -> RecordId {
+        RecordId::Agent(arn.clone())
     }
 
     /// The record as it is born with its instance.
@@ -115,16 +115,19 @@ impl Record for Agent {
     const KIND: Kind = Kind::Agent;
     type Row = Self;
 
-    fn key(&self) -> Key {
-        self.arn.as_ref().map_or_else(|| Key::new("agent#", "agent"), Self::key_of)
+    fn key(&self) -> RecordId {
+        self.arn.as_ref().map_or_else(|| RecordId::new("agent#", "agent"), Self::key_of)
     }
 
     fn to_row(&self) -> Self {
         self.clone()
     }
 
-    fn from_row(key: &Key, row: Self) -> Result<Self, FieldError> {
-        let arn = InstanceArn::parse(key.pk.strip_prefix("agent#").unwrap_or_default())?;
+    fn from_row(key: &RecordId, row: Self) -> Result<Self, FieldError> {
+        let arn = match key.agent() {
+            Some(arn) => arn.clone(),
+            None => InstanceArn::parse(key.pk().strip_prefix("agent#").unwrap_or_default())?,
+        };
         Ok(Self { arn: Some(arn), ..row })
     }
 }

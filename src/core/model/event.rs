@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::record::{Kind, Record};
 use super::state::words;
-use super::stored::Key;
 
 words! {
     /// Whether a person should mind.
@@ -55,20 +55,15 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether a key is an event's.
-    pub fn is_key(key: &Key) -> bool {
-        key.sk.starts_with("event#")
-    }
-
-    /// An event about the record under `subject` (a pk).
-    pub fn new(subject: &str, id: String, at: Timestamp, actor: &str) -> Self {
+    /// An event about a record.
+    pub fn new(subject: &RecordId, id: String, at: Timestamp, actor: &str) -> Self {
         Self {
             place: format!("{at:.3}#{id}"),
             event_type: EventType::Normal,
             reason: String::new(),
             message: String::new(),
             actor: actor.to_owned(),
-            subject: subject.to_owned(),
+            subject: subject.pk(),
             from: None,
             to: None,
             at,
@@ -82,16 +77,16 @@ impl Record for Event {
     const KIND: Kind = Kind::Event;
     type Row = Self;
 
-    fn key(&self) -> Key {
-        Key::new(&self.subject, format!("event#{}", self.place))
+    fn key(&self) -> RecordId {
+        RecordId::Event { subject: self.subject.as_str().into(), place: self.place.as_str().into() }
     }
 
     fn to_row(&self) -> Self {
         self.clone()
     }
 
-    fn from_row(key: &Key, row: Self) -> Result<Self, FieldError> {
-        Ok(Self { place: key.sk.strip_prefix("event#").unwrap_or_default().to_owned(), ..row })
+    fn from_row(key: &RecordId, row: Self) -> Result<Self, FieldError> {
+        Ok(Self { place: key.sk().strip_prefix("event#").unwrap_or_default().to_owned(), ..row })
     }
 }
 
@@ -99,16 +94,20 @@ impl Record for Event {
 mod tests {
     use super::*;
 
+    fn pool() -> RecordId {
+        RecordId::new("pool#linux", "pool")
+    }
+
     #[test]
     fn an_event_is_kept_for_a_week() {
         let at: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
-        let event = Event::new("pool#linux", "7".into(), at, "operator");
+        let event = Event::new(&pool(), "7".into(), at, "operator");
         assert_eq!(event.expires_at - at.as_second(), 604_800);
     }
 
     #[test]
     fn events_of_a_subject_stand_in_the_order_in_which_they_happened() {
-        let sk = |at: &str| Event::new("pool#linux", "7".into(), at.parse().unwrap(), "operator").key().sk;
+        let sk = |at: &str| Event::new(&pool(), "7".into(), at.parse().unwrap(), "operator").key().sk();
         let times = ["2026-01-05T12:00:05Z", "2026-01-05T12:00:05.12Z", "2026-01-05T12:00:05.121Z"];
         let keys = times.map(sk);
         assert!(keys.is_sorted(), "{keys:?}");
@@ -118,12 +117,12 @@ mod tests {
     #[test]
     fn an_event_of_somebody_elses_key_keeps_it() {
         let at = "2026-01-05T12:00:05.120Z".parse().unwrap();
-        let event = Event::new("pool#linux", "7".into(), at, "ada");
+        let event = Event::new(&pool(), "7".into(), at, "ada");
         for sk in ["event#2026-01-05T12:00:05Z#a-b", "event#2026-01-05T12:00:05.120Z#7", "event#now#x#y"] {
             let mut item = event.to_item();
             item.insert("sk".into(), crate::model::AttributeValue::S(sk.into()));
             match crate::model::read::<Event>(&item) {
-                crate::model::Reading::Record(event) => assert_eq!(event.key().sk, sk),
+                crate::model::Reading::Record(event) => assert_eq!(event.key().sk(), sk),
                 other => panic!("{sk}: {other:?}"),
             }
         }

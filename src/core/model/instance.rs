@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
 use super::record::{Kind, Record, Versioned};
 use super::state::{Reason, State, UsageClass};
-use super::stored::Key;
 use super::text;
 use super::transition::Place;
 
@@ -45,7 +45,7 @@ pub struct Claim {
     /// The assignment's own name.
     pub id: ClaimId,
     /// The request's key.
-    pub request: Key,
+    pub request: RecordId,
 }
 
 /// Until when a machine may stay in its state. Both times are the operator's clock, so that their difference means
@@ -161,8 +161,8 @@ impl Instance {
     }
 
     /// The key of a machine's record.
-    pub fn key_of(arn: &InstanceArn) -> Key {
-        Key::new(format!("instance#{arn}"), "instance")
+    pub fn key_of(arn: &InstanceArn) -> RecordId {
+        RecordId::Instance(arn.clone())
     }
 
     /// The contract's state.
@@ -209,7 +209,7 @@ impl Instance {
     }
 
     /// The request that holds it now.
-    pub fn held_by(&self) -> Option<&Key> {
+    pub fn held_by(&self) -> Option<&RecordId> {
         self.run().and(self.claim.as_ref()).map(|claim| &claim.request)
     }
 }
@@ -241,7 +241,7 @@ pub struct InstanceRow {
     #[serde(with = "text")]
     claim_id: Option<ClaimId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    request: Option<Key>,
+    request: Option<RecordId>,
     #[serde(with = "text")]
     threshold: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -328,7 +328,7 @@ impl Record for Instance {
     const KIND: Kind = Kind::Instance;
     type Row = InstanceRow;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> RecordId {
         Self::key_of(&self.facts.instance_arn)
     }
 
@@ -377,7 +377,7 @@ impl Record for Instance {
         }
     }
 
-    fn from_row(_: &Key, row: InstanceRow) -> Result<Self, FieldError> {
+    fn from_row(_: &RecordId, row: InstanceRow) -> Result<Self, FieldError> {
         let life = life(&row)?;
         if row.instance_arn.instance_id() != row.instance_id.as_str() {
             let (id, arn) = (row.instance_id.to_string(), row.instance_arn);

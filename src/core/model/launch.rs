@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::ids::{ClassName, InstanceId, LaunchId, Uid};
 use super::record::{Kind, Record, Versioned};
 use super::state::{UsageClass, words};
-use super::stored::Key;
 
 /// Most machines one launch asks for: binding them is one transaction, two items each, of at most 100
 /// (DynamoDB, `TransactWriteItems`).
@@ -43,7 +43,7 @@ pub struct Launch {
     pub count: u32,
     /// The request that lacks them; none for warm capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<Key>,
+    pub request: Option<RecordId>,
     /// In which way its class's machines were launched when it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_digest: Option<String>,
@@ -71,8 +71,8 @@ pub struct Launch {
 
 impl Launch {
     /// The key of a launch.
-    pub fn key_of(id: &LaunchId) -> Key {
-        Key::new(format!("launch#{id}"), "launch")
+    pub fn key_of(id: &LaunchId) -> RecordId {
+        RecordId::Launch(id.clone())
     }
 
     /// The client token of an attempt; at most 64 characters, as EC2 wants.
@@ -85,7 +85,7 @@ impl Record for Launch {
     const KIND: Kind = Kind::Launch;
     type Row = Self;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> RecordId {
         Self::key_of(&self.launch_id)
     }
 
@@ -93,7 +93,7 @@ impl Record for Launch {
         self.clone()
     }
 
-    fn from_row(_: &Key, row: Self) -> Result<Self, FieldError> {
+    fn from_row(_: &RecordId, row: Self) -> Result<Self, FieldError> {
         Ok(row)
     }
 }

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::ids::Uid;
 use super::record::{Kind, Record, Versioned};
-use super::stored::Key;
 
 /// The lease record. `lease#resync` uses the same kind of record to ask for a resync, see [`Lease::RESYNC`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,8 +45,8 @@ const LONGEST_TERM: f64 = 86_400.0;
 
 impl Lease {
     /// The key of a lease.
-    pub fn key_of(name: &str) -> Key {
-        Key::new(format!("lease#{name}"), "lease")
+    pub fn key_of(name: &str) -> RecordId {
+        RecordId::Lease(name.into())
     }
 
     /// The lease whose holder may launch.
@@ -60,7 +60,7 @@ impl Record for Lease {
     const KIND: Kind = Kind::Lease;
     type Row = Self;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> RecordId {
         Self::key_of(&self.name)
     }
 
@@ -68,8 +68,8 @@ impl Record for Lease {
         self.clone()
     }
 
-    fn from_row(key: &Key, row: Self) -> Result<Self, FieldError> {
-        let name = key.pk.strip_prefix("lease#").unwrap_or_default().to_owned();
+    fn from_row(key: &RecordId, row: Self) -> Result<Self, FieldError> {
+        let name = key.pk().strip_prefix("lease#").unwrap_or_default().to_owned();
         if !(0.0..=LONGEST_TERM).contains(&row.term_seconds) {
             let (value, fix) =
                 (row.term_seconds.to_string(), "let the holder write it again, or remove the record");

@@ -4,6 +4,7 @@
 mod agent;
 mod event;
 mod field;
+mod identity;
 mod ids;
 mod instance;
 mod launch;
@@ -25,6 +26,7 @@ mod transition;
 pub use agent::{Agent, Interruption, InterruptionAction};
 pub use event::{Event, EventType};
 pub use field::FieldError;
+pub use identity::{Key, RecordId, Slot};
 pub use ids::{
     ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
     RunId, TableName, Uid,
@@ -49,7 +51,7 @@ pub use selector::InstanceTypes;
 #[doc(hidden)]
 pub use state::words;
 pub use state::{Reason, Signal, State, UsageClass};
-pub use stored::{AttributeValue, Guard, Item, Key, Operation, Write};
+pub use stored::{AttributeValue, Guard, Item, Operation, Write};
 pub(crate) use time::after;
 pub use time::{Seconds, millis};
 pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
 use super::record::{Kind, Record, Versioned, parse};
@@ -15,7 +16,7 @@ use super::replacement::Replacement;
 use super::request::{Condition, known_conditions};
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
-use super::stored::{Item, Key};
+use super::stored::Item;
 use super::time::Seconds;
 
 words! {
@@ -317,8 +318,8 @@ impl Pool {
     }
 
     /// The key of a class's pool.
-    pub fn key_of(class: &ClassName) -> Key {
-        Key::new(format!("pool#{class}"), "pool")
+    pub fn key_of(class: &ClassName) -> RecordId {
+        RecordId::Pool(class.clone())
     }
 }
 
@@ -354,7 +355,7 @@ impl Record for Pool {
     const KIND: Kind = Kind::Pool;
     type Row = PoolRow;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> RecordId {
         Self::key_of(&self.spec.resource_class)
     }
 
@@ -376,7 +377,7 @@ impl Record for Pool {
         Ok(PoolRow { spec: parse(attributes)?, rest: parse(attributes)? })
     }
 
-    fn from_row(_: &Key, row: PoolRow) -> Result<Self, FieldError> {
+    fn from_row(_: &RecordId, row: PoolRow) -> Result<Self, FieldError> {
         let PoolRow { spec, rest } = row;
         Ok(Self {
             spec,

@@ -7,9 +7,10 @@ use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::field::FieldError;
+use super::identity::RecordId;
 use super::ids::Uid;
 use super::state::words;
-use super::stored::{AttributeValue, Guard, Item, Key, Write};
+use super::stored::{AttributeValue, Guard, Item, Write};
 
 /// The newest form of records this program understands.
 pub const SCHEMA: u64 = 1;
@@ -53,7 +54,7 @@ pub enum Reading<T> {
 #[error("record {key} cannot be read: {problem}")]
 pub struct Unreadable {
     /// Which record.
-    pub key: Key,
+    pub key: RecordId,
     /// The attribute and what is wrong with it.
     pub problem: String,
 }
@@ -67,7 +68,7 @@ pub trait Record: Sized + Clone {
     type Row: Serialize + DeserializeOwned;
 
     /// Its key.
-    fn key(&self) -> Key;
+    fn key(&self) -> RecordId;
     /// Its attributes.
     fn to_row(&self) -> Self::Row;
     /// The row that an item's attributes are.
@@ -81,7 +82,7 @@ pub trait Record: Sized + Clone {
     ///
     /// # Errors
     /// Names the attribute that contradicts the key, another attribute or the contract.
-    fn from_row(key: &Key, row: Self::Row) -> Result<Self, FieldError>;
+    fn from_row(key: &RecordId, row: Self::Row) -> Result<Self, FieldError>;
 
     /// The whole stored item.
     fn to_item(&self) -> Item {
@@ -89,8 +90,8 @@ pub trait Record: Sized + Clone {
             serde_dynamo::to_item(self.to_row()).expect("a row has only types that DynamoDB can hold");
         let mut item: Item = row.into_inner().into_iter().collect();
         let key = self.key();
-        item.insert("pk".into(), AttributeValue::S(key.pk));
-        item.insert("sk".into(), AttributeValue::S(key.sk));
+        item.insert("pk".into(), AttributeValue::S(key.pk()));
+        item.insert("sk".into(), AttributeValue::S(key.sk()));
         item.insert("kind".into(), AttributeValue::S(Self::KIND.as_str().into()));
         item
     }
@@ -125,8 +126,8 @@ pub trait Versioned: Record {
 
 /// Reads an item as a record of a kind.
 pub fn read<T: Record>(item: &Item) -> Reading<T> {
-    let Some(key) = Key::of(item) else {
-        return unreadable(Key::new("", ""), "pk and sk must be strings".into());
+    let Some(key) = RecordId::of(item) else {
+        return unreadable(RecordId::new("", ""), "pk and sk must be strings".into());
     };
     match item.get("schema") {
         None => {}
@@ -249,6 +250,6 @@ impl<'de> IntoDeserializer<'de, serde_dynamo::Error> for Attribute<'_> {
 /// Longest complaint, in characters: what is wrong may be 400 KB of it.
 const SHOWN: usize = 400;
 
-fn unreadable<T>(key: Key, problem: String) -> Reading<T> {
+fn unreadable<T>(key: RecordId, problem: String) -> Reading<T> {
     Reading::Unreadable(Unreadable { key, problem: problem.chars().take(SHOWN).collect() })
 }

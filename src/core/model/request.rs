@@ -8,11 +8,11 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::field::FieldError;
+use super::identity::{self, RecordId};
 use super::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, RunId, Uid};
 use super::record::{Kind, Record, Versioned};
 use super::selector::InstanceTypes;
 use super::state::{UsageClass, words};
-use super::stored::Key;
 
 words! {
     /// What the workflow wants now.
@@ -275,39 +275,31 @@ pub const MAX_RUNTIME_MINUTES: u64 = 30;
 
 impl Request {
     /// The key of a request.
-    pub fn key_of(id: &RequestKey) -> Key {
-        Key::new(Self::partition(&id.repository, &id.run_id), format!("request#{}#{}", id.name, id.attempt))
+    pub fn key_of(id: &RequestKey) -> RecordId {
+        RecordId::Request(id.clone())
     }
 
     /// What a key names, if it is a request's.
     ///
     /// # Errors
     /// Names the part of the key that is wrong.
-    pub fn id_of(key: &Key) -> Result<RequestKey, FieldError> {
-        let wrong =
-            || FieldError::new("pk", key.to_string(), "not the key of a request", "see contract, section 1");
-        let (repository, run_id) =
-            key.pk.strip_prefix("request#").and_then(|rest| rest.split_once('#')).ok_or_else(wrong)?;
-        let (name, attempt) =
-            key.sk.strip_prefix("request#").and_then(|rest| rest.split_once('#')).ok_or_else(wrong)?;
-        let id = RequestKey {
-            repository: Repository::parse(repository)?,
-            run_id: RunId::parse(run_id)?,
-            name: RequestName::parse(name)?,
-            attempt: attempt.parse().map_err(|_| wrong())?,
-        };
-        // One request, one key: `#01` would be another record under the same name.
-        if Self::key_of(&id) == *key { Ok(id) } else { Err(wrong()) }
+    pub fn id_of(key: &RecordId) -> Result<RequestKey, FieldError> {
+        match key {
+            RecordId::Request(id) => Ok(id.clone()),
+            RecordId::Agent(_)
+            | RecordId::Instance(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Pool(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => identity::request(&key.key()),
+        }
     }
 
     /// The phase, a new request being `Pending` to whoever asks.
     pub fn phase(&self) -> Phase {
         self.status.phase.unwrap_or(Phase::Pending)
-    }
-
-    /// The partition key of a run's requests; in keys of today the repository is in lower case.
-    pub fn partition(repository: &Repository, run_id: &RunId) -> String {
-        format!("request#{repository}#{run_id}")
     }
 
     /// Whether nobody wants it any more: its workflow released it, or the operator did.
@@ -468,7 +460,7 @@ impl Record for Request {
     const KIND: Kind = Kind::Request;
     type Row = RequestRow;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> RecordId {
         Self::key_of(&self.id)
     }
 
@@ -514,7 +506,7 @@ impl Record for Request {
         }
     }
 
-    fn from_row(key: &Key, row: RequestRow) -> Result<Self, FieldError> {
+    fn from_row(key: &RecordId, row: RequestRow) -> Result<Self, FieldError> {
         let named = Self::id_of(key)?.repository;
         let id = RequestKey {
             repository: if named.is(&row.repository) { named } else { row.repository.clone() },

@@ -1,56 +1,17 @@
-//! The stored form: items, keys, and the only writes there are. Every write says what it replaces (`Guard`), so a
+//! The stored form: items, and the only writes there are. Every write says what it replaces (`Guard`), so a
 //! write that would trample another one cannot be put into words; a change carries the attributes it changes and no
 //! others, so attributes we do not know survive it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
 
 pub use serde_dynamo::AttributeValue;
 
+use super::identity::RecordId;
 use super::ids::Uid;
 use super::record::Versioned;
 
 /// The attributes of one record as DynamoDB holds them, in a fixed order.
 pub type Item = BTreeMap<String, AttributeValue>;
-
-/// The primary key of a record.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Key {
-    /// Partition key.
-    pub pk: String,
-    /// Sort key.
-    pub sk: String,
-}
-
-impl Key {
-    /// A key from its two parts.
-    pub fn new(pk: impl Into<String>, sk: impl Into<String>) -> Self {
-        Self { pk: pk.into(), sk: sk.into() }
-    }
-
-    /// The key of an item that has one.
-    pub fn of(item: &Item) -> Option<Self> {
-        let (Some(AttributeValue::S(pk)), Some(AttributeValue::S(sk))) = (item.get("pk"), item.get("sk"))
-        else {
-            return None;
-        };
-        Some(Self::new(pk, sk))
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} / {}", self.pk, self.sk)
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// What a write replaces. The name of each says what it fences off.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,19 +74,19 @@ pub enum Operation {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// Which record.
-    pub key: Key,
+    pub key: RecordId,
     /// What happens to it.
     pub operation: Operation,
 }
 
 impl Write {
     /// Creates a record where there is none.
-    pub fn create(key: Key, item: Item) -> Self {
+    pub fn create(key: RecordId, item: Item) -> Self {
         Self { key, operation: Operation::Create(item) }
     }
 
     /// Changes what differs between two forms of a record and nothing else.
-    pub fn difference(key: Key, guard: Guard, before: &Item, after: &Item) -> Self {
+    pub fn difference(key: RecordId, guard: Guard, before: &Item, after: &Item) -> Self {
         let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
         let set = set.map(|(name, value)| (name.clone(), value.clone())).collect();
         let remove = before.keys().filter(|name| !after.contains_key(*name)).cloned().collect();
@@ -133,17 +94,17 @@ impl Write {
     }
 
     /// Sets attributes and raises numbers, whatever the others are.
-    pub fn update(key: Key, guard: Guard, set: Item, add: BTreeMap<String, i64>) -> Self {
+    pub fn update(key: RecordId, guard: Guard, set: Item, add: BTreeMap<String, i64>) -> Self {
         Self { key, operation: Operation::Update { guard, set, remove: BTreeSet::new(), add } }
     }
 
     /// Removes a record.
-    pub fn delete(key: Key, guard: Guard) -> Self {
+    pub fn delete(key: RecordId, guard: Guard) -> Self {
         Self { key, operation: Operation::Delete(guard) }
     }
 
     /// Lets a transaction through only if the guard holds.
-    pub fn check(key: Key, guard: Guard) -> Self {
+    pub fn check(key: RecordId, guard: Guard) -> Self {
         Self { key, operation: Operation::Check(guard) }
     }
 }
@@ -157,21 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_told_in_both_its_parts() {
-        let key = Key::new("pool#linux", "pool");
-        assert_eq!(
-            (format!("{key}"), format!("{key:?}")),
-            ("pool#linux / pool".into(), "pool#linux / pool".into())
-        );
-        assert_eq!(Key::of(&item(&[("pk", "pool#linux"), ("sk", "pool")])), Some(key));
-        assert_eq!(Key::of(&item(&[("pk", "pool#linux")])), None);
-    }
-
-    #[test]
     fn a_difference_touches_only_what_changed() {
         let before = item(&[("a", "1"), ("b", "1"), ("c", "1")]);
         let after = item(&[("a", "1"), ("b", "2"), ("d", "1")]);
-        let write = Write::difference(Key::new("p", "s"), Guard::Version(3), &before, &after);
+        let write = Write::difference(RecordId::new("p", "s"), Guard::Version(3), &before, &after);
         let Operation::Update { guard, set, remove, add } = write.operation else { panic!("an update") };
         assert_eq!(guard, Guard::Version(3));
         assert_eq!(set, item(&[("b", "2"), ("d", "1")]));

@@ -4,7 +4,7 @@
 
 use async_trait::async_trait;
 
-use crate::model::{Item, Key, Write};
+use crate::model::{Item, RecordId, Write};
 
 /// Some records and where to go on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,14 +12,14 @@ pub struct Page {
     /// The records; possibly none although more follow.
     pub items: Vec<Item>,
     /// Where the next page begins; none at the end.
-    pub next: Option<Key>,
+    pub next: Option<RecordId>,
 }
 
 /// That a record changed, as a watch tells it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Which.
-    pub key: Key,
+    pub key: RecordId,
     /// What it is now; none when it is gone. A hint: order and completeness are not promised.
     pub item: Option<Item>,
 }
@@ -28,7 +28,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     /// Which record.
-    pub key: Key,
+    pub key: RecordId,
     /// What it is instead; none when it is not there, or was not told.
     pub current: Option<Item>,
 }
@@ -82,14 +82,14 @@ impl StoreError {
 #[async_trait]
 pub trait Store: Send + Sync {
     /// One record.
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError>;
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError>;
 
     /// Every record of the table, a page at a time, in no particular order.
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError>;
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError>;
 
     /// The records under one partition key whose sort key begins with a prefix, a page at a time, in the order of
     /// their sort keys.
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError>;
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError>;
 
     /// One conditional write; answers the record as it is afterwards (empty after a deletion). A write that finds its
     /// own result already there (a lost answer, repeated underneath) is a success.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::ports::Clock;
-use crate::status::{PATIENCE, Window};
+use crate::status::{ANSWER_TIMEOUT, SnapshotChannel};
 
 /// How long the table may be silent before the operator is not ready.
 pub const SILENCE: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ pub struct Health {
     answered: AtomicU64,
     /// The same of when the loop last finished a pass.
     turned: AtomicU64,
-    window: Window,
+    snapshots: SnapshotChannel,
 }
 
 impl fmt::Debug for Health {
@@ -55,12 +55,18 @@ impl Health {
     /// The health of an operator that just began.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let [answered, turned] = [AtomicU64::new(0), AtomicU64::new(0)];
-        Self { clock, listed: AtomicBool::new(false), answered, turned, window: Window::default() }
+        Self {
+            clock,
+            listed: AtomicBool::new(false),
+            answered,
+            turned,
+            snapshots: SnapshotChannel::default(),
+        }
     }
 
     /// The way to what the loop knows.
-    pub fn window(&self) -> &Window {
-        &self.window
+    pub fn snapshots(&self) -> &SnapshotChannel {
+        &self.snapshots
     }
 
     /// Now, on the monotonic clock.
@@ -102,7 +108,7 @@ impl Health {
             return Err(Unready::Silent(Some(silence)));
         }
         // As long as the status page waits for its answer: they do not contradict each other.
-        match self.since(&self.turned).filter(|behind| *behind > PATIENCE) {
+        match self.since(&self.turned).filter(|behind| *behind > ANSWER_TIMEOUT) {
             Some(behind) => Err(Unready::Behind(behind)),
             None => Ok(()),
         }
@@ -161,7 +167,7 @@ mod tests {
         health.listed();
         health.table_answered(clock.elapsed());
         health.turned(clock.elapsed());
-        tokio::time::advance(PATIENCE).await;
+        tokio::time::advance(ANSWER_TIMEOUT).await;
         assert_eq!(health.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(health.verdict(), Err(Unready::Behind(Duration::from_secs(6))));

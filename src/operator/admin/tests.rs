@@ -85,8 +85,8 @@ async fn the_page_is_sealed_and_is_there_before_anything_is_known() {
 #[tokio::test]
 async fn the_loop_is_asked_once_for_all_who_look_within_a_second() {
     let running = running().await;
-    let mut asks = running.health.window().answer().expect("nobody answers yet");
-    assert!(running.health.window().answer().is_none(), "one loop answers");
+    let mut asks = running.health.snapshots().answer().expect("nobody answers yet");
+    assert!(running.health.snapshots().answer().is_none(), "one loop answers");
     let looks = tokio::spawn(async move {
         let ask = |_| ask(running.address, "GET", "/status.json");
         futures::future::join_all((0..5).map(ask)).await
@@ -95,7 +95,8 @@ async fn the_loop_is_asked_once_for_all_who_look_within_a_second() {
     let (yard, now, role) = crate::decide::picture(&[], jiff::Timestamp::UNIX_EPOCH);
     let policy = runyard_fakes::a_minute_each();
     let cx = crate::decide::Context { yard: &yard, policy: &policy, now, role };
-    let empty = crate::status::look(&crate::status::Seen { cx, history: &history, table: "runyard" });
+    let empty =
+        crate::status::snapshot(&crate::status::SnapshotInput { cx, history: &history, table: "runyard" });
     asks.recv().await.unwrap().send(empty).unwrap();
     for (status, head, body) in looks.await.unwrap() {
         assert_eq!(status, 200);
@@ -108,7 +109,7 @@ async fn the_loop_is_asked_once_for_all_who_look_within_a_second() {
 #[tokio::test]
 async fn a_loop_that_is_gone_is_said() {
     let running = running().await;
-    drop(running.health.window().answer());
+    drop(running.health.snapshots().answer());
     let (status, _, body) = ask(running.address, "GET", "/status.json").await;
     assert_eq!(
         (status, body.as_str()),

@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use super::local_mode;
 use super::screen::Format;
 use super::{
-    apply, describe, doctor, entry, events, expire, fail, foresight, get, init, provision, refresh, release,
-    scale,
+    apply, daemon, describe, doctor, events, expire, fail, get, init, plan_explain, provision, refresh,
+    release, scale,
 };
 use crate::model::TableName;
 
@@ -103,9 +103,9 @@ pub(crate) enum Once {
     /// Create, complete or check the table, the queues and the launch templates
     Init(init::InitArgs),
     /// Tell what the operator would do now, and why not more
-    Plan(foresight::PlanArgs),
+    Plan(plan_explain::PlanArgs),
     /// Tell why one record is where it is, and what comes next
-    Explain(foresight::ExplainArgs),
+    Explain(plan_explain::ExplainArgs),
     /// Write the completions of a shell to standard output
     #[command(after_help = "Example:\n  runyard completions bash > /etc/bash_completion.d/runyard")]
     Completions {
@@ -132,7 +132,7 @@ pub(crate) enum Process {
     #[command(after_help = "Example:\n  runyard demo")]
     Demo,
     /// Run the operator
-    Operator(entry::OperatorArgs),
+    Operator(daemon::OperatorArgs),
 }
 
 /// The form in which errors are wanted, as far as it can be told before everything is parsed.

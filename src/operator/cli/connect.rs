@@ -10,9 +10,9 @@ use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::{BehaviorVersion, SdkConfig};
 
-use super::context::Context;
+use super::context::CliContext;
 use super::environment::Environment;
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use super::screen::Screen;
 use crate::aws::SqsQueue;
 use crate::aws::queues::Queues;
@@ -30,16 +30,16 @@ pub(crate) async fn connect(
     table: TableName,
     environment: Environment,
     screen: Screen,
-) -> Outcome<(Context, DynamoStore)> {
+) -> CliResult<(CliContext, DynamoStore)> {
     let sdk = sdk().await;
     if sdk.region().is_none() {
         let fix = "set AWS_REGION or a profile that has one; for a local yard: `. DIR/env`";
-        return Err(Failure::error("AWS_REGION", "", "no AWS region is set", fix));
+        return Err(CliFailure::error("AWS_REGION", "", "no AWS region is set", fix));
     }
     let store = DynamoStore::connect(table.clone(), &sdk);
     let queue =
         sqs(&environment).then(|| Arc::new(SqsQueue::connect(table.clone(), &sdk)) as Arc<dyn PoolQueue>);
-    let context = Context {
+    let context = CliContext {
         store: Arc::new(store.clone()),
         queue,
         clock: Arc::new(SystemClock::new()),

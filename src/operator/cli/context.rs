@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::environment::Environment;
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use super::screen::Screen;
-use super::subject::kind_of;
+use super::selector::kind_of;
 use crate::model::{
-    AttributeValue, Event, EventType, Item, Key, Kind, Reading, Record, Repository, Request, RunId,
-    TableName, Unreadable, millis, read,
+    AttributeValue, Event, EventType, Item, Kind, Reading, Record, RecordId, Repository, RunId, TableName,
+    Unreadable, millis, read,
 };
 use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
 
 /// What a verb works with.
-pub(crate) struct Context {
+pub(crate) struct CliContext {
     /// The table.
     pub(crate) store: Arc<dyn Store>,
     /// The pool queues, where there are any.
@@ -32,9 +32,9 @@ pub(crate) struct Context {
 }
 
 /// What a person did, as an event tells it.
-pub(crate) struct Deed<'a> {
+pub(crate) struct AuditEvent<'a> {
     /// The record it was done to.
-    pub(crate) key: &'a Key,
+    pub(crate) key: &'a RecordId,
     /// One word, CamelCase, stable.
     pub(crate) reason: &'static str,
     /// A sentence.
@@ -43,19 +43,19 @@ pub(crate) struct Deed<'a> {
     pub(crate) change: Option<(String, String)>,
 }
 
-impl Context {
+impl CliContext {
     /// What the table answered, for a person.
-    pub(crate) fn failed(&self, error: &StoreError) -> Failure {
-        Failure::of_store(&self.table, &self.environment, error)
+    pub(crate) fn failed(&self, error: &StoreError) -> CliFailure {
+        CliFailure::of_store(&self.table, &self.environment, error)
     }
 
     /// One item.
-    pub(crate) async fn item(&self, key: &Key) -> Outcome<Option<Item>> {
+    pub(crate) async fn item(&self, key: &RecordId) -> CliResult<Option<Item>> {
         self.store.get(key).await.map_err(|error| self.failed(&error))
     }
 
     /// Every item of ours but events, of which a week's are many times as many as all else.
-    pub(crate) async fn everything(&self) -> Outcome<Vec<Item>> {
+    pub(crate) async fn everything(&self) -> CliResult<Vec<Item>> {
         self.all_that(|item| match kind_of(item) {
             Some(Kind::Instance | Kind::Agent | Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease) => {
                 true
@@ -66,9 +66,9 @@ impl Context {
     }
 
     /// The items of the table that are wanted; the others are let go with the page they come on.
-    pub(crate) async fn all_that(&self, wanted: impl Fn(&Item) -> bool) -> Outcome<Vec<Item>> {
+    pub(crate) async fn all_that(&self, wanted: impl Fn(&Item) -> bool) -> CliResult<Vec<Item>> {
         let mut items = Vec::new();
-        let mut after: Option<Key> = None;
+        let mut after: Option<RecordId> = None;
         loop {
             let mut page = self.store.list(after.as_ref()).await.map_err(|error| self.failed(&error))?;
             page.items.retain(&wanted);
@@ -79,13 +79,13 @@ impl Context {
     }
 
     /// The items under one partition key whose sort keys begin with a prefix, in their order.
-    pub(crate) async fn under(&self, pk: &str, sk_prefix: &str) -> Outcome<Vec<Item>> {
+    pub(crate) async fn under(&self, pk: &str, sk_prefix: &str) -> CliResult<Vec<Item>> {
         self.query(pk, sk_prefix).await.map_err(|error| self.failed(&error))
     }
 
     async fn query(&self, pk: &str, sk_prefix: &str) -> Result<Vec<Item>, StoreError> {
         let mut items = Vec::new();
-        let mut after: Option<Key> = None;
+        let mut after: Option<RecordId> = None;
         loop {
             let page = self.store.query(pk, sk_prefix, after.as_ref()).await?;
             if !gather(&mut items, page, &mut after) {
@@ -101,10 +101,10 @@ impl Context {
         repository: &Repository,
         run_id: &RunId,
         sk_prefix: &str,
-    ) -> Outcome<Vec<Item>> {
-        let folded = Request::partition(&repository.folded(), run_id);
+    ) -> CliResult<Vec<Item>> {
+        let folded = RecordId::partition(&repository.folded(), run_id);
         let mut items = self.under(&folded, sk_prefix).await?;
-        let spelt = Request::partition(repository, run_id);
+        let spelt = RecordId::partition(repository, run_id);
         if spelt != folded {
             match self.query(&spelt, sk_prefix).await {
                 Ok(former) => items.extend(former),
@@ -115,14 +115,15 @@ impl Context {
         Ok(items)
     }
 
-    /// Records what was done, for people. Best effort: whoever may do it need not be allowed to write events.
-    pub(crate) async fn note(&self, deed: Deed<'_>) {
+    /// Records a change in the audit trail. Best effort: a person who may make the change need not be allowed to write
+    /// events.
+    pub(crate) async fn record_event(&self, audit: AuditEvent<'_>) {
         let id = self.entropy.hex();
-        let mut event = Event::new(&deed.key.pk, id, millis(self.clock.now()), &self.environment.actor());
+        let mut event = Event::new(audit.key, id, millis(self.clock.now()), &self.environment.actor());
         event.event_type = EventType::Normal;
-        event.reason = deed.reason.to_owned();
-        event.message = deed.message;
-        (event.from, event.to) = deed.change.unzip();
+        event.reason = audit.reason.to_owned();
+        event.message = audit.message;
+        (event.from, event.to) = audit.change.unzip();
         match self.store.append(&[event.to_item()]).await {
             Ok(0) => {}
             Ok(dropped) => tracing::info!(dropped, "the event was not recorded"),
@@ -131,22 +132,22 @@ impl Context {
     }
 }
 
-fn gather(items: &mut Vec<Item>, page: Page, after: &mut Option<Key>) -> bool {
+fn gather(items: &mut Vec<Item>, page: Page, after: &mut Option<RecordId>) -> bool {
     items.extend(page.items);
     *after = page.next;
     after.is_some()
 }
 
 /// The record an item is, or why it cannot be used.
-pub(crate) fn readable<T: Record>(item: &Item) -> Outcome<T> {
+pub(crate) fn readable<T: Record>(item: &Item) -> CliResult<T> {
     match read::<T>(item) {
         Reading::Record(record) => Ok(record),
         Reading::Newer { schema } => {
-            let key = Key::of(item).map(|key| key.to_string()).unwrap_or_default();
-            Err(Failure::newer(&key, schema))
+            let key = RecordId::of(item).map(|key| key.to_string()).unwrap_or_default();
+            Err(CliFailure::newer(&key, schema))
         }
         Reading::Unreadable(Unreadable { key, problem }) => {
-            Err(Failure::unreadable(&Unreadable { key, problem }))
+            Err(CliFailure::unreadable(&Unreadable { key, problem }))
         }
     }
 }
@@ -172,7 +173,7 @@ pub(crate) fn one_more<const N: usize>(names: [&str; N]) -> BTreeMap<String, i64
 }
 
 #[cfg(test)]
-impl Context {
+impl CliContext {
     /// On a table in memory, with nobody around.
     pub(crate) fn on(store: runyard_fakes::MemoryStore, screen: Screen) -> Self {
         Self {
@@ -208,13 +209,13 @@ mod tests {
         for (pk, sk) in keys {
             store.put(attributes([("pk", text(pk)), ("sk", text(sk)), ("kind", text("pool"))]));
         }
-        let context = Context::on(store, Screen::nowhere(Format::Text));
+        let context = CliContext::on(store, Screen::nowhere(Format::Text));
         let sorted = |items: Vec<Item>| {
-            let mut keys: Vec<Key> = items.iter().filter_map(Key::of).collect();
+            let mut keys: Vec<RecordId> = items.iter().filter_map(RecordId::of).collect();
             keys.sort();
             keys
         };
-        let expected = [0, 4, 6].map(|at: usize| Key::new(keys[at].0, keys[at].1));
+        let expected = [0, 4, 6].map(|at: usize| RecordId::new(keys[at].0, keys[at].1));
         assert_eq!(sorted(context.everything().await.unwrap()), expected);
         assert_eq!(sorted(context.all_that(|_| true).await.unwrap()).len(), keys.len());
     }

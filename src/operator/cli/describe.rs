@@ -5,17 +5,17 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::context::Context;
+use super::context::CliContext;
 use super::environment::Environment;
 use super::events;
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use super::get::LookArgs;
 use super::json;
 use super::run::repository_hint;
 use super::screen::{Screen, plain};
-use super::subject::{Noun, Subject};
+use super::selector::{Noun, Selector};
 use super::table::{columns, distance};
-use crate::model::{Key, Repository, Request};
+use crate::model::{RecordId, Repository};
 
 /// Tells everything about one record.
 #[derive(Debug, Args)]
@@ -36,20 +36,21 @@ pub(crate) struct DescribeArgs {
 }
 
 /// What is looked for.
-pub(crate) struct Looked(Subject, Option<Repository>);
+pub(crate) struct DescribeTarget(Selector, Option<Repository>);
 
 /// What the options say.
-pub(crate) fn check(args: &DescribeArgs, environment: &Environment) -> Outcome<Looked> {
-    let subject = Subject::parse(args.noun, &args.name).map_err(|p| Failure::usage(p.named("NAME")))?;
-    let repository = repository_hint(args.look.repository.as_ref(), environment).map_err(Failure::usage)?;
-    Ok(Looked(subject, repository))
+pub(crate) fn check(args: &DescribeArgs, environment: &Environment) -> CliResult<DescribeTarget> {
+    let selector = Selector::parse(args.noun, &args.name).map_err(|p| CliFailure::usage(p.named("NAME")))?;
+    let repository =
+        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
+    Ok(DescribeTarget(selector, repository))
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &DescribeArgs, looked: &Looked) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &DescribeArgs, target: &DescribeTarget) -> CliResult {
     let mut last: Option<Value> = None;
     loop {
-        let seen = look(context, looked).await?;
+        let seen = look(context, target).await?;
         if last.as_ref() != Some(&seen) {
             show(context, args, &seen, last.is_some());
             last = Some(seen);
@@ -61,20 +62,20 @@ pub(crate) async fn run(context: &mut Context, args: &DescribeArgs, looked: &Loo
     }
 }
 
-async fn look(context: &Context, looked: &Looked) -> Outcome<Value> {
-    let item = looked.0.find(context, looked.1.as_ref()).await?;
-    let key = Key::of(&item).expect("what was found by its key has one");
+async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value> {
+    let item = target.0.find(context, target.1.as_ref()).await?;
+    let key = RecordId::of(&item).expect("what was found by its key has one");
     let mut document = json::record(&item);
-    if let Some(arn) = key.pk.strip_prefix("instance#") {
-        let agent = context.item(&Key::new(format!("agent#{arn}"), "agent")).await?;
+    if let Some(arn) = key.instance() {
+        let agent = context.item(&RecordId::Agent(arn.clone())).await?;
         document["agent"] = agent.as_ref().map_or(Value::Null, json::record);
     }
-    let events = events::of(context, &key.pk).await?;
+    let events = events::of(context, &key).await?;
     document["events"] = events.iter().map(json::record).collect();
     Ok(document)
 }
 
-fn show(context: &mut Context, args: &DescribeArgs, seen: &Value, again: bool) {
+fn show(context: &mut CliContext, args: &DescribeArgs, seen: &Value, again: bool) {
     if context.screen.format.for_programs() {
         if args.look.watch {
             context.screen.next_document(seen);
@@ -289,7 +290,8 @@ fn lines(name: &str, value: &Value, now: Timestamp) -> Vec<(String, String)> {
 /// The request whose key this is, as it is named on the command line.
 fn subject(key: &serde_json::Map<String, Value>) -> Option<String> {
     let word = |name: &str| key.get(name).and_then(Value::as_str);
-    let id = Request::id_of(&Key::new(word("pk")?, word("sk")?)).ok()?;
+    let key = RecordId::new(word("pk")?, word("sk")?);
+    let id = key.request()?;
     Some(format!("{}/{}/{}  ({})", id.run_id, id.name, id.attempt, id.repository))
 }
 

@@ -6,17 +6,17 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
-use super::context::Context;
+use super::context::CliContext;
 use super::duration;
 use super::environment::Environment;
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use super::get::{LookArgs, WATCH};
 use super::json;
 use super::run::repository_hint;
 use super::screen::{Format, Screen};
-use super::subject::{Noun, Subject, kind_of};
+use super::selector::{Noun, Selector, kind_of};
 use super::table::{columns, distance, more_columns};
-use crate::model::{AttributeValue, EventType, Item, Key, Kind, Repository};
+use crate::model::{AttributeValue, EventType, Item, Kind, RecordId, Repository};
 
 /// Tells what happened.
 #[derive(Debug, Args)]
@@ -41,37 +41,39 @@ pub(crate) struct EventsArgs {
 }
 
 /// What is looked for: one record's events, or all.
-pub(crate) struct Looked(Option<Subject>, Option<Repository>);
+pub(crate) struct EventsTarget(Option<Selector>, Option<Repository>);
 
 /// What the options say.
-pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> Outcome<Looked> {
-    let subject = match (args.noun, args.name.as_deref()) {
+pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> CliResult<EventsTarget> {
+    let selector = match (args.noun, args.name.as_deref()) {
         (Some(noun), Some(name)) => {
-            Some(Subject::parse(noun, name).map_err(|p| Failure::usage(p.named("NAME")))?)
+            Some(Selector::parse(noun, name).map_err(|p| CliFailure::usage(p.named("NAME")))?)
         }
         (_, _) => None,
     };
-    let repository = repository_hint(args.look.repository.as_ref(), environment).map_err(Failure::usage)?;
-    Ok(Looked(subject, repository))
+    let repository =
+        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
+    Ok(EventsTarget(selector, repository))
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &EventsArgs, looked: &Looked) -> Outcome {
-    let mut seen: BTreeSet<Key> = BTreeSet::new();
+pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &EventsTarget) -> CliResult {
+    let mut seen: BTreeSet<RecordId> = BTreeSet::new();
     let now = context.clock.now();
     let since = args.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
     loop {
-        let mut items = match &looked.0 {
-            Some(subject) => {
-                let item = subject.find(context, looked.1.as_ref()).await?;
-                let mut items = of(context, &Key::of(&item).map(|key| key.pk).unwrap_or_default()).await?;
+        let mut items = match &target.0 {
+            Some(selector) => {
+                let item = selector.find(context, target.1.as_ref()).await?;
+                let id = RecordId::of(&item).expect("what was found by its key has one");
+                let mut items = of(context, &id).await?;
                 items.retain(|item| happened(item, since));
                 items
             }
             None => all(context, since).await?,
         };
         let first = seen.is_empty();
-        items.retain(|item| Key::of(item).is_some_and(|key| seen.insert(key)));
+        items.retain(|item| RecordId::of(item).is_some_and(|key| seen.insert(key)));
         show(context, args.look.watch, first, &items);
         if !args.look.watch || context.screen.closed() {
             return Ok(());
@@ -80,15 +82,15 @@ pub(crate) async fn run(context: &mut Context, args: &EventsArgs, looked: &Looke
     }
 }
 
-/// The events under one partition key, oldest first.
-pub(crate) async fn of(context: &Context, pk: &str) -> Outcome<Vec<Item>> {
-    context.under(pk, "event#").await
+/// The events of a record, oldest first.
+pub(crate) async fn of(context: &CliContext, id: &RecordId) -> CliResult<Vec<Item>> {
+    context.under(&id.pk(), "event#").await
 }
 
-async fn all(context: &Context, since: Option<Timestamp>) -> Outcome<Vec<Item>> {
+async fn all(context: &CliContext, since: Option<Timestamp>) -> CliResult<Vec<Item>> {
     let wanted = |item: &Item| kind_of(item) == Some(Kind::Event) && happened(item, since);
     let mut items = context.all_that(wanted).await?;
-    items.sort_by_key(|item| Key::of(item).map(|key| (key.sk, key.pk)));
+    items.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
     Ok(items)
 }
 
@@ -101,7 +103,7 @@ fn happened(item: &Item, since: Option<Timestamp>) -> bool {
     since.is_none_or(|since| at.is_none_or(|at| at >= since))
 }
 
-fn show(context: &mut Context, watch: bool, first: bool, items: &[Item]) {
+fn show(context: &mut CliContext, watch: bool, first: bool, items: &[Item]) {
     if !watch {
         context.screen.document(&json::list(items));
     }

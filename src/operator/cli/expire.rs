@@ -4,13 +4,14 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::context::{Context, Deed, attributes, one_more, readable, text};
-use super::failure::{Exit, Failure, Outcome};
-use super::subject::{Noun, Subject, kind_of};
+use super::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
+use super::failure::{CliFailure, CliResult, Exit};
+use super::selector::{Noun, Selector, kind_of};
 use super::table::state;
 use super::{json, names};
 use crate::model::{
-    ClassName, Guard, Instance, Item, Key, Kind, Place, Pool, Reading, Record, State, Write, millis, read,
+    ClassName, Guard, Instance, Item, Kind, Place, Pool, Reading, Record, RecordId, State, Write, millis,
+    read,
 };
 use crate::ports::StoreError;
 
@@ -36,25 +37,25 @@ pub(crate) struct ExpireArgs {
 /// What is to end.
 pub(crate) enum Target {
     /// One machine.
-    Instance(Subject),
+    Instance(Selector),
     /// The idle ones of a class.
     Class(ClassName),
 }
 
 /// What the options say.
-pub(crate) fn check(args: &ExpireArgs) -> Outcome<Target> {
+pub(crate) fn check(args: &ExpireArgs) -> CliResult<Target> {
     let target = if args.idle {
         ClassName::parse(&args.name).map(Target::Class)
     } else {
-        Subject::parse(Noun::Instances, &args.name).map(Target::Instance)
+        Selector::parse(Noun::Instances, &args.name).map(Target::Instance)
     };
-    target.map_err(|problem| Failure::usage(problem.named("INSTANCE|CLASS")))
+    target.map_err(|problem| CliFailure::usage(problem.named("INSTANCE|CLASS")))
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &ExpireArgs, target: &Target) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &ExpireArgs, target: &Target) -> CliResult {
     let items = match target {
-        Target::Instance(subject) => vec![subject.find(context, None).await?],
+        Target::Instance(selector) => vec![selector.find(context, None).await?],
         Target::Class(class) => idle(context, class, args.now).await?,
     };
     if let (Target::Class(class), true) = (target, items.is_empty()) {
@@ -72,10 +73,10 @@ pub(crate) async fn run(context: &mut Context, args: &ExpireArgs, target: &Targe
         }
     }
     context.screen.document(&json::list(&after));
-    if refused.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Error, problems: refused }) }
+    if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
 }
 
-async fn idle(context: &Context, class: &ClassName, cleaning_too: bool) -> Outcome<Vec<Item>> {
+async fn idle(context: &CliContext, class: &ClassName, cleaning_too: bool) -> CliResult<Vec<Item>> {
     let wanted = |item: &Item| match read::<Instance>(item) {
         Reading::Record(instance) if kind_of(item) == Some(Kind::Instance) => {
             instance.facts.resource_class == *class
@@ -95,12 +96,12 @@ async fn idle(context: &Context, class: &ClassName, cleaning_too: bool) -> Outco
     context.all_that(wanted).await
 }
 
-async fn expire(context: &mut Context, item: &Item, args: &ExpireArgs) -> Outcome<Item> {
-    let key = Key::of(item).expect("what was found by its key has one");
+async fn expire(context: &mut CliContext, item: &Item, args: &ExpireArgs) -> CliResult<Item> {
+    let key = RecordId::of(item).expect("what was found by its key has one");
     let mut found: Option<Instance> = None;
     let written = {
         let (context, found) = (&*context, &mut found);
-        let attempt = async || -> Result<Outcome<Option<Item>>, StoreError> {
+        let attempt = async || -> Result<CliResult<Option<Item>>, StoreError> {
             let Some(item) = context.store.get(&key).await? else { return Ok(Ok(None)) };
             let instance: Instance = match readable(&item) {
                 Ok(instance) => instance,
@@ -126,19 +127,19 @@ async fn expire(context: &mut Context, item: &Item, args: &ExpireArgs) -> Outcom
     let was = found.as_ref().map(state).unwrap_or_default();
     context.screen.say(format!("instance {name}: expires now (it was {was})"));
     let message = format!("instance {name} was expired by a person while {was}");
-    context.note(Deed { key: &key, reason: "ExpireRequested", message, change: None }).await;
+    context.record_event(AuditEvent { key: &key, reason: "ExpireRequested", message, change: None }).await;
     Ok(after)
 }
 
 /// Whether this machine may be ended without another word.
-fn may_end(instance: &Instance, args: &ExpireArgs) -> Outcome {
+fn may_end(instance: &Instance, args: &ExpireArgs) -> CliResult {
     let id = instance.facts.instance_id.to_string();
     if args.now {
         return Ok(());
     }
     if let Some(run) = instance.run() {
         let message = format!("is {} for run {run}", instance.state());
-        return Err(Failure::error(
+        return Err(CliFailure::error(
             "INSTANCE",
             id,
             message,
@@ -149,7 +150,7 @@ fn may_end(instance: &Instance, args: &ExpireArgs) -> Outcome {
     let taken = args.idle && instance.state() != State::Idle;
     if taken {
         let message = format!("is {} by now", instance.state());
-        return Err(Failure::error("INSTANCE", id, message, "run the command again"));
+        return Err(CliFailure::error("INSTANCE", id, message, "run the command again"));
     }
     Ok(())
 }

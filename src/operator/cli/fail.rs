@@ -3,12 +3,12 @@
 
 use clap::Args;
 
-use super::context::{Context, Deed, attributes, one_more, readable, text};
+use super::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
 use super::environment::Environment;
-use super::failure::{Failure, Outcome};
+use super::failure::{CliFailure, CliResult};
 use super::json;
 use super::run::repository_hint;
-use super::subject::{RequestSelector, request_record};
+use super::selector::{RequestSelector, request_record};
 use crate::model::{Guard, Item, Record, Repository, Request, Write, millis};
 use crate::ports::StoreError;
 
@@ -30,12 +30,16 @@ pub(crate) struct FailArgs {
 }
 
 /// Where to look.
-pub(crate) fn check(args: &FailArgs, environment: &Environment) -> Outcome<Option<Repository>> {
-    repository_hint(args.repository.as_ref(), environment).map_err(Failure::usage)
+pub(crate) fn check(args: &FailArgs, environment: &Environment) -> CliResult<Option<Repository>> {
+    repository_hint(args.repository.as_ref(), environment).map_err(CliFailure::usage)
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &FailArgs, repository: Option<&Repository>) -> Outcome {
+pub(crate) async fn run(
+    context: &mut CliContext,
+    args: &FailArgs,
+    repository: Option<&Repository>,
+) -> CliResult {
     let request = request_record(context, &args.request, repository).await?;
     let key = request.key();
     let (after, done) = ask(context, &request).await?;
@@ -43,7 +47,7 @@ pub(crate) async fn run(context: &mut Context, args: &FailArgs, repository: Opti
     if done {
         context.screen.say(format!("{}: the operator was asked to fail it", now.id));
         let message = format!("{}: a person asked to fail it while {}", now.id, now.phase());
-        context.note(Deed { key: &key, reason: "FailRequested", message, change: None }).await;
+        context.record_event(AuditEvent { key: &key, reason: "FailRequested", message, change: None }).await;
     } else if now.phase().is_final() {
         context.screen.say(format!("{}: already {}, nothing to fail", now.id, now.phase()));
     } else {
@@ -54,12 +58,17 @@ pub(crate) async fn run(context: &mut Context, args: &FailArgs, repository: Opti
 }
 
 /// Writes the wish unless it is there or comes too late; answers the record, and whether it was written.
-async fn ask(context: &Context, request: &Request) -> Outcome<(Item, bool)> {
+async fn ask(context: &CliContext, request: &Request) -> CliResult<(Item, bool)> {
     let key = request.key();
-    let attempt = async || -> Result<Outcome<(Item, bool)>, StoreError> {
+    let attempt = async || -> Result<CliResult<(Item, bool)>, StoreError> {
         let Some(item) = context.store.get(&key).await? else {
             let fix = "see `runyard get requests`";
-            return Ok(Err(Failure::error("request", request.id.to_string(), "was deleted meanwhile", fix)));
+            return Ok(Err(CliFailure::error(
+                "request",
+                request.id.to_string(),
+                "was deleted meanwhile",
+                fix,
+            )));
         };
         let current: Request = match readable(&item) {
             Ok(current) => current,

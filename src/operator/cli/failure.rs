@@ -73,7 +73,7 @@ impl From<Exit> for ExitCode {
 
 /// What a verb that did not succeed says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CliFailure {
     /// The exit code.
     pub(crate) exit: Exit,
     /// What is wrong; at least one.
@@ -81,9 +81,9 @@ pub(crate) struct Failure {
 }
 
 /// What verbs answer.
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type CliResult<T = ()> = Result<T, CliFailure>;
 
-impl Failure {
+impl CliFailure {
     /// One problem of the wrong-usage kind.
     pub(crate) fn usage(problem: FieldError) -> Self {
         Self { exit: Exit::Usage, problems: vec![problem] }
@@ -113,7 +113,7 @@ impl Failure {
 
     /// What the table answered, with what a person does about it.
     pub(crate) fn of_store(table: &TableName, environment: &Environment, error: &StoreError) -> Self {
-        if let Some(failure) = Self::of_surroundings(environment, error) {
+        if let Some(failure) = Self::of_environment(environment, error) {
             return failure;
         }
         let fix = match error {
@@ -132,7 +132,7 @@ impl Failure {
     }
 
     /// What is wrong with our own surroundings rather than with the table, in one sentence.
-    fn of_surroundings(environment: &Environment, error: &StoreError) -> Option<Self> {
+    fn of_environment(environment: &Environment, error: &StoreError) -> Option<Self> {
         match error {
             // Not a service's answer: nothing was sent for want of them.
             StoreError::Denied(why) if why.starts_with("dispatch failure") && why.contains("credential") => {
@@ -212,10 +212,10 @@ impl Problems {
     }
 
     /// Fails as wrong usage if anything was refused.
-    pub(crate) fn check(&mut self) -> Outcome {
+    pub(crate) fn check(&mut self) -> CliResult {
         if self.0.is_empty() {
             return Ok(());
         }
-        Err(Failure { exit: Exit::Usage, problems: std::mem::take(&mut self.0) })
+        Err(CliFailure { exit: Exit::Usage, problems: std::mem::take(&mut self.0) })
     }
 }

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::context::{Context, readable};
-use super::failure::{Caught, Exit, Failure, Outcome};
+use super::context::{CliContext, readable};
+use super::failure::{Caught, CliFailure, CliResult, Exit};
 use super::polling::{Interrupts, Waited, until};
 use super::progress::Progress;
 use super::release::write_released;
 use super::screen::plain;
-use super::{actions, duration};
-use crate::model::{Condition, ConditionType, Item, Key, Phase, Record, Request};
+use super::{duration, github_output};
+use crate::model::{Condition, ConditionType, Item, Phase, Record, RecordId, Request};
 use crate::ports::StoreError;
 
 /// What is followed, and how.
@@ -26,7 +26,7 @@ pub(crate) struct Following {
 }
 
 /// Follows the request.
-pub(crate) async fn follow(context: &mut Context, mut following: Following) -> Outcome {
+pub(crate) async fn follow(context: &mut CliContext, mut following: Following) -> CliResult {
     let first: Request = readable(&following.item)?;
     let mut progress = Progress::new(&context.screen);
     let waited = {
@@ -42,7 +42,7 @@ pub(crate) async fn follow(context: &mut Context, mut following: Following) -> O
                     tracing::warn!(%error, "the request could not be read, looking again");
                     return Ok(None);
                 }
-                Err(error) => return Err(Failure::of_store(table, environment, &error)),
+                Err(error) => return Err(CliFailure::of_store(table, environment, &error)),
             };
             let request: Request = readable(&item)?;
             progress.show(screen, &told(&request));
@@ -78,15 +78,15 @@ fn told(request: &Request) -> String {
     line.trim_end().to_owned()
 }
 
-fn finish(context: &mut Context, item: &Item) -> Outcome {
+fn finish(context: &mut CliContext, item: &Item) -> CliResult {
     let request: Request = readable(item)?;
-    actions::publish(&context.environment, &request);
-    context.screen.document(&actions::document(item, &request));
+    github_output::publish(&context.environment, &request);
+    context.screen.document(&github_output::document(item, &request));
     if request.phase() == Phase::Ready && !request.is_released() {
         let ids: Vec<&str> = request.status.instances.iter().map(|id| id.as_str()).collect();
         context.screen.say(format!(
             "ready: runs-on {} ({})",
-            actions::shown_label(&context.environment, &request),
+            github_output::shown_label(&context.environment, &request),
             ids.join(" ")
         ));
         return Ok(());
@@ -95,7 +95,7 @@ fn finish(context: &mut Context, item: &Item) -> Outcome {
 }
 
 /// Why a request that is not ready will not be.
-fn over(request: &Request) -> Failure {
+fn over(request: &Request) -> CliFailure {
     let id = &request.id;
     let failed = request.phase() == Phase::Failed;
     let mut message =
@@ -107,7 +107,7 @@ fn over(request: &Request) -> Failure {
         let (reason, text) = (plain(&condition.reason), plain(&condition.message));
         message.push_str(&format!("\n  {}: {reason}: {text}", condition.condition_type));
     }
-    Failure::error("request", id.to_string(), message, remedy(request))
+    CliFailure::error("request", id.to_string(), message, remedy(request))
 }
 
 /// What to do about a request that failed, by its reason.
@@ -144,13 +144,13 @@ fn tells_more(condition: &Condition, request: &Request) -> bool {
     wrong && !(said.contains(&condition.reason) && said.contains(&condition.message))
 }
 
-fn gone(request: &Request) -> Failure {
+fn gone(request: &Request) -> CliFailure {
     let id = request.id.to_string();
-    Failure::error("request", id, "its record was deleted", "use another name or a new attempt")
+    CliFailure::error("request", id, "its record was deleted", "use another name or a new attempt")
         .exiting(Exit::RequestFailed)
 }
 
-async fn give_up(context: &mut Context, following: &Following, caught: Option<Caught>) -> Outcome {
+async fn give_up(context: &mut CliContext, following: &Following, caught: Option<Caught>) -> CliResult {
     let why = caught.map_or_else(
         || "the wait timed out".to_owned(),
         |caught| format!("the wait was interrupted by {}", caught.name()),
@@ -168,9 +168,9 @@ async fn give_up(context: &mut Context, following: &Following, caught: Option<Ca
         }
     };
     let now: Request = readable(&item).unwrap_or(request);
-    actions::publish(&context.environment, &now);
-    if Key::of(&item).is_some() {
-        context.screen.document(&actions::document(&item, &now));
+    github_output::publish(&context.environment, &now);
+    if RecordId::of(&item).is_some() {
+        context.screen.document(&github_output::document(&item, &now));
     }
     let id = &now.id;
     let message = format!("{why} at {}; {then}", told(&now));
@@ -191,7 +191,7 @@ async fn give_up(context: &mut Context, following: &Following, caught: Option<Ca
         ),
         Some(caught) => ("to ask again use another --name or a new --attempt".into(), Exit::Signal(caught)),
     };
-    Err(Failure::error("request", id.to_string(), message, fix).exiting(exit))
+    Err(CliFailure::error("request", id.to_string(), message, fix).exiting(exit))
 }
 
 #[cfg(test)]

@@ -6,17 +6,17 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::context::Context;
+use super::context::CliContext;
 use super::environment::Environment;
-use super::failure::{Failure, Outcome, Problems};
+use super::failure::{CliFailure, CliResult, Problems};
 use super::run::repository_hint;
-use super::subject::{Noun, Subject, kind_of};
-use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, Surroundings};
+use super::selector::{Noun, Selector, kind_of};
+use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, RowContext};
 use super::usage::one_of;
 use super::{json, names};
 use crate::model::{
-    AttributeValue, ClassName, FieldError, Instance, Item, Key, Kind, Launch, Phase, Pool, Reading, Record,
-    Repository, Request, State, read,
+    AttributeValue, ClassName, FieldError, Instance, Item, Kind, Launch, Phase, Pool, Reading, Record,
+    RecordId, Repository, Request, State, read,
 };
 
 /// Lists records.
@@ -57,7 +57,7 @@ struct Only {
 
 impl Only {
     /// Refuses what no record of this kind has.
-    fn check(&self, noun: Noun) -> Outcome {
+    fn check(&self, noun: Noun) -> CliResult {
         let mut problems = Problems::default();
         let kind = plural(noun);
         if let (Some(class), Noun::Pools) = (&self.class, noun) {
@@ -122,9 +122,9 @@ pub(crate) struct LookArgs {
 }
 
 /// What is looked for.
-pub(crate) struct Looked {
+pub(crate) struct GetTarget {
     noun: Noun,
-    subject: Option<Subject>,
+    selector: Option<Selector>,
     repository: Option<Repository>,
 }
 
@@ -132,28 +132,28 @@ pub(crate) struct Looked {
 pub(crate) const WATCH: Duration = Duration::from_secs(1);
 
 /// What the options say, refused where it makes no sense.
-pub(crate) fn check(args: &GetArgs, environment: &Environment) -> Outcome<Looked> {
+pub(crate) fn check(args: &GetArgs, environment: &Environment) -> CliResult<GetTarget> {
     args.only.check(args.noun)?;
-    let subject = args.name.as_deref().map(|name| Subject::parse(args.noun, name)).transpose();
-    let subject = subject.map_err(|problem: FieldError| Failure::usage(problem.named("NAME")))?;
+    let selector = args.name.as_deref().map(|name| Selector::parse(args.noun, name)).transpose();
+    let selector = selector.map_err(|problem: FieldError| CliFailure::usage(problem.named("NAME")))?;
     let given = args.look.repository.as_ref();
     // A list is of everything; only a run's id may need its repository.
-    let hint = if subject.is_some() { repository_hint(given, environment) } else { Ok(given.cloned()) };
-    Ok(Looked { noun: args.noun, subject, repository: hint.map_err(Failure::usage)? })
+    let hint = if selector.is_some() { repository_hint(given, environment) } else { Ok(given.cloned()) };
+    Ok(GetTarget { noun: args.noun, selector, repository: hint.map_err(CliFailure::usage)? })
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &GetArgs, looked: &Looked) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &GetArgs, target: &GetTarget) -> CliResult {
     let mut last: Option<String> = None;
     loop {
-        let seen = look(context, &args.only, looked).await?;
+        let seen = look(context, &args.only, target).await?;
         if let (Some(class), true) = (&args.only.class, seen.items.is_empty())
             && context.item(&Pool::key_of(class)).await?.is_none()
         {
             return Err(names::no_such_pool(context, "--class", class).await);
         }
         if last.as_deref() != Some(&seen.mark) {
-            show(context, args, looked, &seen, last.is_some());
+            show(context, args, target, &seen, last.is_some());
             last = Some(seen.mark);
         }
         if !args.look.watch || context.screen.closed() {
@@ -164,37 +164,37 @@ pub(crate) async fn run(context: &mut Context, args: &GetArgs, looked: &Looked) 
 }
 
 /// What one look saw.
-struct Seen {
+struct Listing {
     items: Vec<Item>,
     everything: Vec<Item>,
     document: Value,
     mark: String,
 }
 
-async fn look(context: &Context, only: &Only, looked: &Looked) -> Outcome<Seen> {
-    let (items, everything) = match &looked.subject {
-        Some(subject) => (vec![subject.find(context, looked.repository.as_ref()).await?], Vec::new()),
-        None => list(context, only, looked).await?,
+async fn look(context: &CliContext, only: &Only, target: &GetTarget) -> CliResult<Listing> {
+    let (items, everything) = match &target.selector {
+        Some(selector) => (vec![selector.find(context, target.repository.as_ref()).await?], Vec::new()),
+        None => list(context, only, target).await?,
     };
-    let document = match (&looked.subject, items.first()) {
+    let document = match (&target.selector, items.first()) {
         (Some(_), Some(item)) => json::record(item),
-        (_, _) => listed(looked.noun, &items),
+        (_, _) => listed(target.noun, &items),
     };
     let mark = document.to_string();
-    Ok(Seen { items, everything, document, mark })
+    Ok(Listing { items, everything, document, mark })
 }
 
 /// The items of the kind, and those of their agents that a table of machines shows.
-async fn list(context: &Context, only: &Only, looked: &Looked) -> Outcome<(Vec<Item>, Vec<Item>)> {
-    let listed = |item: &Item| kind_of(item) == Some(looked.noun.kind());
-    let beside = |item: &Item| looked.noun == Noun::Instances && kind_of(item) == Some(Kind::Agent);
+async fn list(context: &CliContext, only: &Only, target: &GetTarget) -> CliResult<(Vec<Item>, Vec<Item>)> {
+    let listed = |item: &Item| kind_of(item) == Some(target.noun.kind());
+    let beside = |item: &Item| target.noun == Noun::Instances && kind_of(item) == Some(Kind::Agent);
     let found = context.all_that(|item| listed(item) && only.accepts(item) || beside(item)).await?;
     let (mut items, others): (Vec<Item>, Vec<Item>) = found.into_iter().partition(listed);
-    if let Some(repository) = &looked.repository {
-        let of = |key: Key| Request::id_of(&key).ok().map(|id| id.repository);
-        items.retain(|item| Key::of(item).and_then(of).is_some_and(|of| of.is(repository)));
+    if let Some(repository) = &target.repository {
+        let of = |id: RecordId| id.request().map(|id| id.repository.clone());
+        items.retain(|item| RecordId::of(item).and_then(of).is_some_and(|of| of.is(repository)));
     }
-    items.sort_by_key(|item| (born(looked.noun, item), Key::of(item)));
+    items.sort_by_key(|item| (born(target.noun, item), RecordId::of(item)));
     Ok((items, others))
 }
 
@@ -221,7 +221,7 @@ fn listed(noun: Noun, items: &[Item]) -> Value {
 }
 
 fn problem(noun: Noun, item: &Item) -> Option<Value> {
-    let key = Key::of(item).map(|key| key.to_string()).unwrap_or_default();
+    let key = RecordId::of(item).map(|key| key.to_string()).unwrap_or_default();
     let problem = match noun {
         Noun::Instances => unreadable::<Instance>(item),
         Noun::Requests => unreadable::<Request>(item),
@@ -239,7 +239,7 @@ fn unreadable<T: Record>(item: &Item) -> Option<String> {
     }
 }
 
-fn show(context: &mut Context, args: &GetArgs, looked: &Looked, seen: &Seen, again: bool) {
+fn show(context: &mut CliContext, args: &GetArgs, target: &GetTarget, seen: &Listing, again: bool) {
     if context.screen.format.for_programs() {
         if args.look.watch {
             context.screen.next_document(&seen.document);
@@ -252,17 +252,17 @@ fn show(context: &mut Context, args: &GetArgs, looked: &Looked, seen: &Seen, aga
         context.screen.separate();
     }
     if seen.items.is_empty() {
-        context.screen.remark(format!("there are no {}{}", args.only.such(), plural(looked.noun)));
+        context.screen.remark(format!("there are no {}{}", args.only.such(), plural(target.noun)));
         return;
     }
     let items: Vec<&Item> = seen.items.iter().collect();
-    let around = Surroundings { now: context.clock.now(), others: &seen.everything };
+    let rows = RowContext { now: context.clock.now(), others: &seen.everything };
     let screen = &context.screen;
-    let text = match looked.noun {
-        Noun::Instances => INSTANCES.table(screen, &items, &around),
-        Noun::Requests => REQUESTS.table(screen, &items, &around),
-        Noun::Pools => POOLS.table(screen, &items, &around),
-        Noun::Launches => LAUNCHES.table(screen, &items, &around),
+    let text = match target.noun {
+        Noun::Instances => INSTANCES.table(screen, &items, &rows),
+        Noun::Requests => REQUESTS.table(screen, &items, &rows),
+        Noun::Pools => POOLS.table(screen, &items, &rows),
+        Noun::Launches => LAUNCHES.table(screen, &items, &rows),
     };
     context.screen.text(&text);
 }

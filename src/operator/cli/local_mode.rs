@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use clap::{Args, Parser};
 
-use super::entry::{of_wire, runtime, said, surroundings};
-use super::failure::{Failure, Outcome};
+use super::daemon::{environment_variables, of_wire, runtime, said};
+use super::failure::{CliFailure, CliResult};
 use crate::clock::SystemClock;
 use crate::config;
-use crate::local::setup::LocalModeError;
-use crate::local::site::SiteError;
+use crate::local::local_environment::LocalEnvironmentError;
+use crate::local::opened_environment::LocalModeError;
 use crate::local::standin::listener;
 use crate::local::{demo, up};
 use crate::model::TableName;
@@ -50,22 +50,23 @@ pub(crate) struct RunnerArgs {
 }
 
 /// `runyard up`.
-pub(crate) fn up(args: UpArgs, table: Option<TableName>) -> Outcome {
-    runtime()?.block_on(up::run(args.dir, &surroundings(table))).map_err(|error| of_local(&error))
+pub(crate) fn up(args: UpArgs, table: Option<TableName>) -> CliResult {
+    runtime()?.block_on(up::run(args.dir, &environment_variables(table))).map_err(|error| of_local(&error))
 }
 
 /// `runyard demo`.
-pub(crate) fn demo(table: Option<TableName>) -> Outcome {
-    let good = runtime()?.block_on(demo::run(&surroundings(table))).map_err(|error| of_local(&error))?;
+pub(crate) fn demo(table: Option<TableName>) -> CliResult {
+    let good =
+        runtime()?.block_on(demo::run(&environment_variables(table))).map_err(|error| of_local(&error))?;
     if good {
         return Ok(());
     }
     let fix = "look at what it says above and at the directory it left";
-    Err(Failure::error("demo", "", "not everything went as it should", fix))
+    Err(CliFailure::error("demo", "", "not everything went as it should", fix))
 }
 
 /// `runyard stand-in-runner`: its exit codes are the real runner's, not ours.
-pub(crate) fn stand_in_runner(args: &RunnerArgs) -> Outcome<ExitCode> {
+pub(crate) fn stand_in_runner(args: &RunnerArgs) -> CliResult<ExitCode> {
     let inputs = config::environment().filter(|(name, _)| name.starts_with("ACTIONS_RUNNER_")).collect();
     let exit = runtime()?.block_on(async {
         let clock = SystemClock::new();
@@ -74,24 +75,24 @@ pub(crate) fn stand_in_runner(args: &RunnerArgs) -> Outcome<ExitCode> {
     Ok(ExitCode::from(exit.code()))
 }
 
-fn of_local(error: &LocalModeError) -> Failure {
+fn of_local(error: &LocalModeError) -> CliFailure {
     match error {
         LocalModeError::Wire(error) => of_wire(error),
-        LocalModeError::Site(SiteError::Locked { dir, pid }) => {
+        LocalModeError::Environment(LocalEnvironmentError::Locked { dir, pid }) => {
             let message = format!("is served by another `runyard` (pid {pid})");
             let fix = "stop that one, or use another --dir";
-            Failure::error("--dir", dir.display().to_string(), message, fix)
+            CliFailure::error("--dir", dir.display().to_string(), message, fix)
         }
-        LocalModeError::Site(SiteError::Io { path, source }) => {
+        LocalModeError::Environment(LocalEnvironmentError::Io { path, source }) => {
             let message = format!("cannot be used: {source}");
-            Failure::error("--dir", path.display().to_string(), message, of_kind(source.kind()))
+            CliFailure::error("--dir", path.display().to_string(), message, of_kind(source.kind()))
         }
-        LocalModeError::Site(_)
+        LocalModeError::Environment(_)
         | LocalModeError::Table(_)
         | LocalModeError::Shape { .. }
         | LocalModeError::Demo(_)
         | LocalModeError::System(..) => {
-            Failure::error("local", "", said(error), "mend what is said, then start it again")
+            CliFailure::error("local", "", said(error), "mend what is said, then start it again")
         }
     }
 }

@@ -1,24 +1,23 @@
 //! The command line: which verb was asked for, with what, and how it ended. Everything that can be refused without
 //! the network is refused before anything is reached.
 
-mod actions;
 mod apply;
 mod args;
 mod configured;
 mod connect;
 mod context;
+mod daemon;
 mod describe;
 mod doctor;
 mod duration;
-mod entry;
 mod environment;
 mod events;
 mod expire;
 mod fail;
 mod failure;
 mod follow;
-mod foresight;
 mod get;
+mod github_output;
 mod init;
 mod json;
 #[cfg(feature = "local")]
@@ -26,6 +25,7 @@ mod local_mode;
 mod names;
 #[cfg(feature = "ec2")]
 mod network;
+mod plan_explain;
 mod polling;
 mod progress;
 mod provision;
@@ -34,8 +34,8 @@ mod release;
 mod run;
 mod scale;
 mod screen;
+mod selector;
 mod step;
-mod subject;
 mod table;
 mod usage;
 
@@ -47,7 +47,7 @@ use clap::{CommandFactory as _, Parser as _};
 
 use self::args::{Cli, Common, Once, Process, Verb};
 use self::environment::Environment;
-use self::failure::{Failure, Outcome};
+use self::failure::{CliFailure, CliResult};
 use self::run::in_field;
 use self::screen::{Format, Screen};
 use crate::model::TableName;
@@ -90,21 +90,21 @@ fn stand_in_runner(arguments: &[OsString]) -> ExitCode {
 }
 
 /// Runs the verb in the surroundings it needs: the long-running ones bring their own.
-fn begin(cli: Cli) -> Outcome<ExitCode> {
+fn begin(cli: Cli) -> CliResult<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match cli.verb {
         #[cfg(feature = "local")]
         Verb::Process(Process::Up(args)) => local_mode::up(args, cli.common.table).map(done),
         #[cfg(feature = "local")]
         Verb::Process(Process::Demo) => local_mode::demo(cli.common.table).map(done),
-        Verb::Process(Process::Operator(args)) => entry::operator(&args, cli.common.table).map(done),
+        Verb::Process(Process::Operator(args)) => daemon::operator(&args, cli.common.table).map(done),
         Verb::Once(verb) => {
             let environment = Environment::of_process();
             log_to_stderr(&cli.common, &environment);
             let annotated = verb.is_step() && environment.get("GITHUB_ACTIONS") == Some("true");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let refused = |error: std::io::Error| {
-                Failure::error("runtime", "", error.to_string(), "run the command again")
+                CliFailure::error("runtime", "", error.to_string(), "run the command again")
             };
             let ended = runtime.map_err(refused)?.block_on(run(&cli.common, verb, environment));
             ended.map(done).inspect_err(|failure| {
@@ -123,7 +123,7 @@ fn not_understood(error: &clap::Error, format: Format) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let failure = Failure::usage(usage::problem(error));
+    let failure = CliFailure::usage(usage::problem(error));
     let own = std::error::Error::source(error).is_some();
     if format == Format::Json || own {
         screen::report(&failure, format);
@@ -153,15 +153,15 @@ fn log_to_stderr(common: &Common, environment: &Environment) {
     };
 }
 
-fn table_of(common: &Common, environment: &Environment) -> Outcome<TableName> {
+fn table_of(common: &Common, environment: &Environment) -> CliResult<TableName> {
     match (&common.table, environment.get("RUNYARD_TABLE")) {
         (Some(table), _) => Ok(table.clone()),
-        (None, Some(name)) => in_field("RUNYARD_TABLE", TableName::parse(name)).map_err(Failure::usage),
+        (None, Some(name)) => in_field("RUNYARD_TABLE", TableName::parse(name)).map_err(CliFailure::usage),
         (None, None) => Ok(TableName::parse("runyard").expect("the default is a valid name")),
     }
 }
 
-async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
+async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult {
     let table = table_of(common, &environment)?;
     let mut screen = Screen::stdout(common.output);
     let env = &environment;
@@ -181,16 +181,16 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
             release::run(&mut connect::connect(table, environment, screen).await?.0, &args, &asked).await
         }
         Once::Get(args) => {
-            let looked = get::check(&args, env)?;
-            get::run(&mut connect::connect(table, environment, screen).await?.0, &args, &looked).await
+            let target = get::check(&args, env)?;
+            get::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
         }
         Once::Describe(args) => {
-            let looked = describe::check(&args, env)?;
-            describe::run(&mut connect::connect(table, environment, screen).await?.0, &args, &looked).await
+            let target = describe::check(&args, env)?;
+            describe::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
         }
         Once::Events(args) => {
-            let looked = events::check(&args, env)?;
-            events::run(&mut connect::connect(table, environment, screen).await?.0, &args, &looked).await
+            let target = events::check(&args, env)?;
+            events::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
         }
         Once::Scale(args) => {
             scale::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
@@ -227,12 +227,12 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> Outcome {
             init::run(&mut context, &asked, &store).await
         }
         Once::Plan(args) => {
-            let policy = foresight::check_plan(&args, &table)?;
-            foresight::plan(&mut connect::connect(table, environment, screen).await?.0, &policy).await
+            let policy = plan_explain::check_plan(&args, &table)?;
+            plan_explain::plan(&mut connect::connect(table, environment, screen).await?.0, &policy).await
         }
         Once::Explain(args) => {
-            let looked = foresight::check_explain(&args, env, &table)?;
-            foresight::explain(&mut connect::connect(table, environment, screen).await?.0, &args, &looked)
+            let target = plan_explain::check_explain(&args, env, &table)?;
+            plan_explain::explain(&mut connect::connect(table, environment, screen).await?.0, &args, &target)
                 .await
         }
     }

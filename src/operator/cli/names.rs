@@ -1,9 +1,9 @@
 //! Which name did a person mean? What is near to one that is not there, and the refusals that say so.
 
-use super::context::Context;
-use super::failure::Failure;
-use super::subject::kind_of;
-use crate::model::{ClassName, Key, Kind};
+use super::context::CliContext;
+use super::failure::CliFailure;
+use super::selector::kind_of;
+use crate::model::{ClassName, Kind, RecordId};
 
 /// How alike two names must be for one to be meant by the other: 1 is the same.
 const ALIKE: f64 = 0.75;
@@ -16,14 +16,13 @@ pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Opti
 }
 
 /// The refusal of a class that has no pool, with the one that may be meant.
-pub(crate) async fn no_such_pool(context: &Context, field: &str, class: &ClassName) -> Failure {
+pub(crate) async fn no_such_pool(context: &CliContext, field: &str, class: &ClassName) -> CliFailure {
     let listed = context.all_that(|item| kind_of(item) == Some(Kind::Pool)).await;
-    let keys: Vec<Key> = listed.unwrap_or_default().iter().filter_map(Key::of).collect();
-    let classes = keys.iter().filter_map(|key| key.pk.strip_prefix("pool#"));
-    let near = near(class.as_str(), classes);
+    let pools: Vec<RecordId> = listed.unwrap_or_default().iter().filter_map(RecordId::of).collect();
+    let near = near(class.as_str(), pools.iter().filter_map(RecordId::pool).map(ClassName::as_str));
     let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
     let fix = format!("{near}see `runyard get pools`; `runyard apply -f FILE` creates one");
-    Failure::error(field, class.as_str(), "there is no such pool", fix)
+    CliFailure::error(field, class.as_str(), "there is no such pool", fix)
 }
 
 #[cfg(test)]

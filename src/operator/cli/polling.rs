@@ -6,7 +6,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::failure::{Caught, Failure, Outcome};
+use super::failure::{Caught, CliFailure, CliResult};
 use crate::ports::StoreError;
 use crate::wire::ignores_hangup;
 
@@ -42,10 +42,10 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     /// Begins to listen; from now on these signals no longer end the process.
-    pub(crate) fn listen() -> Outcome<Self> {
+    pub(crate) fn listen() -> CliResult<Self> {
         let on = |kind| {
             signal(kind).map_err(|error| {
-                Failure::error(
+                CliFailure::error(
                     "signals",
                     "",
                     format!("cannot be listened to: {error}"),
@@ -77,8 +77,8 @@ impl Interrupts {
 pub(crate) async fn until<T>(
     limit: Duration,
     interrupts: &mut Interrupts,
-    mut look: impl AsyncFnMut() -> Outcome<Option<T>>,
-) -> Outcome<Waited<T>> {
+    mut look: impl AsyncFnMut() -> CliResult<Option<T>>,
+) -> CliResult<Waited<T>> {
     let begun = tokio::time::Instant::now();
     let looking = async {
         for pause in pauses(PAUSE) {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{Context, attributes, number, text};
+use super::context::{CliContext, attributes, number, text};
 use super::environment::Environment;
-use super::failure::{Failure, Outcome, Problems};
+use super::failure::{CliFailure, CliResult, Problems};
 use super::follow;
 use super::run::{RunArgs, in_field};
-use super::{actions, context, duration, names, subject, usage};
+use super::{context, duration, github_output, names, selector, usage};
 use crate::model::{
     AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, LabelSuffix,
     MAX_RUNTIME_MINUTES, Phase, Pool, Request, RequestKey, RunId, TableName, UsageClass, Write, millis,
@@ -39,7 +39,7 @@ pub(crate) struct ProvisionArgs {
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     count: u32,
     /// Which attempt of the run [default: $GITHUB_RUN_ATTEMPT, else 1]
-    #[arg(long, value_name = "N", value_parser = subject::attempt, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = selector::attempt, allow_negative_numbers = true)]
     attempt: Option<u32>,
     /// How many are enough when the time is over [default: all of them]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
@@ -100,7 +100,7 @@ pub(crate) fn check(
     args: &ProvisionArgs,
     environment: &Environment,
     table: &TableName,
-) -> Outcome<RequestKey> {
+) -> CliResult<RequestKey> {
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
     if let Some((_, run_id, _)) = &run {
@@ -109,7 +109,7 @@ pub(crate) fn check(
     }
     let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
         (Some(attempt), _) => Some(attempt),
-        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", subject::attempt(value))),
+        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
         (None, None) => Some(1),
     };
     if let Some(min) = args.min_count.filter(|min| *min > args.count) {
@@ -144,7 +144,7 @@ fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
     // Before the write: from here on an interruption must find the request and take it back.
     let interrupts = args.wait.then(super::polling::Interrupts::listen).transpose()?;
     if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
@@ -165,7 +165,7 @@ pub(crate) async fn run(context: &mut Context, args: &ProvisionArgs, id: &Reques
 }
 
 /// A class that is not there is the operator's to refuse; who does not wait for that is warned, where they may look.
-async fn warn_of_unknown_class(context: &mut Context, class: &ClassName) {
+async fn warn_of_unknown_class(context: &mut CliContext, class: &ClassName) {
     // A workflow has no right to look, and its wait tells it.
     if context.environment.get("GITHUB_ACTIONS").is_some() {
         return;
@@ -178,26 +178,26 @@ async fn warn_of_unknown_class(context: &mut Context, class: &ClassName) {
     }
 }
 
-fn accepted(context: &mut Context, item: &Item) -> Outcome {
+fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
     let request: Request = context::readable(item)?;
-    actions::publish(&context.environment, &request);
+    github_output::publish(&context.environment, &request);
     let id = &request.id;
     context
         .screen
         .say(format!("{id}: asked for {} of {}", request.intent.count, request.intent.resource_class));
     context.screen.say(format!(
         "its machines will have the label {}",
-        actions::shown_label(&context.environment, &request)
+        github_output::shown_label(&context.environment, &request)
     ));
     context
         .screen
         .say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
-    context.screen.document(&actions::document(item, &request));
+    context.screen.document(&github_output::document(item, &request));
     Ok(())
 }
 
 /// Writes the intent, or finds that it is written already; answers the record.
-async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Outcome<Item> {
+async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
     let ours = intent(context, args, id);
     // Written under the repository as it is spelt, before keys were in lower case: it is the same request.
     let former = Request::key_of(id);
@@ -222,7 +222,7 @@ async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Out
         return Ok(item);
     }
     let Some(theirs) = context.item(&key).await? else {
-        return Err(Failure::error(
+        return Err(CliFailure::error(
             "request",
             id.to_string(),
             "was deleted at this moment",
@@ -234,12 +234,12 @@ async fn submit(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Out
 }
 
 /// The record as it is born: what was given, and nothing where the contract's defaults hold.
-fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
+fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
     let folded = RequestKey { repository: id.repository.folded(), ..id.clone() };
     let (key, now) = (Request::key_of(&folded), text(millis(context.clock.now())));
     let mut item = attributes([
-        ("pk", text(key.pk)),
-        ("sk", text(key.sk)),
+        ("pk", text(key.pk())),
+        ("sk", text(key.sk())),
         ("kind", text(Kind::Request)),
         ("uid", text(context.entropy.hex())),
         ("version", number(1u64)),
@@ -270,7 +270,7 @@ fn intent(context: &Context, args: &ProvisionArgs, id: &RequestKey) -> Item {
 }
 
 /// Whether what is there is what we ask for: the same request, still open.
-fn same_request(theirs: &Item, ours: &Item) -> Outcome {
+fn same_request(theirs: &Item, ours: &Item) -> CliResult {
     let (there, asked): (Request, Request) = (context::readable(theirs)?, context::readable(ours)?);
     let id = &there.id;
     if there.is_released() || there.phase().is_final() {
@@ -280,7 +280,7 @@ fn same_request(theirs: &Item, ours: &Item) -> Outcome {
             Phase::Pending | Phase::Fulfilling | Phase::Ready | Phase::Releasing => "being released",
         };
         let fix = "use another name or a new attempt";
-        return Err(Failure::error("request", id.to_string(), format!("is {phase}"), fix));
+        return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
     }
     let (there, asked) = (described(&there), described(&asked));
     let differing: Vec<String> = there
@@ -295,7 +295,7 @@ fn same_request(theirs: &Item, ours: &Item) -> Outcome {
     let all = |intent: &[(&str, String)]| {
         intent.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     };
-    Err(Failure::error(
+    Err(CliFailure::error(
         "request",
         id.to_string(),
         format!(

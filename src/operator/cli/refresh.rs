@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
-use super::context::{Context, Deed, attributes, number, one_more, readable, text};
-use super::failure::{Exit, Failure, Outcome};
+use super::context::{AuditEvent, CliContext, attributes, number, one_more, readable, text};
+use super::failure::{CliFailure, CliResult, Exit};
 use super::polling::{Interrupts, Waited, again, until};
 use super::{duration, json};
 use crate::model::{Guard, Item, Kind, Lease, Write, millis};
@@ -27,12 +27,12 @@ pub(crate) struct RefreshArgs {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &RefreshArgs) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &RefreshArgs) -> CliResult {
     let mut interrupts = Interrupts::listen()?;
     let asked = ask(context).await?;
     let key = Lease::key_of(Lease::RESYNC);
     let message = "a full resync was asked for".to_owned();
-    context.note(Deed { key: &key, reason: "ResyncRequested", message, change: None }).await;
+    context.record_event(AuditEvent { key: &key, reason: "ResyncRequested", message, change: None }).await;
     let waited = {
         let context = &*context;
         until(args.timeout, &mut interrupts, async || {
@@ -51,22 +51,22 @@ pub(crate) async fn run(context: &mut Context, args: &RefreshArgs) -> Outcome {
         Waited::Interrupted(caught) => {
             let message =
                 format!("interrupted by {}; it was asked for at {asked} and stays asked for", caught.name());
-            let failure = Failure::error("refresh", "", message, "run the command again to wait for it");
+            let failure = CliFailure::error("refresh", "", message, "run the command again to wait for it");
             Err(failure.exiting(Exit::Signal(caught)))
         }
         Waited::TimedOut => {
             let message = format!("not done in time; it was asked for at {asked} and stays asked for");
             let fix = "check that an operator runs (`runyard doctor`), or wait longer";
-            let failure = Failure::error("--timeout", duration::show(args.timeout), message, fix);
+            let failure = CliFailure::error("--timeout", duration::show(args.timeout), message, fix);
             Err(failure.exiting(Exit::TimedOut))
         }
     }
 }
 
 /// Writes when it was asked for: never before an earlier one, so that the answer is to this asking.
-async fn ask(context: &Context) -> Outcome<Timestamp> {
+async fn ask(context: &CliContext) -> CliResult<Timestamp> {
     let key = Lease::key_of(Lease::RESYNC);
-    let attempt = async || -> Result<Outcome<Timestamp>, StoreError> {
+    let attempt = async || -> Result<CliResult<Timestamp>, StoreError> {
         let now = millis(context.clock.now());
         let Some(item) = context.store.get(&key).await? else {
             context.store.write(&Write::create(key.clone(), born(now))).await?;
@@ -89,8 +89,8 @@ async fn ask(context: &Context) -> Outcome<Timestamp> {
 fn born(now: Timestamp) -> Item {
     let key = Lease::key_of(Lease::RESYNC);
     attributes([
-        ("pk", text(key.pk)),
-        ("sk", text(key.sk)),
+        ("pk", text(key.pk())),
+        ("sk", text(key.sk())),
         ("kind", text(Kind::Lease)),
         ("version", number(1u64)),
         ("holder", text("")),

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{Context, attributes, one_more, readable, text};
-use super::failure::{Exit, Failure, Outcome, Problems};
+use super::context::{CliContext, attributes, one_more, readable, text};
+use super::failure::{CliFailure, CliResult, Exit, Problems};
 use super::json;
 use super::polling::{Interrupts, Waited, again, until};
 use super::run::{RunArgs, in_field};
-use super::{duration, subject};
+use super::{duration, selector};
 use crate::model::{
-    Desired, Guard, Item, Key, Kind, Record, Repository, Request, RequestName, RunId, Write, millis,
+    Desired, Guard, Item, Kind, Record, RecordId, Repository, Request, RequestName, RunId, Write, millis,
 };
 use crate::ports::StoreError;
 
@@ -27,7 +27,7 @@ pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     run: RunArgs,
     /// Release this attempt and earlier ones [default: $GITHUB_RUN_ATTEMPT, else all]
-    #[arg(long, value_name = "N", value_parser = subject::attempt, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = selector::attempt, allow_negative_numbers = true)]
     attempt: Option<u32>,
     /// Wait until everything is given back
     #[arg(long)]
@@ -47,7 +47,7 @@ pub(crate) struct Released {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &ReleaseArgs, asked: &Released) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &ReleaseArgs, asked: &Released) -> CliResult {
     let mut found = requests(context, asked).await?;
     if found.is_empty() {
         context.screen.say(format!("{asked}: there is no such request, nothing to release"));
@@ -65,16 +65,19 @@ pub(crate) async fn run(context: &mut Context, args: &ReleaseArgs, asked: &Relea
         found = wait(context, found, args.timeout).await?;
     }
     context.screen.document(&json::list(&found));
-    if refused.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Error, problems: refused }) }
+    if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
 }
 
 /// What the options say, refused as a whole where it makes no sense.
-pub(crate) fn check(args: &ReleaseArgs, environment: &super::environment::Environment) -> Outcome<Released> {
+pub(crate) fn check(
+    args: &ReleaseArgs,
+    environment: &super::environment::Environment,
+) -> CliResult<Released> {
     let mut problems = Problems::default();
     let run = args.run.resolve(environment, &mut problems);
     let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
         (Some(attempt), _) => Some(attempt),
-        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", subject::attempt(value))),
+        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
         (None, None) => None,
     };
     problems.check()?;
@@ -82,18 +85,18 @@ pub(crate) fn check(args: &ReleaseArgs, environment: &super::environment::Enviro
     Ok(Released { repository, run_id, name, attempt })
 }
 
-async fn requests(context: &Context, asked: &Released) -> Outcome<Vec<Item>> {
+async fn requests(context: &CliContext, asked: &Released) -> CliResult<Vec<Item>> {
     let prefix = format!("request#{}#", asked.name);
     let mut items = context.of_run(&asked.repository, &asked.run_id, &prefix).await?;
     items.retain(|item| {
-        let id = Key::of(item).and_then(|key| Request::id_of(&key).ok());
-        subject::kind_of(item) == Some(Kind::Request)
+        let id = RecordId::of(item).and_then(|id| id.request().cloned());
+        selector::kind_of(item) == Some(Kind::Request)
             && id.is_some_and(|id| asked.attempt.is_none_or(|last| id.attempt <= last))
     });
     Ok(items)
 }
 
-async fn release_one(context: &mut Context, item: &Item) -> Outcome<Item> {
+async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<Item> {
     let request: Request = readable(item)?;
     if request.phase().is_final() {
         context.screen.say(format!("{}: already {}, nothing to release", request.id, request.phase()));
@@ -109,7 +112,7 @@ async fn release_one(context: &mut Context, item: &Item) -> Outcome<Item> {
 }
 
 /// Writes `desired = released` unless it says so already; answers the record as it is then.
-pub(crate) async fn write_released(context: &Context, request: &Request) -> Outcome<Item> {
+pub(crate) async fn write_released(context: &CliContext, request: &Request) -> CliResult<Item> {
     let key = request.key();
     let set =
         attributes([("desired", text(Desired::Released)), ("updatedAt", text(millis(context.clock.now())))]);
@@ -127,8 +130,8 @@ pub(crate) async fn write_released(context: &Context, request: &Request) -> Outc
     }
 }
 
-async fn wait(context: &mut Context, released: Vec<Item>, limit: Duration) -> Outcome<Vec<Item>> {
-    let keys: Vec<Key> = released.iter().filter_map(Key::of).collect();
+async fn wait(context: &mut CliContext, released: Vec<Item>, limit: Duration) -> CliResult<Vec<Item>> {
+    let keys: Vec<RecordId> = released.iter().filter_map(RecordId::of).collect();
     let mut interrupts = Interrupts::listen()?;
     let mut last = released;
     let waited = {
@@ -165,9 +168,9 @@ async fn wait(context: &mut Context, released: Vec<Item>, limit: Duration) -> Ou
     }
 }
 
-fn not_given_back(field: &str, value: &str, message: String) -> Failure {
+fn not_given_back(field: &str, value: &str, message: String) -> CliFailure {
     let fix = "the release stands and goes on without you; see `runyard describe request`";
-    Failure::error(field, value, message, fix)
+    CliFailure::error(field, value, message, fix)
 }
 
 /// The requests that are not over, in a sentence.

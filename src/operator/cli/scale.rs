@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 
-use super::context::{Context, Deed, number, readable, text};
-use super::failure::{Failure, Outcome};
+use super::context::{AuditEvent, CliContext, number, readable, text};
+use super::failure::{CliFailure, CliResult};
 use super::{duration, json, names};
 use crate::model::{AttributeValue, ClassName, FieldError, Guard, Item, Pool, PoolOverride, Write, millis};
 use crate::ports::StoreError;
@@ -42,7 +42,7 @@ fn machines(text: &str) -> Result<u32, FieldError> {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &ScaleArgs) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &ScaleArgs) -> CliResult {
     let (before, item) = match write(context, args).await? {
         Written::Pool(before, item) => (before, item),
         Written::NoPool => return Err(names::no_such_pool(context, "CLASS", &args.class).await),
@@ -63,7 +63,7 @@ pub(crate) async fn run(context: &mut Context, args: &ScaleArgs) -> Outcome {
     let key = Pool::key_of(&args.class);
     let message = format!("pool {}: {said}", args.class);
     let change = Some((overridden_by(&before), overridden_by(&item)));
-    context.note(Deed { key: &key, reason: "Scaled", message, change }).await;
+    context.record_event(AuditEvent { key: &key, reason: "Scaled", message, change }).await;
     context.screen.document(&json::record(&item));
     Ok(())
 }
@@ -76,9 +76,9 @@ enum Written {
     NoPool,
 }
 
-async fn write(context: &Context, args: &ScaleArgs) -> Outcome<Written> {
+async fn write(context: &CliContext, args: &ScaleArgs) -> CliResult<Written> {
     let key = Pool::key_of(&args.class);
-    let attempt = async || -> Result<Outcome<Written>, StoreError> {
+    let attempt = async || -> Result<CliResult<Written>, StoreError> {
         let Some(before) = context.store.get(&key).await? else { return Ok(Ok(Written::NoPool)) };
         let pool: Pool = match readable(&before) {
             Ok(pool) => pool,
@@ -125,11 +125,11 @@ fn overridden_by(item: &Item) -> String {
     scale.map_or_else(|| "no override".into(), |scale| format!("desired {}", scale.desired))
 }
 
-fn too_many(desired: u32, pool: &Pool) -> Failure {
+fn too_many(desired: u32, pool: &Pool) -> CliFailure {
     let class = &pool.spec.resource_class;
     let fix =
         format!("use 0 to {}, or raise max with `runyard set pool {class} max={desired}`", pool.spec.max);
-    Failure::error(
+    CliFailure::error(
         "--desired",
         desired.to_string(),
         format!("is more than the pool's max {}", pool.spec.max),

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-use super::failure::Failure;
+use super::failure::CliFailure;
 use crate::model::FieldError;
 use crate::telemetry::unprintable;
 
@@ -173,7 +173,7 @@ fn yaml(value: &Value) -> String {
 }
 
 /// Says on stderr why a verb failed.
-pub(crate) fn report(failure: &Failure, format: Format) {
+pub(crate) fn report(failure: &CliFailure, format: Format) {
     if failure.problems.is_empty() {
         return;
     }
@@ -183,7 +183,7 @@ pub(crate) fn report(failure: &Failure, format: Format) {
 }
 
 /// Says in a workflow's own way why a step failed, so that it stands on the run's page and not only in its log.
-pub(crate) fn annotate(failure: &Failure) {
+pub(crate) fn annotate(failure: &CliFailure) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(annotations(&failure.problems).as_bytes());
 }

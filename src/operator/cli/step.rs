@@ -7,9 +7,9 @@ use std::sync::Arc;
 use clap::Parser as _;
 
 use super::args::{Cli, Once, Verb};
-use super::context::Context;
+use super::context::CliContext;
 use super::environment::Environment;
-use super::failure::{Exit, Failure, Outcome};
+use super::failure::{CliFailure, CliResult, Exit};
 use super::screen::Screen;
 use super::{provision, release, table_of};
 use crate::model::FieldError;
@@ -53,11 +53,11 @@ pub async fn step(ports: StepPorts, arguments: &[&str]) -> Result<(), StepFailed
     })
 }
 
-async fn run(ports: StepPorts, cli: Cli) -> Outcome {
+async fn run(ports: StepPorts, cli: Cli) -> CliResult {
     let environment = Environment::default();
     let StepPorts { store, clock, entropy } = ports;
     let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere(cli.common.output));
-    let mut context = Context { store, queue: None, clock, entropy, table, environment, screen };
+    let mut context = CliContext { store, queue: None, clock, entropy, table, environment, screen };
     if let Verb::Once(Once::Provision(args)) = &cli.verb {
         let id = provision::check(args, &context.environment, &context.table)?;
         return provision::run(&mut context, args, &id).await;
@@ -67,7 +67,7 @@ async fn run(ports: StepPorts, cli: Cli) -> Outcome {
         return release::run(&mut context, args, &asked).await;
     }
     let problem = FieldError::new("verb", "", "is no step of a workflow", "use provision or release");
-    Err(Failure::usage(problem))
+    Err(CliFailure::usage(problem))
 }
 
 #[cfg(test)]

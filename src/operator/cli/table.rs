@@ -8,19 +8,19 @@ use super::duration;
 use super::screen::{Format, Screen, plain};
 use crate::decide::{effective, remark};
 use crate::model::{
-    Agent, AttributeValue, ConditionType, Instance, Item, Key, Launch, Life, Phase, Pool, Reading, Record,
-    Request, State, Unreadable, read,
+    Agent, AttributeValue, ConditionType, Instance, Item, Launch, Life, Phase, Pool, Reading, Record,
+    RecordId, Request, State, Unreadable, read,
 };
 
 /// What a kind of record shows: the heads of its columns, which of them only `-o wide` has, and a record's cells.
 pub(crate) struct Columns<T> {
     heads: &'static [&'static str],
     wide: &'static [&'static str],
-    cells: fn(&T, &Surroundings<'_>) -> Vec<String>,
+    cells: fn(&T, &RowContext<'_>) -> Vec<String>,
 }
 
 /// What a row may need besides its own record.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct RowContext<'a> {
     /// The time.
     pub(crate) now: Timestamp,
     /// Other records of the table, for what is told across records.
@@ -46,16 +46,16 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
         "HEARTBEAT",
     ],
     wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT"],
-    cells: |instance, around| {
+    cells: |instance, context| {
         let facts = &instance.facts;
-        let agent = around.agent(&facts.instance_arn.to_string());
+        let agent = context.agent(&facts.instance_arn.to_string());
         vec![
             facts.instance_id.to_string(),
             facts.resource_class.to_string(),
             state(instance),
             instance.run().map(ToString::to_string).unwrap_or_default(),
-            age(instance.state_since, around.now),
-            instance.threshold.map(|t| distance(t.at, around.now)).unwrap_or_default(),
+            age(instance.state_since, context.now),
+            instance.threshold.map(|t| distance(t.at, context.now)).unwrap_or_default(),
             facts.instance_type.clone(),
             facts.availability_zone.clone(),
             facts.usage_class.to_string(),
@@ -63,7 +63,7 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
             instance.claim.as_ref().map(|claim| claim.id.to_string()).unwrap_or_default(),
             facts.launch_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             agent.as_ref().and_then(|a| a.signal).map(|s| s.to_string()).unwrap_or_default(),
-            agent.and_then(|a| a.heartbeat_at).map(|at| age(at, around.now)).unwrap_or_default(),
+            agent.and_then(|a| a.heartbeat_at).map(|at| age(at, context.now)).unwrap_or_default(),
         ]
     },
 };
@@ -86,7 +86,7 @@ pub(crate) const REQUESTS: Columns<Request> = Columns {
         "MESSAGE",
     ],
     wide: &["MIN", "USAGE", "DEADLINE", "INSTANCES"],
-    cells: |request, around| {
+    cells: |request, context| {
         let (id, intent, status) = (&request.id, &request.intent, &request.status);
         let born = status.accepted_at.or(intent.created_at);
         vec![
@@ -97,10 +97,10 @@ pub(crate) const REQUESTS: Columns<Request> = Columns {
             intent.resource_class.clone(),
             phase(request),
             format!("{}/{}", status.instances.len(), intent.count),
-            born.map(|at| age(at, around.now)).unwrap_or_default(),
+            born.map(|at| age(at, context.now)).unwrap_or_default(),
             intent.min_count.to_string(),
             intent.usage_class.map(|u| u.to_string()).unwrap_or_default(),
-            status.deadline.map(|at| distance(at, around.now)).unwrap_or_default(),
+            status.deadline.map(|at| distance(at, context.now)).unwrap_or_default(),
             status.instances.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" "),
             status.message.clone(),
         ]
@@ -127,13 +127,13 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
         "MESSAGE",
     ],
     wide: &["CPU", "MEMORY", "USAGE", "REUSE", "REGISTRATION", "LABELS", "OVERRIDE"],
-    cells: |pool, around| {
+    cells: |pool, context| {
         let (spec, counts) = (&pool.spec, &pool.status.counts);
-        let scale = pool.scale.as_ref().filter(|o| o.until.is_none_or(|until| until > around.now));
+        let scale = pool.scale.as_ref().filter(|o| o.until.is_none_or(|until| until > context.now));
         let live: u32 = counts.iter().filter(|(state, _)| state.live()).map(|(_, count)| count).sum();
         vec![
             spec.resource_class.to_string(),
-            effective(pool, around.now).desired.to_string(),
+            effective(pool, context.now).desired.to_string(),
             spec.min.to_string(),
             spec.max.to_string(),
             counts.get(&State::Idle).copied().unwrap_or_default().to_string(),
@@ -155,14 +155,14 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
 pub(crate) const LAUNCHES: Columns<Launch> = Columns {
     heads: &["LAUNCH", "CLASS", "COUNT", "PHASE", "AGE", "FOR", "ATTEMPT", "USAGE", "INSTANCES", "MESSAGE"],
     wide: &["ATTEMPT", "USAGE", "INSTANCES"],
-    cells: |launch, around| {
-        let request = launch.request.as_ref().and_then(|key| Request::id_of(key).ok());
+    cells: |launch, context| {
+        let request = launch.request.as_ref().and_then(RecordId::request);
         vec![
             launch.launch_id.to_string(),
             launch.resource_class.to_string(),
             launch.count.to_string(),
             launch.phase.to_string(),
-            age(launch.created_at, around.now),
+            age(launch.created_at, context.now),
             request.map_or_else(|| "warm".into(), |id| format!("{}/{}/{}", id.run_id, id.name, id.attempt)),
             launch.attempt.to_string(),
             launch.usage_class.to_string(),
@@ -172,7 +172,7 @@ pub(crate) const LAUNCHES: Columns<Launch> = Columns {
     },
 };
 
-impl Surroundings<'_> {
+impl RowContext<'_> {
     fn agent(&self, arn: &str) -> Option<Agent> {
         let pk = format!("agent#{arn}");
         let item = self
@@ -188,7 +188,7 @@ impl Surroundings<'_> {
 
 impl<T: Record> Columns<T> {
     /// The table of these items; what cannot be read has its key and its problem instead of its cells.
-    pub(crate) fn table(&self, screen: &Screen, items: &[&Item], around: &Surroundings<'_>) -> String {
+    pub(crate) fn table(&self, screen: &Screen, items: &[&Item], context: &RowContext<'_>) -> String {
         let wide = screen.format == Format::Wide;
         let shown: Vec<bool> = self.heads.iter().map(|head| wide || !self.wide.contains(head)).collect();
         let mut rows = Vec::new();
@@ -196,7 +196,7 @@ impl<T: Record> Columns<T> {
         for item in items {
             match read::<T>(item) {
                 Reading::Record(record) => {
-                    let cells = (self.cells)(&record, around).into_iter().zip(&shown);
+                    let cells = (self.cells)(&record, context).into_iter().zip(&shown);
                     rows.push(cells.filter(|(_, shown)| **shown).map(|(cell, _)| cell).collect());
                 }
                 Reading::Newer { schema } => {
@@ -219,7 +219,7 @@ impl<T: Record> Columns<T> {
 }
 
 fn key_of(item: &Item) -> String {
-    Key::of(item).map(|key| key.to_string()).unwrap_or_default()
+    RecordId::of(item).map(|key| key.to_string()).unwrap_or_default()
 }
 
 /// The one column that may be cut.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
-use crate::model::{AttributeValue, Event, Guard, Item, Key, Record, Write};
+use crate::model::{AttributeValue, Event, Guard, Item, Record, RecordId, Write};
 use crate::ports::Store;
 
 /// Most events in one batch (DynamoDB, `BatchWriteItem`).
@@ -43,15 +43,15 @@ impl Events {
 const OVERDUE: i64 = 3 * 24 * 3600;
 
 /// An event that should long be gone, by its key and its `expiresAt`: this table does not delete by itself.
-pub(super) fn left_over(item: &Item, now: i64) -> Option<(Key, i64)> {
-    let key = Key::of(item).filter(Event::is_key)?;
+pub(super) fn left_over(item: &Item, now: i64) -> Option<(RecordId, i64)> {
+    let key = RecordId::of(item).filter(RecordId::is_event)?;
     let AttributeValue::N(expires_at) = item.get("expiresAt")? else { return None };
     let expires_at = expires_at.parse().ok().filter(|at| now.saturating_sub(*at) > OVERDUE)?;
     Some((key, expires_at))
 }
 
 /// Removes events that outlived their time, each on its `expiresAt`. What fails is seen again by the next list.
-pub(super) async fn remove(store: Arc<dyn Store>, late: Vec<(Key, i64)>) {
+pub(super) async fn remove(store: Arc<dyn Store>, late: Vec<(RecordId, i64)>) {
     for (key, expires_at) in late {
         let write = Write::delete(key, Guard::ExpiresAt(expires_at));
         if let Err(error) = store.write(&write).await {

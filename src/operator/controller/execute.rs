@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::decide::{Action, Credential, Note, Observation, Step, Written};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Key, Launch, LaunchId,
-    Pool, PoolMessage, Record, Request, State, Uid, Versioned, Write,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
+    PoolMessage, Record, RecordId, Request, State, Uid, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
 
@@ -31,7 +31,7 @@ pub(super) type Unsettled = Arc<Mutex<BTreeMap<ClassName, LaunchId>>>;
 pub(super) enum Failure {
     /// The condition of a write did not hold; the observations say what there is now.
     #[error("the record is not as it was read: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
-    Lost(Vec<Key>),
+    Lost(Vec<RecordId>),
     /// The table.
     #[error(transparent)]
     Store(StoreError),
@@ -179,7 +179,7 @@ impl Executor {
     /// Tells the workflow that waits why its machines cannot register.
     fn no_group(&self, request: &Request, error: &CourierError) -> Event {
         let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
-        let mut event = Event::new(&request.key().pk, id, now, "operator");
+        let mut event = Event::new(&request.key(), id, now, "operator");
         event.event_type = EventType::Warning;
         event.reason = "UnknownRunnerGroup".into();
         event.message = format!("{}: {error}", request.id);
@@ -258,7 +258,7 @@ impl Executor {
     }
 
     /// Reads a record strongly.
-    async fn look(&self, key: Key) -> Result<Observation, StoreError> {
+    async fn look(&self, key: RecordId) -> Result<Observation, StoreError> {
         let begun = self.ports.clock.elapsed();
         let item = self.ports.store.get(&key).await?;
         Ok(Observation::Looked(begun, key, item))
@@ -507,7 +507,7 @@ impl Executor {
 
     fn events(&self, action: &Action) -> Vec<Event> {
         let now = self.ports.clock.now();
-        let event = |subject: &str, note: &Note, from: Option<&str>, to: Option<&str>| {
+        let event = |subject: &RecordId, note: &Note, from: Option<&str>, to: Option<&str>| {
             let mut event = Event::new(subject, self.ports.entropy.hex(), now, "operator");
             event.event_type = note.event_type;
             event.reason = note.reason.into();
@@ -518,19 +518,19 @@ impl Executor {
         };
         let of_instance = |step: &Step<Instance>, note: &Note| {
             let (from, to) = (step.before.state().as_str(), step.after.state().as_str());
-            event(&step.before.key().pk, note, Some(from), Some(to))
+            event(&step.before.key(), note, Some(from), Some(to))
         };
         let of_request = |step: &Step<Request>, note: &Note| {
             let from = step.before.status.phase.map(crate::model::Phase::as_str);
             let to = step.after.status.phase.map(crate::model::Phase::as_str);
-            event(&step.before.key().pk, note, from, to)
+            event(&step.before.key(), note, from, to)
         };
         match action {
             Action::Instance(step, note) | Action::Silence(step, _, note) => vec![of_instance(step, note)],
             Action::Request(step, note) => vec![of_request(step, note)],
             Action::Launch(step, note) => {
                 let (from, to) = (step.before.phase.as_str(), step.after.phase.as_str());
-                vec![event(&step.before.key().pk, note, Some(from), Some(to))]
+                vec![event(&step.before.key(), note, Some(from), Some(to))]
             }
             Action::Claim { request, machines } => {
                 let claimed = Note::normal("Claimed", format!("claimed for {}", request.before.id));
@@ -545,19 +545,19 @@ impl Executor {
             }
             Action::Bind { launch, request, machines } => {
                 let note = Note::normal("Bound", launch.after.message.clone());
-                let bound = [event(&launch.before.key().pk, &note, Some("Intent"), Some("Bound"))];
+                let bound = [event(&launch.before.key(), &note, Some("Intent"), Some("Bound"))];
                 let born = machines.iter().map(|(instance, _)| {
                     let whom =
                         instance.run().map_or_else(|| "warm".to_owned(), |run| format!("for run {run}"));
                     let message = format!("launched {whom} by {}", launch.before.launch_id);
-                    event(&instance.key().pk, &Note::normal("Launched", message), None, Some("created"))
+                    event(&instance.key(), &Note::normal("Launched", message), None, Some("created"))
                 });
                 let request = request.iter().map(|step| of_request(step, &note));
                 bound.into_iter().chain(born).chain(request).collect()
             }
-            Action::Orphan(instance, note) => vec![event(&instance.key().pk, note, None, Some("terminated"))],
+            Action::Orphan(instance, note) => vec![event(&instance.key(), note, None, Some("terminated"))],
             Action::Bury(step) => {
-                vec![event(&step.before.key().pk, &Note::normal("Gone", "its end is confirmed"), None, None)]
+                vec![event(&step.before.key(), &Note::normal("Gone", "its end is confirmed"), None, None)]
             }
             Action::Pool(_)
             | Action::Intend(..)

@@ -10,7 +10,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Event, Item, Key};
+use crate::model::{Item, RecordId};
 use crate::ports::{Change, Clock, Store, StoreError, Watch};
 
 /// What the follower tells the loop.
@@ -20,7 +20,7 @@ pub(super) enum Seen {
     /// Some records of the list, and the place they took among the pages that wait to be taken in.
     Page(Vec<Item>, OwnedSemaphorePermit),
     /// The list is complete: these are its keys.
-    ListEnds(BTreeSet<Key>),
+    ListEnds(BTreeSet<RecordId>),
     /// The list broke off; another one follows.
     ListFails(StoreError),
     /// A look at the watch succeeded, with these changes (possibly none).
@@ -132,7 +132,7 @@ impl Follower {
     async fn list(&self) -> Option<bool> {
         self.tell.send(Seen::ListBegins(self.clock.elapsed())).await.ok()?;
         let mut keys = BTreeSet::new();
-        let mut after: Option<Key> = None;
+        let mut after: Option<RecordId> = None;
         let places = Arc::new(Semaphore::new(PAGES));
         loop {
             let place = places.clone().acquire_owned().await.ok()?;
@@ -140,7 +140,7 @@ impl Follower {
                 // The loop knows what was removed since the list began.
                 Ok(page) => {
                     // Events are many times all others, and nobody asks whether they are still there.
-                    keys.extend(page.items.iter().filter_map(Key::of).filter(|key| !Event::is_key(key)));
+                    keys.extend(page.items.iter().filter_map(RecordId::of).filter(|key| !key.is_event()));
                     self.tell.send(Seen::Page(page.items, place)).await.ok()?;
                     after = page.next;
                     if after.is_none() {

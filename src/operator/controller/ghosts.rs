@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::decide::Yard;
 use crate::model::{
-    ClaimId, Instance, InstanceId, Key, Life, Reading, Record as _, Repository, Request, read,
+    ClaimId, Instance, InstanceId, Kind, Life, Reading, Record as _, RecordId, Repository, read,
 };
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
@@ -51,7 +51,7 @@ pub(super) struct Known {
     /// Where our runners may be.
     repositories: BTreeSet<Repository>,
     /// The records of our machines.
-    machines: BTreeMap<InstanceId, Key>,
+    machines: BTreeMap<InstanceId, RecordId>,
 }
 
 impl Known {
@@ -62,10 +62,10 @@ impl Known {
         let machines = yard.instances().map(|tracked| &tracked.instance);
         known.machines.extend(machines.map(|one| (one.facts.instance_id.clone(), one.key())));
         for key in yard.unreadable.keys().chain(yard.newer.keys()) {
-            if let Ok(id) = Request::id_of(key) {
-                known.repositories.insert(id.repository);
-            } else if let Some(arn) = key.pk.strip_prefix("instance#")
-                && let Some(id) = arn.rsplit('/').next()
+            if let Some(id) = key.request() {
+                known.repositories.insert(id.repository.clone());
+            } else if key.kind() == Some(Kind::Instance)
+                && let Some(id) = key.machine()
                 && let Ok(id) = InstanceId::parse(id)
             {
                 known.machines.insert(id, key.clone());

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Key, Lease, Reading, Record, Versioned, read};
+use crate::model::{Lease, Reading, Record, RecordId, Versioned, read};
 use crate::ports::{Clock, Store, StoreError};
 
 /// One operator's attempt to hold the lease.
@@ -40,7 +40,7 @@ impl Candidate {
         Self { store, clock, identity, term, seen: None, held: None, illegible: false }
     }
 
-    fn key() -> Key {
+    fn key() -> RecordId {
         Lease::key_of(Lease::OPERATOR)
     }
 
@@ -206,7 +206,7 @@ fn publish(tell: &watch::Sender<Option<u64>>, token: Option<u64>) {
 }
 
 /// The key of the lease, for the fence of budgets.
-pub(super) fn fence() -> Key {
+pub(super) fn fence() -> RecordId {
     Candidate::key()
 }
 

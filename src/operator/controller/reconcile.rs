@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
 use crate::decide::{Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide};
-use crate::model::{ClassName, InstanceArn, Key, LaunchId, Lease, TableName};
+use crate::model::{ClassName, Lease, RecordId, Slot, TableName};
 use crate::ports::{StoreError, Told};
 use crate::status::History;
 
@@ -50,7 +50,7 @@ const GAUGES: Duration = Duration::from_secs(1);
 /// What a finished action reports.
 struct Done {
     unit: Unit,
-    keys: Vec<Key>,
+    slots: Vec<Slot>,
     action: Action,
     outcome: Outcome,
     took: Duration,
@@ -82,14 +82,14 @@ struct Loop {
     /// Longest stretch of successful reads that one look vouches for.
     vouches: Duration,
     /// The list under way: when it began, and the keys seen since.
-    listing: Option<(Duration, BTreeSet<Key>)>,
+    listing: Option<(Duration, BTreeSet<RecordId>)>,
     role: Role,
     lease: watch::Receiver<Option<u64>>,
     clocks: Clocks,
     /// When the lease was taken that no list has followed yet.
     taken: Option<(u64, Duration)>,
     /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
-    late: Vec<(Key, i64)>,
+    late: Vec<(RecordId, i64)>,
     /// Notices that are not acknowledged yet, because something remains to be done.
     told: Vec<Told>,
     /// What machines were, for people who look.
@@ -105,7 +105,7 @@ struct Loop {
     /// When that was, by the clock of who asked.
     asked_at: Option<Timestamp>,
     /// Records that were said to be unreadable, or of a newer program.
-    illegible: BTreeSet<Key>,
+    illegible: BTreeSet<RecordId>,
     /// The requests whose runs are watched at GitHub.
     live: watch::Sender<runs::Live>,
     kick_list: mpsc::Sender<()>,
@@ -127,7 +127,7 @@ pub(super) async fn run(
         Ok(_) | Err(_) => {}
     }
     let shutdown = shutdown.child_token();
-    let asks = health.window().answer();
+    let asks = health.snapshots().answer();
     let company = Company::start(&ports, &settings, asks, &shutdown).await;
     let Company { mut tasks, follower, mut inbox, lease, kick_list, kick_sweep, live, events, courier } =
         company;
@@ -338,11 +338,11 @@ impl Loop {
     /// Starts an action unless a record it writes is being written already, or too many of its kind are under way; then
     /// its unit is judged again after that.
     fn start(&mut self, unit: &Unit, action: Action) {
-        let keys = action.writes();
-        if keys.iter().any(|key| self.yard.busy.contains(key)) || !self.places.take(unit, &action) {
+        let slots = action.slots();
+        if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.places.take(unit, &action) {
             return;
         }
-        self.yard.busy.extend(keys.iter().cloned());
+        self.yard.busy.extend(slots.iter().cloned());
         let around = self.around(&action);
         let executor = self.executor.clone();
         let unit = unit.clone();
@@ -350,17 +350,17 @@ impl Loop {
         self.tasks.spawn(async move {
             let begun = clock.elapsed();
             let outcome = executor.execute(action.clone(), around).await;
-            Done { unit, keys, action, outcome, took: clock.elapsed().saturating_sub(begun) }
+            Done { unit, slots, action, outcome, took: clock.elapsed().saturating_sub(begun) }
         });
     }
 
     /// Takes in what came of an action.
     fn finish(&mut self, done: Done) {
         self.places.give(&done.action);
-        for key in &done.keys {
-            self.yard.busy.remove(key);
-            self.dirty.extend(unit_of(key));
-            if let Some(class) = self.class_of(key) {
+        for slot in &done.slots {
+            self.yard.busy.remove(slot);
+            self.dirty.extend(unit_of(slot));
+            if let Some(class) = self.class_of(slot) {
                 self.dirty.insert(Unit::Class(class));
             }
         }
@@ -414,33 +414,44 @@ impl Loop {
         }
     }
 
-    fn class_of(&self, key: &Key) -> Option<ClassName> {
-        if let Some(class) = class_key(key) {
-            return ClassName::parse(class).ok();
+    /// The class whose decisions depend on what an action held.
+    fn class_of(&self, slot: &Slot) -> Option<ClassName> {
+        let id = match slot {
+            Slot::Queue(class) | Slot::Launches(class) => return Some(class.clone()),
+            Slot::Announcement(_) => return None,
+            Slot::Record(id) => id,
+        };
+        match id {
+            RecordId::Pool(class) => Some(class.clone()),
+            RecordId::Request(id) => self.yard.request(id).and_then(Yard::class_of),
+            RecordId::Instance(arn) => {
+                self.yard.instance(arn).map(|tracked| tracked.instance.facts.resource_class.clone())
+            }
+            RecordId::Agent(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => None,
         }
-        if let Some(request) = self.yard.request(key) {
-            return ClassName::parse(&request.intent.resource_class).ok();
-        }
-        let arn = key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())?;
-        self.yard.instance(&arn).map(|tracked| tracked.instance.facts.resource_class.clone())
     }
 }
 
-/// The class whose record a key is, or whose queue or launches it stands for.
-fn class_key(key: &Key) -> Option<&str> {
-    ["pool#", "queue#", "launches#"].iter().find_map(|prefix| key.pk.strip_prefix(prefix))
-}
-
-/// The unit that judges a record.
-fn unit_of(key: &Key) -> Option<Unit> {
-    if let Some(arn) = key.pk.strip_prefix("instance#") {
-        return InstanceArn::parse(arn).ok().map(Unit::Instance);
+/// The unit that judges what an action held.
+fn unit_of(slot: &Slot) -> Option<Unit> {
+    match slot {
+        Slot::Queue(class) | Slot::Launches(class) => Some(Unit::Class(class.clone())),
+        Slot::Announcement(_) => None,
+        Slot::Record(RecordId::Instance(arn)) => Some(Unit::Instance(arn.clone())),
+        Slot::Record(RecordId::Launch(id)) => Some(Unit::Launch(id.clone())),
+        Slot::Record(RecordId::Pool(class)) => Some(Unit::Class(class.clone())),
+        Slot::Record(RecordId::Request(id)) => Some(Unit::Request(id.clone())),
+        Slot::Record(
+            RecordId::Agent(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_),
+        ) => None,
     }
-    if let Some(id) = key.pk.strip_prefix("launch#") {
-        return LaunchId::parse(id).ok().map(Unit::Launch);
-    }
-    if let Some(class) = class_key(key) {
-        return ClassName::parse(class).ok().map(Unit::Class);
-    }
-    key.pk.starts_with("request#").then(|| Unit::Request(key.clone()))
 }

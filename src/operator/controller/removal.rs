@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Claim, Instance, Pool, RegistrationMode, Request, runner_name};
+use crate::model::{Claim, Instance, Pool, RegistrationMode, runner_name};
 use crate::ports::GitHubError;
 use crate::ports::github::Scope;
 
@@ -54,6 +54,6 @@ impl Courier {
 
     /// Where a claim's runners are registered, by its request's key alone: the request may be gone already.
     pub(super) fn scope_of(&self, claim: &Claim) -> Option<Scope> {
-        Request::id_of(&claim.request).ok().map(|id| self.scope_in(&id.repository))
+        claim.request.request().map(|id| self.scope_in(&id.repository))
     }
 }

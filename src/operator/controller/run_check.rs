@@ -162,8 +162,10 @@ mod tests {
     }
 
     fn request(run: &str, attempt: u32) -> RequestKey {
-        let key =
-            crate::model::Key::new(format!("request#acme/web#{run}"), format!("request#default#{attempt}"));
+        let key = crate::model::RecordId::new(
+            format!("request#acme/web#{run}"),
+            format!("request#default#{attempt}"),
+        );
         Request::id_of(&key).unwrap()
     }
 

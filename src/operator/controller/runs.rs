@@ -196,7 +196,7 @@ impl Watcher {
     }
 
     fn tell(&self, id: &RequestKey, state: RunState, now: Timestamp) {
-        let mut event = Event::new(&Request::key_of(id).pk, self.entropy.hex(), now, "operator");
+        let mut event = Event::new(&Request::key_of(id), self.entropy.hex(), now, "operator");
         event.reason = "RunEnded".into();
         event.message = match state {
             RunState::Completed { attempt } => {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::json;
 
-use super::scripted::*;
+use super::scripted_fake::*;
 use super::*;
 use crate::ports::github::{GitHub, GitHubError, Scope};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::net::TcpSocket;
 
-use super::scripted::*;
+use super::scripted_fake::*;
 use super::*;
 use crate::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope};
 

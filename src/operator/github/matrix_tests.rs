@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::scripted::*;
+use super::scripted_fake::*;
 use super::*;
 use crate::ports::github::{GitHub, GitHubError, RunnerSpec, Scope};
 

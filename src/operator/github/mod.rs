@@ -19,7 +19,7 @@ mod fault_tests;
 #[cfg(test)]
 mod matrix_tests;
 #[cfg(test)]
-mod scripted;
+mod scripted_fake;
 
 pub use auth::{AppKey, Credential};
 pub use origin::{ApiUrl, ApiUrlError};

@@ -2,12 +2,12 @@
 //! trying, developing, and the one build machine in a cupboard; the operator and the agent are the same as on AWS.
 
 pub mod demo;
-pub mod setup;
+pub mod opened_environment;
 pub mod up;
 
 pub(crate) mod options;
 
-pub use runyard_standin::{compute, engine, github as standin, process, pulse, site};
+pub use runyard_standin::{change_notifier, compute, engine, github as standin, local_environment, process};
 use runyard_standin::{files, port};
 
 use std::fmt::Display;

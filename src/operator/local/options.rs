@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 
 use super::compute::{AgentOptions, AgentTiming, LocalOptions, RunnerPackage};
-use super::site::Site;
+use super::local_environment::LocalEnvironment;
 use super::standin::{PACKAGE_VERSION, StandIn};
 use crate::config::{Config, ConfigErrors};
 use crate::model::FieldError;
@@ -60,9 +60,12 @@ const PASSED_ON: [&str; 11] = [
 ///
 /// # Errors
 /// What the environment says and cannot be used.
-pub(crate) fn config(site: &Site, environment: &BTreeMap<String, String>) -> Result<Config, ConfigErrors> {
+pub(crate) fn config(
+    local: &LocalEnvironment,
+    environment: &BTreeMap<String, String>,
+) -> Result<Config, ConfigErrors> {
     let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    let served = site.standin.as_ref().map(served).into_iter().flatten();
+    let served = local.standin.as_ref().map(served).into_iter().flatten();
     let given = environment.iter().map(|(name, value)| (name.clone(), value.clone()));
     Config::load(None, DEFAULTS.into_iter().map(own).chain(served).chain(given))
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::TcpListener;
 
+use super::local_environment::LocalEnvironmentError;
+use super::opened_environment::{self, LocalModeError, OpenedEnvironment};
 use super::options::LISTEN;
-use super::setup::{self, Ground, LocalModeError};
-use super::site::SiteError;
 use super::{port, quoted, say};
 use crate::wire::{self, WireError};
 
@@ -22,16 +22,18 @@ use crate::wire::{self, WireError};
 pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -> Result<(), LocalModeError> {
     let stop = wire::on_signals()?;
     let dir = match dir {
-        Some(dir) => std::path::absolute(&dir).map_err(|source| SiteError::Io { path: dir, source })?,
+        Some(dir) => {
+            std::path::absolute(&dir).map_err(|source| LocalEnvironmentError::Io { path: dir, source })?
+        }
         None => super::options::directory(environment).map_err(WireError::from)?,
     };
-    let ground = setup::open(dir, environment, setup::classes()).await?;
-    let env_file = ground.site.write_environment(&ground.config.table)?;
-    let listener = admin_port(&ground, environment).await?;
+    let opened = opened_environment::open(dir, environment, opened_environment::classes()).await?;
+    let env_file = opened.local.write_environment(&opened.config.table)?;
+    let listener = admin_port(&opened, environment).await?;
     let page =
         listener.local_addr().map_err(|error| WireError::System("the admin port has no address", error))?;
-    say(greeting(&ground, &env_file, page));
-    let Ground { site, wired, machines, .. } = ground;
+    say(greeting(&opened, &env_file, page));
+    let OpenedEnvironment { local, wired, machines, .. } = opened;
     let served = wire::serve_on(listener, wired, stop.clone()).await;
     say("Ending the machines …");
     tokio::select! {
@@ -41,7 +43,7 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
             machines.kill_all().await;
             return Err(served.err().unwrap_or(WireError::Aborted).into());
         }
-        () = machines.end_all() => site.close().await,
+        () = machines.end_all() => local.close().await,
     }
     Ok(served?)
 }
@@ -49,28 +51,28 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
 /// The admin port: where the environment says, else on the port that the directory remembers, so that the address of the
 /// status page stays the same.
 async fn admin_port(
-    ground: &Ground,
+    opened: &OpenedEnvironment,
     environment: &BTreeMap<String, String>,
 ) -> Result<TcpListener, LocalModeError> {
     if environment.contains_key(LISTEN) {
-        return Ok(wire::listener(&ground.config).await?);
+        return Ok(wire::listener(&opened.config).await?);
     }
-    let remembered = port::listen(&ground.site.dir.join("status.port")).await;
-    Ok(remembered.map_err(SiteError::from)?)
+    let remembered = port::listen(&opened.local.dir.join("status.port")).await;
+    Ok(remembered.map_err(LocalEnvironmentError::from)?)
 }
 
-fn greeting(ground: &Ground, env_file: &Path, page: SocketAddr) -> String {
-    let (site, table) = (&ground.site, &ground.config.table);
-    let endpoint = site.engine.endpoint();
-    let class = ground.classes.first().map_or("small", String::as_str);
+fn greeting(opened: &OpenedEnvironment, env_file: &Path, page: SocketAddr) -> String {
+    let (local, table) = (&opened.local, &opened.config.table);
+    let endpoint = local.engine.endpoint();
+    let class = opened.classes.first().map_or("small", String::as_str);
     let mut text = format!(
         "Runyard is up in {dir}. Ctrl-C ends it and its machines; the table stays.\n\n\
          \x20 table    {table} at {endpoint}\n\
          \x20 classes  {classes}\n",
-        dir = site.dir.display(),
-        classes = ground.classes.join(", "),
+        dir = local.dir.display(),
+        classes = opened.classes.join(", "),
     );
-    if let Some(standin) = &site.standin {
+    if let Some(standin) = &local.standin {
         text.push_str(&format!("  GitHub   a stand-in at {}\n", standin.url()));
     }
     text.push_str(&format!("  status   http://{page}/\n"));
@@ -81,7 +83,8 @@ fn greeting(ground: &Ground, env_file: &Path, page: SocketAddr) -> String {
          \x20 runyard get instances\n",
         env = quoted(env_file),
     ));
-    if let (Some(standin), Some(token)) = (&site.standin, site.standin.as_ref().and_then(|s| s.token_file()))
+    if let (Some(standin), Some(token)) =
+        (&local.standin, local.standin.as_ref().and_then(|s| s.token_file()))
     {
         text.push_str(&format!(
             "  curl -s {}/_workflow/runs -H \"Authorization: Bearer $(cat {})\" \\\n\

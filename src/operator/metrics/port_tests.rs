@@ -11,7 +11,7 @@ use super::ports::Metered;
 use super::tests::{class, metrics, value};
 use crate::admin::{Health, Unready};
 use crate::clock::SystemClock;
-use crate::model::{ClassName, InstanceId, Item, Key, PoolMessage, Write};
+use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Write};
 use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
     Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
@@ -30,13 +30,13 @@ impl Failing {
 
 #[async_trait]
 impl Store for Failing {
-    async fn get(&self, _: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, _: &RecordId) -> Result<Option<Item>, StoreError> {
         self.answer().await
     }
-    async fn list(&self, _: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, _: Option<&RecordId>) -> Result<Page, StoreError> {
         self.answer().await
     }
-    async fn query(&self, _: &str, _: &str, _: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, _: &str, _: &str, _: Option<&RecordId>) -> Result<Page, StoreError> {
         self.answer().await
     }
     async fn write(&self, _: &Write) -> Result<Item, StoreError> {
@@ -60,7 +60,7 @@ struct Quiet;
 impl Watch for Quiet {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(vec![Change { key: Key::new("p", "s"), item: None }])
+        Ok(vec![Change { key: RecordId::new("p", "s"), item: None }])
     }
 }
 
@@ -74,7 +74,7 @@ async fn each_call_of_the_table_is_counted_with_its_outcome_and_time() {
     let metrics = metrics();
     let inner: Arc<dyn Store> = Arc::new(Failing(None));
     let store = Metered::new(inner, metrics.clone());
-    let key = Key::new("p", "s");
+    let key = RecordId::new("p", "s");
     store.get(&key).await.unwrap();
     store.get(&key).await.unwrap();
     store.list(None).await.unwrap();
@@ -92,7 +92,7 @@ async fn each_call_of_the_table_is_counted_with_its_outcome_and_time() {
 
 #[tokio::test(start_paused = true)]
 async fn every_failure_has_a_series_that_was_there_before_it() {
-    let key = Key::new("p", "s");
+    let key = RecordId::new("p", "s");
     for error in [
         StoreError::Refused { refusals: Vec::new() },
         StoreError::Contended,
@@ -127,7 +127,7 @@ async fn a_watch_is_passed_on_and_shows_that_the_stream_tells_something() {
 
 #[tokio::test(start_paused = true)]
 async fn the_health_hears_of_answers_and_of_nothing_else() {
-    let key = Key::new("p", "s");
+    let key = RecordId::new("p", "s");
     let rows = [
         (None, true),
         (Some(StoreError::Refused { refusals: Vec::new() }), true),

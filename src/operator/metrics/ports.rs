@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use super::Metrics;
 use crate::admin::Health;
-use crate::model::{ClassName, InstanceId, Item, Key, PoolMessage, PoolSpec, Write};
+use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
 use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
@@ -202,15 +202,15 @@ fn answered<O>(result: &Result<O, StoreError>) -> bool {
 
 #[async_trait]
 impl<T: Store + ?Sized> Store for Metered<T> {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.asked("get", self.inner.get(key)).await
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.asked("list", self.inner.list(after)).await
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.asked("query", self.inner.query(pk, sk_prefix, after)).await
     }
 

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::model::{Instance, InstanceArn, Life, Place, Request, words};
+use crate::model::{Instance, InstanceArn, Life, Place, words};
 
 words! {
     /// Where a machine was, as finely as a person wants to see it.
-    Been {
+    MachinePhase {
         /// Launched, its agent has not answered yet.
         Created = "created",
         /// Taken for a request, its runner does not listen yet.
@@ -31,9 +31,9 @@ words! {
 /// A stretch of time in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Span {
+pub struct PhaseSpan {
     /// Where it was; none: not seen by this operator.
-    pub been: Option<Been>,
+    pub phase: Option<MachinePhase>,
     /// From when, by the clock of whoever wrote the record.
     pub from: Timestamp,
     /// The request it was held by.
@@ -51,32 +51,34 @@ const KEPT: SignedDuration = SignedDuration::from_mins(30);
 #[derive(Debug)]
 pub struct History {
     since: Timestamp,
-    lanes: BTreeMap<InstanceArn, Lane>,
+    timelines: BTreeMap<InstanceArn, Timeline>,
 }
 
 /// One machine's spans, and its last image.
 #[derive(Clone, Debug)]
-pub(super) struct Lane {
+pub(super) struct Timeline {
     pub(super) last: Instance,
-    pub(super) spans: VecDeque<Span>,
+    pub(super) spans: VecDeque<PhaseSpan>,
 }
 
-impl Lane {
+impl Timeline {
     fn gone(&self) -> Option<Timestamp> {
-        self.spans.back().filter(|span| span.been == Some(Been::Gone)).map(|span| span.from)
+        self.spans.back().filter(|span| span.phase == Some(MachinePhase::Gone)).map(|span| span.from)
     }
 }
 
 /// Where a machine is; none when it is nowhere.
-pub(super) fn been(instance: &Instance) -> Option<Been> {
+pub(super) fn phase(instance: &Instance) -> Option<MachinePhase> {
     match instance.place() {
         Place::Nowhere => None,
-        Place::CreatedBound | Place::CreatedWarm => Some(Been::Created),
-        Place::Claimed => Some(Been::Claimed),
-        Place::Running => Some(Been::Running),
-        Place::IdleCleaning => Some(Been::Cleaning),
-        Place::IdlePooled => Some(Been::Pooled),
-        Place::Terminated => Some(if gone_at(instance).is_some() { Been::Gone } else { Been::Ending }),
+        Place::CreatedBound | Place::CreatedWarm => Some(MachinePhase::Created),
+        Place::Claimed => Some(MachinePhase::Claimed),
+        Place::Running => Some(MachinePhase::Running),
+        Place::IdleCleaning => Some(MachinePhase::Cleaning),
+        Place::IdlePooled => Some(MachinePhase::Pooled),
+        Place::Terminated => {
+            Some(if gone_at(instance).is_some() { MachinePhase::Gone } else { MachinePhase::Ending })
+        }
     }
 }
 
@@ -95,13 +97,13 @@ pub(super) fn since(instance: &Instance) -> Timestamp {
 /// The request that holds a machine, for a person.
 pub(super) fn holder(instance: &Instance) -> Option<String> {
     let key = instance.held_by()?;
-    Some(Request::id_of(key).map_or_else(|_| key.pk.clone(), |id| id.to_string()))
+    Some(key.request().map_or_else(|| key.pk(), ToString::to_string))
 }
 
 impl History {
     /// Nothing seen yet.
     pub fn new(now: Timestamp) -> Self {
-        Self { since: now, lanes: BTreeMap::new() }
+        Self { since: now, timelines: BTreeMap::new() }
     }
 
     /// Since when changes are seen.
@@ -110,61 +112,66 @@ impl History {
     }
 
     /// A machine's record was seen.
-    pub fn note(&mut self, instance: &Instance) {
-        let Some(been) = been(instance) else { return };
-        let span = Span { been: Some(been), from: since(instance), request: holder(instance) };
+    pub fn record(&mut self, instance: &Instance) {
+        let Some(phase) = phase(instance) else { return };
+        let span = PhaseSpan { phase: Some(phase), from: since(instance), request: holder(instance) };
         let arn = &instance.facts.instance_arn;
-        if let Some(lane) = self.lanes.get_mut(arn) {
-            if instance.version <= lane.last.version {
+        if let Some(timeline) = self.timelines.get_mut(arn) {
+            if instance.version <= timeline.last.version {
                 return;
             }
-            lane.last = instance.clone();
-            lane.last.registration = None;
-            lane.last.removal = None;
-            if lane.spans.back().is_some_and(|last| last.been == span.been && last.request == span.request) {
+            timeline.last = instance.clone();
+            timeline.last.registration = None;
+            timeline.last.removal = None;
+            if timeline
+                .spans
+                .back()
+                .is_some_and(|last| last.phase == span.phase && last.request == span.request)
+            {
                 return;
             }
-            lane.spans.push_back(span);
-            if lane.spans.len() > SPANS {
-                lane.spans.pop_front();
+            timeline.spans.push_back(span);
+            if timeline.spans.len() > SPANS {
+                timeline.spans.pop_front();
             }
             return;
         }
-        if been == Been::Gone || !self.room() {
+        if phase == MachinePhase::Gone || !self.room() {
             return;
         }
         let mut spans = VecDeque::new();
         if instance.facts.created_at < span.from {
-            spans.push_back(Span { been: None, from: instance.facts.created_at, request: None });
+            spans.push_back(PhaseSpan { phase: None, from: instance.facts.created_at, request: None });
         }
         spans.push_back(span);
         let last = Instance { registration: None, removal: None, ..instance.clone() };
-        self.lanes.insert(arn.clone(), Lane { last, spans });
+        self.timelines.insert(arn.clone(), Timeline { last, spans });
     }
 
     /// Whether one more machine can be remembered, if need be in the place of the one that is gone longest.
     fn room(&mut self) -> bool {
-        if self.lanes.len() < MACHINES {
+        if self.timelines.len() < MACHINES {
             return true;
         }
-        let oldest = self.lanes.iter().filter_map(|(arn, lane)| Some((lane.gone()?, arn))).min();
+        let oldest = self.timelines.iter().filter_map(|(arn, timeline)| Some((timeline.gone()?, arn))).min();
         let Some(arn) = oldest.map(|(_, arn)| arn.clone()) else { return false };
-        self.lanes.remove(&arn);
+        self.timelines.remove(&arn);
         true
     }
 
     /// Forgets machines that are gone for long.
     pub fn forget(&mut self, now: Timestamp) {
-        self.lanes.retain(|_, lane| lane.gone().is_none_or(|gone| now.duration_since(gone) < KEPT));
+        self.timelines
+            .retain(|_, timeline| timeline.gone().is_none_or(|gone| now.duration_since(gone) < KEPT));
     }
 
     /// What is remembered of a machine.
-    pub(super) fn lane(&self, arn: &InstanceArn) -> Option<&Lane> {
-        self.lanes.get(arn)
+    pub(super) fn timeline(&self, arn: &InstanceArn) -> Option<&Timeline> {
+        self.timelines.get(arn)
     }
 
     /// Every machine remembered.
-    pub(super) fn lanes(&self) -> impl Iterator<Item = (&InstanceArn, &Lane)> {
-        self.lanes.iter()
+    pub(super) fn timelines(&self) -> impl Iterator<Item = (&InstanceArn, &Timeline)> {
+        self.timelines.iter()
     }
 }

@@ -1,20 +1,20 @@
 //! What does a person see who looks at the yard now? Pools, machines with what they were lately, requests with the
 //! reasons why they wait: read from what the loop knows, bounded in size, and without anything secret.
 
+mod channel;
 mod history;
-mod look;
+mod snapshot;
 #[cfg(test)]
 mod tests;
-mod window;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use history::{Been, History, Span};
-pub use look::{Seen, look};
-pub use window::{Closed, PATIENCE, Window};
+pub use channel::{ANSWER_TIMEOUT, Closed, SnapshotChannel};
+pub use history::{History, MachinePhase, PhaseSpan};
+pub use snapshot::{SnapshotInput, snapshot};
 
 /// Most pools told at once.
 pub const MOST_POOLS: usize = 100;
@@ -28,7 +28,7 @@ const LONGEST: usize = 300;
 /// The yard at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
+pub struct Snapshot {
     /// The operator's wall clock.
     pub at: Timestamp,
     /// The program's version.
@@ -70,7 +70,7 @@ pub struct PoolStatus {
     /// Most live machines.
     pub max: Option<u32>,
     /// Machines that are not ended, by where they are.
-    pub have: BTreeMap<Been, u32>,
+    pub have: BTreeMap<MachinePhase, u32>,
     /// All of them.
     pub live: u32,
     /// Machines that launches may still bring.
@@ -96,7 +96,7 @@ pub struct MachineStatus {
     /// How it is paid for.
     pub usage_class: &'static str,
     /// Where it is, or `gone`.
-    pub is: Been,
+    pub is: MachinePhase,
     /// Since when.
     pub since: Timestamp,
     /// Until when it may stay there.
@@ -110,7 +110,7 @@ pub struct MachineStatus {
     /// How many claims it has run.
     pub uses: u32,
     /// What it was, the oldest first.
-    pub spans: Vec<Span>,
+    pub spans: Vec<PhaseSpan>,
 }
 
 /// A request.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::decide::{Context, Now, Observation, Role, Yard, picture};
-use crate::model::{Item, Key};
+use crate::model::{Item, RecordId};
 use runyard_fakes::a_minute_each;
 
 fn at(seconds: i64) -> Timestamp {
@@ -62,18 +62,18 @@ fn request(run: &str, phase: &str, more: Value) -> Item {
     item(record)
 }
 
-fn told(yard: &Yard, now: Now, history: &History) -> Status {
+fn shown(yard: &Yard, now: Now, history: &History) -> Snapshot {
     let policy = a_minute_each();
     let cx = Context { yard, policy: &policy, now, role: Role { lease: Some(1) } };
-    look(&Seen { cx, history, table: "runyard" })
+    snapshot(&SnapshotInput { cx, history, table: "runyard" })
 }
 
 /// The status of these records, all seen at once.
-fn at_once(items: &[Item], now: Timestamp) -> Status {
+fn at_once(items: &[Item], now: Timestamp) -> Snapshot {
     let (yard, now, _) = picture(items, now);
     let mut history = History::new(at(0));
-    yard.instances().for_each(|tracked| history.note(&tracked.instance));
-    told(&yard, now, &history)
+    yard.instances().for_each(|tracked| history.record(&tracked.instance));
+    shown(&yard, now, &history)
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn a_pool_says_what_it_has_and_what_it_should_have() {
     let status = at_once(&items, at(60));
     let pool = &status.pools[0];
     assert_eq!((pool.desired, pool.min, pool.max, pool.live), (Some(1), Some(0), Some(4), 3));
-    assert_eq!(pool.have[&Been::Running], 1);
-    assert_eq!(pool.have[&Been::Cleaning], 1);
-    assert_eq!(pool.have[&Been::Pooled], 1);
+    assert_eq!(pool.have[&MachinePhase::Running], 1);
+    assert_eq!(pool.have[&MachinePhase::Cleaning], 1);
+    assert_eq!(pool.have[&MachinePhase::Pooled], 1);
     assert_eq!(status.machines.len(), 3);
     assert_eq!(status.machines[0].request.as_deref(), Some("a/b run 7/default/1"));
 }
@@ -126,10 +126,10 @@ fn a_machine_is_remembered_through_its_life_and_after_it() {
     let mut yard = Yard::default();
     let mut history = History::new(at(0));
     let now = |seconds| Now { wall: at(seconds), mono: Duration::from_secs(1), seen: Duration::from_secs(1) };
-    let key = Key::new(format!("instance#{}", arn(1)), "instance");
+    let key = RecordId::new(format!("instance#{}", arn(1)), "instance");
     let mut see = |yard: &mut Yard, record: Item, seconds| {
         yard.observe(Observation::Record(key.clone(), Some(record)), &now(seconds));
-        yard.instances().for_each(|tracked| history.note(&tracked.instance));
+        yard.instances().for_each(|tracked| history.record(&tracked.instance));
     };
     see(&mut yard, machine(1, 1, "created", 0, json!({})), 1);
     see(&mut yard, machine(1, 2, "idle", 10, json!({"pooledAt": at(10)})), 11);
@@ -143,31 +143,31 @@ fn a_machine_is_remembered_through_its_life_and_after_it() {
     yard.observe(Observation::Record(key.clone(), None), &now(50));
     assert_eq!(yard.instances().count(), 0);
 
-    let status = told(&yard, now(60), &history);
+    let status = shown(&yard, now(60), &history);
     let [machine] = status.machines.as_slice() else { panic!("{status:?}") };
-    let been: Vec<_> = machine.spans.iter().map(|span| (span.been.unwrap(), span.from)).collect();
+    let phase: Vec<_> = machine.spans.iter().map(|span| (span.phase.unwrap(), span.from)).collect();
     let expected = [
-        (Been::Created, at(0)),
-        (Been::Pooled, at(10)),
-        (Been::Claimed, at(20)),
-        (Been::Running, at(21)),
-        (Been::Gone, at(40)),
+        (MachinePhase::Created, at(0)),
+        (MachinePhase::Pooled, at(10)),
+        (MachinePhase::Claimed, at(20)),
+        (MachinePhase::Running, at(21)),
+        (MachinePhase::Gone, at(40)),
     ];
-    assert_eq!(been, expected);
-    assert_eq!((machine.is, machine.reason), (Been::Gone, Some("expired")));
+    assert_eq!(phase, expected);
+    assert_eq!((machine.is, machine.reason), (MachinePhase::Gone, Some("expired")));
 
     history.forget(at(40 + 29 * 60));
-    assert_eq!(told(&yard, now(60), &history).machines.len(), 1);
+    assert_eq!(shown(&yard, now(60), &history).machines.len(), 1);
     history.forget(at(40 + 30 * 60));
-    assert_eq!(told(&yard, now(60), &history).machines.len(), 0);
+    assert_eq!(shown(&yard, now(60), &history).machines.len(), 0);
 }
 
 #[test]
 fn what_was_before_the_operator_looked_is_not_made_up() {
     let items = [machine(1, 9, "running", 500, held(1, "7"))];
     let status = at_once(&items, at(600));
-    let spans: Vec<_> = status.machines[0].spans.iter().map(|span| (span.been, span.from)).collect();
-    assert_eq!(spans, [(None, at(0)), (Some(Been::Running), at(500))]);
+    let spans: Vec<_> = status.machines[0].spans.iter().map(|span| (span.phase, span.from)).collect();
+    assert_eq!(spans, [(None, at(0)), (Some(MachinePhase::Running), at(500))]);
 }
 
 #[test]

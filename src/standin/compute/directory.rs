@@ -16,7 +16,7 @@ use crate::model::{ClassName, InstanceArn, InstanceId, LaunchId, TableName, Usag
 use crate::ports::{Machine, MachineState};
 use crate::process::Process;
 
-use super::{Entry, LocalError, Stage};
+use super::{Entry, LocalError, MachineStage};
 
 /// A machine's unchanging part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ impl Directory {
             }
             let loaded = load(&path).map_err(|source| LocalError::Io { path: path.clone(), source })?;
             match loaded {
-                Some(Entry { stage: Stage::Ended(at), .. }) if older(at, now, kept) => {
+                Some(Entry { stage: MachineStage::Ended(at), .. }) if older(at, now, kept) => {
                     files::remove_dir(&path).map_err(|source| LocalError::Io { path, source })?;
                 }
                 Some(entry) => {
@@ -142,8 +142,8 @@ impl Directory {
 fn load(dir: &Path) -> io::Result<Option<Entry>> {
     let Some(facts) = files::read_json(&dir.join("machine.json"))? else { return Ok(None) };
     let stage = match files::read_json::<EndedFile>(&dir.join("ended.json"))? {
-        Some(ended) => Stage::Ended(ended.at),
-        None => files::read_json(&dir.join("agent.pid"))?.map_or(Stage::Planned, Stage::Alive),
+        Some(ended) => MachineStage::Ended(ended.at),
+        None => files::read_json(&dir.join("agent.pid"))?.map_or(MachineStage::Planned, MachineStage::Alive),
     };
     Ok(Some(Entry { facts, stage }))
 }

@@ -12,7 +12,7 @@ use crate::files;
 use crate::model::InstanceId;
 use crate::process::{self, Process};
 
-use super::{Entry, KEPT, Stage, Yard, directory};
+use super::{Entry, KEPT, MachineStage, SharedMachines, directory};
 
 /// How often an agent that is not our child is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -29,31 +29,31 @@ pub(super) enum Manner {
 }
 
 /// Waits for an agent we started.
-pub(super) async fn watch_child(yard: Arc<Yard>, id: InstanceId, mut child: Child) {
+pub(super) async fn watch_child(shared: Arc<SharedMachines>, id: InstanceId, mut child: Child) {
     match child.wait().await {
         Ok(status) => tracing::info!(machine = %id, %status, "agent ended"),
         Err(error) => tracing::warn!(machine = %id, %error, "agent cannot be waited for"),
     }
-    yard.end(&id, Manner::Dead);
+    shared.end(&id, Manner::Dead);
 }
 
 /// Waits for an agent that an earlier operator started.
-async fn watch_adopted(yard: Arc<Yard>, id: InstanceId, process: Process) {
+async fn watch_adopted(shared: Arc<SharedMachines>, id: InstanceId, process: Process) {
     while process.alive() {
         tokio::time::sleep(LOOK).await;
     }
     tracing::info!(machine = %id, "agent ended");
-    yard.end(&id, Manner::Dead);
+    shared.end(&id, Manner::Dead);
 }
 
-impl Yard {
+impl SharedMachines {
     /// Takes over what an earlier operator left.
     pub(super) fn adopt(self: &Arc<Self>) {
         let entries: Vec<_> = self.machines().values().cloned().collect();
         for entry in entries {
             let facts = &entry.facts;
             match entry.stage {
-                Stage::Alive(process) if process.belongs_to(&facts.id) => {
+                MachineStage::Alive(process) if process.belongs_to(&facts.id) => {
                     if facts.endpoint == self.options.agent.endpoint && facts.table == self.options.table {
                         tracing::info!(machine = %facts.id, pid = process.pid, "machine adopted");
                         tokio::spawn(watch_adopted(Arc::clone(self), facts.id.clone(), process));
@@ -62,10 +62,12 @@ impl Yard {
                         self.end(&facts.id, Manner::Asked);
                     }
                 }
-                Stage::Alive(_) => self.end(&facts.id, Manner::Dead),
+                MachineStage::Alive(_) => self.end(&facts.id, Manner::Dead),
                 // Of another table: nobody will ask for its token again.
-                Stage::Planned if facts.table != self.options.table => self.end(&facts.id, Manner::Dead),
-                Stage::Planned | Stage::Ending | Stage::Ended(_) => {}
+                MachineStage::Planned if facts.table != self.options.table => {
+                    self.end(&facts.id, Manner::Dead)
+                }
+                MachineStage::Planned | MachineStage::Ending | MachineStage::Ended(_) => {}
             }
         }
     }
@@ -75,11 +77,11 @@ impl Yard {
         let agent = {
             let mut machines = self.machines();
             let Some(entry) = machines.get_mut(id) else { return };
-            match std::mem::replace(&mut entry.stage, Stage::Ending) {
-                Stage::Alive(process) => Some(process),
-                Stage::Planned => None,
-                Stage::Ending => return,
-                ended @ Stage::Ended(_) => {
+            match std::mem::replace(&mut entry.stage, MachineStage::Ending) {
+                MachineStage::Alive(process) => Some(process),
+                MachineStage::Planned => None,
+                MachineStage::Ending => return,
+                ended @ MachineStage::Ended(_) => {
                     entry.stage = ended;
                     return;
                 }
@@ -106,7 +108,7 @@ impl Yard {
         if let Err(error) = self.directory.ended(&id, now) {
             tracing::warn!(machine = %id, %error, "the ended machine's files cannot be removed");
         }
-        self.stage(&id, Stage::Ended(now));
+        self.stage(&id, MachineStage::Ended(now));
         self.forget_old(now);
     }
 
@@ -117,8 +119,8 @@ impl Yard {
 
     fn forget_old(&self, now: Timestamp) {
         let old = |entry: &Entry| match entry.stage {
-            Stage::Ended(at) => directory::older(at, now, KEPT),
-            Stage::Planned | Stage::Alive(_) | Stage::Ending => false,
+            MachineStage::Ended(at) => directory::older(at, now, KEPT),
+            MachineStage::Planned | MachineStage::Alive(_) | MachineStage::Ending => false,
         };
         let gone: Vec<InstanceId> =
             self.machines().extract_if(.., |_, entry| old(entry)).map(|(id, _)| id).collect();

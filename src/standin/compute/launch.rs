@@ -9,9 +9,9 @@ use crate::ports::{ComputeError, LaunchOrder, Launched, Shortfall};
 use crate::process;
 
 use super::directory::Facts;
-use super::{Entry, Stage, Yard, agent, end};
+use super::{Entry, MachineStage, SharedMachines, agent, end};
 
-impl Yard {
+impl SharedMachines {
     pub(super) async fn launch(self: &Arc<Self>, order: &LaunchOrder) -> Result<Launched, ComputeError> {
         self.plan(order).map_err(|error| match error {
             PlanError::Io(error) => ComputeError::Refused(format!("{}: {error}", self.options.dir.display())),
@@ -22,7 +22,7 @@ impl Yard {
         })?;
         let mut trouble = None;
         for entry in self.of_token(&order.launch.client_token) {
-            if entry.stage == Stage::Planned
+            if entry.stage == MachineStage::Planned
                 && let Err(error) = self.start(&entry.facts, order).await
             {
                 trouble = Some(format!("{}: {error}", self.options.agent.program.display()));
@@ -55,7 +55,7 @@ impl Yard {
             }
             let facts = self.facts(order, index);
             self.directory.plan(&facts).map_err(PlanError::Io)?;
-            self.machines().insert(facts.id.clone(), Entry { facts, stage: Stage::Planned });
+            self.machines().insert(facts.id.clone(), Entry { facts, stage: MachineStage::Planned });
         }
         Ok(())
     }
@@ -93,21 +93,21 @@ impl Yard {
         }
         let (child, process) = agent::start(&dir, facts, &self.options.agent)?;
         let noted = self.directory.started(&facts.id, &process);
-        self.stage(&facts.id, Stage::Alive(process));
+        self.stage(&facts.id, MachineStage::Alive(process));
         tokio::spawn(end::watch_child(Arc::clone(self), facts.id.clone(), child));
         noted.inspect_err(|_| self.end(&facts.id, end::Manner::Asked))
     }
 
     fn outcome(&self, token: &str, trouble: Option<String>) -> Result<Launched, ComputeError> {
         let entries = self.of_token(token);
-        let started = entries.iter().filter(|entry| entry.stage != Stage::Planned);
+        let started = entries.iter().filter(|entry| entry.stage != MachineStage::Planned);
         let machines: Vec<_> = started.map(|entry| entry.facts.machine(entry.stage.state())).collect();
         let Some(message) = trouble else { return Ok(Launched { machines, shortfalls: Vec::new() }) };
         if machines.is_empty() {
             return Err(ComputeError::Refused(message));
         }
         // What could not be started is not part of what the token brought, now or later.
-        for entry in entries.iter().filter(|entry| entry.stage == Stage::Planned) {
+        for entry in entries.iter().filter(|entry| entry.stage == MachineStage::Planned) {
             self.forget(&entry.facts.id);
         }
         Ok(Launched { machines, shortfalls: vec![Shortfall { code: "StartFailed".into(), message }] })
@@ -118,7 +118,7 @@ impl Yard {
         if let Err(error) = self.directory.ended(id, now) {
             tracing::warn!(machine = %id, %error, "cannot note that the machine never started");
         }
-        self.stage(id, Stage::Ended(now));
+        self.stage(id, MachineStage::Ended(now));
     }
 }
 

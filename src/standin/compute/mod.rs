@@ -62,7 +62,7 @@ pub enum LocalError {
 
 /// How far a machine's process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stage {
+enum MachineStage {
     /// Written down; nothing runs.
     Planned,
     /// Its agent runs.
@@ -73,7 +73,7 @@ enum Stage {
     Ended(Timestamp),
 }
 
-impl Stage {
+impl MachineStage {
     const fn state(&self) -> MachineState {
         match self {
             Self::Planned => MachineState::Pending,
@@ -87,16 +87,16 @@ impl Stage {
 #[derive(Clone, Debug)]
 struct Entry {
     facts: Facts,
-    stage: Stage,
+    stage: MachineStage,
 }
 
 /// `compute.kind = "local"`.
 pub struct LocalCompute {
-    yard: Arc<Yard>,
+    shared: Arc<SharedMachines>,
 }
 
 /// What the port and the tasks that watch agents share.
-struct Yard {
+struct SharedMachines {
     options: LocalOptions,
     directory: Directory,
     clock: Arc<dyn Clock>,
@@ -110,12 +110,12 @@ struct Yard {
     _lock: File,
 }
 
-impl Yard {
+impl SharedMachines {
     fn machines(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Entry>> {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stage(&self, id: &InstanceId, stage: Stage) {
+    fn stage(&self, id: &InstanceId, stage: MachineStage) {
         if let Some(entry) = self.machines().get_mut(id) {
             entry.stage = stage;
         }
@@ -138,7 +138,7 @@ impl LocalCompute {
         let lock = directory.lock()?;
         let now = clock.now();
         let machines = directory.load(now, KEPT)?;
-        let yard = Yard {
+        let shared = SharedMachines {
             options,
             directory,
             clock,
@@ -148,41 +148,41 @@ impl LocalCompute {
             changed: Notify::new(),
             _lock: lock,
         };
-        let compute = Self { yard: Arc::new(yard) };
-        compute.yard.adopt();
+        let compute = Self { shared: Arc::new(shared) };
+        compute.shared.adopt();
         Ok(compute)
     }
 
     /// Ends every machine and waits until nothing of them runs.
     pub async fn end_all(&self) {
-        let ids: Vec<InstanceId> = self.yard.machines().keys().cloned().collect();
+        let ids: Vec<InstanceId> = self.shared.machines().keys().cloned().collect();
         for id in &ids {
-            self.yard.end(id, end::Manner::Asked);
+            self.shared.end(id, end::Manner::Asked);
         }
         self.ended().await;
     }
 
     /// Kills whatever every machine runs, without a word to its agent, and waits until nothing of them runs.
     pub async fn kill_all(&self) {
-        let ids: Vec<InstanceId> = self.yard.machines().keys().cloned().collect();
+        let ids: Vec<InstanceId> = self.shared.machines().keys().cloned().collect();
         for id in &ids {
-            self.yard.end(id, end::Manner::Dead);
-            self.yard.kill(id).await;
+            self.shared.end(id, end::Manner::Dead);
+            self.shared.kill(id).await;
         }
         self.ended().await;
     }
 
     async fn ended(&self) {
         loop {
-            let changed = self.yard.changed.notified();
+            let changed = self.shared.changed.notified();
             tokio::pin!(changed);
             // Registered before looking, so that no change falls in between.
             changed.as_mut().enable();
             let done = |entry: &Entry| match entry.stage {
-                Stage::Ended(_) => true,
-                Stage::Planned | Stage::Alive(_) | Stage::Ending => false,
+                MachineStage::Ended(_) => true,
+                MachineStage::Planned | MachineStage::Alive(_) | MachineStage::Ending => false,
             };
-            if self.yard.machines().values().all(done) {
+            if self.shared.machines().values().all(done) {
                 return;
             }
             changed.await;
@@ -197,26 +197,26 @@ impl Compute for LocalCompute {
     }
 
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
-        let _turn = self.yard.launching.lock().await;
-        self.yard.launch(order).await
+        let _turn = self.shared.launching.lock().await;
+        self.shared.launch(order).await
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
         for id in ids {
-            self.yard.end(id, end::Manner::Asked);
+            self.shared.end(id, end::Manner::Asked);
         }
         Ok(())
     }
 
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
-        let machines = self.yard.machines();
+        let machines = self.shared.machines();
         let known = ids.iter().filter_map(|id| Some((id.clone(), machines.get(id)?.stage.state())));
         Ok(known.collect())
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
-        let machines = self.yard.machines();
-        let ours = machines.values().filter(|entry| entry.facts.table == self.yard.options.table);
+        let machines = self.shared.machines();
+        let ours = machines.values().filter(|entry| entry.facts.table == self.shared.options.table);
         Ok(ours.map(|entry| entry.facts.machine(entry.stage.state())).collect())
     }
 }

@@ -43,11 +43,11 @@ impl Entropy for Unique {
 }
 
 /// A directory with a fake agent; ends what its machines left behind.
-struct Site {
+struct TestDirectory {
     dir: tempfile::TempDir,
 }
 
-impl Drop for Site {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         for machine in fs::read_dir(self.dir.path().join("machines")).into_iter().flatten().flatten() {
             if let Ok(id) = InstanceId::parse(&machine.file_name().to_string_lossy()) {
@@ -59,7 +59,7 @@ impl Drop for Site {
     }
 }
 
-impl Site {
+impl TestDirectory {
     fn new(script: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("agent");
@@ -170,8 +170,8 @@ fn life<T>(action: impl AsyncFnOnce() -> T) -> T {
 
 #[tokio::test]
 async fn a_token_brings_the_same_machines_however_often_it_is_used() {
-    let site = Site::new(IDLE);
-    let compute = site.open();
+    let dir = TestDirectory::new(IDLE);
+    let compute = dir.open();
     let first = compute.launch(&order("t-1", 2)).await.unwrap();
     let again = compute.launch(&order("t-1", 2)).await.unwrap();
     assert_eq!(first, again);
@@ -187,8 +187,8 @@ async fn a_token_brings_the_same_machines_however_often_it_is_used() {
 
 #[tokio::test]
 async fn a_token_used_for_something_else_is_spent() {
-    let site = Site::new(IDLE);
-    let compute = site.open();
+    let dir = TestDirectory::new(IDLE);
+    let compute = dir.open();
     compute.launch(&order("t-1", 1)).await.unwrap();
     let refused = compute.launch(&order("t-1", 2)).await;
     assert!(matches!(refused, Err(ComputeError::TokenSpent(_))), "{refused:?}");
@@ -198,15 +198,15 @@ async fn a_token_used_for_something_else_is_spent() {
 
 #[test]
 fn what_was_written_down_but_never_started_is_started_by_its_token() {
-    let site = Site::new(IDLE);
+    let dir = TestDirectory::new(IDLE);
     let planned = life(async || {
-        let compute = site.open();
-        let facts = compute.yard.facts(&order("t-1", 2), 1);
-        compute.yard.directory.plan(&facts).unwrap();
+        let compute = dir.open();
+        let facts = compute.shared.facts(&order("t-1", 2), 1);
+        compute.shared.directory.plan(&facts).unwrap();
         facts.id
     });
     life(async || {
-        let compute = site.open();
+        let compute = dir.open();
         assert_eq!(state(&compute, &planned).await, Some(MachineState::Pending));
         let launched = compute.launch(&order("t-1", 2)).await.unwrap();
         assert_eq!(launched.machines.len(), 2);
@@ -218,15 +218,15 @@ fn what_was_written_down_but_never_started_is_started_by_its_token() {
 
 #[test]
 fn a_machine_survives_its_operator_and_is_adopted_by_the_next() {
-    let site = Site::new(IDLE);
-    let launched = life(async || site.open().launch(&order("t-1", 1)).await.unwrap());
+    let dir = TestDirectory::new(IDLE);
+    let launched = life(async || dir.open().launch(&order("t-1", 1)).await.unwrap());
     let id = ids(&launched)[0].clone();
-    let agent = site.pid(&id);
+    let agent = dir.pid(&id);
     assert!(agent.alive());
     life(async || {
-        let compute = site.open();
+        let compute = dir.open();
         assert_eq!(compute.launch(&order("t-1", 1)).await.unwrap(), launched);
-        assert_eq!(site.pid(&id), agent, "the same process");
+        assert_eq!(dir.pid(&id), agent, "the same process");
         compute.terminate(std::slice::from_ref(&id)).await.unwrap();
         until_ended(&compute, &id).await;
         assert!(!agent.alive());
@@ -235,14 +235,14 @@ fn a_machine_survives_its_operator_and_is_adopted_by_the_next() {
 
 #[test]
 fn what_a_dead_agent_left_running_is_killed_by_the_next_operator() {
-    let site = Site::new("sleep 600 & exec sleep 600");
-    let id = life(async || ids(&site.open().launch(&order("t-1", 1)).await.unwrap())[0].clone());
+    let dir = TestDirectory::new("sleep 600 & exec sleep 600");
+    let id = life(async || ids(&dir.open().launch(&order("t-1", 1)).await.unwrap())[0].clone());
     life(async || until("both processes", async || process::of_machine(&id).len() == 2).await);
-    site.pid(&id).signal(nix::sys::signal::Signal::SIGKILL);
+    dir.pid(&id).signal(nix::sys::signal::Signal::SIGKILL);
     life(async || {
-        until("the agent's death", async || !site.pid(&id).alive()).await;
+        until("the agent's death", async || !dir.pid(&id).alive()).await;
         assert_eq!(process::of_machine(&id).len(), 1, "its child lives on");
-        let compute = site.open();
+        let compute = dir.open();
         until_ended(&compute, &id).await;
         assert!(process::of_machine(&id).is_empty());
     });
@@ -250,23 +250,23 @@ fn what_a_dead_agent_left_running_is_killed_by_the_next_operator() {
 
 #[test]
 fn a_stranger_on_the_agents_pid_is_left_alone() {
-    let site = Site::new(IDLE);
+    let dir = TestDirectory::new(IDLE);
     let id = life(async || {
-        let compute = site.open();
+        let compute = dir.open();
         let id = ids(&compute.launch(&order("t-1", 1)).await.unwrap())[0].clone();
         assert_eq!(process::sweep(&id, LIMIT).await, []);
         id
     });
-    fs::remove_file(site.machine(&id).join("ended.json")).unwrap_or_default();
+    fs::remove_file(dir.machine(&id).join("ended.json")).unwrap_or_default();
     let mut stranger = Command::new("sleep").arg("600").env_remove(MARKER).spawn().unwrap();
     let real = Process::of(i32::try_from(stranger.id()).unwrap()).unwrap();
     for stale in [Process { start: real.start - 1, ..real.clone() }, real.clone()] {
-        crate::files::replace_json(&site.machine(&id).join("agent.pid"), &stale).unwrap();
+        crate::files::replace_json(&dir.machine(&id).join("agent.pid"), &stale).unwrap();
         life(async || {
-            let compute = site.open();
+            let compute = dir.open();
             until_ended(&compute, &id).await;
         });
-        fs::remove_file(site.machine(&id).join("ended.json")).unwrap();
+        fs::remove_file(dir.machine(&id).join("ended.json")).unwrap();
         assert!(real.alive(), "pid {} is not ours", real.pid);
     }
     stranger.kill().unwrap();
@@ -275,13 +275,13 @@ fn a_stranger_on_the_agents_pid_is_left_alone() {
 
 #[tokio::test]
 async fn terminating_asks_first_and_then_kills_whatever_carries_the_mark() {
-    let site = Site::new(
+    let dir = TestDirectory::new(
         "trap 'echo asked; exit' TERM\n(trap '' TERM; exec setsid sleep 600) &\necho up\nwhile :; do sleep 1; done",
     );
     // As long as it takes: how soon a shell is served by a busy host is not what is shown here.
-    let compute = open(LocalOptions { patience: LIMIT, ..site.options() });
+    let compute = open(LocalOptions { patience: LIMIT, ..dir.options() });
     let id = ids(&compute.launch(&order("t-1", 1)).await.unwrap())[0].clone();
-    let log = || fs::read_to_string(site.machine(&id).join("agent.log")).unwrap_or_default();
+    let log = || fs::read_to_string(dir.machine(&id).join("agent.log")).unwrap_or_default();
     until("the agent to be up", async || log().contains("up")).await;
     compute.terminate(std::slice::from_ref(&id)).await.unwrap();
     assert_ne!(state(&compute, &id).await, Some(MachineState::Running));
@@ -293,12 +293,12 @@ async fn terminating_asks_first_and_then_kills_whatever_carries_the_mark() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_go_when_asked_is_killed() {
-    let site = Site::new("trap '' TERM\necho up\nwhile :; do sleep 1; done");
-    let compute = site.open();
+    let dir = TestDirectory::new("trap '' TERM\necho up\nwhile :; do sleep 1; done");
+    let compute = dir.open();
     let id = ids(&compute.launch(&order("t-1", 1)).await.unwrap())[0].clone();
-    let log = || fs::read_to_string(site.machine(&id).join("agent.log")).unwrap_or_default();
+    let log = || fs::read_to_string(dir.machine(&id).join("agent.log")).unwrap_or_default();
     until("the agent to be up", async || log().contains("up")).await;
-    let agent = site.pid(&id);
+    let agent = dir.pid(&id);
     compute.terminate(std::slice::from_ref(&id)).await.unwrap();
     until_ended(&compute, &id).await;
     assert!(!agent.alive() && process::of_machine(&id).is_empty());
@@ -306,46 +306,46 @@ async fn an_agent_that_does_not_go_when_asked_is_killed() {
 
 #[tokio::test]
 async fn an_agents_death_is_its_machines() {
-    let site = Site::new("touch work/trace\nsleep 600 & echo bye");
-    let compute = site.open();
+    let dir = TestDirectory::new("touch work/trace\nsleep 600 & echo bye");
+    let compute = dir.open();
     let id = ids(&compute.launch(&order("t-1", 1)).await.unwrap())[0].clone();
     until_ended(&compute, &id).await;
     assert!(process::of_machine(&id).is_empty());
-    assert!(!site.machine(&id).join("work").exists());
-    assert_eq!(fs::read_to_string(site.machine(&id).join("agent.log")).unwrap(), "bye\n");
+    assert!(!dir.machine(&id).join("work").exists());
+    assert_eq!(fs::read_to_string(dir.machine(&id).join("agent.log")).unwrap(), "bye\n");
 }
 
 #[tokio::test]
 async fn a_missing_agent_is_named_and_the_same_token_works_once_it_is_there() {
-    let site = Site::new(IDLE);
-    let program = site.dir.path().join("agent");
-    fs::rename(&program, site.dir.path().join("away")).unwrap();
-    let compute = site.open();
+    let dir = TestDirectory::new(IDLE);
+    let program = dir.dir.path().join("agent");
+    fs::rename(&program, dir.dir.path().join("away")).unwrap();
+    let compute = dir.open();
     let refused = compute.launch(&order("t-1", 1)).await.unwrap_err();
     assert!(
         matches!(&refused, ComputeError::Refused(text) if text.contains(program.to_str().unwrap())),
         "{refused}"
     );
-    fs::rename(site.dir.path().join("away"), &program).unwrap();
+    fs::rename(dir.dir.path().join("away"), &program).unwrap();
     assert_eq!(compute.launch(&order("t-1", 1)).await.unwrap().machines.len(), 1);
     compute.end_all().await;
 }
 
 #[tokio::test]
 async fn two_operators_on_one_directory_are_refused() {
-    let site = Site::new(IDLE);
-    let _first = site.open();
+    let dir = TestDirectory::new(IDLE);
+    let _first = dir.open();
     let clock = Arc::new(At(Timestamp::UNIX_EPOCH));
-    let Err(second) = LocalCompute::open(site.options(), clock, Arc::new(Unique)) else { panic!("refused") };
+    let Err(second) = LocalCompute::open(dir.options(), clock, Arc::new(Unique)) else { panic!("refused") };
     assert!(second.to_string().contains("another operator"), "{second}");
 }
 
 #[test]
 fn an_agent_that_was_given_another_endpoint_is_ended() {
-    let site = Site::new(IDLE);
-    let id = life(async || ids(&site.open().launch(&order("t-1", 1)).await.unwrap())[0].clone());
+    let dir = TestDirectory::new(IDLE);
+    let id = life(async || ids(&dir.open().launch(&order("t-1", 1)).await.unwrap())[0].clone());
     life(async || {
-        let mut options = site.options();
+        let mut options = dir.options();
         options.agent.endpoint = "http://127.0.0.1:2".into();
         let compute = open(options);
         until_ended(&compute, &id).await;
@@ -355,12 +355,12 @@ fn an_agent_that_was_given_another_endpoint_is_ended() {
 
 #[tokio::test]
 async fn the_agent_is_told_what_it_needs_and_nothing_of_our_environment() {
-    let site = Site::new("env > env.txt; exec sleep 600");
-    let compute = site.open();
+    let dir = TestDirectory::new("env > env.txt; exec sleep 600");
+    let compute = dir.open();
     let mut order = order("t-1", 1);
     order.spec.launch.pre_runner_script = Some("echo \"hello\"".into());
     let id = ids(&compute.launch(&order).await.unwrap())[0].clone();
-    let config = Figment::from(Toml::file(site.machine(&id).join("agent.toml")));
+    let config = Figment::from(Toml::file(dir.machine(&id).join("agent.toml")));
     let value = |key: &str| config.extract_inner::<String>(key).unwrap();
     assert_eq!(value("instance_id"), id.as_str());
     assert_eq!(value("instance_arn"), format!("arn:aws:ec2:local:000000000000:instance/{id}"));
@@ -369,7 +369,7 @@ async fn the_agent_is_told_what_it_needs_and_nothing_of_our_environment() {
     assert!(Path::new(&value("work_dir")).is_dir());
     let said = Command::new(value("pre_runner_script")).output().unwrap();
     assert_eq!(said.stdout, b"hello\n", "{said:?}");
-    let environment = site.machine(&id).join("env.txt");
+    let environment = dir.machine(&id).join("env.txt");
     until("the environment", async || fs::read_to_string(&environment).is_ok_and(|e| e.contains("PATH=")))
         .await;
     let environment = fs::read_to_string(environment).unwrap();

@@ -7,8 +7,8 @@ mod http;
 pub mod listener;
 mod package;
 mod pages;
+mod shared_state;
 pub mod state;
-mod yard;
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use package::{PACKAGE_VERSION, Package};
+use shared_state::SharedState;
+pub use shared_state::{Clock, StandInFailure};
 pub use state::{Conclusion, Job, JobSpec, JobStatus, RegisteredRunner, Run, RunId};
-use yard::Yard;
-pub use yard::{Clock, Failure};
 
 /// What the stand-in is made of.
 pub struct Settings {
@@ -38,7 +38,7 @@ pub struct Settings {
 
 /// A served stand-in. Dropping it stops serving.
 pub struct StandIn {
-    yard: Arc<Yard>,
+    shared: Arc<SharedState>,
     stop: CancellationToken,
     server: JoinHandle<io::Result<()>>,
 }
@@ -70,37 +70,37 @@ impl StandIn {
         }
         let package = Package::build(&settings.executable)?;
         let kept = settings.dir.as_deref().and_then(http::exchanges::kept_in);
-        let yard = Arc::new(Yard::open(settings.dir, address, package, settings.clock)?);
+        let shared = Arc::new(SharedState::open(settings.dir, address, package, settings.clock)?);
         let stop = CancellationToken::new();
-        let (router, stopped) = (http::router(Arc::clone(&yard), kept, stop.clone()), stop.clone());
+        let (router, stopped) = (http::router(Arc::clone(&shared), kept, stop.clone()), stop.clone());
         let router = router.layer(axum::middleware::from_fn(pages::refuse_pages));
         let serve = axum::serve(settings.listener, router).with_graceful_shutdown(stopped.cancelled_owned());
         let server = tokio::spawn(async move { serve.await });
-        Ok(Self { yard, stop, server })
+        Ok(Self { shared, stop, server })
     }
 
     /// The address of both its API and its web pages: what `github.api_url` takes.
     #[must_use]
     pub fn url(&self) -> String {
-        self.yard.url()
+        self.shared.url()
     }
 
     /// Where it serves.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.yard.address()
+        self.shared.address()
     }
 
     /// The bearer token its API asks for. A secret.
     #[must_use]
     pub fn api_token(&self) -> &str {
-        self.yard.api_token()
+        self.shared.api_token()
     }
 
     /// The file that holds [`Self::api_token`]: what `github.token_file` takes. None without a directory.
     #[must_use]
     pub fn token_file(&self) -> Option<PathBuf> {
-        self.yard.token_file()
+        self.shared.token_file()
     }
 
     /// Where the runner package is to be had, without a token.
@@ -112,7 +112,7 @@ impl StandIn {
     /// The package's SHA-256 in lower-case hexadecimal.
     #[must_use]
     pub fn package_sha256(&self) -> &str {
-        &self.yard.package().sha256
+        &self.shared.package().sha256
     }
 
     /// Starts a workflow run with these jobs; `open` keeps it unfinished so that more can be added.
@@ -126,32 +126,32 @@ impl StandIn {
         name: &str,
         jobs: Vec<JobSpec>,
         open: bool,
-    ) -> Result<Run, Failure> {
-        self.yard.change(|state, now| state.start_run(repository, run_id, name, jobs, open, now))
+    ) -> Result<Run, StandInFailure> {
+        self.shared.change(|state, now| state.start_run(repository, run_id, name, jobs, open, now))
     }
 
     /// Adds jobs to an open run; `open: false` makes them the last.
     ///
     /// # Errors
     /// As [`Self::enqueue_run`], and a run that is unknown or closed.
-    pub fn add_jobs(&self, run_id: RunId, jobs: Vec<JobSpec>, open: bool) -> Result<Run, Failure> {
-        self.yard.change(|state, now| state.add_jobs(run_id, jobs, open, now))
+    pub fn add_jobs(&self, run_id: RunId, jobs: Vec<JobSpec>, open: bool) -> Result<Run, StandInFailure> {
+        self.shared.change(|state, now| state.add_jobs(run_id, jobs, open, now))
     }
 
     /// Ends a run early.
     ///
     /// # Errors
     /// A run that is unknown.
-    pub fn cancel_run(&self, run_id: RunId) -> Result<(), Failure> {
-        self.yard.change(|state, now| state.cancel_run(run_id, now))
+    pub fn cancel_run(&self, run_id: RunId) -> Result<(), StandInFailure> {
+        self.shared.change(|state, now| state.cancel_run(run_id, now))
     }
 
     /// The jobs of a run with their results, all attempts.
     ///
     /// # Errors
     /// A state that cannot be stored.
-    pub fn jobs(&self, run_id: RunId) -> Result<Vec<Job>, Failure> {
-        self.yard.read(|state| state.jobs_of(run_id).cloned().collect())
+    pub fn jobs(&self, run_id: RunId) -> Result<Vec<Job>, StandInFailure> {
+        self.shared.read(|state| state.jobs_of(run_id).cloned().collect())
     }
 
     /// The jobs of a run, once all it has so far are over (none, for a run that has none). Drop the future to stop
@@ -159,8 +159,8 @@ impl StandIn {
     ///
     /// # Errors
     /// As [`Self::jobs`].
-    pub async fn finished_jobs(&self, run_id: RunId) -> Result<Vec<Job>, Failure> {
-        self.yard
+    pub async fn finished_jobs(&self, run_id: RunId) -> Result<Vec<Job>, StandInFailure> {
+        self.shared
             .wait_for(|state| {
                 let jobs: Vec<Job> = state.jobs_of(run_id).cloned().collect();
                 jobs.iter().all(|job| job.status.over()).then_some(jobs)
@@ -172,16 +172,16 @@ impl StandIn {
     ///
     /// # Errors
     /// A state that cannot be stored.
-    pub fn runners(&self) -> Result<Vec<RegisteredRunner>, Failure> {
-        self.yard.read(|state| state.all_runners().cloned().collect())
+    pub fn runners(&self) -> Result<Vec<RegisteredRunner>, StandInFailure> {
+        self.shared.read(|state| state.all_runners().cloned().collect())
     }
 
     /// The registered runners that are not connected.
     ///
     /// # Errors
     /// A state that cannot be stored.
-    pub fn ghosts(&self) -> Result<Vec<RegisteredRunner>, Failure> {
-        self.yard.read(|state| state.all_runners().filter(|r| !r.online()).cloned().collect())
+    pub fn ghosts(&self) -> Result<Vec<RegisteredRunner>, StandInFailure> {
+        self.shared.read(|state| state.all_runners().filter(|r| !r.online()).cloned().collect())
     }
 
     /// Stops serving; waiting listeners are sent away.

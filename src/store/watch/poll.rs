@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::PATIENCE;
 use crate::DynamoStore;
-use crate::model::{Item, Key};
+use crate::model::{Item, Key, RecordId};
 use crate::ports::{Change, Store, StoreError, Watch};
 
 /// A watch that scans.
@@ -23,7 +23,7 @@ pub(super) struct PollWatch {
 #[derive(Default)]
 struct Scan {
     seen: BTreeMap<Key, Item>,
-    next: Option<Key>,
+    next: Option<RecordId>,
 }
 
 impl PollWatch {
@@ -55,9 +55,9 @@ impl PollWatch {
 
 fn difference(before: &BTreeMap<Key, Item>, after: &BTreeMap<Key, Item>) -> Vec<Change> {
     let changed = after.iter().filter(|(key, item)| before.get(key) != Some(item));
-    let changed = changed.map(|(key, item)| Change { key: key.clone(), item: Some(item.clone()) });
+    let changed = changed.map(|(key, item)| Change { key: key.clone().into(), item: Some(item.clone()) });
     let gone = before.keys().filter(|key| !after.contains_key(key));
-    changed.chain(gone.map(|key| Change { key: key.clone(), item: None })).collect()
+    changed.chain(gone.map(|key| Change { key: key.clone().into(), item: None })).collect()
 }
 
 #[async_trait]
@@ -99,7 +99,7 @@ mod tests {
         let before = table(&[("same", "1"), ("changed", "1"), ("gone", "1")]);
         let after = table(&[("same", "1"), ("changed", "2"), ("new", "1")]);
         let told: Vec<_> =
-            difference(&before, &after).into_iter().map(|c| (c.key.pk, c.item.is_some())).collect();
+            difference(&before, &after).into_iter().map(|c| (c.key.pk(), c.item.is_some())).collect();
         assert_eq!(told, [("changed".into(), true), ("new".into(), true), ("gone".into(), false)]);
     }
 }

@@ -18,7 +18,7 @@ use super::PATIENCE;
 use crate::DynamoStore;
 use crate::errors::classify;
 use crate::items::from_stream;
-use crate::model::Key;
+use crate::model::RecordId;
 use crate::ports::{Change, StoreError, Watch};
 
 /// How long between two looks for the children of a shard that ended.
@@ -339,7 +339,7 @@ async fn woken(wake: &mut Option<watch::Receiver<()>>) {
 
 fn change(record: Record) -> Option<Change> {
     let told = record.dynamodb?;
-    let key = Key::of(&from_stream(told.keys?))?;
+    let key = RecordId::of(&from_stream(told.keys?))?;
     Some(Change { key, item: told.new_image.map(from_stream) })
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard_core::model::{Key, State};
+use runyard_core::model::{RecordId, State};
 use serde_json::json;
 
 use super::world::{Delays, Event, World};
@@ -72,9 +72,9 @@ pub(crate) fn play(jobs: u64, machines: u64) -> Outcome {
     world.live(begun + DAY, |world, number| {
         let class = chance.next() % CLASSES;
         let run = 9_000_000_000 + number;
-        let key = Key::new(format!("request#acme/web#{run}"), "request#default#1");
+        let key = RecordId::new(format!("request#acme/web#{run}"), "request#default#1");
         world.store(item(json!({
-            "pk": key.pk, "sk": key.sk, "kind": "request", "version": 1, "runId": run.to_string(), "attempt": 1,
+            "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 1, "runId": run.to_string(), "attempt": 1,
             "repository": "acme/web", "name": "default", "resourceClass": format!("class-{class}"), "count": 1,
             "desired": "provisioned", "generation": 1, "maxRuntimeMinutes": 600, "timeoutSeconds": 43_200,
         })));

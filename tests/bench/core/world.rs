@@ -10,8 +10,8 @@ use runyard_core::decide::{
     Action, Context, Now, Observation, Plan, Policy, Role, Unit, Written, Yard, decide,
 };
 use runyard_core::model::{
-    Agent, Desired, Instance, InstanceArn, InstanceId, Item, Key, Launch, LaunchId, Life, Reading, Record,
-    Request, Signal, Versioned, read,
+    Agent, Desired, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
+    RecordId, Request, Signal, Versioned, read,
 };
 use runyard_core::ports::{Launched, Machine, MachineState};
 
@@ -54,7 +54,7 @@ pub(crate) enum Event {
     /// Somebody does something, by number.
     Outside(u64),
     /// A request lets go.
-    Release(Key),
+    Release(RecordId),
     /// An agent finishes what it was told.
     Speak(InstanceArn),
 }
@@ -140,7 +140,7 @@ impl World {
 
     /// A record as it is now.
     pub(crate) fn store(&mut self, item: Item) {
-        let key = Key::of(&item).expect("an item with a key");
+        let key = RecordId::of(&item).expect("an item with a key");
         self.see(Observation::Record(key, Some(item)));
     }
 
@@ -149,7 +149,7 @@ impl World {
         self.see(Observation::Written(Box::new(record)));
     }
 
-    pub(crate) fn list(&mut self, keys: BTreeSet<Key>) {
+    pub(crate) fn list(&mut self, keys: BTreeSet<RecordId>) {
         self.see(Observation::Listed(self.now.mono, keys));
     }
 
@@ -241,8 +241,8 @@ impl World {
     }
 
     /// A workflow lets go.
-    pub(crate) fn release(&mut self, key: &Key) {
-        let Some(request) = self.yard.request(key) else { return };
+    pub(crate) fn release(&mut self, key: &RecordId) {
+        let Some(request) = self.yard.request_named(key) else { return };
         let mut request = request.clone();
         request.intent.desired = Desired::Released;
         request.intent.generation += 1;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use runyard_core::decide::{Observation, Written};
 use runyard_core::model::{
-    Agent, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Key, Life,
-    Pool, Reason, Record as _, Request, RunId, Signal, Threshold, UsageClass, launch_digest,
+    Agent, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Life, Pool,
+    Reason, Record as _, RecordId, Request, RunId, Signal, Threshold, UsageClass, launch_digest,
 };
 use serde_json::json;
 
@@ -34,8 +34,8 @@ fn run(number: usize) -> RunId {
     RunId::parse(&(9_000_000_000_usize + number).to_string()).expect("digits")
 }
 
-fn request_key(number: usize) -> Key {
-    Key::new(format!("request#acme/web#{}", run(number)), "request#default#1")
+fn request_key(number: usize) -> RecordId {
+    RecordId::new(format!("request#acme/web#{}", run(number)), "request#default#1")
 }
 
 fn id(number: usize) -> InstanceId {
@@ -119,7 +119,7 @@ fn request(number: usize) -> Request {
         "message": "1 of 1 machines are running",
     });
     let key = request_key(number);
-    (fields["pk"], fields["sk"]) = (key.pk.into(), key.sk.into());
+    (fields["pk"], fields["sk"]) = (key.pk().into(), key.sk().into());
     if holds {
         fields["instances"] = json!([machine.as_str()]);
         fields["claims"] = json!({ machine.as_str(): claim.as_str() });
@@ -199,7 +199,7 @@ pub(crate) fn yard_of_items(number: usize) -> World {
     let mut world = World::empty(NEVER);
     let mut keys = BTreeSet::new();
     for item in items(number) {
-        keys.extend(Key::of(&item));
+        keys.extend(RecordId::of(&item));
         world.store(item);
     }
     world.list(keys);
@@ -216,7 +216,7 @@ pub(crate) fn cycle(world: &mut World, number: usize, around: &mut Around<'_>) {
     let key = request_key(number);
     let class = class(number);
     let intent = item(json!({
-        "pk": key.pk, "sk": key.sk, "kind": "request", "version": 1, "runId": run(number).as_str(), "attempt": 1,
+        "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 1, "runId": run(number).as_str(), "attempt": 1,
         "repository": "acme/web", "name": "default", "resourceClass": class.as_str(), "count": 1,
         "desired": "provisioned", "generation": 1, "maxRuntimeMinutes": 30,
     }));
@@ -228,13 +228,14 @@ pub(crate) fn cycle(world: &mut World, number: usize, around: &mut Around<'_>) {
             });
         };
     settled("intent and claim", world, around, &mut |world| world.store(intent.clone()));
-    let machine = world.yard.request(&key).and_then(|request| request.status.instances.first().cloned());
+    let machine =
+        world.yard.request_named(&key).and_then(|request| request.status.instances.first().cloned());
     let arn = InstanceArn::local(&machine.expect("a warm machine was claimed"));
     settled("beat", world, around, &mut |world| beat(world, &arn));
     settled("registered, running, ready", world, around, &mut |world| world.speak(&arn));
     settled("release", world, around, &mut |world| world.release(&key));
     settled("clean, pooled, released", world, around, &mut |world| world.speak(&arn));
-    let phase = world.yard.request(&key).map(Request::phase);
+    let phase = world.yard.request_named(&key).map(Request::phase);
     assert_eq!(phase, Some(runyard_core::model::Phase::Released), "the cycle came to its end");
 }
 

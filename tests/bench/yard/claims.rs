@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use runyard::model::{Key, Operation, Phase, Reading, Request, Write, read};
+use runyard::model::{Operation, Phase, Reading, RecordId, Request, Write, read};
 use runyard::ports::Store as _;
 
 use super::floors::Figures;
@@ -61,7 +61,7 @@ async fn until(ground: &Ground, calls: &mut Vec<Call>, done: impl Fn(&Call) -> b
 }
 
 /// Calls about a request: the operator's writes of it, in their order.
-fn about(call: &Call, key: &Key) -> bool {
+fn about(call: &Call, key: &RecordId) -> bool {
     call.name == "write" && call.keys.contains(key)
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn cycle(ground: &Ground, run: usize) -> (f64, f64, Vec<Call>, 
     // Pooled: the second write of the instance after the release (idle, then pooled).
     let writes = std::cell::Cell::new(0);
     let free = until(ground, &mut calls, |call| {
-        let instance = call.name == "write" && call.keys.iter().any(|key| key.pk.starts_with("instance#"));
+        let instance = call.name == "write" && call.keys.iter().any(|key| key.pk().starts_with("instance#"));
         writes.set(writes.get() + u32::from(instance));
         instance && writes.get() == 2
     })
@@ -89,7 +89,12 @@ pub(crate) async fn cycle(ground: &Ground, run: usize) -> (f64, f64, Vec<Call>, 
 }
 
 /// Waits for a phase: the record is looked at, again after each write of it; the moment of the write that made it so.
-pub(crate) async fn until_phase(ground: &Ground, calls: &mut Vec<Call>, key: &Key, phase: Phase) -> Instant {
+pub(crate) async fn until_phase(
+    ground: &Ground,
+    calls: &mut Vec<Call>,
+    key: &RecordId,
+    phase: Phase,
+) -> Instant {
     loop {
         let item = ground.store.get(key).await.unwrap().unwrap();
         if let Reading::Record(request) = read::<Request>(&item)
@@ -170,7 +175,10 @@ impl Series {
         split(&calls, asked, &mut self.phases);
         let company = |call: &&Call| {
             call.name != "told"
-                && !call.keys.iter().any(|key| key.pk.starts_with("lease#") || key.pk.starts_with("pool#"))
+                && !call
+                    .keys
+                    .iter()
+                    .any(|key| key.pk().starts_with("lease#") || key.pk().starts_with("pool#"))
         };
         for call in calls.iter().filter(company) {
             *self.counts.entry(call.name.to_owned()).or_default() += 1;
@@ -204,10 +212,10 @@ impl Series {
 async fn floor(ground: &Ground, run: usize) -> Duration {
     let fresh = |part: &str| {
         let write = intent(4_000_000 + run, runyard::ports::Clock::now(ground.clock.as_ref()));
-        let key = Key::new(format!("floor#{part}#{run}"), "floor");
+        let key = RecordId::new(format!("floor#{part}#{run}"), "floor");
         let Operation::Create(mut item) = write.operation else { unreachable!("an intent creates") };
-        item.insert("pk".into(), runyard::model::AttributeValue::S(key.pk.clone()));
-        item.insert("sk".into(), runyard::model::AttributeValue::S(key.sk.clone()));
+        item.insert("pk".into(), runyard::model::AttributeValue::S(key.pk().clone()));
+        item.insert("sk".into(), runyard::model::AttributeValue::S(key.sk().clone()));
         Write::create(key, item)
     };
     let begun = Instant::now();
@@ -220,7 +228,7 @@ async fn floor(ground: &Ground, run: usize) -> Duration {
 
 /// Where the time of a claim went.
 fn split(calls: &[Call], asked: Instant, phases: &mut BTreeMap<usize, (&'static str, Vec<f64>)>) {
-    let has = |call: &Call, prefix: &str| call.keys.iter().any(|key| key.pk.starts_with(prefix));
+    let has = |call: &Call, prefix: &str| call.keys.iter().any(|key| key.pk().starts_with(prefix));
     let find = |name: &str, prefix: &str| calls.iter().find(|call| call.name == name && has(call, prefix));
     let last = |name: &str, prefix: &str| calls.iter().rfind(|call| call.name == name && has(call, prefix));
     let agent_told = calls.iter().find(|call| {

@@ -13,12 +13,12 @@ use runyard::aws::SqsQueue;
 use runyard::clock::{SystemClock, SystemEntropy};
 use runyard::compute_none::NoCompute;
 use runyard::controller::{GitHubWatch, Ports, Settings, run};
+use runyard::local::change_notifier;
 use runyard::local::engine::Engine as Embedded;
-use runyard::local::pulse;
 use runyard::metrics::Metrics;
 use runyard::model::{
-    Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Key, Life, Pool, PoolSpec, PoolStatus,
-    Reading, Reason, Signal, TableName, Versioned as _, Write, millis, read,
+    Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Life, Pool, PoolSpec, PoolStatus, Reading,
+    Reason, RecordId, Signal, TableName, Versioned as _, Write, millis, read,
 };
 use runyard::ports::{Clock, PoolQueue, Store};
 use runyard::queue_memory::InProcessQueue;
@@ -26,9 +26,9 @@ use runyard::store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::support::engine::Engine;
 use super::timed::{Calls, Latency, Slow, Timed};
 use super::wire;
+use runyard_support::engine::Engine;
 
 pub(crate) const CLASS: &str = "linux";
 
@@ -273,7 +273,7 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
         Services::Embedded => {
             let engine = Embedded::start(&dir).await.unwrap();
             let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint()));
-            let store = store.woken_by(pulse::listen(&dir).unwrap());
+            let store = store.woken_by(change_notifier::listen(&dir).unwrap());
             (Some(engine), Vec::new(), store, None, false)
         }
         Services::LikeAws => {
@@ -373,8 +373,8 @@ async fn answer(
 }
 
 /// A request's key.
-pub(crate) fn key(run: usize) -> Key {
-    Key::new(format!("request#acme/web#{run}"), "request#default#1")
+pub(crate) fn key(run: usize) -> RecordId {
+    RecordId::new(format!("request#acme/web#{run}"), "request#default#1")
 }
 
 /// An intent as a workflow writes it.
@@ -383,8 +383,8 @@ pub(crate) fn intent(run: usize, now: Timestamp) -> Write {
     let number = |value: u64| AttributeValue::N(value.to_string());
     let key = key(run);
     let pairs = [
-        ("pk", text(&key.pk)),
-        ("sk", text(&key.sk)),
+        ("pk", text(&key.pk())),
+        ("sk", text(&key.sk())),
         ("kind", text("request")),
         ("version", number(1)),
         ("runId", text(&run.to_string())),

@@ -11,8 +11,8 @@ use futures::stream;
 use runyard::clock::SystemClock;
 use runyard::local::engine::Engine;
 use runyard::model::{
-    Agent, AttributeValue, Guard, Instance, Item, Key, Life, Operation, Phase, Pool, PoolSpec, PoolStatus,
-    Reading, Request, Versioned as _, Write, millis, read,
+    Agent, AttributeValue, Guard, Instance, Item, Life, Operation, Phase, Pool, PoolSpec, PoolStatus,
+    Reading, RecordId, Request, Versioned as _, Write, millis, read,
 };
 use runyard::ports::{Clock as _, Store as _, StoreError};
 use runyard::store::{DynamoStore, Watching};
@@ -38,7 +38,7 @@ struct Scene {
     admin: String,
     /// Plays the agents; tells each request that became ready.
     agents: JoinHandle<()>,
-    ready: tokio::sync::mpsc::UnboundedReceiver<(Key, Instant)>,
+    ready: tokio::sync::mpsc::UnboundedReceiver<(RecordId, Instant)>,
     _engine: Engine,
     _dir: tempfile::TempDir,
 }
@@ -121,7 +121,7 @@ impl Scene {
                 for item in &items {
                     if let Reading::Record(request) = read::<Request>(item)
                         && request.phase() == Phase::Ready
-                        && let Some(key) = Key::of(item).filter(|key| known.insert(key.clone()))
+                        && let Some(key) = RecordId::of(item).filter(|key| known.insert(key.clone()))
                     {
                         let _ = told.send((key, Instant::now()));
                     }
@@ -185,7 +185,7 @@ impl Drop for Scene {
 fn with(write: Write, more: &[(&str, AttributeValue)]) -> Write {
     let Operation::Create(mut item) = write.operation else { unreachable!("an intent creates") };
     item.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    Write::create(Key::of(&item).unwrap_or(write.key), item)
+    Write::create(RecordId::of(&item).unwrap_or(write.key), item)
 }
 
 /// A number of requests of a number of machines each; when `stands`, the operator sees all of them at once.
@@ -239,7 +239,7 @@ async fn flood(open: usize, repositories: usize) -> f64 {
     let (before, begun) = (scene.operator.used().0, Instant::now());
     let intents = (0..open).map(|run| {
         let (repository, key) = (format!("acme/flood-{}", run % repositories), key(run));
-        let pk = key.pk.replace("acme/web", &repository);
+        let pk = key.pk().replace("acme/web", &repository);
         let wait = AttributeValue::N("86400".into());
         let more = [
             ("pk", text(&pk)),

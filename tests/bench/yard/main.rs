@@ -12,14 +12,12 @@ mod ground;
 mod lines;
 mod program;
 mod restart;
-#[path = "../../support/mod.rs"]
-mod support;
 mod timed;
 mod watching;
 mod wire;
 
 use ground::Services;
-use support::engine::Engine;
+use runyard_support::engine::Engine;
 
 /// Samples of every distribution.
 const SAMPLES: usize = 200;

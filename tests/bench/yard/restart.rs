@@ -33,7 +33,7 @@ pub(crate) async fn measure(records: usize, figures: &mut Figures) {
     restarts.sort();
     let calls = ground.calls.take();
     let about = |call: &&super::timed::Call| {
-        call.keys.iter().any(|key| key.pk.starts_with("instance#") || key.pk.starts_with("request#"))
+        call.keys.iter().any(|key| key.pk().starts_with("instance#") || key.pk().starts_with("request#"))
     };
     let writes =
         calls.iter().filter(|call| call.name == "write" || call.name == "transact").filter(about).count();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rand::Rng as _;
-use runyard::model::{ClassName, Item, Key, PoolMessage, Write};
+use runyard::model::{ClassName, Item, PoolMessage, RecordId, Write};
 use runyard::ports::{
     Change, Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Page, PoolQueue, QueueError,
     Received, Store, StoreError, Watch,
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) name: &'static str,
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<RecordId>,
     pub(crate) ok: bool,
     pub(crate) begun: Instant,
     pub(crate) ended: Instant,
@@ -41,11 +41,11 @@ impl Calls {
     }
 
     /// An agent wrote.
-    pub(crate) fn said(&self, key: &Key, begun: Instant, ok: bool) {
+    pub(crate) fn said(&self, key: &RecordId, begun: Instant, ok: bool) {
         self.note("said", vec![key.clone()], ok, begun);
     }
 
-    fn note(&self, name: &'static str, keys: Vec<Key>, ok: bool, begun: Instant) {
+    fn note(&self, name: &'static str, keys: Vec<RecordId>, ok: bool, begun: Instant) {
         self.made.lock().unwrap().push(Call { name, keys, ok, begun, ended: Instant::now() });
         self.news.notify_one();
     }
@@ -85,13 +85,13 @@ impl<T> Timed<T> {
     }
 }
 
-fn keys(writes: &[Write]) -> Vec<Key> {
+fn keys(writes: &[Write]) -> Vec<RecordId> {
     writes.iter().map(|write| write.key.clone()).collect()
 }
 
 #[async_trait]
 impl<T: Store> Store for Timed<T> {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         let begun = Instant::now();
         self.delay().await;
         let outcome = self.inner.get(key).await;
@@ -99,7 +99,7 @@ impl<T: Store> Store for Timed<T> {
         outcome
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         let begun = Instant::now();
         self.delay().await;
         let outcome = self.inner.list(after).await;
@@ -107,7 +107,7 @@ impl<T: Store> Store for Timed<T> {
         outcome
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.inner.query(pk, sk_prefix, after).await
     }
 

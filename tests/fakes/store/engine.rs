@@ -50,7 +50,7 @@ pub(super) fn check(writes: &[Write]) -> Result<(), StoreError> {
         return invalid(format!("{} writes in one transaction, at most {TRANSACTION}", writes.len()));
     }
     for write in writes {
-        if write.key.pk.is_empty() || write.key.sk.is_empty() {
+        if write.key.pk().is_empty() || write.key.sk().is_empty() {
             return invalid(format!("{}: a key's parts must not be empty", write.key));
         }
         if !keys.insert(&write.key) {
@@ -91,8 +91,8 @@ pub(super) fn applied(write: &Write, current: Option<&Item>) -> Result<Option<It
 }
 
 fn keyed(mut item: Item, write: &Write) -> Item {
-    item.insert("pk".into(), AttributeValue::S(write.key.pk.clone()));
-    item.insert("sk".into(), AttributeValue::S(write.key.sk.clone()));
+    item.insert("pk".into(), AttributeValue::S(write.key.pk()));
+    item.insert("sk".into(), AttributeValue::S(write.key.sk()));
     item
 }
 

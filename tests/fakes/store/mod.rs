@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::script::{Fault, Script, locked};
-use runyard_core::model::{Item, Key, Operation, Write};
+use runyard_core::model::{Item, Key, Operation, RecordId, Write};
 use runyard_core::ports::{Change, Page, Refusal, Store, StoreError, Watch};
 use runyard_store::outcome::already_done;
 use runyard_store::transact::all_done;
@@ -121,12 +121,12 @@ impl MemoryStore {
     pub fn put(&self, item: Item) {
         let key = Key::of(&item).expect("an item put by a test has pk and sk");
         locked(&self.shared.table).insert(key.clone(), item.clone());
-        self.tell(Change { key, item: Some(item) });
+        self.tell(Change { key: key.into(), item: Some(item) });
     }
 
     /// Takes a record away unconditionally, as a person with the console does.
-    pub fn remove(&self, key: &Key) {
-        locked(&self.shared.table).remove(key);
+    pub fn remove(&self, key: &RecordId) {
+        locked(&self.shared.table).remove(&key.key());
         self.tell(Change { key: key.clone(), item: None });
     }
 
@@ -143,21 +143,21 @@ impl MemoryStore {
 
     /// The guards that do not hold, with what is there instead.
     fn refusals(table: &BTreeMap<Key, Item>, writes: &[Write]) -> Vec<Refusal> {
-        let refused = writes.iter().filter(|write| !held(&write.operation, table.get(&write.key)));
+        let refused = writes.iter().filter(|write| !held(&write.operation, table.get(&write.key.key())));
         refused
-            .map(|write| Refusal { key: write.key.clone(), current: table.get(&write.key).cloned() })
+            .map(|write| Refusal { key: write.key.clone(), current: table.get(&write.key.key()).cloned() })
             .collect()
     }
 
     /// Makes the changes of writes whose guards held, all or none.
     fn apply(&self, table: &mut BTreeMap<Key, Item>, writes: &[Write]) -> Result<(), StoreError> {
         let results: Result<Vec<_>, StoreError> =
-            writes.iter().map(|write| applied(write, table.get(&write.key))).collect();
+            writes.iter().map(|write| applied(write, table.get(&write.key.key()))).collect();
         for (write, result) in writes.iter().zip(results?) {
-            let before = table.get(&write.key).cloned();
+            let before = table.get(&write.key.key()).cloned();
             match &result {
-                Some(item) => table.insert(write.key.clone(), item.clone()),
-                None => table.remove(&write.key),
+                Some(item) => table.insert(write.key.key(), item.clone()),
+                None => table.remove(&write.key.key()),
             };
             if result != before {
                 self.tell(Change { key: write.key.clone(), item: result });
@@ -187,7 +187,7 @@ impl MemoryStore {
     fn page<'a>(&self, records: impl Iterator<Item = (&'a Key, &'a Item)>) -> Page {
         let mut records = records.peekable();
         let items: Vec<_> = records.by_ref().take(self.page).map(|(_, item)| item.clone()).collect();
-        let next = records.peek().and_then(|_| items.last().and_then(Key::of));
+        let next = records.peek().and_then(|_| items.last().and_then(RecordId::of));
         Page { items, next }
     }
 }
@@ -207,28 +207,28 @@ fn done(writes: &[Write], refusals: &[Refusal]) -> bool {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn get(&self, key: &Key) -> Result<Option<Item>, StoreError> {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.take_time().await;
         let exit = self.shared.reads.enter()?;
-        exit.answer(Ok(locked(&self.shared.table).get(key).cloned()))
+        exit.answer(Ok(locked(&self.shared.table).get(&key.key()).cloned()))
     }
 
-    async fn list(&self, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
         // A page is old by the time it arrives: half of its time is the way back.
         let half = *locked(&self.shared.delay) / 2;
         pass(half).await;
         let exit = self.shared.reads.enter()?;
-        let from = after.map_or(Unbounded, Excluded);
+        let from = after.map_or(Unbounded, |after| Excluded(after.key()));
         let page = self.page(locked(&self.shared.table).range::<Key, _>((from, Unbounded)));
         pass(half).await;
         exit.answer(Ok(page))
     }
 
-    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&Key>) -> Result<Page, StoreError> {
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
         self.take_time().await;
         let exit = self.shared.reads.enter()?;
         let table = locked(&self.shared.table);
-        let from = after.map_or(Unbounded, Excluded);
+        let from = after.map_or(Unbounded, |after| Excluded(after.key()));
         let of_partition = table.range::<Key, _>((from, Unbounded)).filter(|(key, _)| key.pk == pk);
         exit.answer(Ok(self.page(of_partition.filter(|(key, _)| key.sk.starts_with(sk_prefix)))))
     }
@@ -240,7 +240,7 @@ impl Store for MemoryStore {
         let after = || match write.operation {
             Operation::Delete(_) => Item::new(),
             Operation::Create(_) | Operation::Update { .. } | Operation::Check(_) => {
-                locked(&self.shared.table).get(&write.key).cloned().unwrap_or_default()
+                locked(&self.shared.table).get(&write.key.key()).cloned().unwrap_or_default()
             }
         };
         exit.answer(outcome.map(|()| after()))

@@ -12,7 +12,7 @@ fn some() -> Vec<Action> {
     scene.see(crate::decide::Observation::Hints(linux(), Vec::new()));
     all.extend(scene.of_class().actions.into_iter().filter(|action| matches!(action, Action::Intend(..))));
     all.dedup();
-    let key = ask("1");
+    let key = RecordId::from(ask("1"));
     all.extend([
         Action::Order("l-1".parse().unwrap()),
         Action::Terminate(arn("i-1")),
@@ -27,12 +27,11 @@ fn some() -> Vec<Action> {
 }
 
 #[test]
-fn what_is_written_by_two_actions_under_one_key_excludes_the_other_and_only_records_can_be_read_again() {
+fn an_action_holds_one_slot_and_only_a_record_can_be_read_again() {
     for action in some() {
-        let stands_in = matches!(action.kind(), "intend" | "receive" | "announce");
-        let expected = if stands_in { Vec::new() } else { action.writes() };
-        assert_eq!(action.records(), expected, "{}", action.describe());
-        assert_eq!(action.writes().len(), 1, "{}", action.describe());
+        let no_record = matches!(action.kind(), "intend" | "receive" | "announce");
+        assert_eq!(action.records().is_empty(), no_record, "{}", action.describe());
+        assert_eq!(action.slots().len(), 1, "{}", action.describe());
     }
 }
 

@@ -38,7 +38,7 @@ fn a_class_that_wants_nothing_waits_for_nothing() {
     lacking(&mut scene, "1", 1, -10);
     let told =
         |scene: &Scene| scene.of_class().waits.into_iter().map(|w| (w.subject, w.reason)).collect::<Vec<_>>();
-    let of_the_request = [(ask("1"), WaitReason::Paused), (ask("1"), WaitReason::AtMax)];
+    let of_the_request = [(ask("1").into(), WaitReason::Paused), (ask("1").into(), WaitReason::AtMax)];
     assert_eq!(told(&scene), of_the_request, "what cannot be launched anyway is not held back");
     scene.pool(3, json!({}));
     assert_eq!(scene.intents(), [(1, Some(ask("1")))]);
@@ -113,10 +113,9 @@ fn only_the_holder_of_the_lease_launches() {
 #[test]
 fn one_intent_of_a_class_is_written_at_a_time_and_holds_up_no_other_class() {
     let mut scene = Scene::with(json!({"desired": 1}));
-    let keys: Vec<_> = scene.of_class().actions.iter().flat_map(Action::writes).collect();
-    let own = keys.iter().find(|key| key.sk == "launches").unwrap();
-    assert_eq!(own.pk, "launches#linux");
-    scene.yard.busy.insert(own.clone());
+    let own = crate::model::Slot::Launches(linux());
+    assert!(scene.of_class().actions.iter().flat_map(Action::slots).any(|slot| slot == own));
+    scene.yard.busy.insert(own);
     assert_eq!(scene.intents(), []);
     assert!(waits(&scene, WaitReason::Busy));
 }
@@ -198,7 +197,7 @@ fn numbers_that_no_operator_would_write_are_no_trouble() {
     scene.put(&huge("l-1"));
     scene.put(&huge("l-2"));
     lacking(&mut scene, "1", 500, -10);
-    scene.put(&Launch { request: Some(ask("1")), ..huge("l-3") });
-    scene.put(&Launch { request: Some(ask("1")), ..huge("l-4") });
+    scene.put(&Launch { request: Some(ask("1").into()), ..huge("l-3") });
+    scene.put(&Launch { request: Some(ask("1").into()), ..huge("l-4") });
     assert_eq!(scene.intents(), []);
 }

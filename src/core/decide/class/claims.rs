@@ -1,8 +1,8 @@
 //! What a claim writes: the machines, and the request that takes them.
 
 use crate::model::{
-    Cause, Claim, ClaimId, Instance, InstanceArn, Key, Life, Phase, PoolSpec, Request, Threshold, after,
-    legal,
+    Cause, Claim, ClaimId, Instance, InstanceArn, Life, Phase, PoolSpec, Request, RequestKey, Threshold,
+    after, legal,
 };
 
 use super::super::action::{Action, Step};
@@ -16,7 +16,7 @@ pub(super) const CLAIM_LIMIT: usize = 40;
 /// Takes machines out of the pool for a request, in one transaction over all versions.
 pub(super) fn claim(
     cx: &Context<'_>,
-    key: &Key,
+    key: &RequestKey,
     request: &Request,
     spec: &PoolSpec,
     arns: &[InstanceArn],
@@ -30,7 +30,7 @@ pub(super) fn claim(
             let step = Step::of(&tracked.instance, now, |next| {
                 let id = ClaimId::of(&next.facts.instance_id, next.version);
                 next.life = Life::Claimed { run: request.id.run_id.clone() };
-                next.claim = Some(Claim { id, request: key.clone() });
+                next.claim = Some(Claim { id, request: key.into() });
                 next.state_since = now;
                 next.threshold = Some(Threshold { at: after(now, cx.policy.claimed), set_at: now });
                 next.trust_domain = spec.trust_domain(&request.id.repository);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{self, BTreeMap};
 use std::time::Duration;
 
-use crate::model::{ClassName, Key, Pool, PoolSpec, Repository, Request, RequestKey};
+use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, Slot};
 
 use super::super::action::{Action, Plan, WaitReason};
 use super::super::capacity::Launches;
@@ -65,7 +65,7 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
 
 /// Whether the queue is asked who is free before machines are claimed: not again within a moment.
 fn asks_queue(cx: &Context<'_>, name: &ClassName, class: &Class) -> bool {
-    let busy = cx.yard.is_busy(&Key::new(format!("queue#{name}"), "queue"));
+    let busy = cx.yard.is_busy(Slot::Queue(name.clone()));
     !busy && class.received.is_none_or(|at| cx.now.mono >= at + HINTS_LAST)
 }
 
@@ -84,7 +84,7 @@ struct Pass<'a, 'p> {
     launches: Launches<'a>,
     plan: &'p mut Plan,
     /// Requests this plan writes: one write each.
-    written: BTreeSet<Key>,
+    written: BTreeSet<RequestKey>,
     /// Requests that are being written, or are by this plan.
     in_hand: usize,
     stepped_over: usize,
@@ -93,13 +93,14 @@ struct Pass<'a, 'p> {
     /// How many of each repository are being taken on, or are by this plan.
     taken_on: BTreeMap<&'a Repository, u32>,
     /// The oldest that lacks machines after this pass, and how many.
-    oldest: Option<(&'a Key, u32)>,
+    oldest: Option<(&'a RequestKey, u32)>,
 }
 
 impl<'a> Pass<'a, '_> {
     /// Those with a place in the line: the oldest of all demands in turn.
-    fn those_in_line(&mut self, demands: &'a BTreeMap<Demand, BTreeMap<Rank, Key>>) {
-        let mut heads: BTreeMap<&Rank, (&Key, &Demand, btree_map::Iter<'_, Rank, Key>)> = BTreeMap::new();
+    fn those_in_line(&mut self, demands: &'a BTreeMap<Demand, BTreeMap<Rank, RequestKey>>) {
+        let mut heads: BTreeMap<&Rank, (&RequestKey, &Demand, btree_map::Iter<'_, Rank, RequestKey>)> =
+            BTreeMap::new();
         for (demand, alike) in demands {
             let mut rest = alike.iter();
             heads.extend(rest.next().map(|(rank, key)| (rank, (key, demand, rest))));
@@ -115,7 +116,7 @@ impl<'a> Pass<'a, '_> {
     }
 
     /// Those that nobody took on yet, while their repositories may have more.
-    fn new_ones(&mut self, new: &'a BTreeMap<RequestKey, Key>) {
+    fn new_ones(&mut self, new: &'a BTreeMap<RequestKey, RequestKey>) {
         for key in new.values() {
             if self.is_full() {
                 return;
@@ -135,7 +136,7 @@ impl<'a> Pass<'a, '_> {
 
     /// Whether a repository may have another open request. Those that are being taken on count too; only when they are
     /// written and make up the bound is one refused.
-    fn may_be_taken_on(&mut self, key: &Key, request: &'a Request) -> bool {
+    fn may_be_taken_on(&mut self, key: &RequestKey, request: &'a Request) -> bool {
         let most = self.cx.policy.requests_per_repository;
         let open = self.cx.yard.open_requests(&request.id.repository);
         let coming = self.taken_on.get(&request.id.repository).copied().unwrap_or(0);
@@ -154,7 +155,7 @@ impl<'a> Pass<'a, '_> {
     }
 
     /// One request: it gets what fits it, and what it lacks then is to be launched.
-    fn one(&mut self, key: &'a Key, demand: &Demand) -> Others {
+    fn one(&mut self, key: &'a RequestKey, demand: &Demand) -> Others {
         let (cx, spec) = (self.cx, self.spec);
         let Some(request) = cx.yard.request(key) else { return Others::MayHave };
         self.seen += 1;
@@ -200,13 +201,13 @@ impl<'a> Pass<'a, '_> {
         if launched || free { Others::MayHave } else { Others::HaveNothing }
     }
 
-    fn write(&mut self, key: &Key, action: Action) {
+    fn write(&mut self, key: &RequestKey, action: Action) {
         self.plan.actions.push(action);
         self.written.insert(key.clone());
         self.in_hand += 1;
     }
 
-    fn explain(&mut self, key: &Key, share: &Share, lack: u32) {
+    fn explain(&mut self, key: &RequestKey, share: &Share, lack: u32) {
         if lack == 0 {
             return;
         }
@@ -223,7 +224,7 @@ impl<'a> Pass<'a, '_> {
     }
 
     /// Former requests take machines off their lists that this one could have.
-    fn let_go(&mut self, key: &Key) {
+    fn let_go(&mut self, key: &RequestKey) {
         for former in self.matcher.met() {
             let message = "a free machine is taken off the list of who had it before";
             self.plan.wait(key, WaitReason::Busy, message);

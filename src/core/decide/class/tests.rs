@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::super::testing::*;
 use crate::decide::{Action, Observation, WaitReason};
-use crate::model::{ClaimId, Instance, Key, Life, Phase, Reason, Request, Threshold, UsageClass};
+use crate::model::{ClaimId, Instance, Life, Phase, Reason, Request, Threshold, UsageClass};
 
 fn waiting(run: &str, count: u32, since: i64) -> Request {
     request(run, count, json!({"acceptedAt": at(since)}))
@@ -24,7 +24,7 @@ fn a_claim_is_one_transaction_and_changes_just_this() {
     let mut machine = machines[0].before.clone();
     (machine.version, machine.updated_at, machine.state_since) = (6, start(), start());
     machine.life = Life::Claimed { run: "1".parse().unwrap() };
-    machine.claim = Some(crate::model::Claim { id: ClaimId::of(&id("i-1"), 6), request: ask("1") });
+    machine.claim = Some(crate::model::Claim { id: ClaimId::of(&id("i-1"), 6), request: ask("1").into() });
     machine.threshold = Some(Threshold { at: at(300), set_at: start() });
     machine.trust_domain = "owner:acme".into();
     machine.public_key = Some("key".into());
@@ -110,11 +110,11 @@ fn a_request_that_is_being_written_keeps_its_place_and_nothing_is_launched_for_i
     scene.put(&waiting("1", 1, -30));
     scene.put(&waiting("2", 1, -10));
     pooled(&mut scene, &["i-1"]);
-    scene.yard.busy.insert(ask("1"));
+    scene.yard.busy.insert(ask("1").into());
     assert!(scene.claims().is_empty(), "the machine is for the older one");
     assert_eq!(scene.intents(), [], "unless that turns out not to need it");
     // Its claim is under way: both are being written.
-    scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
+    scene.yard.busy.insert(Instance::key_of(&arn("i-1")).into());
     assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
 }
 
@@ -149,7 +149,7 @@ fn a_queue_that_nobody_needs_is_read_now_and_then_by_the_leader() {
     assert_eq!((asks(&scene), plan.wake), (false, Some(due)));
     scene.wait(1);
     assert!(asks(&scene));
-    scene.yard.busy.insert(Key::new("queue#linux", "queue"));
+    scene.yard.busy.insert(crate::model::Slot::Queue(linux()));
     assert!(!asks(&scene), "it is being read");
     scene.yard.busy.clear();
     scene.role.lease = None;
@@ -174,7 +174,7 @@ fn why_free_machines_are_not_for_a_request_is_told_and_looked_at_again() {
     scene.served();
     let plan = scene.of_class();
     let told: Vec<_> = plan.waits.iter().filter(|wait| wait.reason == WaitReason::Mismatch).collect();
-    assert_eq!((told.len(), &told[0].subject), (1, &ask("1")), "{:?}", plan.waits);
+    assert_eq!((told.len(), &told[0].subject), (1, &ask("1").into()), "{:?}", plan.waits);
     assert_eq!(told[0].message, "free machines are not for it: of another usage class");
     assert_eq!(plan.wake, Some(scene.now.mono + secs(1)), "freshness passes with time alone");
     // Another is for it, and none is refused to a request that takes any.
@@ -227,8 +227,7 @@ fn every_request_is_written_once_in_a_plan() {
     scene.add(machine("i-2").pooled().until(1750));
     scene.put(&request("2", 1, json!({"acceptedAt": at(-95), "usageClass": "spot"})));
     scene.put(&waiting("3", 2, -5));
-    let mut keys: Vec<Key> =
-        scene.served().iter().flat_map(Action::writes).filter(|key| key.sk != "launches").collect();
+    let mut keys: Vec<_> = scene.served().iter().flat_map(Action::records).collect();
     let all = keys.len();
     keys.sort();
     keys.dedup();
@@ -290,7 +289,7 @@ mod yielding {
         scene.pool(2, json!({"max": 3}));
         scene.put(&holding("3", 2, &["i-3"], json!({"acceptedAt": at(-70)})));
         scene.add(machine("i-3").running(&ask("3")).until(5000));
-        scene.yard.busy.insert(ask("3"));
+        scene.yard.busy.insert(ask("3").into());
         assert_eq!(gifts(&mut scene), [("2".to_owned(), 0)]);
     }
 
@@ -510,8 +509,8 @@ fn while_another_is_served_nothing_is_launched_in_place_of_a_machine_that_is_fre
     scene.put(&waiting("1", 1, -50));
     scene.put(&waiting("2", 1, -40));
     // The first request's claim of one machine is on its way; which machine the second gets is known after that.
-    scene.yard.busy.insert(ask("1"));
-    scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
+    scene.yard.busy.insert(ask("1").into());
+    scene.yard.busy.insert(Instance::key_of(&arn("i-1")).into());
     let plan = scene.served();
     assert_eq!(plan, [], "neither a claim that may be in vain nor a cold start");
     let waits = scene.of_class().waits;
@@ -520,7 +519,7 @@ fn while_another_is_served_nothing_is_launched_in_place_of_a_machine_that_is_fre
         (younger.reason, younger.message.as_str()),
         (WaitReason::Busy, "an older request is being served")
     );
-    scene.yard.busy.remove(&ask("1"));
+    scene.yard.busy.remove(&ask("1").into());
     scene.add(machine("i-1").claimed(&ask("1")).with(|i| i.version = 6));
     let mut served = holding("1", 1, &["i-1"], json!({"phase": "Fulfilling", "acceptedAt": at(-50)}));
     served.version += 1;
@@ -534,7 +533,7 @@ fn what_a_request_gets_and_what_may_be_left_for_it_are_not_launched() {
     pooled(&mut scene, &["i-1", "i-2"]);
     scene.put(&waiting("1", 1, -50));
     scene.put(&waiting("2", 4, -40));
-    scene.yard.busy.insert(ask("1"));
+    scene.yard.busy.insert(ask("1").into());
     let claims = scene.claims();
     assert_eq!(
         claims.iter().map(|(run, machines)| (run.as_str(), machines.len())).collect::<Vec<_>>(),
@@ -549,7 +548,7 @@ fn a_queue_that_hangs_holds_up_no_claim_of_the_machine_that_is_announced_there()
     pooled(&mut scene, &["i-1"]);
     let announcing = scene.of_machine("i-1").actions;
     assert!(matches!(announcing.as_slice(), [Action::Announce(_)]), "{announcing:?}");
-    scene.yard.busy.extend(announcing[0].writes());
+    scene.yard.busy.extend(announcing[0].slots());
     scene.put(&waiting("1", 1, -50));
     assert_eq!(scene.claims(), [("1".to_owned(), vec!["i-1".to_owned()])]);
 }
@@ -617,7 +616,7 @@ mod lines {
         scene.put(&waiting("1", 1, -50));
         scene.put(&waiting("2", 1, -40));
         let until = scene.now.mono + secs(30);
-        scene.yard.resting.insert(ask("1"), until);
+        scene.yard.resting.insert(ask("1").into(), until);
         scene.yard.resting.insert(Instance::key_of(&arn("i-3")), until);
         assert_eq!(scene.claims(), [("2".to_owned(), vec!["i-2".to_owned()])]);
         assert_eq!(reasons(&scene, "1"), [WaitReason::BackOff]);
@@ -636,7 +635,7 @@ mod lines {
         }
         let claims = scene.claims();
         assert_eq!((claims.len(), claims[0].0.as_str(), claims[31].0.as_str()), (32, "000", "031"));
-        scene.yard.busy.extend((0..31).map(|n| ask(&format!("{n:03}"))));
+        scene.yard.busy.extend((0..31).map(|n| ask(&format!("{n:03}")).into()));
         assert_eq!(runs(&scene.claims()), ["031"]);
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{InstanceId, Key, Phase, PoolSpec, Request};
+use crate::model::{InstanceId, Phase, PoolSpec, Request, RequestKey};
 
 use super::super::action::{Action, Note, Plan, Step};
 use super::super::capacity;
@@ -19,8 +19,8 @@ pub(super) fn yield_parts(
     cx: &Context<'_>,
     class: &Class,
     spec: &PoolSpec,
-    (oldest, lack): (&Key, u32),
-    written: &BTreeSet<Key>,
+    (oldest, lack): (&RequestKey, u32),
+    written: &BTreeSet<RequestKey>,
     plan: &mut Plan,
 ) {
     let Some(wanting) = cx.yard.request(oldest) else { return };
@@ -43,7 +43,7 @@ pub(super) fn yield_parts(
         let tracked = cx.yard.by_id(id);
         tracked.is_some_and(|tracked| matching::mismatch(spec, wanting, &tracked.instance).is_none())
     };
-    let gift = |(key, giver): (&Key, &Request)| -> Option<Vec<InstanceId>> {
+    let gift = |(key, giver): (&RequestKey, &Request)| -> Option<Vec<InstanceId>> {
         let stays = giver.phase() == Phase::Fulfilling && !request::leaves_line(cx, giver);
         if !stays || cx.yard.is_busy(key) || written.contains(key) {
             return None;

@@ -1,8 +1,8 @@
 use super::super::testing::*;
 use crate::decide::{Action, Credential, Observation};
 use crate::model::{
-    Agent, Cause, ClaimId, Interruption, InterruptionAction, Key, Life, Place, Reason, Record, Registration,
-    Request, Signal, Threshold, UsageClass, legal,
+    Agent, Cause, ClaimId, Interruption, InterruptionAction, Life, Place, Reason, Record, RecordId,
+    Registration, Request, Signal, Threshold, UsageClass, legal,
 };
 use crate::ports::MachineState;
 
@@ -118,8 +118,8 @@ fn a_released_request_gives_its_machine_back_uncleaned_with_its_claim_kept() {
 fn a_machine_whose_request_is_gone_is_given_back_once_a_strong_read_says_so() {
     let mut scene = Scene::with(serde_json::json!({}));
     scene.add(machine("i-1").running(&ask("1")));
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Look(ask("1"))]);
-    scene.look(ask("1"), None);
+    assert_eq!(scene.of_machine("i-1").actions, [Action::Look(ask("1").into())]);
+    scene.look(ask("1").into(), None);
     assert_eq!(write(&scene.of_machine("i-1")).0.after.place(), Place::IdleCleaning);
 }
 
@@ -128,7 +128,7 @@ fn a_request_that_cannot_be_read_is_not_read_again_and_again_and_keeps_its_machi
     for schema in [None, Some(2)] {
         let mut scene = Scene::with(serde_json::json!({}));
         scene.add(machine("i-1").running(&ask("1")));
-        scene.spoil(&ask("1"), schema);
+        scene.spoil(&ask("1").into(), schema);
         assert_eq!(scene.of_machine("i-1").actions, []);
     }
 }
@@ -726,7 +726,7 @@ fn in_mode_job_the_next_box_follows_when_the_last_is_used_up() {
 #[test]
 fn a_machine_that_is_being_written_is_left_alone() {
     let mut scene = yard(machine("i-1").running(&ask("1")).until(0));
-    scene.yard.busy.insert(crate::model::Instance::key_of(&arn("i-1")));
+    scene.yard.busy.insert(crate::model::Instance::key_of(&arn("i-1")).into());
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
 

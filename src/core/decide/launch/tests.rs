@@ -56,7 +56,7 @@ fn a_new_machine_is_bound_with_its_request_its_agent_and_the_launch_in_one_trans
     assert_eq!(*agent, Agent::born(&arn("i-1"), start()));
     assert_eq!(instance.life, Life::Created { run: Some("1".parse().unwrap()) });
     let claim = instance.claim.as_ref().unwrap();
-    assert_eq!((claim.id.clone(), claim.request.clone()), (ClaimId::of(&id("i-1"), 1), ask("1")));
+    assert_eq!((claim.id.clone(), claim.request.clone()), (ClaimId::of(&id("i-1"), 1), ask("1").into()));
     assert_eq!(instance.threshold, Some(Threshold { at: at(900), set_at: start() }));
     assert_eq!((instance.trust_domain.as_str(), instance.uses, instance.version), ("owner:acme", 0, 1));
     assert_eq!((launch.after.phase, launch.after.instances.clone()), (LaunchPhase::Bound, vec![id("i-1")]));
@@ -168,7 +168,7 @@ fn where_the_request_is_gone_over_or_released_everything_starts_warm() {
         assert_eq!(places(&plan), [Place::CreatedWarm], "{more}");
         let [Action::Bind { request, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
         assert!(request.is_none(), "the request is left as it is: {more}");
-        scene.see(Observation::Record(ask("1"), None));
+        scene.see(Observation::Record(ask("1").into(), None));
     }
 }
 
@@ -187,7 +187,7 @@ fn machines_that_are_recorded_already_are_not_recorded_again() {
 #[test]
 fn a_request_that_is_being_written_is_waited_for() {
     let mut scene = yard(1, Some(1));
-    scene.yard.busy.insert(ask("1"));
+    scene.yard.busy.insert(ask("1").into());
     let plan = brings(&mut scene, &["i-1"]);
     assert_eq!((plan.actions.len(), plan.waits[0].reason), (0, WaitReason::Busy));
     assert_eq!(plan.wake, Some(scene.now.mono + std::time::Duration::from_millis(20)));

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::testing::*;
 use super::{Demand, Matcher, Refusal};
 use crate::decide::{Context, Observation};
-use crate::model::{Instance, Interruption, InterruptionAction, Record as _, UsageClass};
+use crate::model::{Instance, Interruption, InterruptionAction, UsageClass};
 
 /// What becomes of `i-1` when request 2 of `acme/web` asks for a machine.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ fn why(
     let class = scene.yard.class(&linux()).unwrap();
     let spec = &class.pool.as_ref().unwrap().spec;
     let mut matcher = Matcher::new(&cx, class, spec);
-    let share = matcher.pick(&request.key(), &Demand::of(&request, spec), 1);
+    let share = matcher.pick(&request.id, &Demand::of(&request, spec), 1);
     match (share.machines.as_slice(), share.refusals.first(), matcher.met().as_slice()) {
         ([_], None, []) => Picked::Claimed,
         ([], Some(refusal), []) => Picked::For(*refusal),
@@ -125,7 +125,7 @@ fn a_machine_whose_agent_is_silent_or_never_spoke_is_not_claimed() {
 #[test]
 fn a_machine_that_is_being_written_is_not_claimed() {
     let busy = |scene: &mut Scene| {
-        scene.yard.busy.insert(Instance::key_of(&arn("i-1")));
+        scene.yard.busy.insert(Instance::key_of(&arn("i-1")).into());
     };
     assert_eq!(why(json!({}), json!({}), pooled(), busy), Picked::For(Refusal::Busy));
 }

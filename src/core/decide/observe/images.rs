@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::context::Now;
 use super::super::request;
 use super::super::yard::{Asked, Beat, Class, Tracked, TrackedLaunch, Unit, Yard, label_of, line_of};
+use super::Source;
 use super::tally::{boots, spoke, tally};
-use super::{Source, arn_of};
 use crate::model::{
-    Agent, ClassName, Instance, Key, Launch, LaunchId, LaunchPhase, Phase, Pool, Record, Request, UsageClass,
+    Agent, Instance, Launch, LaunchPhase, Phase, Pool, Record, RecordId, Request, RequestKey, UsageClass,
     launch_digest,
 };
 
@@ -48,13 +48,13 @@ fn count_open(open: &mut BTreeMap<String, u32>, old: Option<&Request>, new: Opti
 impl Yard {
     pub(super) fn instance_is(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         new: Option<Instance>,
         source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let Some(arn) = arn_of(key, "instance#") else { return };
+        let Some(arn) = key.instance().cloned() else { return };
         if let (Some(old), Some(new)) = (self.instances.get(&arn), &new)
             && !self.replaces(key, &old.instance, new, source)
         {
@@ -114,7 +114,7 @@ impl Yard {
                 }
             }
         }
-        let concerned: Vec<Key> = dirty
+        let concerned: Vec<RequestKey> = dirty
             .iter()
             .filter_map(|unit| match unit {
                 Unit::Request(key) => Some(key.clone()),
@@ -137,13 +137,13 @@ impl Yard {
 
     pub(super) fn agent_is(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         new: Option<Agent>,
         source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let Some(arn) = arn_of(key, "agent#") else { return };
+        let Some(arn) = key.agent().cloned() else { return };
         // A read that began after it was last seen shows what there is now.
         let newest = match source {
             Source::Told => false,
@@ -165,7 +165,7 @@ impl Yard {
                     tracked.silent = None;
                 }
                 if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
-                    dirty.extend(tracked.instance.held_by().cloned().map(Unit::Request));
+                    dirty.extend(tracked.instance.held_by().and_then(Unit::of_request));
                 }
                 if tracked.instance.public_key.is_none() && tracked.first_key.is_none() {
                     tracked.first_key.clone_from(&new.public_key);
@@ -180,19 +180,21 @@ impl Yard {
 
     pub(super) fn request_is(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         new: Option<Request>,
         source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        if let (Some(old), Some(new)) = (self.requests.get(key).map(|asked| &asked.request), &new) {
+        let RecordId::Request(id) = key else { return };
+        if let (Some(old), Some(new)) = (self.requests.get(id).map(|asked| &asked.request), &new) {
             if !self.replaces(key, old, new, source) {
                 return;
             }
             let before = old.uid.clone();
             self.succeeds(key, before.as_ref(), new, now);
         }
+        let key = id;
         if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
             && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
         {
@@ -257,7 +259,7 @@ impl Yard {
     }
 
     /// A request has a label no more.
-    fn unlabel(&mut self, label: &(String, String), key: &Key, dirty: &mut BTreeSet<Unit>) {
+    fn unlabel(&mut self, label: &(String, String), key: &RequestKey, dirty: &mut BTreeSet<Unit>) {
         self.label_changes(label, dirty);
         if let Some(same) = self.labels.get_mut(label) {
             same.remove(key);
@@ -279,7 +281,7 @@ impl Yard {
     }
 
     /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
-    pub(super) fn line_up(&mut self, key: &Key, now: &Now, dirty: &mut BTreeSet<Unit>) {
+    pub(super) fn line_up(&mut self, key: &RequestKey, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
         let Some(class) = Self::class_of(request) else { return };
         let lacks = request::lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
@@ -299,14 +301,14 @@ impl Yard {
 
     pub(super) fn pool_is(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         new: Option<Pool>,
         source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let Ok(name) = ClassName::parse(key.pk.strip_prefix("pool#").unwrap_or_default()) else { return };
-        if let (Some(old), Some(new)) = (self.pool(&name), &new) {
+        let RecordId::Pool(name) = key else { return };
+        if let (Some(old), Some(new)) = (self.pool(name), &new) {
             if !self.replaces(key, old, new, source) {
                 return;
             }
@@ -336,7 +338,7 @@ impl Yard {
             class.worn = worn.map(|instance| instance.facts.instance_arn.clone()).collect();
             // Rare: a person changed the class, so all of it is judged again.
             let machines =
-                self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == name);
+                self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == *name);
             dirty.extend(machines.map(|(arn, _)| Unit::Instance(arn.clone())));
             let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());
             dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
@@ -345,21 +347,21 @@ impl Yard {
 
     pub(super) fn launch_is(
         &mut self,
-        key: &Key,
+        key: &RecordId,
         new: Option<Launch>,
         source: Source,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
-        let Ok(id) = LaunchId::parse(key.pk.strip_prefix("launch#").unwrap_or_default()) else { return };
-        if let (Some(old), Some(new)) = (self.launches.get(&id), &new) {
+        let RecordId::Launch(id) = key else { return };
+        if let (Some(old), Some(new)) = (self.launches.get(id), &new) {
             if !self.replaces(key, &old.launch, new, source) {
                 return;
             }
             let before = old.launch.uid.clone();
             self.succeeds(key, before.as_ref(), new, now);
         }
-        let old = self.launches.remove(&id);
+        let old = self.launches.remove(id);
         let class =
             old.as_ref().map(|old| &old.launch).or(new.as_ref()).map(|launch| launch.resource_class.clone());
         if let Some(name) = class {
@@ -370,7 +372,7 @@ impl Yard {
             if let Some(request) = before.and_then(|launch| launch.request.as_ref())
                 && let Some(failed) = class.failed_spot.get_mut(request)
             {
-                failed.remove(&id);
+                failed.remove(id);
                 if failed.is_empty() {
                     class.failed_spot.remove(request);
                 }
@@ -381,7 +383,7 @@ impl Yard {
             }
             match &new {
                 Some(new) => class.under_way.is(new, |machine| ids.contains_key(machine), now.mono),
-                None => class.under_way.forget(&id),
+                None => class.under_way.forget(id),
             }
             dirty.insert(Unit::Class(name));
         }
@@ -390,7 +392,7 @@ impl Yard {
             let same = old.filter(|old| old.launch.uid == launch.uid);
             let (ordered, since) = same.map_or((None, now.mono), |old| (old.ordered, old.since));
             self.launches.insert(id.clone(), TrackedLaunch { launch, ordered, since });
-            dirty.insert(Unit::Launch(id));
+            dirty.insert(Unit::Launch(id.clone()));
         }
     }
 }

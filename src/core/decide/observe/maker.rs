@@ -49,7 +49,7 @@ impl Yard {
             }
         });
         let request = self.instances.get(&arn).and_then(|tracked| tracked.instance.held_by());
-        dirty.extend(request.cloned().map(Unit::Request));
+        dirty.extend(request.and_then(Unit::of_request));
     }
 
     pub(super) fn of(
@@ -108,7 +108,7 @@ impl Yard {
     /// Whether the request of a launch takes none of the machines that it brought: asking again at once would bring
     /// others like them.
     fn all_refused(&self, launch: &Launch, machines: &[Machine]) -> bool {
-        let request = launch.request.as_ref().and_then(|key| self.request(key));
+        let request = launch.request.as_ref().and_then(|id| self.request_named(id));
         request.is_some_and(|request| {
             machines.iter().all(|machine| !self.accepts_type(request, &machine.instance_type))
         })

@@ -91,7 +91,7 @@ pub(super) fn tally(
 ) {
     let name = &instance.facts.resource_class;
     dirty.insert(Unit::Class(name.clone()));
-    dirty.extend(instance.claim.iter().map(|claim| Unit::Request(claim.request.clone())));
+    dirty.extend(instance.claim.iter().filter_map(|claim| Unit::of_request(&claim.request)));
     let class = classes.entry(name.clone()).or_default();
     let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
     if instance.state().live() {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::testing::*;
 use crate::decide::{Observation, Unit};
-use crate::model::{Instance, Key, Life, Pool, Reason, Record};
+use crate::model::{Instance, Life, Pool, Reason, Record, RecordId};
 
 mod identity;
 mod seen;
@@ -142,7 +142,9 @@ fn the_work_one_change_makes_does_not_grow_with_the_yard() {
 fn keys_that_are_not_ours_and_events_are_nobodys_business() {
     let mut scene = Scene::with(json!({}));
     let item = item(json!({"pk": "x", "sk": "y", "kind": "instance"}));
-    for key in [Key::new("x", "y"), Key::new("instance#x", "event#1"), Key::new("lease#x", "lease")] {
+    for key in
+        [RecordId::new("x", "y"), RecordId::new("instance#x", "event#1"), RecordId::new("lease#x", "lease")]
+    {
         assert!(scene.see(Observation::Record(key, Some(item.clone()))).is_empty());
     }
     assert_eq!(machine("i-1").instance.key(), Instance::key_of(&arn("i-1")));

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::testing::*;
 use super::lacking;
 use crate::decide::{Action, Observation, WaitReason};
-use crate::model::{ClaimId, ConditionType, Instance, Key, Phase, Pool, Reason, Record, Request};
+use crate::model::{ClaimId, ConditionType, Instance, Phase, Pool, Reason, Record, RecordId, Request};
 
 mod bounds;
 mod intent;
@@ -250,7 +250,7 @@ fn a_machine_is_lost_when_it_serves_another_claim_or_none() {
 #[test]
 fn a_machine_without_a_record_is_lost_only_after_a_complete_list_that_began_later() {
     let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);
-    let keys = std::collections::BTreeSet::from([ask("1"), Pool::key_of(&linux())]);
+    let keys = std::collections::BTreeSet::from([ask("1").into(), Pool::key_of(&linux())]);
     scene.see(Observation::Listed(scene.now.mono, keys.clone()));
     assert_eq!(lacks(&scene), 0, "begun when the request was seen to change");
     assert!(scene.intents().is_empty());
@@ -267,7 +267,7 @@ fn a_machine_is_lost_whatever_else_cannot_be_read() {
             let mut scene = yard(holding("1", 1, &["i-1"], json!({})), vec![]);
             scene.spoil(&spoilt, schema);
             scene.wait(1);
-            let keys = [ask("1"), Pool::key_of(&linux()), spoilt.clone()];
+            let keys = [ask("1").into(), Pool::key_of(&linux()), spoilt.clone()];
             scene.see(Observation::Listed(scene.now.mono, keys.into()));
             assert_eq!(lacks(&scene), 1, "{spoilt} {schema:?}");
         }
@@ -369,7 +369,7 @@ fn what_is_over_never_changes_and_goes_when_its_time_is_over() {
             assert_eq!(scene.of_request("1").actions, []);
             assert!(scene.claims().is_empty() && scene.intents().is_empty());
             scene.wait(60);
-            assert_eq!(scene.of_request("1").actions, [Action::Expire(ask("1"), at(60).as_second())]);
+            assert_eq!(scene.of_request("1").actions, [Action::Expire(ask("1").into(), at(60).as_second())]);
         }
     }
 }
@@ -380,7 +380,7 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
     let newer = request("1", 1, json!({"attempt": 2}));
     let dirty = scene.put(&newer);
     assert!(dirty.contains(&crate::decide::Unit::Request(ask("1"))));
-    let claims: Vec<Key> = scene
+    let claims: Vec<RecordId> = scene
         .served()
         .into_iter()
         .filter_map(|action| match action {
@@ -392,11 +392,15 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
     let (step, note) = answer(&scene.of_request("1"));
     assert_eq!(step.after.phase(), Phase::Released);
     assert!(note.message.contains("attempt 2"), "{}", note.message);
-    assert_eq!(scene.judge(&crate::decide::Unit::Request(newer.key())).actions, [], "the newer is untouched");
+    assert_eq!(
+        scene.judge(&crate::decide::Unit::Request(newer.id.clone())).actions,
+        [],
+        "the newer is untouched"
+    );
     let other = request("1", 1, json!({"attempt": 3, "name": "other"}));
     scene.put(&other);
     assert_eq!(
-        scene.judge(&crate::decide::Unit::Request(newer.key())).actions,
+        scene.judge(&crate::decide::Unit::Request(newer.id.clone())).actions,
         [],
         "another name is another line"
     );

@@ -2,10 +2,10 @@ use serde_json::json;
 
 use super::super::testing::*;
 use crate::decide::Observation;
-use crate::model::{Key, Launch, LaunchPhase, Pool, Reason, Record};
+use crate::model::{Launch, LaunchPhase, Pool, Reason, Record, RequestKey};
 
 /// A launch for one request's machines, bound to these.
-fn bound(name: &str, machines: &[&str], request: Option<&Key>) -> Launch {
+fn bound(name: &str, machines: &[&str], request: Option<&RequestKey>) -> Launch {
     Launch {
         phase: LaunchPhase::Bound,
         instances: machines.iter().map(|name| id(name)).collect(),

@@ -3,7 +3,8 @@ use serde_json::json;
 use super::super::testing::*;
 use crate::decide::{Action, Observation};
 use crate::model::{
-    Agent, AttributeValue, ConditionType, Instance, Item, Key, Life, Phase, Pool, Record, Request, Signal,
+    Agent, AttributeValue, ConditionType, Instance, Item, Life, Phase, Pool, Record, RecordId, Request,
+    Signal,
 };
 
 /// How a record that could be read turns into one that cannot: it is of a newer form, or an attribute is broken.
@@ -20,7 +21,7 @@ fn spoilt(mut item: Item, name: &str) -> Item {
 }
 
 fn spoil(scene: &mut Scene, item: Item, name: &str) {
-    let key = Key::of(&item).unwrap();
+    let key = RecordId::of(&item).unwrap();
     scene.see(Observation::Record(key, Some(spoilt(item, name))));
 }
 
@@ -264,7 +265,7 @@ fn no_credential_is_asked_for_that_cannot_be_made_without_an_unread_record() {
         let actions = scene.of_machine("i-1").actions;
         actions.iter().any(|action| matches!(action, Action::Credential(..)))
     };
-    for unread in [Pool::key_of(&linux()), ask("1")] {
+    for unread in [Pool::key_of(&linux()), ask("1").into()] {
         let mut scene = Scene::with(json!({}));
         scene.policy.github = true;
         scene.put(&holding("1", 1, &["i-1"], json!({})));

@@ -153,10 +153,10 @@ fn what_is_known_is_judged_and_what_nobody_can_read_is_left_alone() {
     assert_eq!(scene.yard.units(), units.into());
     assert_eq!(scene.yard.classes().map(|(name, _)| name).collect::<Vec<_>>(), [&linux()]);
     for schema in [None, Some(2)] {
-        assert!(!scene.yard.hands_off(&ask("2")));
-        scene.spoil(&ask("2"), schema);
-        assert!(scene.yard.hands_off(&ask("2")) && !scene.yard.hands_off(&ask("1")));
-        scene.see(Observation::Record(ask("2"), None));
+        assert!(!scene.yard.hands_off(&ask("2").into()));
+        scene.spoil(&ask("2").into(), schema);
+        assert!(scene.yard.hands_off(&ask("2").into()) && !scene.yard.hands_off(&ask("1").into()));
+        scene.see(Observation::Record(ask("2").into(), None));
     }
 }
 
@@ -205,7 +205,7 @@ fn what_a_request_holds_is_proved_by_records_as_new_as_its_claim() {
         scene.spoil(&Agent::key_of(&arn("i-1")), None);
         scene.spoil(&crate::model::Instance::key_of(&arn("xi-1")), None);
         scene.wait(1);
-        let keys = [ask("1"), Pool::key_of(&linux())];
+        let keys = [ask("1").into(), Pool::key_of(&linux())];
         scene.see(Observation::Listed(scene.now.mono, keys.into()));
     };
     assert_eq!(holds(None, beside), (0, 0, 0, 1, 0), "a complete list does not show it");

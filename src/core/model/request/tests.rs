@@ -75,7 +75,7 @@ fn a_runner_is_named_by_its_claim_and_from_the_second_box_on_by_that_too() {
 #[test]
 fn a_key_tells_its_request_and_only_in_the_form_in_which_it_is_written() {
     let key = Request::key_of(&id("gpu", 2));
-    assert_eq!((key.pk.as_str(), key.sk.as_str()), ("request#acme/web#7", "request#gpu#2"));
+    assert_eq!((key.pk().as_str(), key.sk().as_str()), ("request#acme/web#7", "request#gpu#2"));
     assert_eq!(Request::id_of(&key).unwrap(), id("gpu", 2));
     for (pk, sk) in [
         ("request#acme/web#7", "request#gpu#02"),
@@ -84,7 +84,7 @@ fn a_key_tells_its_request_and_only_in_the_form_in_which_it_is_written() {
         ("request#acme/web", "request#gpu#2"),
         ("pool#linux", "pool"),
     ] {
-        assert!(Request::id_of(&Key::new(pk, sk)).is_err(), "{pk} {sk}");
+        assert!(Request::id_of(&RecordId::new(pk, sk)).is_err(), "{pk} {sk}");
     }
 }
 
@@ -120,7 +120,7 @@ fn a_key_of_before_is_read_however_its_repository_is_spelt() {
                 (request.id.repository.as_str(), request.intent.repository.as_str()),
                 (key, attribute)
             );
-            assert_eq!(request.key().pk, format!("request#{key}#1234567890"));
+            assert_eq!(request.key().pk(), format!("request#{key}#1234567890"));
             assert_eq!(request.to_item()["repository"], item["repository"]);
         }
     }

@@ -76,8 +76,8 @@ fn template_config(
     // Always the default version: a number would make an order that is asked again after a change another order.
     let named = FleetLaunchTemplateSpecificationRequest::builder().version("$Default");
     let named = match template {
-        Template::Kept { name } => named.launch_template_name(name),
-        Template::Given { id, .. } => named.launch_template_id(id),
+        Template::Managed { name } => named.launch_template_name(name),
+        Template::Provided { id, .. } => named.launch_template_id(id),
     };
     let overrides = overrides(order, template, subnets);
     FleetLaunchTemplateConfigRequest::builder()
@@ -92,7 +92,7 @@ fn overrides(
     template: &Template,
     subnets: &[String],
 ) -> Vec<FleetLaunchTemplateOverridesRequest> {
-    if let Template::Given { sized: true, .. } = template
+    if let Template::Provided { sized: true, .. } = template
         && order.types.0.is_empty()
     {
         return Vec::new();
@@ -213,5 +213,4 @@ fn cut(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "fleet_tests.rs"]
 mod tests;

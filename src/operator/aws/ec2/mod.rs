@@ -1,18 +1,18 @@
 //! Machines of EC2: one instant fleet a launch, from a launch template a class; what is ours carries our table's tag.
 //! EC2 tells of its own instances late, so what was launched is waited for, and who is not told of is not gone.
 
-mod arrival;
-mod compared;
-mod ending;
 mod errors;
 mod fleet;
-mod given;
+mod fleet_results;
 mod machine;
+mod observed_template;
 mod options;
 mod subnets;
 mod template;
+mod template_diff;
+mod template_spec;
+mod terminate;
 mod user_data;
-mod wish;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,8 +24,8 @@ use aws_config::timeout::TimeoutConfig;
 use aws_sdk_ec2::{Client, config};
 use tokio::time::Instant;
 
-use self::arrival::uncertain;
 use self::errors::{CallError, Meaning};
+use self::fleet_results::outcome_unknown;
 use self::machine::{TABLE, Which};
 use self::subnets::Subnets;
 use self::template::{Template, Templates};
@@ -186,7 +186,7 @@ impl Compute for Ec2Compute {
         };
         match error.meaning {
             Meaning::TokenSpent => {
-                let machines = self.brought(&order.launch).await.map_err(uncertain)?;
+                let machines = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
                 if machines.is_empty() {
                     return Err(error.into());
                 }
@@ -207,12 +207,12 @@ impl Compute for Ec2Compute {
     }
 
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
-        self.templates().equipped(spec)?;
+        self.templates().check_runner_package(spec)?;
         self.templates().examine(spec).await.map(|_| ())
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
-        ending::terminate(&self.client, ids).await
+        terminate::terminate(&self.client, ids).await
     }
 
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {

@@ -6,11 +6,11 @@ use aws_sdk_ec2::types::{
     LaunchTemplate, LaunchTemplateVersion, ResourceType, ResponseLaunchTemplateData, TagSpecification,
 };
 
-use super::compared::differences;
 use super::errors::{CallError, Meaning};
 use super::machine::{CLASS, TABLE, tagged};
-use super::wish::Wish;
-use super::{Ec2Options, given};
+use super::template_diff::differences;
+use super::template_spec::TemplateSpec;
+use super::{Ec2Options, observed_template};
 use crate::model::{ClassName, FieldError, PoolSpec};
 use crate::ports::ComputeError;
 use crate::store::Difference;
@@ -19,12 +19,12 @@ use crate::store::Difference;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Template {
     /// Ours, kept equal to the class.
-    Kept {
+    Managed {
         /// Its name.
         name: String,
     },
     /// Somebody's, judged.
-    Given {
+    Provided {
         /// Its id.
         id: String,
         /// Whether it says itself which types will do.
@@ -42,19 +42,19 @@ pub enum TemplateChange {
     /// Its default version says something else.
     Update,
     /// The class names a template of its own, which is good.
-    Given,
+    Provided,
 }
 
 /// A class's template beside its spec.
-enum Compared {
+enum TemplateDiff {
     /// It says what the spec says.
     Equal(Template),
     /// It is its owner's, and good.
-    Given(Template),
+    Provided(Template),
     /// There is none.
-    Missing(Wish),
+    Missing(TemplateSpec),
     /// It says something else: what its default version holds.
-    Different(Wish, Option<Box<ResponseLaunchTemplateData>>),
+    Different(TemplateSpec, Option<Box<ResponseLaunchTemplateData>>),
 }
 
 /// The templates of one table.
@@ -68,7 +68,7 @@ impl Templates<'_> {
     /// Whether a class's machines would find a runner: from a template of ours they learn of it by the operator's own
     /// settings alone, and our agent ends its machine at first boot when it knows of none. Launches go on all the same:
     /// somebody else's agent may need none, and a class whose machines come to nothing is held back.
-    pub(super) fn equipped(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+    pub(super) fn check_runner_package(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
         if self.options.runner.is_some() || spec.launch.launch_template_id.is_some() {
             return Ok(());
         }
@@ -84,11 +84,11 @@ impl Templates<'_> {
         spec: &PoolSpec,
     ) -> Result<(TemplateChange, Vec<Difference>), ComputeError> {
         Ok(match self.compare(spec).await? {
-            Compared::Equal(_) => (TemplateChange::None, Vec::new()),
-            Compared::Given(_) => (TemplateChange::Given, Vec::new()),
-            Compared::Missing(wish) => (TemplateChange::Create, differences(&wish.data(), None)),
-            Compared::Different(wish, data) => {
-                (TemplateChange::Update, differences(&wish.data(), data.as_deref()))
+            TemplateDiff::Equal(_) => (TemplateChange::None, Vec::new()),
+            TemplateDiff::Provided(_) => (TemplateChange::Provided, Vec::new()),
+            TemplateDiff::Missing(wanted) => (TemplateChange::Create, differences(&wanted.data(), None)),
+            TemplateDiff::Different(wanted, data) => {
+                (TemplateChange::Update, differences(&wanted.data(), data.as_deref()))
             }
         })
     }
@@ -96,34 +96,34 @@ impl Templates<'_> {
     /// Makes a class's template say what the class says.
     pub(super) async fn ensure(&self, spec: &PoolSpec) -> Result<(Template, TemplateChange), ComputeError> {
         Ok(match self.compare(spec).await? {
-            Compared::Equal(template) => (template, TemplateChange::None),
-            Compared::Given(template) => (template, TemplateChange::Given),
-            Compared::Missing(wish) => {
-                self.create(&wish).await?;
-                (Template::Kept { name: wish.name() }, TemplateChange::Create)
+            TemplateDiff::Equal(template) => (template, TemplateChange::None),
+            TemplateDiff::Provided(template) => (template, TemplateChange::Provided),
+            TemplateDiff::Missing(wanted) => {
+                self.create(&wanted).await?;
+                (Template::Managed { name: wanted.name() }, TemplateChange::Create)
             }
-            Compared::Different(wish, _) => {
-                self.update(&wish).await?;
-                (Template::Kept { name: wish.name() }, TemplateChange::Update)
+            TemplateDiff::Different(wanted, _) => {
+                self.update(&wanted).await?;
+                (Template::Managed { name: wanted.name() }, TemplateChange::Update)
             }
         })
     }
 
-    async fn compare(&self, spec: &PoolSpec) -> Result<Compared, ComputeError> {
+    async fn compare(&self, spec: &PoolSpec) -> Result<TemplateDiff, ComputeError> {
         if let Some(id) = &spec.launch.launch_template_id {
-            return self.judge(id).await.map(Compared::Given);
+            return self.judge(id).await.map(TemplateDiff::Provided);
         }
-        let wish = self.wish(spec).await?;
-        Ok(match self.ours(&wish.name(), &spec.resource_class).await? {
-            None => Compared::Missing(wish),
+        let wanted = self.template_spec(spec).await?;
+        Ok(match self.ours(&wanted.name(), &spec.resource_class).await? {
+            None => TemplateDiff::Missing(wanted),
             Some(template) => {
                 let id = template.launch_template_id().unwrap_or_default();
                 match self.default_version(id).await? {
-                    Some(version) if says(&version, &wish) => {
-                        Compared::Equal(Template::Kept { name: wish.name() })
+                    Some(version) if matches_spec(&version, &wanted) => {
+                        TemplateDiff::Equal(Template::Managed { name: wanted.name() })
                     }
-                    version => Compared::Different(
-                        wish,
+                    version => TemplateDiff::Different(
+                        wanted,
                         version.and_then(|version| version.launch_template_data).map(Box::new),
                     ),
                 }
@@ -131,7 +131,7 @@ impl Templates<'_> {
         })
     }
 
-    async fn wish(&self, spec: &PoolSpec) -> Result<Wish, ComputeError> {
+    async fn template_spec(&self, spec: &PoolSpec) -> Result<TemplateSpec, ComputeError> {
         let launch = &spec.launch;
         let Some(ami) = launch.ami.clone() else {
             let fix = "name the image to launch from, or a launchTemplateId";
@@ -141,7 +141,7 @@ impl Templates<'_> {
             Some(gib) => Some((self.root_device(&ami).await?, gib)),
             None => None,
         };
-        Wish::of(self.options, spec, &ami, root).map_err(|error| refused(&error))
+        TemplateSpec::of(self.options, spec, &ami, root).map_err(|error| refused(&error))
     }
 
     /// The name of an image's root device; a volume of another name would be a second one.
@@ -181,14 +181,14 @@ impl Templates<'_> {
         Ok(told.launch_template_versions.unwrap_or_default().into_iter().next())
     }
 
-    async fn create(&self, wish: &Wish) -> Result<(), ComputeError> {
+    async fn create(&self, wanted: &TemplateSpec) -> Result<(), ComputeError> {
         let on = TagSpecification::builder().resource_type(ResourceType::LaunchTemplate);
-        let tags = on.set_tags(Some(wish.marks())).build();
+        let tags = on.set_tags(Some(wanted.class_tags())).build();
         let made = self.client.create_launch_template();
         let made = made
-            .launch_template_name(wish.name())
-            .version_description(wish.description())
-            .launch_template_data(wish.data())
+            .launch_template_name(wanted.name())
+            .version_description(wanted.description())
+            .launch_template_data(wanted.data())
             .tag_specifications(tags);
         match made.send().await {
             Ok(_) => Ok(()),
@@ -196,24 +196,24 @@ impl Templates<'_> {
         }
     }
 
-    /// Makes a version that says the wish the default one: an earlier one if there is, so that two operators of
+    /// Makes a version that says the wanted the default one: an earlier one if there is, so that two operators of
     /// different minds, as during an update, do not make versions without end.
-    async fn update(&self, wish: &Wish) -> Result<(), ComputeError> {
-        let name = wish.name();
-        let number = match self.version_saying(&name, wish).await? {
+    async fn update(&self, wanted: &TemplateSpec) -> Result<(), ComputeError> {
+        let name = wanted.name();
+        let number = match self.version_matching(&name, wanted).await? {
             Some(number) => number,
-            None => self.new_version(&name, wish).await?,
+            None => self.new_version(&name, wanted).await?,
         };
         let set = self.client.modify_launch_template().launch_template_name(&name);
         set.default_version(number.to_string()).send().await.map(|_| ()).map_err(|e| call(&e))
     }
 
-    async fn version_saying(&self, name: &str, wish: &Wish) -> Result<Option<i64>, ComputeError> {
+    async fn version_matching(&self, name: &str, wanted: &TemplateSpec) -> Result<Option<i64>, ComputeError> {
         let asked = self.client.describe_launch_template_versions().launch_template_name(name);
         let mut pages = asked.into_paginator().send();
         while let Some(page) = pages.next().await {
             let versions = page.map_err(|e| call(&e))?.launch_template_versions.unwrap_or_default();
-            let found = versions.iter().find(|v| says(v, wish));
+            let found = versions.iter().find(|v| matches_spec(v, wanted));
             if let Some(number) = found.and_then(|version| version.version_number()) {
                 return Ok(Some(number));
             }
@@ -221,9 +221,9 @@ impl Templates<'_> {
         Ok(None)
     }
 
-    async fn new_version(&self, name: &str, wish: &Wish) -> Result<i64, ComputeError> {
+    async fn new_version(&self, name: &str, wanted: &TemplateSpec) -> Result<i64, ComputeError> {
         let made = self.client.create_launch_template_version().launch_template_name(name);
-        let made = made.version_description(wish.description()).launch_template_data(wish.data());
+        let made = made.version_description(wanted.description()).launch_template_data(wanted.data());
         let made = made.send().await.map_err(|e| call(&e))?;
         let number = made.launch_template_version().and_then(|version| version.version_number());
         number.ok_or_else(|| ComputeError::Unknown(format!("no number was given for a version of {name}")))
@@ -240,23 +240,23 @@ impl Templates<'_> {
             told => told?,
         };
         let data = version.and_then(|version| version.launch_template_data).ok_or_else(missing)?;
-        match given::problem(&data) {
+        match observed_template::problem(&data) {
             Some(problem) => Err(refused(&FieldError::new(
                 "launch.launchTemplateId",
                 id,
                 format!("{} is {}", problem.setting, problem.value),
                 problem.fix,
             ))),
-            None => Ok(Template::Given { id: id.to_owned(), sized: given::sized(&data) }),
+            None => Ok(Template::Provided { id: id.to_owned(), sized: observed_template::sized(&data) }),
         }
     }
 }
 
-/// Whether a version is what we wrote for this wish. Its description is what we go by, and whoever copies that does not
+/// Whether a version is what we wrote for this wanted. Its description is what we go by, and whoever copies that does not
 /// get machines that outlive their end or give their role away.
-fn says(version: &LaunchTemplateVersion, wish: &Wish) -> bool {
-    version.version_description() == Some(wish.description().as_str())
-        && version.launch_template_data().is_some_and(|data| given::problem(data).is_none())
+fn matches_spec(version: &LaunchTemplateVersion, wanted: &TemplateSpec) -> bool {
+    version.version_description() == Some(wanted.description().as_str())
+        && version.launch_template_data().is_some_and(|data| observed_template::problem(data).is_none())
 }
 
 fn call<E>(error: &aws_sdk_ec2::error::SdkError<E, aws_sdk_ec2::config::http::HttpResponse>) -> ComputeError

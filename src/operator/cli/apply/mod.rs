@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::context::Context;
-use super::failure::{Exit, Failure, Outcome, Problems};
+use super::context::CliContext;
+use super::failure::{CliFailure, CliResult, Exit, Problems};
 use super::{configured, init, json as documents};
 use crate::config::Config;
 use crate::model::{ClassName, FieldError, PoolSpec, TableName};
@@ -100,7 +100,7 @@ pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<()
 }
 
 /// What was asked, checked.
-pub(crate) struct Asked {
+pub(crate) struct ApplyInput {
     config: Option<Config>,
     wanted: Vec<Wanted>,
     how: How,
@@ -109,25 +109,25 @@ pub(crate) struct Asked {
 }
 
 /// What can be refused without the network; a file of specs as a whole where any of it makes no sense.
-pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> Outcome<Asked> {
+pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> CliResult<ApplyInput> {
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
     let askable = args.file != Path::new("-");
-    Ok(Asked { config, wanted: wanted(&args.file, table)?, how: args.how, askable })
+    Ok(ApplyInput { config, wanted: wanted(&args.file, table)?, how: args.how, askable })
 }
 
 /// The specs that `diff` compares.
-pub(crate) fn check_diff(args: &DiffArgs, table: &TableName) -> Outcome<Vec<Wanted>> {
+pub(crate) fn check_diff(args: &DiffArgs, table: &TableName) -> CliResult<Vec<Wanted>> {
     wanted(&args.file, table)
 }
 
 /// The specs of a file, refused as a whole where any of it makes no sense.
-pub(crate) fn specs(file: &Path, table: &TableName) -> Outcome<Vec<PoolSpec>> {
+pub(crate) fn specs(file: &Path, table: &TableName) -> CliResult<Vec<PoolSpec>> {
     Ok(wanted(file, table)?.into_iter().map(|wanted| wanted.spec).collect())
 }
 
-fn wanted(file: &Path, table: &TableName) -> Outcome<Vec<Wanted>> {
+fn wanted(file: &Path, table: &TableName) -> CliResult<Vec<Wanted>> {
     let mut problems = Problems::default();
-    let entries = file::read(file).map_err(Failure::usage)?;
+    let entries = file::read(file).map_err(CliFailure::usage)?;
     let specs = spec::all(&entries, table, &mut problems);
     problems.check()?;
     // As many specs as entries: each that was left out left a problem behind.
@@ -140,21 +140,21 @@ fn wanted(file: &Path, table: &TableName) -> Outcome<Vec<Wanted>> {
 }
 
 /// `runyard apply`.
-pub(crate) async fn run(context: &mut Context, asked: &Asked) -> Outcome {
-    let plans = plans(context, &asked.wanted).await?;
-    if asked.how.dry_run {
+pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResult {
+    let plans = plans(context, &input.wanted).await?;
+    if input.how.dry_run {
         show(context, &plans);
-        return plan::allowed(&plans, asked.how.allow_widening);
+        return plan::allowed(&plans, input.how.allow_widening);
     }
-    let allowed = asked.how.allow_widening || agreed(context, &plans, asked.askable);
+    let allowed = input.how.allow_widening || agreed(context, &plans, input.askable);
     plan::allowed(&plans, allowed)?;
     // A class exists when its record does, so its launch template comes first, and its queue.
-    let specs: Vec<PoolSpec> = asked.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
-    for line in init::keep_templates(asked.config.as_ref(), &specs).await? {
+    let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
+    for line in init::keep_templates(input.config.as_ref(), &specs).await? {
         context.screen.say(line);
     }
     let mut records = Vec::new();
-    for wanted in &asked.wanted {
+    for wanted in &input.wanted {
         ensure_queue(context, &wanted.spec.resource_class).await?;
         records.push(plan::carry_out(context, &wanted.key(), allowed, |before| wanted.plan(before)).await?);
     }
@@ -163,14 +163,14 @@ pub(crate) async fn run(context: &mut Context, asked: &Asked) -> Outcome {
 }
 
 /// `runyard diff`.
-pub(crate) async fn diff(context: &mut Context, wanted: &[Wanted]) -> Outcome {
+pub(crate) async fn diff(context: &mut CliContext, wanted: &[Wanted]) -> CliResult {
     let plans = plans(context, wanted).await?;
     show(context, &plans);
     let same = plans.iter().all(|plan| !plan.writes());
-    if same { Ok(()) } else { Err(Failure { exit: Exit::Error, problems: Vec::new() }) }
+    if same { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: Vec::new() }) }
 }
 
-async fn plans(context: &Context, wanted: &[Wanted]) -> Outcome<Vec<Planned>> {
+async fn plans(context: &CliContext, wanted: &[Wanted]) -> CliResult<Vec<Planned>> {
     let mut plans = Vec::new();
     for one in wanted {
         plans.push(one.plan(context.item(&one.key()).await?.as_ref())?);
@@ -178,7 +178,7 @@ async fn plans(context: &Context, wanted: &[Wanted]) -> Outcome<Vec<Planned>> {
     Ok(plans)
 }
 
-fn show(context: &mut Context, plans: &[Planned]) {
+fn show(context: &mut CliContext, plans: &[Planned]) {
     for line in plans.iter().flat_map(|plan| plan.told(true)) {
         context.screen.say(line);
     }
@@ -187,7 +187,7 @@ fn show(context: &mut Context, plans: &[Planned]) {
 }
 
 /// Whether a person at the terminal agrees to what lets more in than before.
-fn agreed(context: &mut Context, plans: &[Planned], askable: bool) -> bool {
+fn agreed(context: &mut CliContext, plans: &[Planned], askable: bool) -> bool {
     if !askable || plans.iter().all(|plan| !plan.widens()) || !context.screen.can_ask() {
         return false;
     }
@@ -197,7 +197,7 @@ fn agreed(context: &mut Context, plans: &[Planned], askable: bool) -> bool {
     context.screen.ask("The lines marked with ! let more in or drop what was said. Write them?")
 }
 
-async fn ensure_queue(context: &Context, class: &ClassName) -> Outcome {
+async fn ensure_queue(context: &CliContext, class: &ClassName) -> CliResult {
     let Some(queue) = &context.queue else { return Ok(()) };
     match queue.ensure(class).await {
         Ok(()) => Ok(()),
@@ -208,7 +208,7 @@ async fn ensure_queue(context: &Context, class: &ClassName) -> Outcome {
         }
         Err(error) => {
             let fix = "check the permissions and the endpoint of SQS, then apply again";
-            Err(Failure::error("queue", class.as_str(), error.to_string(), fix))
+            Err(CliFailure::error("queue", class.as_str(), error.to_string(), fix))
         }
     }
 }
@@ -240,10 +240,10 @@ mod tests {
             check(&ApplyArgs { file, config: None, how }, &table).unwrap()
         };
         let screen = || crate::cli::screen::Screen::kept(crate::cli::screen::Format::Text);
-        let mut context = Context::on(store.clone(), screen().0);
+        let mut context = CliContext::on(store.clone(), screen().0);
         run(&mut context, &written("acme/*")).await.unwrap();
         let (screen, said) = screen();
-        let mut context = Context::on(store.clone(), screen.typed(typed));
+        let mut context = CliContext::on(store.clone(), screen.typed(typed));
         let done = run(&mut context, &written("*")).await.is_ok();
         let key = crate::model::Pool::key_of(&ClassName::parse("sec").unwrap());
         let item = context.item(&key).await.unwrap().unwrap();

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::change::{Changed, between};
 use super::spec;
-use crate::cli::context::{Context, Deed, number, readable, text};
-use crate::cli::failure::{Exit, Failure, Outcome};
-use crate::model::{Guard, Item, Key, Kind, Pool, PoolSpec, Write, millis};
+use crate::cli::context::{AuditEvent, CliContext, number, readable, text};
+use crate::cli::failure::{CliFailure, CliResult, Exit};
+use crate::model::{ClassName, Guard, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};
 use crate::ports::StoreError;
 
 /// The most characters of changes that an event carries.
@@ -24,12 +24,12 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// The key of its record.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> RecordId {
         Pool::key_of(&self.spec.resource_class)
     }
 
     /// What it makes of the record that is there.
-    pub(super) fn plan(&self, before: Option<&Item>) -> Outcome<Planned> {
+    pub(super) fn plan(&self, before: Option<&Item>) -> CliResult<Planned> {
         let pool: Option<Pool> = before.map(readable).transpose()?;
         let changes = pool.as_ref().map(|pool| between(&pool.spec, &self.spec, self.says_max));
         Ok(Planned {
@@ -47,7 +47,7 @@ impl Wanted {
 
 /// What is to become of one pool.
 pub(crate) struct Planned {
-    key: Key,
+    key: RecordId,
     version: u64,
     /// What the write replaces: none for a new record.
     guard: Option<Guard>,
@@ -70,7 +70,7 @@ impl Planned {
     }
 
     fn class(&self) -> &str {
-        self.key.pk.trim_start_matches("pool#")
+        self.key.pool().map_or("", ClassName::as_str)
     }
 
     fn done(&self) -> &'static str {
@@ -118,25 +118,25 @@ impl Planned {
 }
 
 /// Refuses what needs a word that was not given, in all pools at once.
-pub(super) fn allowed(plans: &[Planned], allowed: bool) -> Outcome {
+pub(super) fn allowed(plans: &[Planned], allowed: bool) -> CliResult {
     let refused = |plan: &Planned| {
         let problems = plan.changes.iter().filter_map(|change| change.refused(&plan.path));
         problems.collect::<Vec<_>>()
     };
     let problems: Vec<_> = if allowed { Vec::new() } else { plans.iter().flat_map(refused).collect() };
-    if problems.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Error, problems }) }
+    if problems.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems }) }
 }
 
 /// Writes what `plan` makes of the record as it is at that moment, and says so; answers the record.
 pub(super) async fn carry_out(
-    context: &mut Context,
-    key: &Key,
+    context: &mut CliContext,
+    key: &RecordId,
     may_widen: bool,
-    plan: impl Fn(Option<&Item>) -> Outcome<Planned>,
-) -> Outcome<Item> {
+    plan: impl Fn(Option<&Item>) -> CliResult<Planned>,
+) -> CliResult<Item> {
     let (planned, item) = {
         let context = &*context;
-        let attempt = async || -> Result<Outcome<(Planned, Item)>, StoreError> {
+        let attempt = async || -> Result<CliResult<(Planned, Item)>, StoreError> {
             let before = context.store.get(key).await?;
             let planned = match plan(before.as_ref()).and_then(|planned| {
                 allowed(std::slice::from_ref(&planned), may_widen)?;
@@ -158,13 +158,13 @@ pub(super) async fn carry_out(
     }
     if planned.writes() {
         let (reason, message) = planned.event();
-        context.note(Deed { key, reason, message, change: None }).await;
+        context.record_event(AuditEvent { key, reason, message, change: None }).await;
     }
     Ok(item)
 }
 
 /// The conditional write of a plan, unless it changes nothing.
-fn write(context: &Context, planned: &Planned) -> Option<Write> {
+fn write(context: &CliContext, planned: &Planned) -> Option<Write> {
     if !planned.writes() {
         return None;
     }
@@ -182,9 +182,9 @@ fn write(context: &Context, planned: &Planned) -> Option<Write> {
 }
 
 /// The record with this spec instead of the one it has; what is not the spec's stays as it is.
-fn with_spec(before: Option<&Item>, key: &Key, spec: &PoolSpec) -> Item {
+fn with_spec(before: Option<&Item>, key: &RecordId, spec: &PoolSpec) -> Item {
     let mut after = before.cloned().unwrap_or_else(|| {
-        let born = [("pk", text(&key.pk)), ("sk", text(&key.sk)), ("kind", text(Kind::Pool))];
+        let born = [("pk", text(&key.pk())), ("sk", text(&key.sk())), ("kind", text(Kind::Pool))];
         born.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     });
     after.retain(|name, _| !spec::NAMES.contains(&name.as_str()));
@@ -207,8 +207,11 @@ mod tests {
         for name in ["override", "counts", "fromTheFuture", "version"] {
             before.insert(name.into(), AttributeValue::S("kept".into()));
         }
-        let after =
-            with_spec(Some(&before), &Key::new("pool#a", "pool"), &spec(r#"{"resourceClass":"a","max":4}"#));
+        let after = with_spec(
+            Some(&before),
+            &RecordId::new("pool#a", "pool"),
+            &spec(r#"{"resourceClass":"a","max":4}"#),
+        );
         for name in ["override", "counts", "fromTheFuture", "version"] {
             assert_eq!(after[name], AttributeValue::S("kept".into()));
         }

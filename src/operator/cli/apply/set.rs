@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::plan::{self, Planned, Wanted};
 use super::{How, agreed, show, spec};
-use crate::cli::context::{Context, readable};
-use crate::cli::failure::{Failure, Outcome, Problems};
+use crate::cli::context::{CliContext, readable};
+use crate::cli::failure::{CliFailure, CliResult, Problems};
 use crate::cli::json as documents;
 use crate::cli::names;
 use crate::model::{ClassName, FieldError, Item, Pool, TableName};
@@ -124,7 +124,7 @@ impl Field {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &SetArgs) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &SetArgs) -> CliResult {
     let Settable::Pool = args.noun;
     let key = Pool::key_of(&args.class);
     let table = context.table.clone();
@@ -144,10 +144,10 @@ pub(crate) async fn run(context: &mut Context, args: &SetArgs) -> Outcome {
 }
 
 /// What the fields make of the record that is there.
-fn changed(args: &SetArgs, before: Option<&Item>, table: &TableName) -> Outcome<Planned> {
+fn changed(args: &SetArgs, before: Option<&Item>, table: &TableName) -> CliResult<Planned> {
     let Some(before) = before else {
         let fix = "`runyard apply -f FILE` creates one";
-        return Err(Failure::error("NAME", args.class.as_str(), "was deleted meanwhile", fix));
+        return Err(CliFailure::error("NAME", args.class.as_str(), "was deleted meanwhile", fix));
     };
     let pool: Pool = readable(before)?;
     let Ok(Value::Object(old)) = serde_json::to_value(&pool.spec) else {
@@ -169,7 +169,7 @@ fn checked(
     old: Map<String, Value>,
     new: Map<String, Value>,
     table: &TableName,
-) -> Outcome<crate::model::PoolSpec> {
+) -> CliResult<crate::model::PoolSpec> {
     let found = |map: Map<String, Value>| {
         let mut problems = Problems::default();
         let specs = spec::all(&[Value::Object(map)], table, &mut problems);
@@ -184,8 +184,8 @@ fn checked(
     };
     match (specs.into_iter().next(), problems.is_empty()) {
         (Some(spec), true) => Ok(spec),
-        (_, false) => Err(Failure::all_usage(problems.into_iter().map(named).collect())),
-        (None, true) => Err(Failure::all_usage(before.into_iter().map(named).collect())),
+        (_, false) => Err(CliFailure::all_usage(problems.into_iter().map(named).collect())),
+        (None, true) => Err(CliFailure::all_usage(before.into_iter().map(named).collect())),
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cli::expire::ending;
-use crate::cli::subject::kind_of;
+use crate::cli::selector::kind_of;
 use crate::model::{
-    Agent, ConditionType, Desired, Event, EventType, Guard, Instance, Item, Key, Kind, LEAST_IDLE_SECONDS,
-    Launch, LaunchPhase, Lease, Phase, Pool, Reading, Record, Request, State, Write, read,
+    Agent, ConditionType, Desired, Event, EventType, Guard, Instance, Item, Kind, LEAST_IDLE_SECONDS, Launch,
+    LaunchPhase, Lease, Phase, Pool, Reading, Record, RecordId, Request, State, Write, read,
 };
 
 /// Something that is not as it should be.
@@ -34,10 +34,10 @@ pub(crate) struct Finding {
 #[derive(Default)]
 struct Records {
     /// Of everything of ours, readable or not: what is there is not missing.
-    keys: BTreeSet<Key>,
-    instances: BTreeMap<Key, Instance>,
-    agents: BTreeMap<Key, Agent>,
-    requests: BTreeMap<Key, Request>,
+    keys: BTreeSet<RecordId>,
+    instances: BTreeMap<RecordId, Instance>,
+    agents: BTreeMap<RecordId, Agent>,
+    requests: BTreeMap<RecordId, Request>,
     launches: Vec<Launch>,
     classes: BTreeSet<String>,
     pools: Vec<Pool>,
@@ -72,7 +72,7 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
     let mut records = Records::default();
     for item in items {
         // What is not ours by its key is nobody's business here.
-        let (Some(key), Some(kind)) = (Key::of(item), kind_of(item)) else { continue };
+        let (Some(key), Some(kind)) = (RecordId::of(item), kind_of(item)) else { continue };
         records.keys.insert(key);
         match kind {
             Kind::Instance => keep(item, findings, |key, r| drop(records.instances.insert(key, r))),
@@ -94,13 +94,13 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
     records
 }
 
-fn keep<T: Record>(item: &Item, findings: &mut Vec<Finding>, put: impl FnOnce(Key, T)) {
+fn keep<T: Record>(item: &Item, findings: &mut Vec<Finding>, put: impl FnOnce(RecordId, T)) {
     match read::<T>(item) {
         Reading::Record(record) => put(record.key(), record),
         Reading::Newer { schema } => findings.push(Finding {
             severity: EventType::Warning,
             reason: "NewerRecord",
-            record: Key::of(item).map(|key| key.to_string()).unwrap_or_default(),
+            record: RecordId::of(item).map(|key| key.to_string()).unwrap_or_default(),
             problem: format!("written by a newer runyard (schema {schema}); it is left alone"),
             fix: "update this runyard and the operator".into(),
             mend: Vec::new(),
@@ -120,7 +120,7 @@ fn unreadable(record: String, problem: String) -> Finding {
     }
 }
 
-fn warning(reason: &'static str, key: &Key, problem: String, fix: &str, mend: Vec<Write>) -> Finding {
+fn warning(reason: &'static str, key: &RecordId, problem: String, fix: &str, mend: Vec<Write>) -> Finding {
     let (severity, record) = (EventType::Warning, key.to_string());
     Finding { severity, reason, record, problem, fix: fix.into(), mend }
 }
@@ -204,7 +204,7 @@ fn foreign_claim(instance: &Instance, records: &Records, now: Timestamp) -> Opti
 }
 
 fn one_request(
-    key: &Key,
+    key: &RecordId,
     request: &Request,
     records: &Records,
     late: &dyn Fn(Timestamp) -> bool,
@@ -215,7 +215,7 @@ fn one_request(
         for id in &status.instances {
             let held = records.instances.values().find(|one| one.facts.instance_id == *id);
             let problem = match held {
-                None if records.keys.iter().any(|key| key.pk.ends_with(&format!("/{id}"))) => continue,
+                None if records.keys.iter().any(|key| key.machine() == Some(id.as_str())) => continue,
                 None => format!("lists {id}, which has no record"),
                 Some(one) if one.state() == State::Terminated => format!("lists {id}, which is terminated"),
                 Some(one) if one.claim.as_ref().is_none_or(|claim| claim.request != *key) => {
@@ -283,7 +283,7 @@ fn one_request(
 }
 
 fn one_agent(
-    key: &Key,
+    key: &RecordId,
     agent: &Agent,
     records: &Records,
     late: &dyn Fn(Timestamp) -> bool,
@@ -338,5 +338,4 @@ fn one_launch(launch: &Launch, late: &dyn Fn(Timestamp) -> bool, findings: &mut 
 }
 
 #[cfg(test)]
-#[path = "examine_tests.rs"]
 mod tests;

@@ -13,10 +13,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::configured;
-use super::context::{Context, Deed};
-use super::failure::{Exit, Failure, Outcome};
+use super::context::{AuditEvent, CliContext};
+use super::failure::{CliFailure, CliResult, Exit};
 use super::screen::plain;
-use super::subject::kind_of;
+use super::selector::kind_of;
 use super::table::columns;
 use crate::config::{self, ComputeKind, ScopeKind};
 use crate::model::{Event, EventType, FieldError, Item, Kind, Reading, read};
@@ -48,7 +48,7 @@ pub(crate) struct DoctorArgs {
 }
 
 /// What the operator's configuration says about whom to ask.
-async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
+async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> {
     let Some(file) = &args.config else { return Ok(Outside::default()) };
     let config = configured::load(&context.table, file)?;
     match config.compute {
@@ -60,7 +60,7 @@ async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
     #[cfg(feature = "ec2")]
     let ec2 = match config.compute {
         ComputeKind::Ec2 => {
-            let options = crate::aws::ec2::Ec2Options::of(&config).map_err(Failure::usage)?;
+            let options = crate::aws::ec2::Ec2Options::of(&config).map_err(CliFailure::usage)?;
             Some(crate::aws::Ec2Compute::connect(options, &sdk))
         }
         ComputeKind::None | ComputeKind::Local => None,
@@ -68,7 +68,12 @@ async fn outside(context: &Context, args: &DoctorArgs) -> Outcome<Outside> {
     let wired = wire::build(&config, &sdk, &config::environment().collect(), "doctor".to_owned());
     let ports = wired
         .map_err(|error| {
-            Failure::error("config", file.display().to_string(), error.to_string(), "mend the configuration")
+            CliFailure::error(
+                "config",
+                file.display().to_string(),
+                error.to_string(),
+                "mend the configuration",
+            )
         })?
         .ports;
     let organization = config.github.as_ref().is_some_and(|github| match github.scope {
@@ -97,7 +102,7 @@ fn looked_at(item: &Item) -> bool {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
+pub(crate) async fn run(context: &mut CliContext, args: &DoctorArgs) -> CliResult {
     let items = context.all_that(looked_at).await?;
     let outside = outside(context, args).await?;
     let mut findings = examine(&items, context.clock.now(), args.patience);
@@ -121,7 +126,7 @@ pub(crate) async fn run(context: &mut Context, args: &DoctorArgs) -> Outcome {
     };
     let message = format!("{left} of {} findings need somebody", findings.len());
     let problem = FieldError::new("doctor", left.to_string(), message, fix);
-    Err(Failure { exit: Exit::Error, problems: vec![problem] })
+    Err(CliFailure { exit: Exit::Error, problems: vec![problem] })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,13 +146,13 @@ impl Mended {
     }
 }
 
-async fn mend(context: &Context, finding: &Finding) -> Mended {
+async fn mend(context: &CliContext, finding: &Finding) -> Mended {
     let Some(first) = finding.mend.first() else { return Mended::NotTried };
     match context.store.transact(&finding.mend).await {
         Ok(()) => {
             let message = format!("mended by doctor: {}", finding.problem);
-            let deed = Deed { key: &first.key, reason: "Mended", message, change: None };
-            context.note(deed).await;
+            let event = AuditEvent { key: &first.key, reason: "Mended", message, change: None };
+            context.record_event(event).await;
             Mended::Done
         }
         Err(error) => {
@@ -157,7 +162,7 @@ async fn mend(context: &Context, finding: &Finding) -> Mended {
     }
 }
 
-fn show(context: &mut Context, networks: &[String], rows: &[(&Finding, Mended)]) {
+fn show(context: &mut CliContext, networks: &[String], rows: &[(&Finding, Mended)]) {
     let items: Vec<_> = rows
         .iter()
         .map(|(finding, mended)| {

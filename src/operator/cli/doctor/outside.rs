@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::examine::Finding;
-use crate::cli::context::Context;
+use crate::cli::context::CliContext;
 use crate::cli::expire::ending;
 use crate::model::{
     EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
@@ -29,7 +29,7 @@ pub(super) struct Outside {
 
 /// Everything that is wrong outside, as far as it can be asked.
 pub(super) async fn look(
-    context: &Context,
+    context: &CliContext,
     outside: &Outside,
     items: &[Item],
     patience: Duration,
@@ -104,7 +104,7 @@ pub(super) async fn networks(_outside: &Outside, _items: &[Item]) -> (Vec<String
 }
 
 fn all<T: Record>(items: &[Item]) -> Vec<T> {
-    let of_kind = items.iter().filter(|item| crate::cli::subject::kind_of(item) == Some(T::KIND));
+    let of_kind = items.iter().filter(|item| crate::cli::selector::kind_of(item) == Some(T::KIND));
     let record = |item: &Item| match read::<T>(item) {
         Reading::Record(record) => Some(record),
         Reading::Newer { .. } | Reading::Unreadable(_) => None,
@@ -232,5 +232,4 @@ pub(super) fn ghosts(scope: &str, runners: &[Runner], instances: &[Instance]) ->
 }
 
 #[cfg(test)]
-#[path = "outside_tests.rs"]
 mod tests;

@@ -12,15 +12,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::context::Context;
-use super::failure::{Failure, Outcome};
-use super::subject::kind_of;
+use super::context::CliContext;
+use super::failure::{CliFailure, CliResult};
+use super::selector::kind_of;
 use super::{apply, configured, connect};
 use crate::aws::queues::{Queues, WantedQueue};
 use crate::config::{ComputeKind, Config};
 use crate::model::{ClassName, Item, Kind, Pool, PoolSpec, Reading, ReuseWithin, TableName, read};
 use crate::store::{Difference, DynamoStore, TableState};
-use steps::{State, Step};
+use steps::{SetupStep, State};
 
 /// Makes, mends or checks what a yard stands on.
 #[derive(Debug, Args)]
@@ -46,38 +46,38 @@ pub(crate) struct InitArgs {
 }
 
 /// Makes or mends the launch templates of these classes where machines are EC2's, and says of each what was done.
-pub(crate) async fn keep_templates(config: Option<&Config>, pools: &[PoolSpec]) -> Outcome<Vec<String>> {
+pub(crate) async fn keep_templates(config: Option<&Config>, pools: &[PoolSpec]) -> CliResult<Vec<String>> {
     let steps = templates(config, pools, false).await?;
     Ok(steps.iter().flat_map(|step| step.lines(false)).collect())
 }
 
 /// What was asked, checked.
-pub(crate) struct Asked {
+pub(crate) struct InitInput {
     dry_run: bool,
     config: Option<Config>,
     pools: Vec<PoolSpec>,
 }
 
 /// What can be refused without the network.
-pub(crate) fn check(args: &InitArgs, table: &TableName) -> Outcome<Asked> {
+pub(crate) fn check(args: &InitArgs, table: &TableName) -> CliResult<InitInput> {
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
     let pools = args.file.as_ref().map(|file| apply::specs(file, table)).transpose()?.unwrap_or_default();
-    Ok(Asked { dry_run: args.dry_run, config, pools })
+    Ok(InitInput { dry_run: args.dry_run, config, pools })
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut Context, asked: &Asked, store: &DynamoStore) -> Outcome {
-    let dry = asked.dry_run;
+pub(crate) async fn run(context: &mut CliContext, input: &InitInput, store: &DynamoStore) -> CliResult {
+    let dry = input.dry_run;
     let before = store.check_table().await.map_err(|error| context.failed(&error))?;
     let mut done = vec![table(context, store, &before, dry).await?];
     let there = before != TableState::Missing || !dry;
-    let pools = classes(context, asked, there).await?;
+    let pools = classes(context, input, there).await?;
     let queues = match connect::queues(&context.environment).await {
-        Some(queues) => queues_of(context, asked, &pools, &queues).await?,
+        Some(queues) => queues_of(context, input, &pools, &queues).await?,
         None => Vec::new(),
     };
     done.extend(queues);
-    done.extend(templates(asked.config.as_ref(), &pools, dry).await?);
+    done.extend(templates(input.config.as_ref(), &pools, dry).await?);
     for line in done.iter().flat_map(|step| step.lines(dry)) {
         context.screen.say(line);
     }
@@ -88,7 +88,12 @@ pub(crate) async fn run(context: &mut Context, asked: &Asked, store: &DynamoStor
 }
 
 /// The table: made, mended, or refused.
-async fn table(context: &Context, store: &DynamoStore, before: &TableState, dry: bool) -> Outcome<Step> {
+async fn table(
+    context: &CliContext,
+    store: &DynamoStore,
+    before: &TableState,
+    dry: bool,
+) -> CliResult<SetupStep> {
     let state = match before {
         TableState::Missing => {
             if !dry {
@@ -105,11 +110,11 @@ async fn table(context: &Context, store: &DynamoStore, before: &TableState, dry:
         }
         TableState::Present(differences) => return Err(another_shape(context, differences)),
     };
-    Ok(Step::new("table", context.table.as_str(), state))
+    Ok(SetupStep::new("table", context.table.as_str(), state))
 }
 
 /// Creates the table, or finds that somebody else did so at this moment.
-async fn create(context: &Context, store: &DynamoStore) -> Outcome {
+async fn create(context: &CliContext, store: &DynamoStore) -> CliResult {
     let Err(error) = store.create_table().await else { return Ok(()) };
     match store.check_table().await {
         Ok(TableState::Present(differences)) if differences.is_empty() => Ok(()),
@@ -117,9 +122,9 @@ async fn create(context: &Context, store: &DynamoStore) -> Outcome {
     }
 }
 
-fn another_shape(context: &Context, differences: &[Difference]) -> Failure {
+fn another_shape(context: &CliContext, differences: &[Difference]) -> CliFailure {
     let all: Vec<String> = differences.iter().map(ToString::to_string).collect();
-    Failure::error(
+    CliFailure::error(
         "table",
         context.table.as_str(),
         format!("exists with another shape; nothing was changed: {}", all.join("; ")),
@@ -128,7 +133,7 @@ fn another_shape(context: &Context, differences: &[Difference]) -> Failure {
 }
 
 /// The classes there are, and those the file names: by name, each once.
-async fn classes(context: &Context, asked: &Asked, there: bool) -> Outcome<Vec<PoolSpec>> {
+async fn classes(context: &CliContext, input: &InitInput, there: bool) -> CliResult<Vec<PoolSpec>> {
     let pool = |item: &Item| kind_of(item) == Some(Kind::Pool);
     let items = if there { context.all_that(pool).await? } else { Vec::new() };
     let recorded = items.iter().filter_map(|item| match read::<Pool>(item) {
@@ -136,27 +141,27 @@ async fn classes(context: &Context, asked: &Asked, there: bool) -> Outcome<Vec<P
         Reading::Newer { .. } | Reading::Unreadable(_) => None,
     });
     let named = |spec: PoolSpec| (spec.resource_class.clone(), spec);
-    let all: BTreeMap<ClassName, PoolSpec> = recorded.chain(asked.pools.iter().cloned()).map(named).collect();
+    let all: BTreeMap<ClassName, PoolSpec> = recorded.chain(input.pools.iter().cloned()).map(named).collect();
     Ok(all.into_values().collect())
 }
 
 async fn queues_of(
-    context: &Context,
-    asked: &Asked,
+    context: &CliContext,
+    input: &InitInput,
     pools: &[PoolSpec],
     queues: &Queues,
-) -> Outcome<Vec<Step>> {
+) -> CliResult<Vec<SetupStep>> {
     let classes = pools.iter().map(|spec| &spec.resource_class);
     let mut wanted: Vec<WantedQueue> =
         classes.flat_map(|class| WantedQueue::of_class(&context.table, class)).collect();
-    if let Some(name) = asked.config.as_ref().and_then(|config| config.interruptions.as_ref()) {
+    if let Some(name) = input.config.as_ref().and_then(|config| config.interruptions.as_ref()) {
         wanted.extend(WantedQueue::of_interruptions(name));
     }
-    queues::all(queues, &wanted, asked.dry_run).await
+    queues::all(queues, &wanted, input.dry_run).await
 }
 
 #[cfg(feature = "ec2")]
-async fn templates(config: Option<&Config>, pools: &[PoolSpec], dry: bool) -> Outcome<Vec<Step>> {
+async fn templates(config: Option<&Config>, pools: &[PoolSpec], dry: bool) -> CliResult<Vec<SetupStep>> {
     match config {
         Some(config) if config.compute == ComputeKind::Ec2 => templates::all(config, pools, dry).await,
         Some(_) | None => Ok(Vec::new()),
@@ -164,9 +169,9 @@ async fn templates(config: Option<&Config>, pools: &[PoolSpec], dry: bool) -> Ou
 }
 
 #[cfg(not(feature = "ec2"))]
-async fn templates(config: Option<&Config>, _pools: &[PoolSpec], _dry: bool) -> Outcome<Vec<Step>> {
+async fn templates(config: Option<&Config>, _pools: &[PoolSpec], _dry: bool) -> CliResult<Vec<SetupStep>> {
     match config {
-        Some(config) if config.compute == ComputeKind::Ec2 => Err(Failure::error(
+        Some(config) if config.compute == ComputeKind::Ec2 => Err(CliFailure::error(
             "compute.kind",
             config.compute.as_str(),
             "this build does not know EC2",

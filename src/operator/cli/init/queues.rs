@@ -1,12 +1,12 @@
 //! The queues of a yard: a class's own, its dead letters, and the one of interruptions.
 
-use super::steps::{State, Step};
+use super::steps::{SetupStep, State};
 use crate::aws::queues::{QueueState, Queues, WantedQueue};
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{CliFailure, CliResult};
 use crate::ports::QueueError;
 
 /// Makes or mends each queue in turn, or tells what would be done.
-pub(super) async fn all(queues: &Queues, wanted: &[WantedQueue], dry_run: bool) -> Outcome<Vec<Step>> {
+pub(super) async fn all(queues: &Queues, wanted: &[WantedQueue], dry_run: bool) -> CliResult<Vec<SetupStep>> {
     let mut done = Vec::new();
     for queue in wanted {
         let looked = if dry_run { queues.examine(queue).await } else { queues.ensure(queue).await };
@@ -29,10 +29,10 @@ pub(super) async fn all(queues: &Queues, wanted: &[WantedQueue], dry_run: bool) 
                         "check the permissions and the endpoint of SQS, then run init again"
                     }
                 };
-                return Err(Failure::error("queue", &queue.name, error.to_string(), fix));
+                return Err(CliFailure::error("queue", &queue.name, error.to_string(), fix));
             }
         };
-        done.push(Step::new("queue", &queue.name, state));
+        done.push(SetupStep::new("queue", &queue.name, state));
     }
     Ok(done)
 }

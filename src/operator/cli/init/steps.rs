@@ -22,7 +22,7 @@ pub(super) enum State {
 
 /// A part of a yard and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct SetupStep {
     /// What it is: `table`, `queue`, `template`.
     pub(super) what: &'static str,
     /// Its name.
@@ -31,7 +31,7 @@ pub(super) struct Step {
     pub(super) state: State,
 }
 
-impl Step {
+impl SetupStep {
     /// A part and what became of it.
     pub(super) fn new(what: &'static str, name: impl Into<String>, state: State) -> Self {
         Self { what, name: name.into(), state }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_difference_is_told_with_what_is_there_and_what_is_wanted() {
         let difference = Difference { what: "ImageId", wanted: "ami-1".into(), found: "ami-0".into() };
-        let step = Step::new("template", "yard-small", State::Mended(vec![difference.clone()]));
+        let step = SetupStep::new("template", "yard-small", State::Mended(vec![difference.clone()]));
         assert_eq!(
             step.lines(true),
             ["template yard-small: would be corrected", "  ImageId: ami-0 -> ami-1"]
@@ -97,7 +97,7 @@ mod tests {
             json!({"what": "template", "name": "yard-small", "state": "corrected",
                 "changes": [{"field": "ImageId", "wanted": "ami-1", "found": "ami-0"}]})
         );
-        let made = Step::new("template", "yard-small", State::Made(vec![difference]));
+        let made = SetupStep::new("template", "yard-small", State::Made(vec![difference]));
         assert_eq!(made.lines(false), ["template yard-small: created", "  ImageId: ami-1"]);
     }
 }

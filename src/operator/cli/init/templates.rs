@@ -1,8 +1,8 @@
 //! The launch templates of a yard's classes, where its machines are EC2's.
 
-use super::steps::{State, Step};
+use super::steps::{SetupStep, State};
 use crate::aws::ec2::{Ec2Compute, Ec2Options, TemplateChange};
-use crate::cli::failure::{Exit, Failure, Outcome};
+use crate::cli::failure::{CliFailure, CliResult, Exit};
 use crate::cli::network;
 use crate::config::Config;
 use crate::model::{FieldError, PoolSpec};
@@ -10,8 +10,8 @@ use crate::ports::ComputeError;
 
 /// Makes or mends the template of each class, or tells what would be done. All classes are looked at before the first
 /// is changed: what is refused is told of all of them.
-pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> Outcome<Vec<Step>> {
-    let options = Ec2Options::of(config).map_err(Failure::usage)?;
+pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> CliResult<Vec<SetupStep>> {
+    let options = Ec2Options::of(config).map_err(CliFailure::usage)?;
     if options.runner.is_none() {
         advise(pools);
     }
@@ -28,13 +28,16 @@ pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> O
         }
     }
     if !problems.is_empty() {
-        return Err(Failure { exit: Exit::Error, problems });
+        return Err(CliFailure { exit: Exit::Error, problems });
     }
     for (spec, step) in &steps {
         match step.state {
             State::Made(_) | State::Mended(_) if !dry_run => {
                 let made = compute.ensure_template(spec).await;
-                made.map_err(|error| Failure { exit: Exit::Error, problems: vec![refused(spec, &error)] })?;
+                made.map_err(|error| CliFailure {
+                    exit: Exit::Error,
+                    problems: vec![refused(spec, &error)],
+                })?;
             }
             State::Made(_) | State::Mended(_) | State::Good | State::Given | State::Nowhere(_) => {}
         }
@@ -73,16 +76,16 @@ fn step(
     spec: &PoolSpec,
     change: TemplateChange,
     differences: Vec<crate::store::Difference>,
-) -> Step {
+) -> SetupStep {
     let own = format!("{}-{}", config.table, spec.resource_class);
     let name = spec.launch.launch_template_id.clone().unwrap_or(own);
     let state = match change {
         TemplateChange::None => State::Good,
-        TemplateChange::Given => State::Given,
+        TemplateChange::Provided => State::Given,
         TemplateChange::Create => State::Made(differences),
         TemplateChange::Update => State::Mended(differences),
     };
-    Step::new("template", name, state)
+    SetupStep::new("template", name, state)
 }
 
 fn refused(spec: &PoolSpec, error: &ComputeError) -> FieldError {

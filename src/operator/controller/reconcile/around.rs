@@ -41,7 +41,8 @@ impl Loop {
     fn around_machine(&self, arn: &InstanceArn) -> Surroundings {
         let Some(tracked) = self.yard.instance(arn) else { return Surroundings::default() };
         let instance = tracked.instance.clone();
-        let request = instance.claim.as_ref().and_then(|claim| self.yard.request(&claim.request)).cloned();
+        let request =
+            instance.claim.as_ref().and_then(|claim| self.yard.request_named(&claim.request)).cloned();
         let pool = self.yard.pool(&instance.facts.resource_class).cloned();
         // The key goes into the record with the first write that needs it.
         let mut instance = instance;
@@ -54,7 +55,7 @@ impl Loop {
     fn around_launch(&self, id: &LaunchId) -> Surroundings {
         let Some(tracked) = self.yard.launch(id) else { return Surroundings::default() };
         let launch = tracked.launch.clone();
-        let request = launch.request.as_ref().and_then(|key| self.yard.request(key)).cloned();
+        let request = launch.request.as_ref().and_then(|id| self.yard.request_named(id)).cloned();
         let pool = self.yard.pool(&launch.resource_class).cloned();
         Surroundings { instance: None, request, pool, launch: Some(launch) }
     }

@@ -14,7 +14,7 @@ use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
 use crate::controller::{Ports, Settings, ghosts, lease, notices, runs, sweep};
 use crate::ports::{Machine, Told};
-use crate::status::Status;
+use crate::status::Snapshot;
 
 /// A watch that tells nothing for so many terms of the lease, which is renewed thrice in each, has stalled.
 const SILENT_LEASES: u32 = 4;
@@ -27,14 +27,14 @@ pub(super) struct Inbox {
     /// Who sweeps runners at GitHub, and asks which are whose.
     pub(super) sweeps: mpsc::Receiver<ghosts::Ask>,
     /// Those who look at the yard; none, where another loop answers.
-    pub(super) asks: Option<mpsc::Receiver<oneshot::Sender<Status>>>,
+    pub(super) asks: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
 }
 
 impl Inbox {
     /// The next who looks; never, where another loop answers.
     pub(super) async fn asked(
-        asks: &mut Option<mpsc::Receiver<oneshot::Sender<Status>>>,
-    ) -> Option<oneshot::Sender<Status>> {
+        asks: &mut Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
+    ) -> Option<oneshot::Sender<Snapshot>> {
         match asks {
             Some(asks) => asks.recv().await,
             None => None,
@@ -64,7 +64,7 @@ impl Company {
     pub(super) async fn start(
         ports: &Ports,
         settings: &Settings,
-        asks: Option<mpsc::Receiver<oneshot::Sender<Status>>>,
+        asks: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
         shutdown: &CancellationToken,
     ) -> Self {
         let mut tasks = JoinSet::new();

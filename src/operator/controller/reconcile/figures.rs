@@ -119,7 +119,7 @@ impl Loop {
         for (class, breaker) in before.symmetric_difference(&self.open) {
             let opened = self.open.contains(&(class.clone(), *breaker));
             let (id, at) = (self.ports.entropy.hex(), self.ports.clock.now());
-            let mut event = Event::new(&Pool::key_of(class).pk, id, at, "operator");
+            let mut event = Event::new(&Pool::key_of(class), id, at, "operator");
             let (reason, message) = match (breaker, opened) {
                 (Breaker::Spot, true) => (
                     "SpotAvoided",

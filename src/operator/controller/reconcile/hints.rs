@@ -10,13 +10,13 @@ impl Loop {
     pub(super) fn settle_hints(&mut self, class: &ClassName) {
         // The class is judged now, so that what it claims is known before the rest is given back.
         self.settle();
-        let busy = &self.yard.busy;
+        let yard = &self.yard;
         // None while what is said is about to change.
         let true_still = |message: &PoolMessage| {
-            let Some(tracked) = self.yard.by_id(&message.instance_id) else { return Some(false) };
+            let Some(tracked) = yard.by_id(&message.instance_id) else { return Some(false) };
             let instance = &tracked.instance;
             let here = || message.resource_class == *class && message.describes(instance);
-            (!busy.contains(&instance.key())).then(here)
+            (!yard.is_busy(instance.key())).then(here)
         };
         let back = self.executor.take_receipts(class, |message| true_still(message) == Some(true));
         let stale = self.executor.take_receipts(class, |message| true_still(message) == Some(false));

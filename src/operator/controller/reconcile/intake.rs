@@ -8,13 +8,13 @@ use crate::controller::follow::Seen;
 use crate::controller::{events, lease};
 use crate::decide::{Context, Observation, Unit, Written};
 use crate::model::{
-    ClassName, Event, Instance, InstanceArn, InterruptionAction, Item, Key, Lease, PoolSpec, Reading, State,
+    ClassName, Instance, InstanceArn, InterruptionAction, Item, Lease, PoolSpec, Reading, RecordId, State,
     read,
 };
 use crate::ports::{Compute, ComputeError, Told};
-use crate::status::{self, Status};
+use crate::status::{self, Snapshot};
 
-use super::{Loop, unit_of};
+use super::Loop;
 
 /// Longest stretch of successful reads that one look vouches for, however long silence is borne.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ impl Loop {
             self.background.spawn_long(refusal_told(self.ports.compute.clone(), pool.spec.clone()));
         }
         if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
-            self.history.note(&tracked.instance);
+            self.history.record(&tracked.instance);
         }
         let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
         if let Some(action) = after.filter(|_| after != before) {
@@ -54,10 +54,10 @@ impl Loop {
     }
 
     /// What a person sees who looks now.
-    pub(super) fn look(&self) -> Status {
+    pub(super) fn look(&self) -> Snapshot {
         let (now, role) = (self.now(), self.role);
         let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
-        status::look(&status::Seen { cx, history: &self.history, table: self.table.as_str() })
+        status::snapshot(&status::SnapshotInput { cx, history: &self.history, table: self.table.as_str() })
     }
 
     /// The machine that something seen may say is taken back.
@@ -66,9 +66,7 @@ impl Loop {
             Observation::Notice(notice) => {
                 self.yard.by_id(&notice.instance).map(|tracked| tracked.instance.facts.instance_arn.clone())
             }
-            Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => {
-                key.pk.strip_prefix("agent#").and_then(|arn| InstanceArn::parse(arn).ok())
-            }
+            Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => key.agent().cloned(),
             _ => None,
         }
     }
@@ -158,7 +156,7 @@ impl Loop {
 
     /// A record that a change told, or a list that began at some moment.
     fn record(&mut self, item: Item, listed: Option<Duration>) {
-        let Some(key) = Key::of(&item).filter(|key| !Event::is_key(key)) else { return };
+        let Some(key) = RecordId::of(&item).filter(|key| !key.is_event()) else { return };
         if key == Lease::key_of(Lease::OPERATOR)
             && let Reading::Record(lease) = read::<Lease>(&item)
         {
@@ -208,16 +206,16 @@ impl Loop {
 
     /// A claim that is news to a stand-by is the leader's: its class is in hand, however long its line is. Without this
     /// a stand-by would race for every claim of a class that is never without waiting requests.
-    fn leader_claims(&mut self, key: &Key, item: &Item) {
-        let Some(Unit::Instance(arn)) = unit_of(key) else { return };
+    fn leader_claims(&mut self, key: &RecordId, item: &Item) {
+        let Some(arn) = key.instance() else { return };
         let Reading::Record(instance) = read::<Instance>(item) else { return };
-        let known = self.yard.instance(&arn).map_or(0, |tracked| tracked.instance.version);
+        let known = self.yard.instance(arn).map_or(0, |tracked| tracked.instance.version);
         if instance.state() == State::Claimed && instance.version > known {
             self.due.remove(&Unit::Class(instance.facts.resource_class));
         }
     }
 
-    fn listed(&mut self, mut keys: BTreeSet<Key>) {
+    fn listed(&mut self, mut keys: BTreeSet<RecordId>) {
         let Some((begun, also)) = self.listing.take() else { return };
         keys.extend(also);
         if self.yard.listed.is_none() {
@@ -281,9 +279,7 @@ fn recorded(seen: &Observation) -> Option<InstanceArn> {
     match seen {
         Observation::Record(key, Some(_))
         | Observation::Shown(_, key, _)
-        | Observation::Looked(_, key, Some(_)) => {
-            key.pk.strip_prefix("instance#").and_then(|arn| InstanceArn::parse(arn).ok())
-        }
+        | Observation::Looked(_, key, Some(_)) => key.instance().cloned(),
         Observation::Written(record) => match &**record {
             Written::Instance(instance) => Some(instance.facts.instance_arn.clone()),
             Written::Agent(_) | Written::Request(_) | Written::Launch(_) | Written::Pool(_) => None,
@@ -295,9 +291,7 @@ fn recorded(seen: &Observation) -> Option<InstanceArn> {
 /// The class whose record was seen.
 fn class_seen(seen: &Observation) -> Option<ClassName> {
     match seen {
-        Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => {
-            key.pk.strip_prefix("pool#").and_then(|class| ClassName::parse(class).ok())
-        }
+        Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => key.pool().cloned(),
         _ => None,
     }
 }

@@ -64,14 +64,14 @@ const fn unlimited(action: &Action) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Key, LaunchId};
+    use crate::model::{LaunchId, RecordId};
 
     fn unit(name: &str) -> Unit {
-        Unit::Request(Key::new(format!("request#{name}"), "request"))
+        Unit::Class(name.parse().expect("a class"))
     }
 
     fn look() -> Action {
-        Action::Look(Key::new("instance#i-1", "instance"))
+        Action::Look(RecordId::new("instance#i-1", "instance"))
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
     fn kinds_do_not_wait_for_each_other_and_orders_wait_elsewhere() {
         let mut places = Places::default();
         assert!((0..PLACES).all(|_| places.take(&unit("first"), &look())));
-        let expire = Action::Expire(Key::new("event#1", "event"), 0);
+        let expire = Action::Expire(RecordId::new("event#1", "event"), 0);
         assert!(places.take(&unit("a"), &expire));
         let order = Action::Order(LaunchId::parse("0123456789abcdef0123456789abcdef").expect("an id"));
         assert!((0..2 * PLACES).all(|_| places.take(&unit("a"), &order)));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::decide::{Action, Unit, Yard};
-use crate::model::{InstanceArn, Key, Record as _};
+use crate::model::RecordId;
 
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -23,9 +23,9 @@ pub(super) fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
     match action {
         Action::Claim { request, machines } => {
             let machines = machines.iter().map(|step| step.before.facts.instance_arn.clone());
-            machines.map(Unit::Instance).chain([Unit::Request(request.before.key())]).collect()
+            machines.map(Unit::Instance).chain([Unit::Request(request.before.id.clone())]).collect()
         }
-        Action::Request(step, _) => vec![Unit::Request(step.before.key())],
+        Action::Request(step, _) => vec![Unit::Request(step.before.id.clone())],
         Action::Instance(..)
         | Action::Silence(..)
         | Action::Launch(..)
@@ -47,18 +47,14 @@ pub(super) fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
 }
 
 /// The records that nobody claims or serves meanwhile.
-fn records(subjects: &[Unit], action: &Action) -> Vec<Key> {
+fn records(subjects: &[Unit], action: &Action) -> Vec<RecordId> {
     let left_alone = matches!(action, Action::Claim { .. } | Action::Request(..));
     let key = |unit: &Unit| match unit {
-        Unit::Instance(arn) => Some(machine(arn)),
-        Unit::Request(key) => Some(key.clone()),
+        Unit::Instance(arn) => Some(RecordId::Instance(arn.clone())),
+        Unit::Request(id) => Some(id.into()),
         Unit::Class(_) | Unit::Launch(_) => None,
     };
     subjects.iter().filter(|_| left_alone).filter_map(key).collect()
-}
-
-fn machine(arn: &InstanceArn) -> Key {
-    crate::model::Instance::key_of(arn)
 }
 
 impl Resting {
@@ -91,6 +87,8 @@ impl Resting {
     }
 
     /// An action failed; answers for how long it rests, unless it is tried again at once, which it is so many times.
+    /// Each whom it is about rests by its own failures, and a machine twice as long as the request that wanted it: that one
+    /// is served by another machine meanwhile.
     pub(super) fn failed(
         &mut self,
         unit: &Unit,
@@ -100,24 +98,28 @@ impl Resting {
         yard: &mut Yard,
     ) -> Option<Duration> {
         let subjects = subjects(unit, action);
-        let records = records(&subjects, action);
-        let mut most = 0;
-        for subject in &subjects {
-            let (times, _) = self.0.entry((subject.clone(), action.kind())).or_insert((0, now));
+        let counted = |subject| {
+            let (times, _) = self.0.entry((subject, action.kind())).or_insert((0, now));
             *times = times.saturating_add(1);
-            most = most.max(*times);
-        }
-        if most <= free {
+            *times
+        };
+        let times: Vec<u32> = subjects.iter().cloned().map(counted).collect();
+        if times.iter().all(|times| *times <= free) {
             return None;
         }
-        let pause = (PAUSE * 2_u32.saturating_pow((most - free - 1).min(10))).min(PAUSE_MOST);
-        // Spread by the low digits of the clock, so that what failed together does not come back together.
-        let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
-        for subject in subjects {
+        let mut longest = Duration::ZERO;
+        for (subject, times) in subjects.into_iter().zip(times) {
+            let doubled = times.saturating_sub(free.saturating_add(1)).min(10);
+            let others = matches!((unit, &subject), (Unit::Class(_), Unit::Instance(_)));
+            let pause = (PAUSE * 2_u32.pow(doubled)).min(PAUSE_MOST) * if others { 2 } else { 1 };
+            // Spread by the low digits of the clock, so that what failed together does not come back together.
+            let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
+            let keys = records(std::slice::from_ref(&subject), action);
+            yard.resting.extend(keys.into_iter().map(|key| (key, until)));
             self.0.entry((subject, action.kind())).and_modify(|(_, rest)| *rest = until);
+            longest = longest.max(pause);
         }
-        yard.resting.extend(records.into_iter().map(|key| (key, until)));
-        Some(pause)
+        Some(longest)
     }
 
     /// Forgets what failed long ago.
@@ -137,7 +139,7 @@ mod tests {
     }
 
     fn look(name: &str) -> Action {
-        Action::Look(Key::new(format!("pool#{name}"), "pool"))
+        Action::Look(RecordId::new(format!("pool#{name}"), "pool"))
     }
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
             assert!(resting.failed_before(&class(), &look("a")));
             now = until;
         }
-        let expire = Action::Expire(Key::new("event#1", "event"), 0);
+        let expire = Action::Expire(RecordId::new("event#1", "event"), 0);
         assert!(!resting.failed_before(&class(), &expire), "kinds rest apart");
         resting.succeeded(&class(), &look("a"), &mut yard);
         assert!(!resting.failed_before(&class(), &look("a")));

@@ -7,7 +7,7 @@ use crate::local::process;
 use crate::model::{Agent, Instance, InstanceId, Record, Request};
 
 use super::facts::Left;
-use super::stage::{DemoError, Stage, everything, records};
+use super::stage::{DemoError, DemoStage, everything, records};
 
 /// How long the last machine may take to go.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -19,7 +19,7 @@ impl Left {
     }
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     /// Takes the yard down to nothing and tells what stays.
     pub(super) async fn end(&self, classes: &[&str], machines: &[InstanceId]) -> Result<Left, DemoError> {
         self.journal.title("Everybody is gone: the yard is scaled down to nothing");

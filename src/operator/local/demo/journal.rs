@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Event, Key, Reading, read};
+use crate::model::{Event, Reading, RecordId, read};
 use crate::ports::{Clock, Store, StoreError};
 
 use super::timeline::Timeline;
@@ -98,7 +98,7 @@ impl Journal {
         }
     }
 
-    async fn take_in(&self, store: &dyn Store, told: &mut BTreeSet<Key>) -> Result<(), StoreError> {
+    async fn take_in(&self, store: &dyn Store, told: &mut BTreeSet<RecordId>) -> Result<(), StoreError> {
         let mut watch = store.watch().await?;
         loop {
             for change in watch.next().await? {

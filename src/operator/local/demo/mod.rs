@@ -19,10 +19,10 @@ use self::checks::Check;
 use self::facts::Facts;
 use self::journal::Journal;
 use self::plan::RUNS;
-use self::stage::Stage;
+use self::stage::DemoStage;
 use super::files;
+use super::opened_environment::{self, LocalModeError, OpenedEnvironment};
 use super::say;
-use super::setup::{self, Ground, LocalModeError};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::model::{InstanceId, PoolSpec};
 use crate::ports::{Compute as _, Entropy as _, Store};
@@ -75,8 +75,8 @@ async fn play(
     let results = dir.join("results.txt");
     std::fs::write(&results, "").map_err(|error| system(&results, error))?;
     let journal = Arc::new(Journal::starting(Arc::new(SystemClock::new())));
-    let ground = setup::open(dir.join("yard"), environment, classes()).await?;
-    let Ground { site, config, store, wired, machines, client, .. } = ground;
+    let opened = opened_environment::open(dir.join("yard"), environment, classes()).await?;
+    let OpenedEnvironment { local, config, store, wired, machines, client, .. } = opened;
     let store: Arc<dyn Store> = store;
     let telling = {
         let (journal, store) = (journal.clone(), store.clone());
@@ -86,9 +86,9 @@ async fn play(
         let stop = stop.clone();
         tokio::spawn(async move { wire::serve(wired, &config, stop).await })
     };
-    let stage = Stage {
+    let stage = DemoStage {
         store,
-        standin: site.standin.as_ref().expect("the demonstration has a stand-in GitHub"),
+        standin: local.standin.as_ref().expect("the demonstration has a stand-in GitHub"),
         journal: &journal,
         executable: std::env::current_exe().map_err(|error| system(dir, error))?,
         environment: child_environment(environment, client),
@@ -108,7 +108,7 @@ async fn play(
     // What still runs now was left behind; only then is it cleared away.
     facts.left.processes = ending::processes(&ids(&machines).await);
     machines.end_all().await;
-    site.close().await;
+    local.close().await;
     acted?;
     match stopped {
         Ok(Ok(Ok(()))) => {}
@@ -122,7 +122,7 @@ async fn play(
 
 /// A machine's first boot takes time anywhere; here it is three seconds, so that a busy machine cannot make a warm claim look slow.
 fn classes() -> Vec<PoolSpec> {
-    let mut classes = setup::classes();
+    let mut classes = opened_environment::classes();
     for class in &mut classes {
         class.launch.pre_runner_script = Some("sleep 3\n".into());
     }
@@ -130,7 +130,7 @@ fn classes() -> Vec<PoolSpec> {
 }
 
 async fn act(
-    stage: &Stage<'_>,
+    stage: &DemoStage<'_>,
     machines: &super::compute::LocalCompute,
     facts: &mut Facts,
 ) -> Result<(), LocalModeError> {

@@ -12,8 +12,8 @@ use tokio::process::Command;
 
 use crate::local::standin::{Conclusion, JobStatus, StandIn};
 use crate::model::{
-    FieldError, Instance, Item, Key, Kind, Reading, Record, Repository, Request, RequestKey, RequestName,
-    RunId, label, read, runner_name,
+    FieldError, Instance, Item, Kind, Reading, Record, RecordId, Repository, Request, RequestKey,
+    RequestName, RunId, label, read, runner_name,
 };
 use crate::ports::{Store, StoreError};
 
@@ -48,7 +48,7 @@ pub enum DemoError {
     },
     /// A request is not in the table.
     #[error("there is no record of {0}")]
-    NoRequest(Key),
+    NoRequest(RecordId),
     /// The table.
     #[error("the table: {0}")]
     Store(#[from] StoreError),
@@ -64,7 +64,7 @@ pub enum DemoError {
 }
 
 /// Where the workflows run.
-pub(super) struct Stage<'a> {
+pub(super) struct DemoStage<'a> {
     pub(super) store: Arc<dyn Store>,
     pub(super) standin: &'a StandIn,
     pub(super) journal: &'a Journal,
@@ -75,10 +75,11 @@ pub(super) struct Stage<'a> {
     pub(super) results: String,
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     /// One run from its first request to the last machine given back.
     pub(super) async fn run(&self, plan: &RunPlan, facts: &mut Facts) -> Result<(), DemoError> {
-        let standin = |failure: crate::local::standin::Failure| DemoError::StandIn(failure.to_string());
+        let standin =
+            |failure: crate::local::standin::StandInFailure| DemoError::StandIn(failure.to_string());
         self.journal.title(plan.title);
         let id = plan.run_id;
         self.standin.enqueue_run(REPOSITORY, Some(id), "demo", Vec::new(), true).map_err(standin)?;
@@ -163,7 +164,7 @@ impl Stage<'_> {
     /// Notes which machines a run holds by the records, and which labels their runners have by GitHub.
     async fn holders(&self, run: u64, facts: &mut Facts) -> Result<(), DemoError> {
         for instance in records::<Instance>(&everything(self.store.as_ref()).await?) {
-            let held = instance.held_by().and_then(|key| Request::id_of(key).ok());
+            let held = instance.held_by().and_then(RecordId::request);
             let (Some(request), Some(claim)) = (held, &instance.claim) else { continue };
             if request.run_id.as_str() == run.to_string() {
                 let claimed = Claimed { machine: instance.facts.instance_id.clone(), label: label(&request) };

@@ -87,7 +87,8 @@ mod tests {
 
     fn event(subject: &str, message: &str) -> Event {
         let at = Timestamp::UNIX_EPOCH + std::time::Duration::from_millis(1230);
-        let mut event = Event::new(subject, "e".into(), at, "operator");
+        let record = crate::model::RecordId::new(subject, "record");
+        let mut event = Event::new(&record, "e".into(), at, "operator");
         event.message = message.into();
         (event.from, event.to) = (Some("created".into()), Some("running".into()));
         event

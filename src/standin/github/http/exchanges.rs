@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::StandInFailure;
 use crate::github::state::Refusal;
 
 /// The file's name, beside the stand-in's state.
@@ -37,7 +37,7 @@ pub(super) async fn keep(State(file): State<Exchanges>, request: Request, next: 
     let path = request.extensions().get::<MatchedPath>().map(|path| as_published(path.as_str()));
     let (head, body) = request.into_parts();
     let Ok(asked) = to_bytes(body, LARGEST).await else {
-        return Failure::Refused(Refusal::Invalid(format!("a body of more than {LARGEST} bytes")))
+        return StandInFailure::Refused(Refusal::Invalid(format!("a body of more than {LARGEST} bytes")))
             .into_response();
     };
     let answer = next.run(Request::from_parts(head, Body::from(asked.clone()))).await;

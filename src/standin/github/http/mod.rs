@@ -20,8 +20,8 @@ use axum::routing::get;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::shared_state::{SharedState, StandInFailure};
 use super::state::Refusal;
-use super::yard::{Failure, Yard};
 
 pub(super) use exchanges::Exchanges;
 pub(super) use runner::wire;
@@ -34,13 +34,13 @@ const DOCUMENTATION: &str = "https://docs.github.com/rest";
 /// What every handler gets.
 #[derive(Clone)]
 pub(super) struct Served {
-    yard: Arc<Yard>,
+    shared: Arc<SharedState>,
     stop: CancellationToken,
 }
 
 /// All routes. A runner's own calls carry the runner's credential; all others the API token.
-pub(super) fn router(yard: Arc<Yard>, kept: Option<Exchanges>, stop: CancellationToken) -> Router {
-    let served = Served { yard, stop };
+pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: CancellationToken) -> Router {
+    let served = Served { shared, stop };
     let published = match kept {
         Some(file) => rest::routes().layer(from_fn_with_state(file, exchanges::keep)),
         None => rest::routes(),
@@ -50,20 +50,20 @@ pub(super) fn router(yard: Arc<Yard>, kept: Option<Exchanges>, stop: Cancellatio
         .layer(from_fn_with_state(served.clone(), require_token))
         .merge(runner::routes())
         .route(PACKAGE_PATH, get(package))
-        .fallback(|| async { Failure::Refused(Refusal::NotFound) })
+        .fallback(|| async { StandInFailure::Refused(Refusal::NotFound) })
         .with_state(served)
 }
 
 async fn require_token(State(served): State<Served>, request: Request, next: Next) -> Response {
-    if bearer(request.headers()) == Some(served.yard.api_token()) {
+    if bearer(request.headers()) == Some(served.shared.api_token()) {
         next.run(request).await
     } else {
-        Failure::Refused(Refusal::Unauthorized).into_response()
+        StandInFailure::Refused(Refusal::Unauthorized).into_response()
     }
 }
 
 async fn package(State(served): State<Served>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/gzip")], served.yard.package().archive.clone())
+    ([(CONTENT_TYPE, "application/gzip")], served.shared.package().archive.clone())
 }
 
 /// The secret of an `Authorization` header, in either of the forms GitHub takes.
@@ -80,7 +80,7 @@ fn error(status: StatusCode, message: &str) -> Response {
     (status, Json(body)).into_response()
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for StandInFailure {
     fn into_response(self) -> Response {
         let refusal = match self {
             Self::Storage(problem) => {

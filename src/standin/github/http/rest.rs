@@ -11,8 +11,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::shared_state::{StandInFailure, secret};
 use super::super::state::{Refusal, Registration, RunId, RunnerId, TokenKind};
-use super::super::yard::{Failure, secret};
 use super::{Served, error, render, wire};
 
 const PAGE_SIZE: u64 = 30;
@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    fn runner(&self) -> Result<RunnerId, Failure> {
+    fn runner(&self) -> Result<RunnerId, StandInFailure> {
         Ok(self.runner_id.as_ref().and_then(|id| id.parse().ok()).ok_or(Refusal::NotFound)?)
     }
 
@@ -62,17 +62,17 @@ impl Place {
     }
 }
 
-async fn registration_token(state: State<Served>, place: Path<Place>) -> Result<Response, Failure> {
+async fn registration_token(state: State<Served>, place: Path<Place>) -> Result<Response, StandInFailure> {
     mint(&state, &place, TokenKind::Registration)
 }
 
-async fn removal_token(state: State<Served>, place: Path<Place>) -> Result<Response, Failure> {
+async fn removal_token(state: State<Served>, place: Path<Place>) -> Result<Response, StandInFailure> {
     mint(&state, &place, TokenKind::Removal)
 }
 
-fn mint(served: &Served, place: &Place, kind: TokenKind) -> Result<Response, Failure> {
+fn mint(served: &Served, place: &Place, kind: TokenKind) -> Result<Response, StandInFailure> {
     let value = secret().to_ascii_uppercase();
-    let token = served.yard.change(|state, now| Ok(state.mint_token(kind, &place.scope(), value, now)))?;
+    let token = served.shared.change(|state, now| Ok(state.mint_token(kind, &place.scope(), value, now)))?;
     let body = json!({"token": token.value(), "expires_at": render::time(token.expires_at)});
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
@@ -96,7 +96,7 @@ async fn job_config(
     State(served): State<Served>,
     Path(place): Path<Place>,
     body: String,
-) -> Result<Response, Failure> {
+) -> Result<Response, StandInFailure> {
     let request: JobConfigRequest = parse(&body)?;
     if request.labels.is_empty() || request.labels.len() > 100 {
         return Err(Refusal::Invalid("labels must hold 1 to 100 names".to_owned()).into());
@@ -110,9 +110,9 @@ async fn job_config(
         ..Registration::default()
     };
     let stored = credential.clone();
-    let runner = served.yard.change(|state, now| state.create_single_use(registration, stored, now))?;
+    let runner = served.shared.change(|state, now| state.create_single_use(registration, stored, now))?;
     let config = wire::RunnerConfig {
-        url: served.yard.url(),
+        url: served.shared.url(),
         scope: runner.scope.clone(),
         runner_id: runner.id,
         name: runner.name.clone(),
@@ -135,17 +135,17 @@ async fn list(
     State(served): State<Served>,
     Path(place): Path<Place>,
     Query(query): Query<ListQuery>,
-) -> Result<Response, Failure> {
+) -> Result<Response, StandInFailure> {
     let size = query.per_page.unwrap_or(PAGE_SIZE).clamp(1, MAX_PAGE_SIZE);
     let page = query.page.unwrap_or(1).max(1);
-    let runners: Vec<Value> = served.yard.read(|state| {
+    let runners: Vec<Value> = served.shared.read(|state| {
         let wanted = |name: &str| query.name.as_deref().is_none_or(|q| q.eq_ignore_ascii_case(name));
         state.in_scope(&place.scope()).filter(|r| wanted(&r.name)).map(render::runner).collect()
     })?;
     let total = runners.len() as u64;
     let skip = usize::try_from((page - 1).saturating_mul(size)).unwrap_or(usize::MAX);
     let shown: Vec<Value> = runners.into_iter().skip(skip).take(size as usize).collect();
-    let base = format!("{}{}/actions/runners?per_page={size}", served.yard.url(), place.path());
+    let base = format!("{}{}/actions/runners?per_page={size}", served.shared.url(), place.path());
     let body = Json(json!({"total_count": total, "runners": shown}));
     Ok((links(&base, page, total.div_ceil(size).max(1)), body).into_response())
 }
@@ -167,16 +167,20 @@ fn links(base: &str, page: u64, last: u64) -> HeaderMap {
     headers
 }
 
-async fn one(State(served): State<Served>, Path(place): Path<Place>) -> Result<Json<Value>, Failure> {
+async fn one(State(served): State<Served>, Path(place): Path<Place>) -> Result<Json<Value>, StandInFailure> {
     let id = place.runner()?;
-    let found =
-        served.yard.read(|state| state.in_scope(&place.scope()).find(|r| r.id == id).map(render::runner))?;
+    let found = served
+        .shared
+        .read(|state| state.in_scope(&place.scope()).find(|r| r.id == id).map(render::runner))?;
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 
-async fn remove(State(served): State<Served>, Path(place): Path<Place>) -> Result<StatusCode, Failure> {
+async fn remove(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+) -> Result<StatusCode, StandInFailure> {
     let id = place.runner()?;
-    served.yard.change(|state, now| state.remove_runner(&place.scope(), id, now))?;
+    served.shared.change(|state, now| state.remove_runner(&place.scope(), id, now))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -187,10 +191,13 @@ struct RunPlace {
     run_id: RunId,
 }
 
-async fn run(State(served): State<Served>, Path(place): Path<RunPlace>) -> Result<Json<Value>, Failure> {
+async fn run(
+    State(served): State<Served>,
+    Path(place): Path<RunPlace>,
+) -> Result<Json<Value>, StandInFailure> {
     let repository = format!("{}/{}", place.owner, place.repo);
-    let url = served.yard.url();
-    let found = served.yard.read(|state| {
+    let url = served.shared.url();
+    let found = served.shared.read(|state| {
         state
             .run(&repository, place.run_id)
             .map(|run| render::run(&url, run, &state.jobs_of(run.id).collect::<Vec<_>>()))
@@ -198,10 +205,13 @@ async fn run(State(served): State<Served>, Path(place): Path<RunPlace>) -> Resul
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 
-async fn run_jobs(State(served): State<Served>, Path(place): Path<RunPlace>) -> Result<Response, Failure> {
+async fn run_jobs(
+    State(served): State<Served>,
+    Path(place): Path<RunPlace>,
+) -> Result<Response, StandInFailure> {
     let repository = format!("{}/{}", place.owner, place.repo);
-    let url = served.yard.url();
-    let found = served.yard.read(|state| {
+    let url = served.shared.url();
+    let found = served.shared.read(|state| {
         let run = state.run(&repository, place.run_id)?;
         let latest = state.jobs_of(run.id).filter(|job| job.attempt == run.attempt);
         Some(latest.map(|job| render::job(&url, run, job)).collect::<Vec<_>>())
@@ -211,6 +221,6 @@ async fn run_jobs(State(served): State<Served>, Path(place): Path<RunPlace>) -> 
 }
 
 /// Reads a body; a mistake in it is answered as GitHub does, with a sentence.
-pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &str) -> Result<T, Failure> {
+pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &str) -> Result<T, StandInFailure> {
     Ok(serde_json::from_str(body).map_err(|e| Refusal::Invalid(format!("Invalid request: {e}")))?)
 }

@@ -9,8 +9,8 @@ use axum::routing::post;
 use axum::{Json, Router};
 use tokio::time::Instant;
 
+use super::super::shared_state::{StandInFailure, secret};
 use super::super::state::{Refusal, Registration};
-use super::super::yard::{Failure, secret};
 use super::rest::parse;
 use super::{Served, bearer};
 
@@ -111,11 +111,14 @@ pub(super) fn routes() -> Router<Served> {
         .route("/_runner/job/finish", post(finish))
 }
 
-fn credential(headers: &HeaderMap) -> Result<&str, Failure> {
+fn credential(headers: &HeaderMap) -> Result<&str, StandInFailure> {
     Ok(bearer(headers).ok_or(Refusal::Unauthorized)?)
 }
 
-async fn register(State(served): State<Served>, body: String) -> Result<Json<wire::Registered>, Failure> {
+async fn register(
+    State(served): State<Served>,
+    body: String,
+) -> Result<Json<wire::Registered>, StandInFailure> {
     let body: wire::Register = parse(&body)?;
     let credential = secret();
     let registration = Registration {
@@ -128,13 +131,13 @@ async fn register(State(served): State<Served>, body: String) -> Result<Json<wir
         group_id: 1,
     };
     let stored = credential.clone();
-    let runner = served.yard.change(|state, now| state.register(&body.token, registration, stored, now))?;
+    let runner = served.shared.change(|state, now| state.register(&body.token, registration, stored, now))?;
     Ok(Json(wire::Registered { runner_id: runner.id, credential }))
 }
 
-async fn deregister(State(served): State<Served>, body: String) -> Result<StatusCode, Failure> {
+async fn deregister(State(served): State<Served>, body: String) -> Result<StatusCode, StandInFailure> {
     let body: wire::Deregister = parse(&body)?;
-    served.yard.change(|state, now| state.deregister(&body.token, &body.scope, body.runner_id, now))?;
+    served.shared.change(|state, now| state.deregister(&body.token, &body.scope, body.runner_id, now))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -142,10 +145,10 @@ async fn open(
     State(served): State<Served>,
     headers: HeaderMap,
     body: String,
-) -> Result<Json<wire::SessionRef>, Failure> {
+) -> Result<Json<wire::SessionRef>, StandInFailure> {
     let body: wire::OpenSession = parse(&body)?;
     let credential = credential(&headers)?;
-    let session = served.yard.change(|state, now| state.open_session(credential, &body.version, now))?;
+    let session = served.shared.change(|state, now| state.open_session(credential, &body.version, now))?;
     Ok(Json(wire::SessionRef { session }))
 }
 
@@ -153,10 +156,10 @@ async fn close(
     State(served): State<Served>,
     headers: HeaderMap,
     body: String,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, StandInFailure> {
     let body: wire::SessionRef = parse(&body)?;
     let credential = credential(&headers)?;
-    served.yard.change(|state, now| state.close_session(credential, body.session, now))?;
+    served.shared.change(|state, now| state.close_session(credential, body.session, now))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -164,10 +167,10 @@ async fn heartbeat(
     State(served): State<Served>,
     headers: HeaderMap,
     body: String,
-) -> Result<Json<wire::Heartbeat>, Failure> {
+) -> Result<Json<wire::Heartbeat>, StandInFailure> {
     let body: wire::SessionRef = parse(&body)?;
     let credential = credential(&headers)?;
-    let cancel = served.yard.change(|state, now| state.heartbeat(credential, body.session, now))?;
+    let cancel = served.shared.change(|state, now| state.heartbeat(credential, body.session, now))?;
     Ok(Json(wire::Heartbeat { cancel }))
 }
 
@@ -176,13 +179,13 @@ async fn job(
     State(served): State<Served>,
     headers: HeaderMap,
     body: String,
-) -> Result<Json<Option<wire::Assignment>>, Failure> {
+) -> Result<Json<Option<wire::Assignment>>, StandInFailure> {
     let body: wire::SessionRef = parse(&body)?;
     let credential = credential(&headers)?;
     let until = Instant::now() + LONG_POLL;
     loop {
-        let changed = served.yard.next_change();
-        let found = served.yard.change(|state, now| {
+        let changed = served.shared.next_change();
+        let found = served.shared.change(|state, now| {
             let job = state.acquire(credential, body.session, now)?;
             Ok(job.map(|job| {
                 let workflow = state.run(&job.repository, job.run_id).map(|run| run.name.clone());
@@ -210,10 +213,10 @@ async fn begin(
     State(served): State<Served>,
     headers: HeaderMap,
     body: String,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, StandInFailure> {
     let body: wire::Begin = parse(&body)?;
     let credential = credential(&headers)?;
-    served.yard.change(|state, now| state.begin(credential, body.session, body.job_id, now))?;
+    served.shared.change(|state, now| state.begin(credential, body.session, body.job_id, now))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -221,10 +224,10 @@ async fn finish(
     State(served): State<Served>,
     headers: HeaderMap,
     body: String,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, StandInFailure> {
     let body: wire::Finish = parse(&body)?;
     let credential = credential(&headers)?;
     let end = (body.job_id, body.conclusion, body.exit_code);
-    served.yard.change(|state, now| state.finish(credential, body.session, end, &body.log, now))?;
+    served.shared.change(|state, now| state.finish(credential, body.session, end, &body.log, now))?;
     Ok(StatusCode::NO_CONTENT)
 }

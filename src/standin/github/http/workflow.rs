@@ -7,8 +7,8 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::shared_state::StandInFailure;
 use super::super::state::{Job, JobSpec, JobStatus, Refusal, Run, RunId, State as Everything};
-use super::super::yard::Failure;
 use super::Served;
 use super::rest::parse;
 
@@ -37,9 +37,12 @@ fn default_name() -> String {
     "workflow".to_owned()
 }
 
-async fn start(State(served): State<Served>, body: String) -> Result<(StatusCode, Json<Value>), Failure> {
+async fn start(
+    State(served): State<Served>,
+    body: String,
+) -> Result<(StatusCode, Json<Value>), StandInFailure> {
     let body: Start = parse(&body)?;
-    let answer = served.yard.change(|state, now| {
+    let answer = served.shared.change(|state, now| {
         let run = state.start_run(&body.repository, body.run_id, &body.name, body.jobs, body.open, now)?;
         Ok(shown(state, &run))
     })?;
@@ -59,23 +62,29 @@ async fn add(
     State(served): State<Served>,
     Path(run_id): Path<RunId>,
     body: String,
-) -> Result<(StatusCode, Json<Value>), Failure> {
+) -> Result<(StatusCode, Json<Value>), StandInFailure> {
     let body: Add = parse(&body)?;
-    let answer = served.yard.change(|state, now| {
+    let answer = served.shared.change(|state, now| {
         let run = state.add_jobs(run_id, body.jobs, body.open, now)?;
         Ok(shown(state, &run))
     })?;
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
-async fn cancel(State(served): State<Served>, Path(run_id): Path<RunId>) -> Result<StatusCode, Failure> {
-    served.yard.change(|state, now| state.cancel_run(run_id, now))?;
+async fn cancel(
+    State(served): State<Served>,
+    Path(run_id): Path<RunId>,
+) -> Result<StatusCode, StandInFailure> {
+    served.shared.change(|state, now| state.cancel_run(run_id, now))?;
     Ok(StatusCode::ACCEPTED)
 }
 
-async fn look(State(served): State<Served>, Path(run_id): Path<RunId>) -> Result<Json<Value>, Failure> {
+async fn look(
+    State(served): State<Served>,
+    Path(run_id): Path<RunId>,
+) -> Result<Json<Value>, StandInFailure> {
     let found =
-        served.yard.read(|state| state.all_runs().find(|r| r.id == run_id).map(|run| shown(state, run)))?;
+        served.shared.read(|state| state.all_runs().find(|r| r.id == run_id).map(|run| shown(state, run)))?;
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 

@@ -9,8 +9,8 @@ use std::process::ExitStatus;
 use tokio::process::Command;
 
 use super::super::http::wire::{Assignment, RunnerConfig};
+use super::super::shared_state::secret;
 use super::super::state::Conclusion;
-use super::super::yard::secret;
 use super::files::DIAG;
 use super::process::{Step, sweep};
 
@@ -55,7 +55,7 @@ pub(super) async fn execute(
 
 fn failed(problem: &io::Error) -> Outcome {
     Outcome {
-        conclusion: Conclusion::Failure,
+        conclusion: Conclusion::StandInFailure,
         exit_code: None,
         log: format!("The runner failed: {problem}\n"),
     }
@@ -120,7 +120,7 @@ impl Place {
         for what in hook.map(|_| None).into_iter().chain(steps) {
             let mut step = match (what, hook) {
                 (Some((_, script)), _)
-                    if result == Conclusion::Failure && !script.trim_start().starts_with(ALWAYS) =>
+                    if result == Conclusion::StandInFailure && !script.trim_start().starts_with(ALWAYS) =>
                 {
                     continue;
                 }
@@ -136,7 +136,7 @@ impl Place {
                 exit_code = Some(code);
             }
             if code != 0 {
-                result = Conclusion::Failure;
+                result = Conclusion::StandInFailure;
             }
         }
         Ok((result, exit_code))

@@ -12,7 +12,7 @@ mod process;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use super::yard::Clock;
+pub use super::shared_state::Clock;
 use args::Command;
 
 /// Names the script that is called before each job.

@@ -154,7 +154,7 @@ pub enum Conclusion {
     /// Every step exited with 0.
     Success,
     /// A step did not.
-    Failure,
+    StandInFailure,
     /// A person, or the runner's shutdown, ended it.
     Cancelled,
     /// Its runner vanished. It is never run again.

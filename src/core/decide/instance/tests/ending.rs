@@ -169,7 +169,7 @@ fn a_machine_of_ours_without_a_record_is_given_its_grace_then_looked_for_then_re
     scene.wait(1);
     let key = Instance::key_of(&arn("i-1"));
     let mut busy = scene.clone();
-    busy.yard.busy.insert(key.clone());
+    busy.yard.busy.insert(key.clone().into());
     assert_eq!(busy.of_machine("i-1").actions, [], "its record is being written");
     assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
     scene.look(key, None);
@@ -206,7 +206,7 @@ fn an_orphan_whose_launch_is_open_or_whose_records_cannot_be_read_is_left_alone(
     (bound.phase, bound.version) = (LaunchPhase::Bound, 2);
     scene.put(&bound);
     assert_eq!(scene.of_machine("i-1").actions.len(), 1);
-    for key in [Instance::key_of(&arn("i-1")), Key::new("launch#l-1", "launch")] {
+    for key in [Instance::key_of(&arn("i-1")), RecordId::new("launch#l-1", "launch")] {
         let mut scene = orphan();
         scene.wait(600);
         scene.spoil(&key, Some(2));

@@ -22,7 +22,7 @@ fn pool(name: Option<&str>, version: u64, max: u32) -> Item {
     item(fields)
 }
 
-fn key() -> Key {
+fn key() -> RecordId {
     Pool::key_of(&linux())
 }
 
@@ -194,7 +194,7 @@ fn requests_and_launches_made_anew_are_taken_as_well() {
         scene.see(Observation::Written(Box::new(was)));
         scene.see(Observation::Written(Box::new(is)));
         let versions = (
-            scene.yard.request(&key).map(Versioned::version),
+            scene.yard.request_named(&key).map(Versioned::version),
             scene.yard.launch(&"l-1".parse().unwrap()).map(|tracked| tracked.launch.version),
         );
         assert!(versions == (Some(1), None) || versions == (None, Some(1)), "{versions:?}");

@@ -67,10 +67,10 @@ fn what_is_written_here_is_known_without_being_read_and_can_be_read_again() {
     for record in records {
         let key = record.key();
         scene.spoil(&key, Some(2));
-        scene.look(key.clone(), None);
+        scene.look(key.clone().into(), None);
         scene.spoil(&key, None);
         scene.see(Observation::Written(Box::new(record)));
-        assert!(!scene.yard.hands_off(&key) && !scene.yard.absent.contains_key(&key), "{key}");
+        assert!(!scene.yard.hands_off(&key) && !scene.yard.absent.contains_key(&key.clone().into()), "{key}");
     }
     assert_eq!(there(&scene), [true; 5]);
     scene.see(Observation::Listed(begun, BTreeSet::new()));
@@ -206,7 +206,7 @@ fn an_end_asked_for_again_is_counted() {
 }
 
 /// The requests in line of a class, the oldest first.
-fn line(scene: &Scene) -> Vec<Key> {
+fn line(scene: &Scene) -> Vec<crate::model::RequestKey> {
     scene.yard.class(&linux()).unwrap().line.all().values().cloned().collect()
 }
 
@@ -226,7 +226,7 @@ fn who_lacks_machines_stands_in_its_classs_line_and_nobody_else() {
     scene.put(&with(5, json!({})));
     scene.put(&with(5, json!({"desired": "released"})));
     assert_eq!(line(&scene), [ask("1")], "an image of the same version says nothing new");
-    scene.see(Observation::Record(ask("1"), None));
+    scene.see(Observation::Record(ask("1").into(), None));
     assert_eq!(line(&scene), [], "its record is gone");
     // One that nobody took on yet stands in line whatever it says it holds.
     scene.put(&with(6, json!({"phase": null, "count": 0})));
@@ -305,11 +305,11 @@ fn a_machine_that_gave_way_is_departing_until_its_record_is_gone() {
 fn that_a_record_was_not_there_is_forgotten_after_an_hour() {
     let mut scene = Scene::with(json!({}));
     let key = ask("7");
-    scene.look(key.clone(), None);
+    scene.look(key.clone().into(), None);
     let listed = |scene: &mut Scene| {
         let keys = [crate::model::Pool::key_of(&linux())].into();
         scene.see(Observation::Listed(scene.now.mono, keys));
-        scene.yard.absent.contains_key(&key)
+        scene.yard.absent.contains_key(&key.clone().into())
     };
     scene.wait(3599);
     assert!(listed(&mut scene));

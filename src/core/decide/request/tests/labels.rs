@@ -17,7 +17,7 @@ fn live(mut request: Request) -> Request {
 }
 
 fn answer_of(scene: &Scene, request: &Request) -> Option<&'static str> {
-    match scene.judge(&Unit::Request(request.key())).actions.as_slice() {
+    match scene.judge(&Unit::Request(request.id.clone())).actions.as_slice() {
         [Action::Request(_, note)] => Some(note.reason),
         [] => None,
         other => panic!("{other:?}"),
@@ -56,10 +56,10 @@ fn a_label_is_free_again_when_its_request_is_over() {
     (over.status.phase, over.version) = (Some(Phase::Released), 9);
     scene.put(&second);
     let dirty = scene.put(&over);
-    assert!(dirty.contains(&Unit::Request(second.key())) && dirty.contains(&Unit::Class(linux())));
+    assert!(dirty.contains(&Unit::Request(second.id.clone())) && dirty.contains(&Unit::Class(linux())));
     assert_eq!(answer_of(&scene, &second), None);
     let dirty = scene.see(Observation::Record(first.key(), None));
-    assert!(dirty.contains(&Unit::Request(second.key())), "{dirty:?}");
+    assert!(dirty.contains(&Unit::Request(second.id.clone())), "{dirty:?}");
     scene.see(Observation::Record(second.key(), None));
     assert!(scene.yard.labels.is_empty() && scene.yard.attempts.is_empty());
 }
@@ -73,7 +73,7 @@ fn of_two_new_requests_with_one_label_one_is_taken_on() {
     let taken = scene.served();
     let [Action::Request(step, _)] = taken.as_slice() else { panic!("{taken:?}") };
     assert_eq!(step.before.id, first.id);
-    assert_eq!(scene.judge(&Unit::Request(second.key())).waits[0].reason, WaitReason::Behind);
+    assert_eq!(scene.judge(&Unit::Request(second.id.clone())).waits[0].reason, WaitReason::Behind);
     scene.put(&step.after);
     assert_eq!(answer_of(&scene, &second), Some("LabelTaken"));
     assert!(scene.served().iter().all(|action| !matches!(action, Action::Request(..))));
@@ -91,7 +91,7 @@ fn a_class_with_secret_labels_refuses_a_request_without_one_and_names_the_flag()
         let mut asked = asks("acme/web", "42", "default", 1);
         asked.intent.label_suffix = suffix.map(|suffix| suffix.parse().unwrap());
         scene.put(&asked);
-        let plan = scene.judge(&Unit::Request(asked.key()));
+        let plan = scene.judge(&Unit::Request(asked.id.clone()));
         assert_eq!(answer_of(&scene, &asked), refused.then_some("NotAllowed"), "{mode} {suffix:?}");
         if let [Action::Request(step, _)] = plan.actions.as_slice() {
             assert!(step.after.status.message.contains("--secret-label"), "{}", step.after.status.message);
@@ -114,9 +114,9 @@ fn a_secret_part_tells_labels_apart_and_counts_as_it_is_written_last() {
     let asked = secret("00000000", 1);
     assert_eq!(answer_of(&scene, &asked), None, "another run of that id has another label");
     let dirty = scene.put(&secret("k3x9q0ab", 2));
-    assert!(dirty.contains(&Unit::Request(asked.key())));
+    assert!(dirty.contains(&Unit::Request(asked.id.clone())));
     assert_eq!(answer_of(&scene, &asked), Some("LabelTaken"), "it is that of name k3x9q0ab");
-    let told = scene.judge(&Unit::Request(asked.key()));
+    let told = scene.judge(&Unit::Request(asked.id.clone()));
     assert!(!format!("{told:?}").contains("label 42-k3x9q0ab"), "what others can read has no secret");
     scene.put(&secret("00000000", 3));
     assert_eq!((answer_of(&scene, &asked), scene.yard.labels.len()), (None, 3));
@@ -128,7 +128,7 @@ fn a_newer_attempt_supersedes_one_under_a_key_of_before() {
     let former = live(asks("Acme/Web", "42", "default", 1));
     scene.put(&former);
     let dirty = scene.put(&asks("acme/web", "42", "default", 2));
-    assert!(dirty.contains(&Unit::Request(former.key())), "{dirty:?}");
+    assert!(dirty.contains(&Unit::Request(former.id.clone())), "{dirty:?}");
     assert_eq!(scene.yard.superseded(&former.id), Some(2));
 }
 

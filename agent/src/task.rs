@@ -1,0 +1,211 @@
+//! Tasks and their outcomes: the interface between the pure step, which decides, and the executor, which acts.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use runyard_core::model::{ClaimId, RegistrationBox, RemovalBox};
+use serde::{Deserialize, Serialize};
+
+/// The runner's first process, told from another one that was given the same number later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnerProcess {
+    /// Its process id, which is also its group's.
+    pub pid: i32,
+    /// When it was started, in the kernel's ticks since boot.
+    pub started: u64,
+}
+
+/// For whom a machine is held.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The run's id.
+    pub run: String,
+    /// Its repository, `owner/name`; empty where the record does not tell.
+    pub repository: String,
+}
+
+/// Which of the clean-ups of a claim. A runner is deregistered by a script that runs as a job would, with a credential:
+/// nothing of a job may be left then, and nothing of the script afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wipe {
+    /// The only one: no runner was registered.
+    Whole,
+    /// The one before the runner is deregistered; the registration is kept.
+    BeforeRemoval,
+    /// The one after it.
+    AfterRemoval,
+}
+
+/// One task; at most one runs at a time.
+#[derive(Clone)]
+pub enum Task {
+    /// Nothing.
+    Idle,
+    /// The pre-runner script and the runner package.
+    Boot,
+    /// `config.sh`, in a fresh directory.
+    Configure {
+        /// For which claim.
+        claim: ClaimId,
+        /// With what; a registration token is inside.
+        registration: Box<RegistrationBox>,
+    },
+    /// `run.sh`.
+    Start {
+        /// For which claim.
+        claim: ClaimId,
+        /// Whose jobs may begin.
+        holder: Holder,
+        /// Mode `job`: the single-use configuration; the directory is then made fresh.
+        single_use: Option<Box<RegistrationBox>>,
+    },
+    /// Wait until the runner listens, or ends.
+    Listen {
+        /// For which claim.
+        claim: ClaimId,
+        /// Who.
+        runner: RunnerProcess,
+    },
+    /// Wait until the runner ends.
+    Serve {
+        /// For which claim.
+        claim: ClaimId,
+        /// Who.
+        runner: RunnerProcess,
+    },
+    /// End every process of the claim and remove what they left; it goes on then.
+    Renew {
+        /// Which claim.
+        claim: ClaimId,
+        /// Its runner, if one is not known to have ended.
+        runner: Option<RunnerProcess>,
+        /// When its first runner was started.
+        since: Option<u64>,
+        /// Whether its registration outlives jobs and is to be used again.
+        registered: bool,
+    },
+    /// End every process of the claim.
+    Stop {
+        /// Which claim.
+        claim: ClaimId,
+        /// Its runner, if one was started and is not known to have ended.
+        runner: Option<RunnerProcess>,
+        /// When its first runner was started.
+        since: Option<u64>,
+    },
+    /// `config.sh remove`.
+    Deregister {
+        /// Which claim.
+        claim: ClaimId,
+        /// With what.
+        removal: Box<RemovalBox>,
+    },
+    /// Remove what the claim left, and prove it.
+    Wipe {
+        /// Which claim.
+        claim: ClaimId,
+        /// When its first runner was started.
+        since: Option<u64>,
+        /// Which of its clean-ups.
+        wipe: Wipe,
+    },
+}
+
+impl Task {
+    /// What it is, for logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Boot => "boot",
+            Self::Configure { .. } => "configure",
+            Self::Start { .. } => "start",
+            Self::Listen { .. } => "listen",
+            Self::Serve { .. } => "serve",
+            Self::Renew { .. } => "renew",
+            Self::Stop { .. } => "stop",
+            Self::Deregister { .. } => "deregister",
+            Self::Wipe { .. } => "wipe",
+        }
+    }
+
+    /// For which claim it is.
+    pub const fn claim(&self) -> Option<&ClaimId> {
+        match self {
+            Self::Idle | Self::Boot => None,
+            Self::Configure { claim, .. }
+            | Self::Start { claim, .. }
+            | Self::Listen { claim, .. }
+            | Self::Serve { claim, .. }
+            | Self::Renew { claim, .. }
+            | Self::Stop { claim, .. }
+            | Self::Deregister { claim, .. }
+            | Self::Wipe { claim, .. } => Some(claim),
+        }
+    }
+
+    /// Whether `self`, which is running, is what `wanted` asks for.
+    pub fn is(&self, wanted: &Self) -> bool {
+        self.label() == wanted.label() && self.claim() == wanted.claim()
+    }
+}
+
+/// Without what is inside boxes.
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.claim() {
+            Some(claim) => write!(f, "{} {claim}", self.label()),
+            None => f.write_str(self.label()),
+        }
+    }
+}
+
+/// Why something that needs GitHub did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GithubFailure {
+    /// GitHub cannot be reached or is not well: to be tried again for as long as it takes.
+    Unreachable(String),
+    /// Everything else, a refused token for example: to be tried again a few times.
+    Refused(String),
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskOutcome {
+    /// Boot: it succeeded, or why not.
+    Booted(Result<(), String>),
+    /// Configure: the runner is registered.
+    Configured,
+    /// Start: its process.
+    Started(RunnerProcess),
+    /// Listen: it listens.
+    Listening,
+    /// Listen, Serve: it ended after it had listened.
+    Ended,
+    /// Serve: a job of another run came, and was refused.
+    Intruded,
+    /// Renew: nothing of the last job is left.
+    Renewed,
+    /// Configure, Start, Listen, Deregister: it did not succeed.
+    Failed(GithubFailure),
+    /// Stop: no process of the claim is left.
+    Stopped {
+        /// Whether the directory says that the runner was registered.
+        registered: bool,
+    },
+    /// Deregister: GitHub does not know it any more.
+    Deregistered,
+    /// Wipe: nothing of the claim is left.
+    Wiped,
+    /// Renew, Stop, Wipe: it could not be proved, and why.
+    Unproved(String),
+}
+
+/// Executes tasks and has no choices left. Dropping the future of a task abandons it; any task may be started again from
+/// the beginning.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Executes one task.
+    async fn execute(&self, task: Task) -> TaskOutcome;
+    /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
+    async fn kill_everything(&self);
+}

@@ -1,0 +1,137 @@
+//! What is a class's launch template to say? Told apart from other wishes by a digest, which stands in the description
+//! of the version that says it.
+
+use aws_sdk_ec2::types::{
+    InstanceType, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
+    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
+    LaunchTemplateTagSpecificationRequest, RequestLaunchTemplateData, ResourceType, ShutdownBehavior, Tag,
+    VolumeType,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::Ec2Options;
+use super::machine::{CLASS, TABLE, tag};
+use super::user_data::user_data;
+use crate::model::{FieldError, PoolSpec};
+
+/// What version descriptions begin with; a digest of what the version holds follows.
+const MARK: &str = "runyard ";
+/// Raised when the same wish comes to mean another template.
+const REVISION: u32 = 1;
+
+/// What a template is to say; the digest is made of this, field by field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct TemplateSpec {
+    revision: u32,
+    table: String,
+    class: String,
+    ami: String,
+    /// What a call that names no types would launch; ours always name some.
+    instance_type: String,
+    instance_profile: Option<String>,
+    security_groups: Vec<String>,
+    /// The root device's name and size.
+    root: Option<(String, u32)>,
+    user_data: String,
+}
+
+impl TemplateSpec {
+    /// What the template of a class is to say, with its image and the root device that image has.
+    pub(super) fn of(
+        options: &Ec2Options,
+        spec: &PoolSpec,
+        ami: &str,
+        root: Option<(String, u32)>,
+    ) -> Result<Self, FieldError> {
+        Ok(Self {
+            revision: REVISION,
+            table: options.table.to_string(),
+            class: spec.resource_class.to_string(),
+            ami: ami.to_owned(),
+            instance_type: usual_type(spec),
+            instance_profile: spec.launch.instance_profile.clone(),
+            security_groups: spec.launch.security_group_ids.clone(),
+            root,
+            user_data: user_data(options, spec)?,
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("{}-{}", self.table, self.class)
+    }
+
+    fn digest(&self) -> String {
+        let json = serde_json::to_vec(self).expect("text and numbers are JSON");
+        Sha256::digest(json).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(super) fn description(&self) -> String {
+        format!("{MARK}{}", self.digest())
+    }
+
+    pub(super) fn data(&self) -> RequestLaunchTemplateData {
+        let metadata = LaunchTemplateInstanceMetadataOptionsRequest::builder()
+            .http_endpoint(LaunchTemplateInstanceMetadataEndpointState::Enabled)
+            .http_tokens(LaunchTemplateHttpTokensState::Required)
+            // A container on a bridge network is one hop further.
+            .http_put_response_hop_limit(1);
+        let groups = &self.security_groups;
+        RequestLaunchTemplateData::builder()
+            .image_id(&self.ami)
+            .instance_type(InstanceType::from(self.instance_type.as_str()))
+            .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
+            .metadata_options(metadata.build())
+            .set_iam_instance_profile(self.instance_profile.as_deref().map(profile))
+            .set_security_group_ids((!groups.is_empty()).then(|| groups.clone()))
+            .set_block_device_mappings(self.root.as_ref().map(|(name, gib)| vec![root(name, *gib)]))
+            .user_data(STANDARD.encode(&self.user_data))
+            .set_tag_specifications(Some(self.tags()))
+            .build()
+    }
+
+    /// What makes a template, or a machine, this class's.
+    pub(super) fn class_tags(&self) -> Vec<Tag> {
+        vec![tag(TABLE, &self.table), tag(CLASS, &self.class)]
+    }
+
+    /// Once more on what the template makes, for machines that people launch from it by hand. Not on spot requests: EC2
+    /// refuses such a template on demand ("You cannot specify tags for Spot instances requests if there are no …").
+    fn tags(&self) -> Vec<LaunchTemplateTagSpecificationRequest> {
+        let tags = self.class_tags();
+        [ResourceType::Instance, ResourceType::Volume]
+            .map(|kind| {
+                let on = LaunchTemplateTagSpecificationRequest::builder().resource_type(kind);
+                on.set_tags(Some(tags.clone())).build()
+            })
+            .to_vec()
+    }
+}
+
+/// The type a person gets who launches from the template by hand: the first the class names, else a common one.
+fn usual_type(spec: &PoolSpec) -> String {
+    let named = spec.allowed_instance_types.0.iter().find(|glob| !glob.contains('*'));
+    let common = if spec.launch.architecture.as_deref() == Some("arm64") { "m7g.large" } else { "m7i.large" };
+    named.map_or(common, String::as_str).to_owned()
+}
+
+fn profile(name_or_arn: &str) -> LaunchTemplateIamInstanceProfileSpecificationRequest {
+    let profile = LaunchTemplateIamInstanceProfileSpecificationRequest::builder();
+    let profile =
+        if name_or_arn.starts_with("arn:") { profile.arn(name_or_arn) } else { profile.name(name_or_arn) };
+    profile.build()
+}
+
+fn root(device: &str, gib: u32) -> LaunchTemplateBlockDeviceMappingRequest {
+    let volume = LaunchTemplateEbsBlockDeviceRequest::builder()
+        .volume_size(i32::try_from(gib).unwrap_or(i32::MAX))
+        .volume_type(VolumeType::Gp3)
+        .delete_on_termination(true);
+    LaunchTemplateBlockDeviceMappingRequest::builder().device_name(device).ebs(volume.build()).build()
+}
+
+#[cfg(test)]
+mod tests;

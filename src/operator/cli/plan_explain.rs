@@ -1,0 +1,292 @@
+//! What would the operator do, and why not more? The operator's own decisions over the records as they are now,
+//! carried out by nobody: `plan` for everything, `explain` for one record.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::context::CliContext;
+use super::environment::Environment;
+use super::failure::{CliFailure, CliResult};
+use super::get::{LookArgs, WATCH};
+use super::run::repository_hint;
+use super::screen::plain;
+use super::selector::{Noun, Selector, kind_of};
+use crate::config::{self, Config};
+use crate::decide::{self, Action, Plan, Policy, Unit, Wait};
+use crate::model::{Item, Kind, Launch, Reading, RecordId, Repository, TableName, read};
+
+/// Tells what the operator would do now.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked, and \
+what the operator remembers of their answers is known as far as its pools' status tells it.
+
+Examples:
+  runyard plan
+  runyard plan --config /etc/runyard/runyard.toml -o json")]
+pub(crate) struct PlanArgs {
+    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Tells why one record is where it is, and what comes next.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runyard explain request 1234567890
+  runyard explain request 1234567890 --watch
+  runyard explain instance i-0123456789abcdef0
+  runyard explain pool linux-x64 -o json")]
+pub(crate) struct ExplainArgs {
+    /// What it is
+    #[arg(value_name = "KIND")]
+    noun: Noun,
+    /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    look: LookArgs,
+    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What is looked for.
+pub(crate) struct ExplainTarget(Selector, Option<Repository>, Policy);
+
+/// The operator's settings as decisions see them.
+pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Policy> {
+    let timing = |(name, _): &(String, String)| name.starts_with("RUNYARD_TIMING__");
+    let mut given: Vec<(String, String)> = config::environment().filter(timing).collect();
+    given.push(("RUNYARD_TABLE".into(), table.to_string()));
+    if file.is_none() {
+        // Only the deadlines matter here: what the operator connects to is its own business.
+        given.extend([("RUNYARD_GITHUB__KIND", "none"), ("RUNYARD_COMPUTE__KIND", "none")].map(owned));
+    }
+    let config = Config::load(file.map(PathBuf::as_path), given.into_iter());
+    let config = config.map_err(|errors| CliFailure::all_usage(errors.problems().to_vec()))?;
+    let times = &config.timing;
+    Ok(Policy {
+        created: times.created,
+        claimed: times.claimed,
+        cleanup: times.cleanup,
+        grace: times.grace,
+        stale: times.stale,
+        reannounce: times.reannounce,
+        orphan: times.orphan,
+        requests_per_repository: config.requests_per_repository,
+        github: config.github.is_some(),
+        inventory: false,
+    })
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+/// What `plan`'s options say.
+pub(crate) fn check_plan(args: &PlanArgs, table: &TableName) -> CliResult<Policy> {
+    policy(args.config.as_ref(), table)
+}
+
+/// What `explain`'s options say.
+pub(crate) fn check_explain(
+    args: &ExplainArgs,
+    environment: &Environment,
+    table: &TableName,
+) -> CliResult<ExplainTarget> {
+    let selector = Selector::parse(args.noun, &args.name).map_err(|p| CliFailure::usage(p.named("NAME")))?;
+    let repository =
+        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
+    Ok(ExplainTarget(selector, repository, policy(args.config.as_ref(), table)?))
+}
+
+/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits.
+fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Action>, Vec<Wait>) {
+    let (yard, now, role) = decide::picture(items, now);
+    let plans: Vec<(Unit, Plan)> = decide::judge(&yard, policy, now, role);
+    let (mut actions, mut waits) = (Vec::new(), Vec::new());
+    for (_, plan) in plans {
+        actions.extend(plan.actions.into_iter().filter(matters));
+        waits.extend(plan.waits);
+    }
+    (actions, waits)
+}
+
+/// Whether an action changes something. What only looks, or repeats a hint, is decided by what an operator remembers
+/// and says nothing to a person.
+const fn matters(action: &Action) -> bool {
+    match action {
+        Action::Instance(..)
+        | Action::Silence(..)
+        | Action::Request(..)
+        | Action::Launch(..)
+        | Action::Claim { .. }
+        | Action::Intend(..)
+        | Action::Order(_)
+        | Action::Bind { .. }
+        | Action::Orphan(..)
+        | Action::Terminate(_)
+        | Action::Bury(_)
+        | Action::Credential(..)
+        | Action::Expire(..) => true,
+        Action::Pool(_)
+        | Action::Describe(_)
+        | Action::Announce(_)
+        | Action::Receive(_)
+        | Action::SweepRunner(_)
+        | Action::Look(_) => false,
+    }
+}
+
+/// `runyard plan`.
+pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult {
+    let items = context.everything().await?;
+    let (actions, waits) = judged(&items, policy, context.clock.now());
+    let items: Vec<Value> = actions.iter().map(action_json).collect();
+    let waiting: Vec<Value> = waits.iter().map(wait_json).collect();
+    context.screen.document(&json!({"items": items, "waits": waiting}));
+    if actions.is_empty() {
+        context.screen.say("there is nothing to do");
+    }
+    for action in &actions {
+        context.screen.say(format!("would do: {}", plain(&action.describe())));
+    }
+    for wait in &waits {
+        context.screen.say(format!("waits: {}: {}", plain(&named(&wait.subject)), plain(&wait.message)));
+    }
+    Ok(())
+}
+
+fn action_json(action: &Action) -> Value {
+    let records: Vec<String> = action.slots().iter().map(ToString::to_string).collect();
+    json!({"message": action.describe(), "records": records})
+}
+
+fn wait_json(wait: &Wait) -> Value {
+    json!({"subject": wait.subject.to_string(), "reason": wait.reason.as_str(), "message": wait.message})
+}
+
+/// `runyard explain`.
+pub(crate) async fn explain(
+    context: &mut CliContext,
+    args: &ExplainArgs,
+    target: &ExplainTarget,
+) -> CliResult {
+    let mut last: Option<Explained> = None;
+    loop {
+        let seen = explained(context, target).await?;
+        if last.as_ref() != Some(&seen) {
+            show(context, args.look.watch, &seen, last.is_some());
+            last = Some(seen);
+        }
+        if !args.look.watch || context.screen.closed() {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// What one look found out.
+#[derive(PartialEq, Eq)]
+struct Explained {
+    record: RecordId,
+    lines: Vec<String>,
+}
+
+async fn explained(context: &CliContext, target: &ExplainTarget) -> CliResult<Explained> {
+    let ExplainTarget(selector, repository, policy) = target;
+    let item = selector.find(context, repository.as_ref()).await?;
+    let key = RecordId::of(&item).expect("what was found by its key has one");
+    let items = context.everything().await?;
+    let now = context.clock.now();
+    let lines = match selector {
+        Selector::Request(_) => {
+            let (yard, now, role) = decide::picture(&items, now);
+            match &key {
+                RecordId::Request(id) => decide::explain(&yard, policy, now, role, id),
+                // Its key says that it is a request's, and not which.
+                _ => vec!["there is no such request".into()],
+            }
+        }
+        Selector::Instance(_) | Selector::Pool(_) | Selector::Launch(_) => about(&items, policy, now, &key),
+    };
+    Ok(Explained { record: key, lines })
+}
+
+fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {
+    let document = json!({"record": seen.record.to_string(), "lines": seen.lines});
+    if context.screen.format.for_programs() {
+        if watch {
+            context.screen.next_document(&document);
+        } else {
+            context.screen.document(&document);
+        }
+        return;
+    }
+    if again {
+        context.screen.separate();
+    }
+    for line in &seen.lines {
+        context.screen.say(plain(line));
+    }
+}
+
+/// A record's name as people write it.
+fn named(key: &RecordId) -> String {
+    match key {
+        RecordId::Request(id) => format!("request {id}"),
+        RecordId::Instance(arn) => format!("instance {}", arn.instance_id()),
+        RecordId::Agent(arn) => format!("agent {arn}"),
+        RecordId::Pool(class) => format!("pool {class}"),
+        RecordId::Launch(id) => format!("launch {id}"),
+        RecordId::Lease(name) => format!("lease {name}"),
+        RecordId::Event { .. } | RecordId::Unnamed(..) | RecordId::Foreign(_) => key.to_string(),
+    }
+}
+
+/// How a launch stands, as a sentence; none for what is none.
+fn launch(item: &Item) -> Option<String> {
+    let launch = match (kind_of(item), read::<Launch>(item)) {
+        (Some(Kind::Launch), Reading::Record(launch)) => launch,
+        (_, _) => return None,
+    };
+    let purpose = match launch.request.as_ref().and_then(RecordId::request) {
+        Some(id) => format!("for {id}"),
+        None => "to be kept idle".into(),
+    };
+    let (id, class, count) = (&launch.launch_id, &launch.resource_class, launch.count);
+    let told = if launch.message.is_empty() { String::new() } else { format!(": {}", launch.message) };
+    Some(format!(
+        "launch {id} of {count} of class {class} {purpose}: {} since {}, got {}{told}",
+        launch.phase,
+        launch.created_at,
+        launch.instances.len()
+    ))
+}
+
+/// How a record stands, what would be done about it, and what it waits for.
+fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) -> Vec<String> {
+    let (yard, moment, _) = decide::picture(items, now);
+    let mut lines: Vec<String> =
+        key.instance().and_then(|arn| decide::machine(&yard, arn)).into_iter().collect();
+    lines.extend(key.pool().into_iter().flat_map(|class| decide::pool(&yard, moment, class)));
+    lines.extend(items.iter().find(|item| RecordId::of(item).as_ref() == Some(key)).and_then(launch));
+    let (actions, waits) = judged(items, policy, now);
+    let class = key.pool();
+    let concerns = |action: &Action| {
+        action.holds(key)
+            || matches!((action, class), (Action::Intend(launch, _), Some(class)) if launch.resource_class == *class)
+    };
+    let next = actions.iter().filter(|action| concerns(action));
+    let next = next.map(|action| format!("next: {}", action.describe()));
+    let waits = waits.iter().filter(|wait| wait.subject == *key);
+    lines.extend(next.chain(waits.map(|wait| format!("waits: {}", wait.message))));
+    if !lines.iter().any(|line| line.starts_with("next:") || line.starts_with("waits:")) {
+        lines.push("it is as it should be: there is nothing to do about it now".into());
+    }
+    lines
+}

@@ -1,0 +1,196 @@
+//! Puts what the loop knows into what a person sees. The reasons are the operator's own: each open request and each
+//! class with a line is judged as the loop judges it, and nothing of it is carried out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::decide::{Context, Pace, Tracked, Unit, Yard, decide, effective, forecast};
+use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
+
+use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
+use super::{
+    MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MachineStatus, PoolStatus, RequestStatus, Snapshot, cut,
+};
+
+/// How long ago a request may have ended to be told of.
+const LATELY: SignedDuration = SignedDuration::from_mins(30);
+
+/// What is looked at.
+#[derive(Clone, Copy)]
+pub struct SnapshotInput<'a> {
+    /// The yard and the moment.
+    pub cx: Context<'a>,
+    /// What machines were.
+    pub history: &'a History,
+    /// The table.
+    pub table: &'a str,
+}
+
+/// The yard as a person sees it.
+pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
+    let yard = seen.cx.yard;
+    let (machines, machines_left_out) = machines(seen);
+    let (requests, requests_left_out) = requests(&seen.cx);
+    let pools: Vec<PoolStatus> =
+        yard.classes().take(MOST_POOLS).map(|(name, _)| pool(&seen.cx, name)).collect();
+    Snapshot {
+        at: seen.cx.now.wall,
+        version: env!("CARGO_PKG_VERSION"),
+        table: seen.table.to_owned(),
+        leader: seen.cx.role.lease.is_some(),
+        github_down: yard.github_down,
+        unreadable: yard.unreadable.len() + yard.newer.len(),
+        remembers_since: seen.history.since(),
+        pools_left_out: yard.classes().count() - pools.len(),
+        pools,
+        machines,
+        machines_left_out,
+        requests,
+        requests_left_out,
+    }
+}
+
+fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
+    let class = cx.yard.class(name).expect("it is among the classes");
+    let spec = class.pool.as_ref().map(|pool| &pool.spec);
+    let count = |state| class.counts.get(&state).copied().unwrap_or(0);
+    let have = BTreeMap::from([
+        (MachinePhase::Created, count(State::Created)),
+        (MachinePhase::Claimed, count(State::Claimed)),
+        (MachinePhase::Running, count(State::Running)),
+        (MachinePhase::Cleaning, class.cleaning),
+        (MachinePhase::Pooled, class.pooled.len() as u32),
+    ]);
+    let held_back = class.brake.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
+    PoolStatus {
+        class: name.to_string(),
+        desired: class.pool.as_ref().map(|pool| effective(pool, cx.now.wall).desired),
+        min: spec.map(|spec| spec.min),
+        max: spec.map(|spec| spec.max),
+        live: class.live(),
+        have,
+        under_way: class.under_way.total(),
+        paused: spec.is_some_and(|spec| spec.paused),
+        held_back_seconds: held_back.map(|left| left.as_secs() + 1),
+        message: class.pool.as_ref().map_or_else(String::new, |pool| cut(&pool.status.message)),
+    }
+}
+
+/// Which machines come first: those that somebody waits for or uses, then what is free, then what ends.
+const fn rank(phase: Option<MachinePhase>) -> u8 {
+    match phase {
+        Some(MachinePhase::Claimed) => 0,
+        Some(MachinePhase::Created) => 1,
+        Some(MachinePhase::Running) => 2,
+        Some(MachinePhase::Cleaning) => 3,
+        Some(MachinePhase::Pooled) => 4,
+        Some(MachinePhase::Ending) => 5,
+        Some(MachinePhase::Gone) | None => 6,
+    }
+}
+
+fn machines(seen: &SnapshotInput<'_>) -> (Vec<MachineStatus>, usize) {
+    let yard = seen.cx.yard;
+    let known = yard.instances().map(|tracked| (&tracked.instance, Some(tracked)));
+    // Their records may be gone already.
+    let former = seen.history.timelines().filter(|(arn, _)| yard.instance(arn).is_none());
+    let gone = |instance: &Instance| phase(instance) == Some(MachinePhase::Gone);
+    let all = known.chain(former.map(|(_, timeline)| (&timeline.last, None)));
+    let mut all: Vec<(&Instance, Option<&Tracked>)> = all
+        .filter(|(instance, _)| {
+            !gone(instance) || seen.history.timeline(&instance.facts.instance_arn).is_some()
+        })
+        .collect();
+    let left_out = all.len().saturating_sub(MOST_MACHINES);
+    all.sort_by_cached_key(|(instance, _)| {
+        let facts = &instance.facts;
+        (rank(phase(instance)), Reverse(since(instance)), facts.instance_id.clone())
+    });
+    all.truncate(MOST_MACHINES);
+    // What is looked at together stands together, and a machine stays in its place while it lives.
+    all.sort_by_cached_key(|(instance, _)| {
+        let facts = &instance.facts;
+        let over = rank(phase(instance)) >= rank(Some(MachinePhase::Ending));
+        (over, facts.resource_class.clone(), facts.created_at, facts.instance_id.clone())
+    });
+    let shown = all.into_iter().map(|(instance, tracked)| {
+        machine(instance, tracked, seen.history.timeline(&instance.facts.instance_arn))
+    });
+    (shown.collect(), left_out)
+}
+
+fn machine(instance: &Instance, tracked: Option<&Tracked>, timeline: Option<&Timeline>) -> MachineStatus {
+    let facts = &instance.facts;
+    let is = phase(instance).unwrap_or(MachinePhase::Gone);
+    let from = since(instance);
+    let spans = match timeline {
+        Some(timeline) => timeline.spans.iter().cloned().collect(),
+        None => vec![PhaseSpan { phase: Some(is), from, request: holder(instance) }],
+    };
+    let agent = tracked.and_then(|tracked| tracked.agent.as_ref());
+    let reason = match instance.life {
+        Life::Terminated { reason, .. } => Some(reason.as_str()),
+        Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => None,
+    };
+    MachineStatus {
+        id: facts.instance_id.to_string(),
+        class: facts.resource_class.to_string(),
+        instance_type: cut(&facts.instance_type),
+        usage_class: facts.usage_class.as_str(),
+        is,
+        since: from,
+        until: instance.threshold.map(|threshold| threshold.at),
+        request: holder(instance),
+        signal: agent.and_then(|agent| agent.signal).map(|signal| signal.as_str()),
+        reason,
+        uses: instance.uses,
+        spans,
+    }
+}
+
+fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
+    let now = cx.now.wall;
+    let ended = |request: &Request| request.updated_at.unwrap_or(Timestamp::MIN);
+    let (over, mut open): (Vec<_>, Vec<_>) =
+        cx.yard.requests().partition(|(_, request)| request.phase().is_final());
+    let mut over: Vec<_> =
+        over.into_iter().filter(|(_, request)| now.duration_since(ended(request)) < LATELY).collect();
+    open.sort_by_cached_key(|(_, request)| request.rank());
+    over.sort_by_key(|(_, request)| Reverse(ended(request)));
+    let left_out = (open.len() + over.len()).saturating_sub(MOST_REQUESTS);
+    open.truncate(MOST_REQUESTS);
+    over.truncate(MOST_REQUESTS - open.len());
+    let mut waits = reasons(cx, &open);
+    let pace = Pace::of_classes(cx.yard);
+    let shown = open.into_iter().chain(over).map(|(key, request)| RequestStatus {
+        request: request.id.to_string(),
+        class: cut(&request.intent.resource_class),
+        phase: request.phase().as_str(),
+        count: request.intent.count,
+        held: request.status.instances.len(),
+        accepted_at: request.status.accepted_at,
+        deadline: request.status.deadline,
+        ready_at: request.status.ready_at,
+        message: cut(&request.status.message),
+        waits: waits.remove(&key.into()).unwrap_or_default().into_iter().collect(),
+        expected: forecast(cx, key, pace.get(&request.intent.resource_class))
+            .map(|forecast| forecast.to_string()),
+    });
+    (shown.collect(), left_out)
+}
+
+/// Why each waits, by the judgement of its own unit and of its class.
+fn reasons(cx: &Context<'_>, open: &[(&RequestKey, &Request)]) -> BTreeMap<RecordId, BTreeSet<String>> {
+    let of = |(key, request): &(&RequestKey, &Request)| {
+        let class = Yard::class_of(request).map(Unit::Class);
+        [Some(Unit::Request((*key).clone())), class].into_iter().flatten().collect::<Vec<_>>()
+    };
+    let units: BTreeSet<Unit> = open.iter().flat_map(of).collect();
+    let mut shown: BTreeMap<RecordId, BTreeSet<String>> = BTreeMap::new();
+    for wait in units.iter().flat_map(|unit| decide(cx, unit).waits) {
+        shown.entry(wait.subject).or_default().insert(cut(&wait.message));
+    }
+    shown
+}

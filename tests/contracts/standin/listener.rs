@@ -1,0 +1,417 @@
+//! The whole package as an agent uses it: downloaded, unpacked, configured, run, signalled, removed. The scripts are the
+//! real ones; the executable they call is this test program, which plays the listener when it is asked to.
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use runyard::github::{ApiUrl, Credential, RestGitHub};
+use runyard_core::ports::github::{GitHub, RunnerSpec, Scope};
+use runyard_standin::github::{Conclusion, Job, JobSpec, JobStatus, RunId, Settings, StandIn};
+
+const REPO: &str = "octo/app";
+const ARGUMENTS: &str = "RUNYARD_TEST_LISTENER_ARGUMENTS";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[expect(clippy::disallowed_methods, reason = "a test against processes in real time")]
+fn wall_clock() -> Timestamp {
+    Timestamp::now()
+}
+
+/// The process behind `bin/Runner.Listener` in these tests.
+#[test]
+#[ignore = "it is the listener's process, started by the other tests"]
+#[expect(clippy::disallowed_methods, reason = "how this process is told its arguments")]
+fn the_listener_s_process() {
+    let arguments = std::env::var(ARGUMENTS).expect("started by the test package only");
+    let mut arguments = arguments.lines().map(str::to_owned);
+    assert_eq!(arguments.next().as_deref(), Some("stand-in-runner"));
+    assert_eq!(arguments.next().as_deref(), Some("--root"));
+    let root = PathBuf::from(arguments.next().unwrap());
+    let arguments: Vec<String> = arguments.collect();
+    let inputs = std::env::vars().filter(|(key, _)| key.starts_with("ACTIONS_RUNNER_")).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let exit = runtime.block_on(runyard_standin::github::listener::run(
+        &root,
+        &arguments,
+        &inputs,
+        Arc::new(wall_clock),
+    ));
+    std::process::exit(exit.code().into());
+}
+
+struct Bench {
+    stand_in: Option<StandIn>,
+    dir: TempDir,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let program = std::env::current_exe().unwrap();
+        let shim = format!(
+            "#!/bin/sh\n{ARGUMENTS}=\"$(printf '%s\\n' \"$@\")\" exec '{}' --exact --ignored --nocapture --quiet \
+             standin::listener::the_listener_s_process\n",
+            program.display()
+        );
+        let path = dir.path().join("runyard");
+        std::fs::write(&path, shim).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut bench = Self { stand_in: None, dir };
+        bench.start().await;
+        bench
+    }
+
+    async fn start(&mut self) {
+        let dir = self.dir.path().join("github");
+        let settings = Settings {
+            listener: StandIn::bind(Some(&dir)).await.unwrap(),
+            dir: Some(dir),
+            executable: self.dir.path().join("runyard"),
+            clock: Arc::new(wall_clock),
+        };
+        self.stand_in = Some(StandIn::start(settings).await.unwrap());
+    }
+
+    fn stand_in(&self) -> &StandIn {
+        self.stand_in.as_ref().unwrap()
+    }
+
+    fn github(&self) -> RestGitHub {
+        let credential = Credential::TokenFile(self.stand_in().token_file().unwrap());
+        let api = ApiUrl::parse(&self.stand_in().url()).unwrap();
+        RestGitHub::new(api, credential, Duration::from_secs(5), Arc::new(wall_clock)).unwrap()
+    }
+
+    /// An unpacked package, as an agent has it.
+    async fn package(&self, name: &str) -> Package {
+        let archive = reqwest::get(self.stand_in().package_url()).await.unwrap().bytes().await.unwrap();
+        let root = self.dir.path().join(name);
+        tar::Archive::new(flate2::read::GzDecoder::new(&archive[..])).unpack(&root).unwrap();
+        Package { root }
+    }
+
+    async fn configured(&self, name: &str, label: &str) -> Package {
+        let package = self.package(name).await;
+        let token = self.github().registration_token(&scope()).await.unwrap().value;
+        let url = self.github().runner_url(&scope());
+        let arguments = [
+            "--url",
+            &url,
+            "--token",
+            &token,
+            "--name",
+            name,
+            "--labels",
+            label,
+            "--unattended",
+            "--replace",
+            "--no-default-labels",
+            "--disableupdate",
+            "--runnergroup",
+            "Default",
+            "--work",
+            "_work",
+        ];
+        let (status, output) = package.call("config.sh", &arguments).await;
+        assert!(status.success(), "{output}");
+        assert!(output.contains("\u{221a} Runner successfully added"), "{output}");
+        assert!(!read(&package.root.join(".runner")).contains(&token));
+        package
+    }
+
+    fn queue(&self, label: &str, steps: &[&str]) -> RunId {
+        let job = JobSpec {
+            name: "build".to_owned(),
+            runs_on: vec![label.to_owned()],
+            steps: steps.iter().map(|s| (*s).to_owned()).collect(),
+            env: [("GREETING".to_owned(), "hello".to_owned())].into(),
+        };
+        self.stand_in().enqueue_run(REPO, None, "ci", vec![job], false).unwrap().id
+    }
+
+    async fn finished(&self, run: RunId) -> Job {
+        let jobs = tokio::time::timeout(PATIENCE, self.stand_in().finished_jobs(run)).await;
+        jobs.expect("the job ends in time").unwrap().remove(0)
+    }
+}
+
+struct Package {
+    root: PathBuf,
+}
+
+impl Package {
+    fn command(&self, script: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.root.join(script));
+        command.args(arguments).current_dir(&self.root).env("RUNNER_ALLOW_RUNASROOT", "1").kill_on_drop(true);
+        command
+    }
+
+    async fn call(&self, script: &str, arguments: &[&str]) -> (ExitStatus, String) {
+        let output = self.command(script, arguments).output();
+        let output = tokio::time::timeout(PATIENCE, output).await.expect("the script ends in time").unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status, text)
+    }
+
+    async fn removed(&self, token: &str) -> (ExitStatus, String) {
+        self.call("config.sh", &["remove", "--token", token]).await
+    }
+
+    fn run(&self, environment: &[(&str, &str)]) -> Running {
+        let output = self.root.join("output");
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&output).unwrap();
+        let mut command = self.command("run.sh", &[]);
+        command.stdout(file.try_clone().unwrap()).stderr(file).stdin(Stdio::null()).process_group(0);
+        let child = command.envs(environment.iter().copied()).spawn().unwrap();
+        Running { group: Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()), child, output }
+    }
+}
+
+struct Running {
+    child: Child,
+    group: Pid,
+    output: PathBuf,
+}
+
+impl Running {
+    async fn says(&self, words: &str) {
+        until(words, || read(&self.output).contains(words)).await;
+    }
+
+    /// What an agent does: the whole process group.
+    fn signal(&self, signal: Signal) {
+        killpg(self.group, signal).unwrap();
+    }
+
+    async fn ends(&mut self) -> String {
+        let status =
+            tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("run.sh ends in time").unwrap();
+        let output = read(&self.output);
+        assert!(status.success(), "{status}: {output}");
+        output
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Usually they are gone already.
+        let _ = killpg(self.group, Signal::SIGKILL);
+    }
+}
+
+fn read(path: &Path) -> String {
+    let mut text = String::new();
+    std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)).unwrap_or_default();
+    text
+}
+
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn scope() -> Scope {
+    Scope::Repository { owner: "octo".to_owned(), name: "app".to_owned() }
+}
+
+#[tokio::test]
+async fn a_runner_registers_serves_a_job_stops_and_is_removed() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "run-1").await;
+    let mode = std::fs::metadata(package.root.join(".credentials")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut running = package.run(&[("RUNNER_MANUALLY_TRAP_SIG", "1")]);
+    running.says("Listening for Jobs").await;
+    assert!(read(&running.output).contains("\u{221a} Connected to GitHub"));
+    let run = bench.queue(
+        "run-1",
+        &[
+            "echo \"$GREETING from $RUNNER_NAME for $GITHUB_REPOSITORY#$GITHUB_RUN_ID\"; pwd; echo oops >&2",
+            "test \"$PWD\" = \"$GITHUB_WORKSPACE\"; touch \"$RUNNER_TEMP/x\"; false | true",
+        ],
+    );
+    let job = bench.finished(run).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::StandInFailure), "pipefail: {}", job.log);
+    assert_eq!(job.exit_code, Some(1));
+    assert!(job.log.contains(&format!("hello from r1 for octo/app#{run}\n")), "{}", job.log);
+    assert!(job.log.contains("/r1/_work/app/app\noops\n"), "{}", job.log);
+    assert_eq!(job.runner_name.as_deref(), Some("r1"));
+    running.signal(Signal::SIGINT);
+    let output = running.ends().await;
+    assert!(
+        output.contains("Running job: build") && output.contains("completed with result: Failed"),
+        "{output}"
+    );
+    assert!(output.contains("exit with 0 return code"), "{output}");
+    assert!(!bench.stand_in().runners().unwrap()[0].online(), "it said good-bye");
+    let (status, output) = package.removed("wrong").await;
+    assert_eq!(status.code(), Some(1), "{output}");
+    let token = bench.github().removal_token(&scope()).await.unwrap().value;
+    let (status, output) = package.removed(&token).await;
+    assert!(status.success() && output.contains("Runner removed successfully"), "{output}");
+    assert_eq!(bench.stand_in().runners().unwrap().len(), 0);
+    assert!(!package.root.join(".runner").exists() && !package.root.join(".credentials").exists());
+}
+
+#[tokio::test]
+async fn steps_stop_at_the_first_that_fails() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let _running = package.run(&[]);
+    let run = bench.queue("x", &["echo one", "exit 7", "echo three"]);
+    let job = bench.finished(run).await;
+    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::StandInFailure), Some(7)));
+    assert!(job.log.contains("one\n") && !job.log.contains("three\n"), "{}", job.log);
+    let job = bench.finished(bench.queue("x", &["echo fine"])).await;
+    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::Success), Some(0)));
+}
+
+#[tokio::test]
+async fn a_hook_is_told_of_the_job_by_github_alone_and_one_that_fails_stops_all_but_what_is_always_done() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let hook = bench.dir.path().join("hook.sh");
+    std::fs::write(&hook, "echo \"[$GITHUB_RUN_ID of $GITHUB_REPOSITORY, ${GREETING:-unset}]\"; exit 3\n")
+        .unwrap();
+    let _running = package.run(&[("ACTIONS_RUNNER_HOOK_JOB_STARTED", hook.to_str().unwrap())]);
+    let run = bench.queue("x", &["echo the first step", "# if: always()\necho the last step"]);
+    let job = bench.finished(run).await;
+    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::StandInFailure), Some(3)));
+    assert!(job.log.contains(&format!("[{run} of {REPO}, unset]\n")), "{}", job.log);
+    assert!(!job.log.contains("the first step\n") && job.log.contains("the last step\n"), "{}", job.log);
+    std::fs::write(&hook, "exit 0\n").unwrap();
+    let job = bench.finished(bench.queue("x", &["echo \"$GREETING\""])).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Success), "{}", job.log);
+    std::fs::remove_file(&hook).unwrap();
+    let job = bench.finished(bench.queue("x", &["true"])).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::StandInFailure), "{}", job.log);
+    assert!(job.log.contains("File doesn't exist"), "{}", job.log);
+}
+
+#[tokio::test]
+async fn a_single_use_runner_serves_one_job_and_its_configuration_is_spent() {
+    let bench = Bench::new().await;
+    let package = bench.package("once").await;
+    let spec = RunnerSpec {
+        name: "once".to_owned(),
+        labels: vec!["x".to_owned()],
+        group_id: 1,
+        work_folder: "_work".to_owned(),
+    };
+    let config = bench.github().job_config(&scope(), &spec).await.unwrap().encoded;
+    let input = [("ACTIONS_RUNNER_INPUT_JITCONFIG", config.as_str())];
+    let (first, second) = (
+        bench.queue("x", &["echo \"[${ACTIONS_RUNNER_INPUT_JITCONFIG:-unset}]\""]),
+        bench.queue("x", &["true"]),
+    );
+    package.run(&input).ends().await;
+    assert!(bench.finished(first).await.log.contains("[unset]\n"));
+    assert_eq!(bench.stand_in().jobs(second).unwrap()[0].status, JobStatus::Queued);
+    assert_eq!(bench.stand_in().runners().unwrap().len(), 0);
+    let (status, output) = package.call("run.sh", &["--jitconfig", &config]).await;
+    assert!(status.success() && output.contains("has been deleted from the server"), "{output}");
+    assert!(output.contains("exit with terminated error"), "{output}");
+    let (_, output) = package.call("run.sh", &["--jitconfig", "hunter2"]).await;
+    assert!(output.contains("jitconfig cannot be read") && !output.contains("hunter2"), "{output}");
+}
+
+#[tokio::test]
+async fn a_signal_cancels_the_job_and_leaves_no_process_behind() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let mut running = package.run(&[("RUNNER_MANUALLY_TRAP_SIG", "1")]);
+    let run = bench.queue(
+        "x",
+        &["trap 'echo stopping; exit 9' INT; setsid sleep 600 & echo $! >child; while :; do sleep 0.05; done"],
+    );
+    let child = package.root.join("_work/app/app/child");
+    until("the job runs", || read(&child).ends_with('\n')).await;
+    running.signal(Signal::SIGTERM);
+    let output = running.ends().await;
+    assert!(output.contains("completed with result: Canceled"), "{output}");
+    let job = bench.finished(run).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Cancelled), "{}", job.log);
+    assert!(job.log.contains("stopping"), "it was asked before it was told: {}", job.log);
+    let stat = PathBuf::from("/proc").join(read(&child).trim()).join("stat");
+    until("the background process is gone", || !stat.exists() || read(&stat).contains(") Z ")).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_run_ends_the_job_on_its_runner() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let _running = package.run(&[]);
+    let run = bench.queue("x", &["touch started; while :; do sleep 0.05; done"]);
+    until("the job runs", || package.root.join("_work/app/app/started").exists()).await;
+    bench.stand_in().cancel_run(run).unwrap();
+    assert_eq!(bench.finished(run).await.status, JobStatus::Completed(Conclusion::Cancelled));
+    let next = bench.finished(bench.queue("x", &["true"])).await;
+    assert_eq!(next.status, JobStatus::Completed(Conclusion::Success));
+}
+
+#[tokio::test]
+async fn a_runner_removed_on_the_server_stops_and_can_be_cleaned_up() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let mut running = package.run(&[]);
+    running.says("Listening for Jobs").await;
+    let id = bench.stand_in().runners().unwrap()[0].id;
+    bench.github().remove_runner(&scope(), id).await.unwrap();
+    let output = running.ends().await;
+    assert!(output.contains("deleted from the server") && output.contains("terminated error"), "{output}");
+    let token = bench.github().removal_token(&scope()).await.unwrap().value;
+    let (status, output) = package.removed(&token).await;
+    assert!(status.success() && output.contains("Does not exist"), "{output}");
+}
+
+#[tokio::test]
+async fn a_job_outlives_a_restart_of_the_stand_in() {
+    let mut bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let _running = package.run(&[]);
+    let run = bench.queue("x", &["touch started; while [ ! -e go ]; do sleep 0.05; done; echo survived"]);
+    let workspace = package.root.join("_work/app/app");
+    until("the job runs", || workspace.join("started").exists()).await;
+    let address = bench.stand_in().address();
+    bench.stand_in.take().unwrap().stop().await.unwrap();
+    std::fs::write(workspace.join("go"), "").unwrap();
+    until("the job is done", || read(&package.root.join("output")).contains("completed with result")).await;
+    bench.start().await;
+    assert_eq!(bench.stand_in().address(), address);
+    let job = bench.finished(run).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Success));
+    assert!(job.log.contains("survived"));
+}
+
+#[tokio::test]
+async fn mistakes_of_configuration_are_told_and_nothing_is_stored() {
+    let bench = Bench::new().await;
+    let package = bench.package("r1").await;
+    let url = bench.github().runner_url(&scope());
+    let (status, output) =
+        package.call("config.sh", &["--unattended", "--url", &url, "--token", "hunter2"]).await;
+    assert!(status.code() == Some(1) && output.contains("token is not valid"), "{output}");
+    assert!(!output.contains("hunter2"), "{output}");
+    let (status, output) = package.call("config.sh", &["--unattended", "--url", &url]).await;
+    assert!(status.code() == Some(1) && output.contains("--token"), "{output}");
+    let (_, output) = package.call("run.sh", &[]).await;
+    assert!(output.contains("Not configured"), "{output}");
+    assert!(!package.root.join(".runner").exists());
+    let again = bench.configured("r2", "x").await;
+    let (status, output) = again.call("config.sh", &["--url", &url, "--token", "t"]).await;
+    assert!(status.code() == Some(1) && output.contains("already configured"), "{output}");
+}

@@ -1,0 +1,5 @@
+//! The stand-in GitHub as its clients see it: the adapter that also talks to the real one, bare HTTP, and the runner
+//! package as an agent uses it.
+
+mod http;
+mod listener;

@@ -1,0 +1,150 @@
+"""Do the composite actions hand their inputs on as values, whatever is in them? Each step is run as GitHub runs it: its
+environment filled in, its script by bash; in place of the command line stands one that writes down how it was called.
+And: no script holds an expression, and the example names only inputs and outputs that there are."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+ACTIONS = ROOT / "config" / "actions"
+EXAMPLE = ROOT / "config" / "workflows" / "example.yml"
+EXPRESSION = re.compile(r"\$\{\{\s*inputs\.([a-z0-9-]+)\s*\}\}")
+STUB = """#!/usr/bin/env python3
+import json, os, sys
+json.dump({"arguments": sys.argv[1:], "table": os.environ.get("RUNYARD_TABLE")}, open(os.environ["CALLED"], "w"))
+sys.exit(int(os.environ.get("ENDS", "0")))
+"""
+HARM = ["$(touch HARM)", "`touch HARM`", "a; touch HARM", "--wait", "a' \" b", "a\nphase=Ready", "*", "${IFS}touch${IFS}HARM"]
+
+
+def load(path):
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def inputs(action):
+    return {name: str(one.get("default", "")) for name, one in action["inputs"].items()}
+
+
+class Place:
+    def __init__(self, scratch):
+        self.scratch = pathlib.Path(scratch)
+        self.stub = self.scratch / "bin" / "runyard"
+        self.stub.parent.mkdir()
+        self.stub.write_text(STUB)
+        self.stub.chmod(0o755)
+
+    def run(self, name, given, more=None, path=None):
+        """The action's one step; what the command line was called with, and how it all ended."""
+        action = load(ACTIONS / name / "action.yml")
+        values = inputs(action) | given
+        (step,) = action["runs"]["steps"]
+        called = self.scratch / "called.json"
+        called.unlink(missing_ok=True)
+        environment = {
+            "PATH": path or f"{self.stub.parent}:{os.environ['PATH']}",
+            "GITHUB_ACTION_PATH": str(ACTIONS / name),
+            "RUNNER_TEMP": str(self.scratch),
+            "CALLED": str(called),
+        }
+        environment |= {key: EXPRESSION.sub(lambda m: values[m[1]], text) for key, text in step["env"].items()}
+        command = ["/bin/bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        ended = subprocess.run(
+            command, env=environment | (more or {}), cwd=self.scratch, capture_output=True, text=True, timeout=60
+        )
+        return (json.loads(called.read_text()) if called.exists() else None), ended
+
+    def holds(self, condition, words):
+        assert condition, words
+        assert not (self.scratch / "HARM").exists(), f"an input was executed: {words}"
+
+
+def expressions_are_kept_out_of_scripts():
+    for path in [*ACTIONS.glob("*/action.yml"), EXAMPLE]:
+        document = load(path)
+        jobs = document["jobs"].values() if "jobs" in document else [document["runs"]]
+        for step in (step for job in jobs for step in job["steps"]):
+            assert "${{" not in step.get("run", ""), f"{path}: an expression in a script: {step['run']}"
+            uses = step.get("uses", "./")
+            assert uses.startswith("./") or re.search(r"@[0-9a-f]{40}$", uses), f"{path}: not pinned: {uses}"
+
+
+def the_example_names_what_there_is():
+    jobs = load(EXAMPLE)["jobs"]
+    used = set()
+    for step in (step for job in jobs.values() for step in job["steps"]):
+        if not step.get("uses", "").startswith("./"):
+            continue
+        action = load(ROOT / step["uses"] / "action.yml")
+        unknown = set(step.get("with", {})) - set(action["inputs"])
+        missing = {n for n, one in action["inputs"].items() if one.get("required")} - set(step.get("with", {}))
+        assert not unknown and not missing, f"{step['uses']}: unknown {unknown}, missing {missing}"
+        used.add(pathlib.Path(step["uses"]).name)
+    assert used == {"provision", "release"}, used
+
+
+def inputs_are_values(place):
+    called, ended = place.run("provision", {"class": "small", "count": "2"})
+    wanted = ["provision", "--class=small", "--count=2", "--name=default", "--timeout=10m", "--wait"]
+    place.holds(called == {"arguments": wanted, "table": None}, (called, ended))
+    called, ended = place.run("release", {"table": "yard", "wait": "true"})
+    place.holds(called == {"arguments": ["release", "--name=default", "--wait"], "table": "yard"}, (called, ended))
+    for name in ("provision", "release"):
+        flags = {"on-demand-fallback", "secret-label", "wait"}
+        elsewhere = {"url", "sha256", "program", "table"} | flags
+        texts = [one for one in inputs(load(ACTIONS / name / "action.yml")) if one not in elsewhere]
+        for harm in HARM:
+            called, ended = place.run(name, dict.fromkeys(texts, harm))
+            place.holds(called is not None, ended)
+            arguments = set(called["arguments"][1:])
+            wanted = {f"--{text}={harm}" for text in texts} | ({"--wait"} if name == "provision" else set())
+            place.holds(arguments == wanted, (harm, called))
+            for flag in flags & set(inputs(load(ACTIONS / name / "action.yml"))):
+                called, ended = place.run(name, {flag: harm})
+                place.holds(called is None and ended.returncode == 2 and "neither true nor false" in ended.stderr, ended)
+            called, ended = place.run(name, {"program": harm})
+            place.holds(called is None and ended.returncode == 1 and "::error::program" in ended.stderr, ended)
+            called, ended = place.run(name, {"url": harm, "sha256": "0" * 64})
+            place.holds(called is None and ended.returncode != 0, ended)
+
+
+def its_end_is_the_steps_end(place):
+    for code in (0, 1, 3, 4):
+        _, ended = place.run("provision", {"class": "small"}, {"ENDS": str(code)})
+        assert ended.returncode == code, ended
+
+
+def what_is_fetched_is_checked(place):
+    called, ended = place.run("release", {"url": "https://127.0.0.1:1/runyard", "sha256": "abc"})
+    assert called is None and ended.returncode == 2 and "::error::sha256" in ended.stderr, ended
+    # A `curl` that brings another program than the pinned one.
+    curl = place.stub.parent / "curl"
+    curl.write_text('#!/bin/bash\nwhile [ "$1" != --output ]; do shift; done\ncp "$(dirname "$0")/runyard" "$2"\n')
+    curl.chmod(0o755)
+    called, ended = place.run("release", {"url": "https://example.com/runyard", "sha256": "0" * 64})
+    assert called is None and ended.returncode == 1 and "another SHA-256" in ended.stderr, ended
+    digest = subprocess.run(["sha256sum", place.stub], capture_output=True, text=True, check=True).stdout.split()[0]
+    called, ended = place.run("release", {"url": "https://example.com/runyard", "sha256": digest})
+    assert called is not None and ended.returncode == 0, ended
+    curl.unlink()
+
+
+def main():
+    expressions_are_kept_out_of_scripts()
+    the_example_names_what_there_is()
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Place(scratch)
+        inputs_are_values(place)
+        its_end_is_the_steps_end(place)
+        what_is_fetched_is_checked(place)
+    print("the actions hand their inputs on as values, and the example fits them")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

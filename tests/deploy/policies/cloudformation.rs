@@ -1,0 +1,324 @@
+//! Does `config/cloudformation.yaml` say what the documents say, and make what `init` makes?
+
+use serde_json::{Value, json};
+
+use crate::policies::documents::{KEY, config, document};
+use crate::policies::evaluator::{Call, Context, Verdict, judge};
+use crate::policies::stack::{Stack, template};
+
+/// A stack that makes everything the template can make.
+const EVERYTHING: [(&str, &str); 4] = [
+    ("PodIdentity", "true"),
+    ("GitHubOidcProvider", "create"),
+    ("GitHubOwnerId", "123456"),
+    ("VolumeKeyArn", KEY),
+];
+
+fn properties(name: &str) -> Value {
+    Stack::with(&EVERYTHING).properties(name).expect("everything is made")
+}
+
+#[test]
+fn its_policies_are_the_documents() {
+    for (name, resource) in [
+        ("operator", "OperatorPolicy"),
+        ("operator-volume-key", "OperatorVolumeKeyPolicy"),
+        ("workflow", "WorkflowPolicy"),
+        ("init", "InitPolicy"),
+    ] {
+        assert_eq!(properties(resource)["PolicyDocument"], document(name), "{name}");
+    }
+    let machine = properties("MachineRole");
+    assert_eq!(machine["Policies"][0]["PolicyDocument"], document("instance"));
+    assert_eq!(machine["Policies"].as_array().map(Vec::len), Some(1));
+    assert_eq!(machine.get("ManagedPolicyArns"), None, "nothing besides");
+}
+
+#[test]
+fn a_policy_is_attached_to_the_role_that_bears_its_name_and_to_no_other() {
+    for (role, policies) in [
+        ("OperatorRole", &["OperatorPolicy", "OperatorVolumeKeyPolicy"][..]),
+        ("InitRole", &["InitPolicy"]),
+        ("WorkflowRole", &["WorkflowPolicy"]),
+    ] {
+        let role = properties(role);
+        let policies: Vec<_> = policies.iter().map(|name| json!({"Ref": name})).collect();
+        assert_eq!(role["ManagedPolicyArns"], json!(policies));
+        assert_eq!(role.get("Policies"), None);
+    }
+    assert_eq!(properties("MachineRole")["RoleName"], "yard-machine", "the role the operator may pass");
+}
+
+#[test]
+fn an_account_without_a_key_of_its_own_allows_no_key() {
+    let stack = Stack::with(&[("PodIdentity", "true")]);
+    assert_eq!(stack.properties("OperatorVolumeKeyPolicy"), None);
+    let role = stack.properties("OperatorRole").expect("it is made");
+    assert_eq!(role["ManagedPolicyArns"], json!([{"Ref": "OperatorPolicy"}]));
+}
+
+#[test]
+fn in_china_the_machines_role_trusts_ec2_by_its_name_there() {
+    let china = [
+        ("AWS::Partition", "aws-cn"),
+        ("AWS::URLSuffix", "amazonaws.com.cn"),
+        ("AWS::Region", "cn-north-1"),
+        ("VolumeKeyArn", "arn:aws-cn:kms:cn-north-1:123456789012:key/1"),
+    ];
+    for (stack, service) in
+        [(Stack::with(&china), "ec2.amazonaws.com.cn"), (Stack::with(&[]), "ec2.amazonaws.com")]
+    {
+        let role = stack.properties("MachineRole").expect("it is made");
+        assert_eq!(
+            role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"],
+            json!({"Service": service})
+        );
+    }
+    let key = Stack::with(&china).properties("OperatorVolumeKeyPolicy").expect("it is made");
+    let via = &key["PolicyDocument"]["Statement"][0]["Condition"]["StringEquals"]["kms:ViaService"];
+    assert_eq!(via, "ec2.cn-north-1.amazonaws.com.cn");
+}
+
+#[test]
+fn its_classes_are_those_of_the_example() {
+    let pools = std::fs::read_to_string(config().join("pools.yaml")).unwrap();
+    let pools: Value = serde_norway::from_str(&pools).unwrap();
+    let classes: Vec<_> =
+        pools["pools"].as_array().unwrap().iter().map(|pool| pool["resourceClass"].clone()).collect();
+    let classes: Vec<_> = classes.iter().map(|class| class.as_str().unwrap()).collect();
+    assert_eq!(template()["Parameters"]["Classes"]["Default"], classes.join(","));
+}
+
+/// What the page for operators says: the capabilities that names and loops need, and no parameter that there is not.
+#[test]
+fn the_documented_command_gives_what_the_template_needs() {
+    let page = std::fs::read_to_string(config().join("../docs/operations.md")).unwrap();
+    let commands: Vec<&str> = page
+        .split("aws cloudformation deploy")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert!(!commands.is_empty(), "no command");
+    let template = template();
+    for command in commands {
+        assert!(command.contains("--capabilities CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"), "{command}");
+        assert!(command.contains("--template-file config/cloudformation.yaml"), "{command}");
+        let given: Vec<(&str, &str)> = command
+            .split_whitespace()
+            .filter(|word| !word.starts_with('-'))
+            .filter_map(|w| w.split_once('='))
+            .collect();
+        let declared = template["Parameters"].as_object().unwrap();
+        for (name, declared) in declared.iter().filter(|(_, declared)| declared.get("Default").is_none()) {
+            assert!(
+                given.iter().any(|(given, _)| given == name),
+                "{name} ({}) is not given",
+                declared["Description"]
+            );
+        }
+        assert_eq!(Stack::with(&given).refusal(), None, "{command}");
+    }
+}
+
+/// IAM counts every character but white space: 6144 for a managed policy.
+#[test]
+fn every_managed_policy_fits_even_with_the_longest_names() {
+    let long = [
+        ("TableName", &*"y".repeat(40)),
+        ("AWS::Region", "ap-southeast-7"),
+        ("AWS::Partition", "aws-us-gov"),
+    ];
+    let stack = Stack::with(&[&EVERYTHING[..], &long[..]].concat());
+    for name in ["OperatorPolicy", "OperatorVolumeKeyPolicy", "WorkflowPolicy", "InitPolicy"] {
+        let policy = stack.properties(name).expect("it is made")["PolicyDocument"].to_string();
+        assert!(policy.len() <= 6144, "{name}: {} characters", policy.len());
+    }
+}
+
+/// Two of AWS's promises that no emulator shows have a way round that does not need them.
+#[test]
+fn where_a_fence_does_not_hold_a_parameter_puts_another_in_its_place() {
+    let stack = Stack::with(&[("MachineFence", "any-record"), ("LaunchFence", "tags")]);
+    let machine = stack.properties("MachineRole").expect("it is made");
+    assert_eq!(machine["Policies"][0]["PolicyDocument"], document("instance-any-record"));
+    let operator = stack.properties("OperatorPolicy").expect("it is made")["PolicyDocument"].clone();
+    let mut wanted = document("operator");
+    let mut opened = Vec::new();
+    for statement in wanted["Statement"].as_array_mut().expect("statements") {
+        let sid = statement["Sid"].as_str().expect("a Sid").to_owned();
+        let statement = statement.as_object_mut().expect("a statement");
+        let Some(condition) = statement.get_mut("Condition").and_then(Value::as_object_mut) else { continue };
+        if condition.remove("ArnLike").is_some() {
+            opened.push(sid);
+            if condition.is_empty() {
+                statement.remove("Condition");
+            }
+        }
+    }
+    assert_eq!(opened, ["LaunchOurs", "LaunchWith"]);
+    assert_eq!(operator, wanted);
+    let launch = |carried: &[(&str, &str)]| {
+        let context: Context =
+            carried.iter().map(|(key, value)| (key.to_lowercase(), vec![(*value).to_owned()])).collect();
+        let resource = "arn:aws:ec2:eu-west-1:123456789012:instance/*".to_owned();
+        judge(&[operator.clone()], &Call { action: "ec2:RunInstances".into(), resource, context })
+    };
+    assert_eq!(launch(&[("aws:RequestTag/runyard:table", "yard")]), Verdict::Allowed);
+    assert_eq!(launch(&[("aws:RequestTag/runyard:table", "payroll")]), Verdict::NotAllowed);
+    assert_eq!(launch(&[]), Verdict::NotAllowed);
+}
+
+/// Whether a role of the template trusts a call, which carries this.
+fn trusts(stack: &Stack, role: &str, action: &str, carried: &[(&str, &str)]) -> bool {
+    let mut trust = stack.properties(role).expect("the role is made")["AssumeRolePolicyDocument"].clone();
+    for statement in trust["Statement"].as_array_mut().expect("statements") {
+        let statement = statement.as_object_mut().expect("a statement");
+        assert!(statement.remove("Principal").is_some(), "somebody is trusted");
+        // A role's trust is of that role.
+        statement.insert("Resource".into(), json!("*"));
+    }
+    let context: Context =
+        carried.iter().map(|(key, value)| (key.to_lowercase(), vec![(*value).to_owned()])).collect();
+    judge(&[trust], &Call { action: action.into(), resource: role.into(), context }) == Verdict::Allowed
+}
+
+/// Subjects as github.com writes them: since 15 July 2026 those of new, renamed and transferred repositories carry ids
+/// that stay.
+#[test]
+fn workflows_of_old_and_new_repositories_become_the_role_and_no_other_owners() {
+    let stack = Stack::with(&EVERYTHING);
+    let becomes = |subject: &str, audience: &str| {
+        let carried = [
+            ("token.actions.githubusercontent.com:sub", subject),
+            ("token.actions.githubusercontent.com:aud", audience),
+        ];
+        trusts(&stack, "WorkflowRole", "sts:AssumeRoleWithWebIdentity", &carried)
+    };
+    for (subject, may) in [
+        ("repo:acme/web:ref:refs/heads/main", true),
+        ("repo:acme/web:pull_request", true),
+        ("repo:acme@123456/web@456789:ref:refs/heads/main", true),
+        ("repo:acme@123456/web@456789:environment:production", true),
+        // The name again, after its owner gave it up.
+        ("repo:acme@999999/web@456789:ref:refs/heads/main", false),
+        ("repo:acme@1234567/web@456789:ref:refs/heads/main", false),
+        ("repo:acme-evil/web:ref:refs/heads/main", false),
+        ("repo:acme-evil@123456/web@1:ref:refs/heads/main", false),
+        ("repo:evil@1/acme@123456/web:ref:refs/heads/main", false),
+    ] {
+        assert_eq!(becomes(subject, "sts.amazonaws.com"), may, "{subject}");
+        assert!(!becomes(subject, "https://github.com/acme"), "{subject}");
+    }
+}
+
+#[test]
+fn githubs_provider_is_made_or_named_and_the_owners_id_belongs_to_it() {
+    let with = |provider, id| Stack::with(&[("GitHubOidcProvider", provider), ("GitHubOwnerId", id)]);
+    let arn = "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com";
+    for (provider, id, taken) in [
+        ("", "", true),
+        ("create", "123456", true),
+        (arn, "123456", true),
+        ("create", "", false),
+        (arn, "", false),
+    ] {
+        let refusal = with(provider, id).refusal();
+        assert_eq!(refusal.is_none(), taken, "{provider} {id}: {refusal:?}");
+        assert!(refusal.is_none_or(|why| why.contains("GitHubOwnerId") && why.contains("gh api")));
+    }
+    let parameter = |name: &str| template()["Parameters"][name].clone();
+    assert_eq!(parameter("GitHubOwnerId")["AllowedPattern"], "([0-9]{1,20})?", "a wildcard is no id");
+    assert_eq!(parameter("GitHubOwnerId")["Default"], "");
+    assert_eq!(with("", "").properties("WorkflowRole"), None);
+    assert_eq!(with(arn, "1").properties("GitHubProvider"), None);
+    let made = with("create", "1").properties("GitHubProvider").expect("it is made");
+    assert_eq!(made["Url"], "https://token.actions.githubusercontent.com");
+    assert_eq!(made["ClientIdList"], json!(["sts.amazonaws.com"]));
+    let trusted = |provider| {
+        let role = with(provider, "1").properties("WorkflowRole").expect("it is made");
+        role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Federated"].clone()
+    };
+    assert_eq!(trusted(arn), arn);
+    assert_eq!(trusted("create"), json!({"Ref": "GitHubProvider"}));
+}
+
+#[test]
+fn its_table_is_the_contracts() {
+    let table = properties("Table");
+    let key = |name: &str, role: &str| json!({"AttributeName": name, "KeyType": role});
+    assert_eq!(table["KeySchema"], json!([key("pk", "HASH"), key("sk", "RANGE")]));
+    for attribute in table["AttributeDefinitions"].as_array().unwrap() {
+        assert_eq!(attribute["AttributeType"], "S");
+    }
+    assert_eq!(table["BillingMode"], "PAY_PER_REQUEST");
+    assert_eq!(table["StreamSpecification"]["StreamViewType"], "NEW_AND_OLD_IMAGES");
+    assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": "expiresAt", "Enabled": true}));
+    assert_eq!(table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], true);
+    assert_eq!(template()["Resources"]["Table"]["DeletionPolicy"], "Retain");
+}
+
+#[test]
+fn its_queues_are_those_that_init_makes() {
+    let each = template()["Resources"]["Fn::ForEach::Queues"].clone();
+    assert_eq!((&each[0], &each[1]), (&json!("Class"), &json!({"Ref": "Classes"})));
+    let (dead, queue) =
+        (&each[2]["DeadLetters&{Class}"]["Properties"], &each[2]["Queue&{Class}"]["Properties"]);
+    assert_eq!(dead["QueueName"], json!({"Fn::Sub": "${TableName}-${Class}-dead"}));
+    assert_eq!(queue["QueueName"], json!({"Fn::Sub": "${TableName}-${Class}"}));
+    assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], 1000);
+    let target = json!({"Fn::GetAtt": [{"Fn::Sub": "DeadLetters&{Class}"}, "Arn"]});
+    assert_eq!(queue["RedrivePolicy"]["deadLetterTargetArn"], target);
+    let notices = properties("Interruptions");
+    assert_eq!(notices["QueueName"], "yard-interruptions");
+    assert_eq!(notices["RedrivePolicy"]["maxReceiveCount"], 10);
+    for (queue, dead) in [(queue, dead), (&notices, &properties("InterruptionsDeadLetters"))] {
+        assert_eq!(queue["VisibilityTimeout"], 30);
+        assert_eq!(dead["MessageRetentionPeriod"], 1_209_600);
+    }
+}
+
+/// Whether a rule's pattern takes an event: each key of the pattern must hold one of the event's values.
+fn takes(pattern: &Value, event: &Value) -> bool {
+    match pattern {
+        Value::Object(keys) => keys.iter().all(|(key, inner)| takes(inner, &event[key])),
+        Value::Array(values) => values.contains(event),
+        other => panic!("no pattern {other}"),
+    }
+}
+
+#[test]
+fn its_rules_send_every_event_we_read_and_no_other() {
+    let rules = template()["Resources"].as_object().unwrap().clone();
+    let rules = rules.values().filter(|resource| resource["Type"] == "AWS::Events::Rule");
+    let patterns: Vec<Value> = rules
+        .map(|rule| {
+            let target = &rule["Properties"]["Targets"][0]["Arn"];
+            assert_eq!(target, &json!({"Fn::GetAtt": ["Interruptions", "Arn"]}));
+            rule["Properties"]["EventPattern"].clone()
+        })
+        .collect();
+    let taken = |event: &Value| patterns.iter().filter(|pattern| takes(pattern, event)).count();
+    let golden = config().join("../tests/golden/events");
+    let mut seen = 0;
+    for file in std::fs::read_dir(golden).unwrap() {
+        let event: Value =
+            serde_json::from_str(&std::fs::read_to_string(file.unwrap().path()).unwrap()).unwrap();
+        assert_eq!(taken(&event), 1, "{event}");
+        seen += 1;
+    }
+    assert!(seen >= 4, "{seen}");
+    let state = |state: &str| {
+        json!({"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification",
+            "detail": {"instance-id": "i-1", "state": state}})
+    };
+    for (name, wanted) in [
+        ("pending", 0),
+        ("running", 0),
+        ("stopping", 1),
+        ("stopped", 1),
+        ("shutting-down", 1),
+        ("terminated", 1),
+    ] {
+        assert_eq!(taken(&state(name)), wanted, "{name}");
+    }
+}

@@ -1,0 +1,319 @@
+//! What really runs on a machine, whatever any record says: the runner's process, its registration, what could not be
+//! cleaned. The executor of the production agent runs on it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
+use runyard::ports::Machine;
+use runyard::ports::github::Scope;
+use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::simulation::actor::Actor;
+use crate::simulation::bugs::Bug;
+use crate::simulation::plans::Wrong;
+use crate::simulation::weather::Fault;
+use crate::simulation::world::World;
+
+/// A machine as it is.
+pub(crate) struct Ground {
+    pub(crate) machine: Machine,
+    /// Cancelled when the power is off.
+    pub(crate) dead: CancellationToken,
+    process: Mutex<Option<(ClaimId, RunnerProcess)>>,
+    registered: Mutex<Option<(Scope, String)>>,
+    unclean: Mutex<bool>,
+    started: Mutex<u64>,
+}
+
+impl Ground {
+    pub(crate) fn new(machine: Machine) -> Arc<Self> {
+        Arc::new(Self {
+            machine,
+            dead: CancellationToken::new(),
+            process: Mutex::default(),
+            registered: Mutex::default(),
+            unclean: Mutex::default(),
+            started: Mutex::default(),
+        })
+    }
+
+    /// Whether a runner runs on it.
+    pub(crate) fn at_work(&self) -> bool {
+        self.process.lock().unwrap().is_some()
+    }
+
+    /// S1, S3 and S4: whether what runs here is what the record says.
+    pub(crate) fn judge(&self, world: &World, record: &Instance) -> Vec<String> {
+        let mut broken = Vec::new();
+        let id = &self.machine.id;
+        let claim = record.claim.as_ref().map(|claim| &claim.id);
+        if record.place() == Place::IdlePooled {
+            let ours =
+                |name: &str| name.strip_prefix("runyard-").is_some_and(|rest| rest.starts_with(id.as_str()));
+            let left =
+                world.github.all_runners().into_iter().filter(|runner| runner.online && ours(&runner.name));
+            broken.extend(left.map(|runner| format!("S4 {id}: in the pool while {} is online", runner.name)));
+            if *self.unclean.lock().unwrap() {
+                broken.push(format!("S23 {id}: in the pool although its clean-up failed"));
+            }
+        }
+        let process = self.process.lock().unwrap();
+        let Some((running, _)) = process.as_ref() else { return broken };
+        match record.place() {
+            Place::Terminated => {}
+            Place::IdlePooled => {
+                broken.push(format!("S4 {id}: in the pool while the runner of {running} runs"))
+            }
+            Place::CreatedWarm => broken.push(format!("S3 {id}: warm while the runner of {running} runs")),
+            Place::Nowhere | Place::CreatedBound | Place::Claimed | Place::Running | Place::IdleCleaning => {
+                if claim != Some(running) {
+                    broken.push(format!("S1 S3 {id}: the runner of {running} runs, the claim is {claim:?}"));
+                }
+            }
+        }
+        broken
+    }
+
+    /// The power goes: nothing runs any more, GitHub sees the runner go offline.
+    pub(crate) fn power_off(&self, world: &World) {
+        self.dead.cancel();
+        *self.process.lock().unwrap() = None;
+        if let Some((scope, name)) = self.registered.lock().unwrap().as_ref() {
+            world.github.set_runner(scope, name, false, false);
+        }
+    }
+}
+
+/// The executor of a machine's agent.
+pub(crate) struct Hands {
+    pub(crate) world: Arc<World>,
+    pub(crate) actor: Arc<Actor>,
+    pub(crate) ground: Arc<Ground>,
+}
+
+fn scope(url: &str) -> Scope {
+    let (owner, name) =
+        url.trim_start_matches("https://github.example/").split_once('/').expect("a repository");
+    Scope::Repository { owner: owner.to_owned(), name: name.to_owned() }
+}
+
+impl Hands {
+    fn say(&self, what: &str) {
+        self.world.trace.tell(&format!("{} {what}", self.ground.machine.id));
+    }
+
+    async fn takes(&self, seconds: std::ops::Range<u64>) {
+        sleep(self.world.chance.millis(seconds.start * 1000 + 1..seconds.end * 1000)).await;
+    }
+
+    /// Why something that needs GitHub fails, if it does.
+    fn refused(&self) -> Option<TaskOutcome> {
+        let world = &self.world;
+        if world.weather.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
+            return Some(TaskOutcome::Failed(GithubFailure::Unreachable("simulated".into())));
+        }
+        let refused = world.strikes(Fault::RegistrationFails);
+        refused.then(|| TaskOutcome::Failed(GithubFailure::Refused("simulated".into())))
+    }
+
+    async fn configure(&self, claim: &ClaimId, sealed: &RegistrationBox) -> TaskOutcome {
+        self.takes(1..6).await;
+        if let Some(failed) = self.refused() {
+            return failed;
+        }
+        if sealed.expires_at < self.world.clock_now() {
+            return TaskOutcome::Failed(GithubFailure::Refused("the token has run out".into()));
+        }
+        let scope = scope(&sealed.url);
+        self.world.github.register(&scope, &sealed.runner_name, sealed.labels.clone());
+        self.world.effects.registered.lock().unwrap().push(sealed.runner_name.clone());
+        self.world.github.set_runner(&scope, &sealed.runner_name, false, false);
+        *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
+        self.say(&format!("registers for {claim}"));
+        self.takes(0..2).await;
+        TaskOutcome::Configured
+    }
+
+    async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> TaskOutcome {
+        self.takes(0..3).await;
+        if let Some(sealed) = single_use {
+            let scope = scope(&sealed.url);
+            if let Some(failed) = self.refused() {
+                return failed;
+            }
+            *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
+        }
+        let runner = {
+            let mut started = self.ground.started.lock().unwrap();
+            *started += 1;
+            RunnerProcess { pid: 1000 + *started as i32, started: *started }
+        };
+        if let Some((other, _)) = self.ground.process.lock().unwrap().as_ref()
+            && other != claim
+        {
+            self.world.broke(format!("S1 {}: {claim} starts beside {other}", self.ground.machine.id));
+        }
+        *self.ground.process.lock().unwrap() = Some((claim.clone(), runner));
+        self.say(&format!("runs for {claim}"));
+        self.world.judge_ground(&self.ground);
+        TaskOutcome::Started(runner)
+    }
+
+    /// GitHub sees the runner no more.
+    fn goes_offline(&self) {
+        if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
+            self.world.github.set_runner(scope, name, false, false);
+        }
+    }
+
+    fn runs(&self, runner: RunnerProcess) -> bool {
+        self.ground.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == runner)
+    }
+
+    async fn listen(&self, runner: RunnerProcess) -> TaskOutcome {
+        self.takes(1..5).await;
+        if !self.runs(runner) {
+            return TaskOutcome::Failed(GithubFailure::Unreachable("its process is gone".into()));
+        }
+        if self.world.strikes(Fault::RegistrationFails) {
+            *self.ground.process.lock().unwrap() = None;
+            return TaskOutcome::Failed(GithubFailure::Refused("simulated".into()));
+        }
+        if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
+            self.world.github.set_runner(scope, name, true, false);
+        }
+        TaskOutcome::Listening
+    }
+
+    /// Until the runner ends: a single-use one after its job, another one when it dies.
+    async fn serve(&self, runner: RunnerProcess) -> TaskOutcome {
+        let single_use = self.world.single_use(&self.ground.machine);
+        while self.runs(runner) {
+            self.takes(10..60).await;
+            if single_use && self.world.chance.percent(30) {
+                let used = self.ground.registered.lock().unwrap().take();
+                if let Some((scope, name)) = used {
+                    self.world.github.deregister(&scope, &name);
+                }
+                *self.ground.process.lock().unwrap() = None;
+            } else if self.world.strikes(Fault::RunnerDies) {
+                self.say("loses its runner");
+                *self.ground.process.lock().unwrap() = None;
+                self.goes_offline();
+            }
+        }
+        TaskOutcome::Ended
+    }
+
+    async fn stop(&self, claim: &ClaimId) -> TaskOutcome {
+        self.takes(0..8).await;
+        if self.world.bug != Some(Bug::RunnerOutlivesStop) {
+            *self.ground.process.lock().unwrap() = None;
+        }
+        self.goes_offline();
+        self.say(&format!("stopped {claim}"));
+        TaskOutcome::Stopped { registered: self.ground.registered.lock().unwrap().is_some() }
+    }
+
+    async fn deregister(&self) -> TaskOutcome {
+        self.takes(1..5).await;
+        if let Some(failed) = self.refused() {
+            return failed;
+        }
+        if let Some((scope, name)) = self.ground.registered.lock().unwrap().take() {
+            self.world.github.deregister(&scope, &name);
+        }
+        TaskOutcome::Deregistered
+    }
+
+    async fn renew(&self, claim: &ClaimId) -> TaskOutcome {
+        self.stop(claim).await;
+        self.takes(1..10).await;
+        if !self.world.strikes(Fault::CleaningFails) {
+            return TaskOutcome::Renewed;
+        }
+        *self.ground.unclean.lock().unwrap() = true;
+        TaskOutcome::Unproved("simulated".into())
+    }
+
+    async fn wipe(&self, wipe: Wipe) -> TaskOutcome {
+        self.takes(1..10).await;
+        if self.world.strikes(Fault::CleaningFails) {
+            *self.ground.unclean.lock().unwrap() = true;
+            if self.world.bug == Some(Bug::FailedCleaningSaidClean) {
+                return TaskOutcome::Wiped;
+            }
+            return TaskOutcome::Unproved("simulated".into());
+        }
+        if wipe != Wipe::BeforeRemoval {
+            *self.ground.registered.lock().unwrap() = None;
+        }
+        TaskOutcome::Wiped
+    }
+}
+
+#[async_trait]
+impl Executor for Hands {
+    async fn execute(&self, task: Task) -> TaskOutcome {
+        let planned = self.planned(&task);
+        if planned == Some(Wrong::Before) {
+            self.actor.die().await;
+        }
+        let outcome = self.act(task).await;
+        match planned {
+            Some(Wrong::After) => {
+                self.actor.die().await;
+                outcome
+            }
+            Some(Wrong::Lost) if matches!(outcome, TaskOutcome::Configured | TaskOutcome::Deregistered) => {
+                TaskOutcome::Failed(GithubFailure::Unreachable("simulated: the answer was lost".into()))
+            }
+            Some(Wrong::Before | Wrong::Lost) | None => outcome,
+        }
+    }
+
+    async fn kill_everything(&self) {
+        *self.ground.process.lock().unwrap() = None;
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+impl Hands {
+    /// How the task fails by plan. Idling and waiting have no effect.
+    fn planned(&self, task: &Task) -> Option<Wrong> {
+        let what = match task {
+            Task::Idle | Task::Listen { .. } | Task::Serve { .. } => return None,
+            Task::Boot => "boots",
+            Task::Configure { .. } => "configures",
+            Task::Start { .. } => "starts",
+            Task::Renew { .. } => "renews",
+            Task::Stop { .. } => "stops",
+            Task::Deregister { .. } => "deregisters",
+            Task::Wipe { .. } => "wipes",
+        };
+        self.world.effects.next(|| format!("{} {what}", self.actor.name))
+    }
+
+    async fn act(&self, task: Task) -> TaskOutcome {
+        match task {
+            Task::Idle => std::future::pending().await,
+            Task::Boot => {
+                self.takes(1..20).await;
+                let fails = self.world.strikes(Fault::BootFails);
+                TaskOutcome::Booted(if fails { Err("simulated".into()) } else { Ok(()) })
+            }
+            Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
+            Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
+            Task::Listen { runner, .. } => self.listen(runner).await,
+            Task::Serve { runner, .. } => self.serve(runner).await,
+            Task::Stop { claim, .. } => self.stop(&claim).await,
+            Task::Deregister { .. } => self.deregister().await,
+            Task::Renew { claim, .. } => self.renew(&claim).await,
+            Task::Wipe { wipe, .. } => self.wipe(wipe).await,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Who runs on the machines? The production agent, on each machine that comes up, started again when it dies, until the
+//! power goes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runyard::ports::{Machine, MachineState};
+use runyard_agent::agent::{End, Parts, Timing, run};
+use runyard_agent::guard::Lengths;
+use runyard_agent::power::Exit;
+use runyard_agent::records::TableRecords;
+use runyard_fakes::SeededEntropy;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::simulation::actor::{Actor, Role};
+use crate::simulation::bugs::Bug;
+use crate::simulation::ground::{Ground, Hands};
+use crate::simulation::table::Table;
+use crate::simulation::weather::Fault;
+use crate::simulation::world::World;
+
+/// How long a machine that ended is still told of.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Gives every machine that comes up a life, and takes it when its maker ended it.
+pub(crate) async fn keep(world: Arc<World>) {
+    loop {
+        let machines = if world.was_stirred() { world.compute.machines() } else { Vec::new() };
+        for machine in machines {
+            let known = world.machines.lock().unwrap().get(&machine.id).cloned();
+            match known {
+                None if machine.state.alive() => {
+                    let ground = Ground::new(machine.clone());
+                    world.machines.lock().unwrap().insert(machine.id.clone(), ground.clone());
+                    world.trace.tell(&format!("{} comes up in {:?}", machine.id, machine.class));
+                    once(&world, &machine);
+                    tokio::spawn(live(world.clone(), ground));
+                }
+                Some(ground) if !machine.state.alive() && !ground.dead.is_cancelled() => {
+                    ground.power_off(&world);
+                    let (compute, id) = (world.compute.clone(), machine.id.clone());
+                    tokio::spawn(async move {
+                        sleep(REMEMBERED).await;
+                        compute.forget(&id);
+                    });
+                }
+                Some(_) | None => {}
+            }
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// S8: one launch brings one set of machines.
+fn once(world: &World, machine: &Machine) {
+    let brought = world.compute.machines().into_iter().filter(|other| other.launch == machine.launch).count();
+    let orders = world.compute.orders();
+    let order = orders.iter().find(|order| Some(&order.launch.launch_id) == machine.launch.as_ref());
+    if let Some(order) = order.filter(|order| brought > order.launch.count as usize) {
+        let (id, count) = (&order.launch.launch_id, order.launch.count);
+        world.broke(format!("S8 {id}: {brought} machines came of a launch of {count}"));
+    }
+}
+
+async fn live(world: Arc<World>, ground: Arc<Ground>) {
+    let dead = ground.dead.clone();
+    let ended = dead.run_until_cancelled(serve(&world, &ground)).await;
+    if ended.is_some() {
+        world.compute.set_state(&ground.machine.id, MachineState::Terminated);
+        world.stir();
+    }
+    ground.power_off(&world);
+    world.actors.lock().unwrap().retain(|actor| actor.name != ground.machine.id.as_str());
+}
+
+/// Until the machine ends itself.
+async fn serve(world: &Arc<World>, ground: &Arc<Ground>) {
+    if world.strikes(Fault::NeverBoots) {
+        std::future::pending::<()>().await;
+    }
+    let slow = world.strikes(Fault::BootsSlowly);
+    sleep(world.chance.seconds(if slow { 120..1200 } else { 5..40 })).await;
+    let actor = Actor::new(world, ground.machine.id.as_str(), Role::Agent);
+    world.actors.lock().unwrap().push(actor.clone());
+    loop {
+        let parts = parts(&actor, ground);
+        let ended = tokio::select! {
+            biased;
+            () = actor.death.notified() => None,
+            ended = run(parts, CancellationToken::new()) => Some(ended),
+        };
+        match ended {
+            None => sleep(world.chance.seconds(1..10)).await,
+            Some(Ok(End::PoweredOff(why))) => {
+                world.trace.tell(&format!("{} ends itself: {why}", ground.machine.id));
+                return;
+            }
+            Some(other) => world.broke(format!("{}: its agent ended: {other:?}", ground.machine.id)),
+        }
+    }
+}
+
+fn parts(actor: &Arc<Actor>, ground: &Arc<Ground>) -> Parts {
+    let world = &actor.world;
+    let Machine { id, arn, .. } = &ground.machine;
+    let life = world.chance.number(0..u64::MAX);
+    let name = if world.bug == Some(Bug::AgentForgets) { format!("{id}-{life}") } else { id.to_string() };
+    let state_dir = world.dir.path().join(name);
+    std::fs::create_dir_all(&state_dir).expect("a directory in memory");
+    let settings = &world.settings;
+    Parts {
+        records: Arc::new(TableRecords::new(Arc::new(Table(actor.clone())), arn.clone())),
+        executor: Arc::new(Hands { world: world.clone(), actor: actor.clone(), ground: ground.clone() }),
+        clock: actor.clone(),
+        entropy: Arc::new(SeededEntropy::new(life)),
+        power: Arc::new(Exit),
+        timing: Timing {
+            heartbeat: settings.heartbeat,
+            poll: settings.agent_poll,
+            guard: Lengths { created: settings.created, grace: settings.grace },
+        },
+        state_dir,
+        boot_id: "boot".into(),
+    }
+}

@@ -1,0 +1,73 @@
+//! Two or three production operators over one table, each started again some time after it died.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runyard::admin::Health;
+use runyard::controller::{Ports, Settings, run};
+use runyard::metrics::Metrics;
+use runyard_fakes::SeededEntropy;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::simulation::actor::{Actor, Role};
+use crate::simulation::outside::Outside;
+use crate::simulation::table::Table;
+use crate::simulation::weather::Fault;
+use crate::simulation::world::World;
+
+/// Runs one for good.
+pub(crate) async fn operate(world: Arc<World>, name: String) {
+    let actor = Actor::new(&world, &name, Role::Operator);
+    world.actors.lock().unwrap().push(actor.clone());
+    // A name of its own for each process, or one for all of them, as a stateful set gives.
+    let fresh = world.chance.percent(50);
+    for life in 0.. {
+        sleep(world.chance.millis(0..3000)).await;
+        let identity = if fresh { format!("{name}-{life}") } else { name.clone() };
+        let stop = CancellationToken::new();
+        let settings = Settings { identity, ..world.settings.clone() };
+        let mut running = Box::pin(run(ports(&actor), settings, health(&actor), stop.clone()));
+        let ended = tokio::select! {
+            biased;
+            () = actor.death.notified() => None,
+            ended = &mut running => Some(ended),
+        };
+        match ended {
+            None if world.chance.percent(20) && !world.weather.calm() => {
+                // A deployment: it is told to stop, and has half a minute.
+                world.trace.tell(&format!("{name} is told to stop instead"));
+                stop.cancel();
+                let _ = timeout(Duration::from_secs(30), &mut running).await;
+            }
+            None => {}
+            Some(Err(error)) => world.trace.tell(&format!("{name} gave up: {error}")),
+            Some(Ok(())) => world.broke(format!("{name} ended without being told to")),
+        }
+        // Dead with all its tasks, not when the next one is there.
+        drop(running);
+        if !world.weather.calm() {
+            let long = world.chance.percent(15) && world.weather.has(Fault::OperatorCrashes);
+            sleep(world.chance.seconds(if long { 30..400 } else { 1..10 })).await;
+        }
+    }
+}
+
+fn health(actor: &Arc<Actor>) -> Arc<Health> {
+    Arc::new(Health::new(actor.clone()))
+}
+
+fn ports(actor: &Arc<Actor>) -> Ports {
+    let seed = actor.world.chance.number(0..u64::MAX);
+    let outside = Arc::new(Outside(actor.clone()));
+    Ports {
+        store: Arc::new(Table(actor.clone())),
+        queue: outside.clone(),
+        compute: outside.clone(),
+        github: Some(outside.clone()),
+        notices: Some(outside),
+        clock: actor.clone(),
+        entropy: Arc::new(SeededEntropy::new(seed)),
+        metrics: Metrics::new(actor.clone()),
+    }
+}

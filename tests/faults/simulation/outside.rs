@@ -1,0 +1,275 @@
+//! The pool queues, the machines' maker, GitHub and the notices, as an operator meets them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use runyard::model::{ClassName, InstanceId, PoolMessage};
+use runyard::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard::ports::{
+    Batch, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Notices,
+    PoolQueue, QueueDepth, QueueError, Received,
+};
+use tokio::time::sleep;
+
+use crate::simulation::actor::Actor;
+use crate::simulation::bugs::Bug;
+use crate::simulation::weather::Fault;
+
+/// All that is not the table, for one operator.
+pub(crate) struct Outside(pub(crate) Arc<Actor>);
+
+impl Outside {
+    async fn queue<T>(
+        &self,
+        name: &str,
+        about: &str,
+        call: impl Future<Output = Result<T, QueueError>>,
+    ) -> Result<T, QueueError> {
+        let world = &self.0.world;
+        self.0.enter().await;
+        let outcome = if world.strikes(Fault::QueueFails) {
+            sleep(world.chance.millis(1..5000)).await;
+            Err(QueueError::Unreachable("simulated".into()))
+        } else {
+            call.await
+        };
+        self.0.leave().await;
+        world.trace.call(&self.0.name, name, about, if outcome.is_ok() { "ok" } else { "failed" }, false);
+        outcome
+    }
+
+    async fn maker<T>(
+        &self,
+        name: &str,
+        about: &str,
+        call: impl Future<Output = Result<T, ComputeError>>,
+    ) -> Result<T, ComputeError> {
+        let world = &self.0.world;
+        self.0.enter().await;
+        let outcome = if world.strikes(Fault::MakerFails) {
+            sleep(world.chance.millis(1..9000)).await;
+            Err(if world.chance.percent(50) {
+                ComputeError::Throttled
+            } else {
+                ComputeError::Unknown("simulated".into())
+            })
+        } else {
+            let outcome = call.await;
+            if matches!(name, "launch" | "terminate") {
+                world.stir();
+            }
+            outcome
+        };
+        self.0.leave().await;
+        let outcome = match outcome {
+            Ok(_) if name != "list" && world.strikes(Fault::MakerFails) => {
+                Err(ComputeError::Unknown("simulated: the answer was lost".into()))
+            }
+            outcome => outcome,
+        };
+        let label = outcome.as_ref().map_or_else(ToString::to_string, |_| "ok".into());
+        world.trace.call(&self.0.name, name, about, &label, name == "list" && label == "ok");
+        outcome
+    }
+
+    async fn github<T>(
+        &self,
+        name: &str,
+        about: &str,
+        call: impl Future<Output = Result<T, GitHubError>>,
+    ) -> Result<T, GitHubError> {
+        let world = &self.0.world;
+        self.0.enter().await;
+        let outcome = if world.weather.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
+            sleep(world.chance.millis(1..10_000)).await;
+            Err(GitHubError::Unreachable("simulated".into()))
+        } else if world.strikes(Fault::GitHubThrottles) {
+            Err(GitHubError::Throttled { retry_after: world.chance.seconds(1..90) })
+        } else if world.strikes(Fault::GitHubRefuses) {
+            Err(match world.chance.number(0..3) {
+                0 => GitHubError::Denied("simulated".into()),
+                1 => GitHubError::NotFound("simulated".into()),
+                _ => GitHubError::Invalid("simulated".into()),
+            })
+        } else {
+            call.await
+        };
+        self.0.leave().await;
+        let outcome = match outcome {
+            Ok(_) if world.strikes(Fault::GitHubLosesAnswer) => {
+                Err(GitHubError::Unreachable("simulated: the answer was lost".into()))
+            }
+            outcome => outcome,
+        };
+        let label = outcome.as_ref().map_or_else(ToString::to_string, |_| "ok".into());
+        world.trace.call(&self.0.name, name, about, &label, name == "run" && label == "ok");
+        outcome
+    }
+}
+
+#[async_trait]
+impl PoolQueue for Outside {
+    async fn ensure(&self, class: &ClassName) -> Result<(), QueueError> {
+        self.queue("ensure", class.as_str(), self.0.world.queue.ensure(class)).await
+    }
+
+    async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
+        let world = &self.0.world;
+        if world.strikes(Fault::QueueLoses) {
+            return self.queue("announce", "lost", async { Ok(()) }).await;
+        }
+        if world.strikes(Fault::QueueDoubles) {
+            let _ = world.queue.announce(message).await;
+        }
+        self.queue("announce", message.instance_id.as_str(), world.queue.announce(message)).await
+    }
+
+    async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError> {
+        self.queue("receive", class.as_str(), self.0.world.queue.receive(class, most)).await
+    }
+
+    async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
+        self.queue("delete", class.as_str(), self.0.world.queue.delete(class, receipts)).await
+    }
+
+    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
+        self.queue("give_back", class.as_str(), self.0.world.queue.give_back(class, receipts)).await
+    }
+
+    async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
+        self.queue("bury", class.as_str(), self.0.world.queue.bury(class, receipt, raw)).await
+    }
+
+    async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
+        self.queue("depth", class.as_str(), self.0.world.queue.depth(class)).await
+    }
+}
+
+#[async_trait]
+impl Compute for Outside {
+    fn keeps_inventory(&self) -> bool {
+        true
+    }
+
+    async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
+        let mut order = order.clone();
+        if self.0.world.bug == Some(Bug::TokenEachTime) {
+            order.launch.client_token.push_str(&self.0.world.chance.number(0..1 << 32).to_string());
+        }
+        let order = &order;
+        let (world, chance) = (&self.0.world, &self.0.world.chance);
+        let about =
+            format!("{} {} of {}", order.launch.launch_id, order.launch.count, order.launch.resource_class);
+        if world.strikes(Fault::LaunchThrottled) {
+            return self.maker("launch", &about, async { Err(ComputeError::Throttled) }).await;
+        }
+        if world.strikes(Fault::LaunchRefused) {
+            let error = match chance.percent(70) {
+                true => ComputeError::NoCapacity("simulated".into()),
+                false => ComputeError::Refused("simulated".into()),
+            };
+            return self.maker("launch", &about, async { Err(error) }).await;
+        }
+        if world.strikes(Fault::LaunchAppliesLate) {
+            let (late, order, wait) = (world.clone(), order.clone(), chance.millis(100..20_000));
+            tokio::spawn(async move {
+                sleep(wait).await;
+                let _ = late.compute.launch(&order).await;
+                late.stir();
+            });
+            let lost = async { Err(ComputeError::Unknown("simulated: on its way".into())) };
+            return self.maker("launch", &about, lost).await;
+        }
+        let call = async {
+            if world.strikes(Fault::LaunchPartial) {
+                world.compute.capacity(Some(chance.number(0..u64::from(order.launch.count)) as u32));
+            }
+            let outcome = world.compute.launch(order).await;
+            world.compute.capacity(None);
+            if outcome.is_ok() && world.strikes(Fault::LaunchLosesAnswer) {
+                return Err(ComputeError::Unknown("simulated: the answer was lost".into()));
+            }
+            outcome
+        };
+        self.maker("launch", &about, call).await
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
+        self.0.world.ends(&self.0.name, ids);
+        let about = ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
+        if self.0.world.bug == Some(Bug::EndIsForgotten) {
+            return Ok(());
+        }
+        self.maker("terminate", &about, self.0.world.compute.terminate(ids)).await
+    }
+
+    async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+        self.maker("describe", ids[0].as_str(), self.0.world.compute.describe(ids)).await
+    }
+
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+        let mut machines = self.maker("list", "", self.0.world.compute.list()).await?;
+        if self.0.world.strikes(Fault::MakerForgetsSome) {
+            let all = self.0.world.chance.percent(30);
+            machines.retain(|_| !all && self.0.world.chance.percent(50));
+        }
+        Ok(machines)
+    }
+}
+
+#[async_trait]
+impl GitHub for Outside {
+    fn runner_url(&self, scope: &Scope) -> String {
+        self.0.world.github.runner_url(scope)
+    }
+
+    async fn registration_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
+        self.github("token", "registration", self.0.world.github.registration_token(scope)).await
+    }
+
+    async fn removal_token(&self, scope: &Scope) -> Result<Token, GitHubError> {
+        self.github("token", "removal", self.0.world.github.removal_token(scope)).await
+    }
+
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
+        self.github("job_config", &spec.name, self.0.world.github.job_config(scope, spec)).await
+    }
+
+    async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError> {
+        self.github("group", name, self.0.world.github.runner_group(owner, name)).await
+    }
+
+    async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError> {
+        self.github("runner", name, self.0.world.github.runner(scope, name)).await
+    }
+
+    async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.github("runners", "", self.0.world.github.runners(scope)).await
+    }
+
+    async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
+        self.github("remove", &id.to_string(), self.0.world.github.remove_runner(scope, id)).await
+    }
+
+    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
+        self.github("run", &run_id.to_string(), self.0.world.github.run(owner, name, run_id)).await
+    }
+}
+
+#[async_trait]
+impl Notices for Outside {
+    async fn receive(&self) -> Result<Batch, QueueError> {
+        // Waits inside for up to 20 s: an operator that is stopped receives nothing meanwhile.
+        self.queue("notices", "", async {
+            sleep(Duration::from_secs(3)).await;
+            self.0.world.notices.receive().await
+        })
+        .await
+    }
+
+    async fn acknowledge(&self, receipts: &[String]) -> Result<(), QueueError> {
+        self.queue("acknowledge", "", self.0.world.notices.acknowledge(receipts)).await
+    }
+}

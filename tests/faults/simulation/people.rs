@@ -1,0 +1,272 @@
+//! Workflows and the people who keep the pools. Workflows run the production commands: they ask, wait, work and give
+//! back, or forget to; they ask twice, are killed at any call, and come again when they are told of no success.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runyard::cli::{StepFailed, StepPorts, step};
+use runyard::model::{Guard, Item, Phase, Pool, PoolStatus, RecordId, Request, Versioned, Write};
+use runyard::ports::github::RunState;
+use runyard::ports::{Store, StoreError};
+use runyard_fakes::SeededEntropy;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::simulation::actor::{Actor, Role};
+use crate::simulation::table::Table;
+use crate::simulation::weather::Fault;
+use crate::simulation::world::World;
+
+/// An item of plain attributes.
+pub(crate) fn item(value: &Value) -> Item {
+    let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
+    item.into_inner().into_iter().collect()
+}
+
+/// Makes the classes.
+pub(crate) async fn open(world: &Arc<World>) {
+    let (chance, person) = (&world.chance, Table(Actor::new(world, "admin", Role::Person)));
+    for (class, mode) in &world.classes {
+        let max = chance.number(2..14);
+        let spec = json!({
+            "resourceClass": class, "cpu": 2, "mmem": 4096, "max": max, "desired": chance.number(0..max.min(4)),
+            "usageClass": *chance.one(&["on-demand", "spot"]), "registrationMode": mode.as_str(),
+            "idleSeconds": *chance.one(&[120, 600, 1800]), "maxUses": *chance.one(&[json!(null), json!(1), json!(3)]),
+            "reuseWithin": *chance.one(&["repository", "owner", "any", "none"]),
+            "maxRuntimeMinutes": *chance.one(&[5, 10, 30]),
+        });
+        create(&person, spec).await;
+    }
+}
+
+async fn create(person: &Table, spec: Value) {
+    let spec = serde_json::from_value(spec).unwrap();
+    let pool =
+        Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 1, updated_at: None };
+    surely(person, &pool.creating()).await;
+}
+
+/// Makes one class that launches what is asked for and keeps what comes back.
+pub(crate) async fn open_one(world: &Arc<World>) {
+    let person = Table(Actor::new(world, "admin", Role::Person));
+    for (class, mode) in &world.classes {
+        let spec = json!({
+            "resourceClass": class, "cpu": 2, "mmem": 4096, "max": 4, "desired": 0, "idleSeconds": 7200,
+            "usageClass": "on-demand", "registrationMode": mode.as_str(), "reuseWithin": "any",
+        });
+        create(&person, spec).await;
+    }
+}
+
+/// One run that does as it should.
+pub(crate) async fn asks_works_gives_back(world: Arc<World>, number: u64) {
+    let actor = Actor::new(&world, &format!("run-{number}"), Role::Workflow);
+    let key = RecordId::new(format!("request#acme/web#{number}"), "request#default#1");
+    let run = number.to_string();
+    let of_run = ["--run-id", &run, "--repository", "acme/web", "--attempt", "1"];
+    world.github.set_run("acme", "web", number, RunState::Active { attempt: 1 });
+    let mut asked = vec!["provision", "--class", "small", "--count", "2", "--timeout", "30m", "--wait"];
+    asked.extend(of_run);
+    provision(&actor, &key, &asked).await;
+    until_decided(&world, &key).await;
+    sleep(Duration::from_secs(30)).await;
+    release(&actor, &key, &of_run).await;
+    world.github.set_run("acme", "web", number, RunState::Completed { attempt: 1 });
+    while !world.laws.lock().unwrap().request_of(&key).is_some_and(|request| request.phase().is_final()) {
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+/// Writes until there is an answer: what was written, or none when the guard did not hold.
+async fn surely(table: &Table, write: &Write) -> Option<Item> {
+    loop {
+        match table.write(write).await {
+            Ok(item) => return Some(item),
+            Err(StoreError::Refused { .. }) => return None,
+            Err(_) => sleep(Duration::from_secs(2)).await,
+        }
+    }
+}
+
+/// Changes a class's limits now and then.
+pub(crate) async fn change_pools(world: Arc<World>) {
+    let person = Table(Actor::new(&world, "admin", Role::Person));
+    loop {
+        sleep(Duration::from_secs(5)).await;
+        if world.strikes(Fault::PoolMadeAnew) {
+            make_anew(&world, &person).await;
+        }
+        if !world.strikes(Fault::PoolChanges) {
+            continue;
+        }
+        let classes: Vec<&String> = world.classes.keys().collect();
+        let key = RecordId::new(format!("pool#{}", world.chance.one(&classes)), "pool");
+        let Some(pool) = world.get::<Pool>(&key).await else { continue };
+        let mut after = pool.clone();
+        after.spec.max = world.chance.number(1..14) as u32;
+        after.spec.desired = world.chance.number(0..4).min(u64::from(after.spec.max)) as u32;
+        after.advance(world.clock_now());
+        surely(&person, &after.replacing(&pool)).await;
+    }
+}
+
+/// Deletes a class and applies it again: with a record that has a `uid`, or with one of a program that knows of none,
+/// which may have more machines than the former and not fewer, because it is known from a list or a refused write only.
+async fn make_anew(world: &Arc<World>, person: &Table) {
+    let classes: Vec<&String> = world.classes.keys().collect();
+    let key = RecordId::new(format!("pool#{}", world.chance.one(&classes)), "pool");
+    let Some(pool) = world.get::<Pool>(&key).await.filter(|pool| pool.version > 1) else { return };
+    surely(person, &Write::delete(key.clone(), Guard::image(&pool))).await;
+    // An operator wrote its status meanwhile.
+    if world.get::<Pool>(&key).await.is_some() {
+        return;
+    }
+    let mut spec = pool.spec.clone();
+    let uid = world.chance.percent(60).then(|| format!("u-{}", world.chance.number(0..u64::MAX)));
+    let least = if uid.is_some() { 1 } else { u64::from(spec.max) };
+    spec.max = world.chance.number(least..14.max(least + 1)) as u32;
+    spec.desired = world.chance.number(0..4).min(u64::from(spec.max)) as u32;
+    let uid = uid.map(|uid| uid.parse().expect("a uid"));
+    let anew = Pool { spec, scale: None, status: PoolStatus::default(), uid, version: 1, updated_at: None };
+    surely(person, &anew.creating()).await;
+}
+
+/// One workflow, from its request to its end.
+pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
+    sleep(at).await;
+    let chance = &world.chance;
+    let actor = Actor::new(&world, &format!("run-{number}"), Role::Workflow);
+    let repository = *chance.one(&["acme/web", "acme/api", "other/site"]);
+    let (owner, name) = repository.split_once('/').expect("owner and name");
+    let key = RecordId::new(format!("request#{repository}#{number}"), "request#default#1");
+    let run = number.to_string();
+    let of_run = ["--run-id", &run, "--repository", repository, "--attempt", "1"];
+    world.github.set_run(owner, name, number, RunState::Active { attempt: 1 });
+    let asked = ask(&world, &of_run);
+    let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+    provision(&actor, &key, &asked).await;
+    if world.strikes(Fault::SubmittedTwice) {
+        provision(&actor, &key, &asked).await;
+    }
+    if world.strikes(Fault::ReleasedEarly) {
+        sleep(chance.seconds(0..60)).await;
+    } else {
+        until_decided(&world, &key).await;
+        let work = Instant::now() + chance.seconds(20..500);
+        while Instant::now() < work && !world.ending() {
+            sleep(Duration::from_secs(5)).await;
+        }
+    }
+    world.github.set_run(owner, name, number, RunState::Completed { attempt: 1 });
+    if !world.strikes(Fault::RunEndsUnreleased) {
+        release(&actor, &key, &of_run).await;
+    }
+}
+
+/// What a workflow asks for.
+fn ask(world: &World, of_run: &[&str]) -> Vec<String> {
+    let chance = &world.chance;
+    let classes: Vec<&String> = world.classes.keys().collect();
+    let (class, count) = (chance.one(&classes).as_str(), chance.number(1..6).to_string());
+    let mut asked: Vec<&str> = vec!["provision", "--class", class, "--count", &count];
+    asked.extend(of_run);
+    asked.extend(["--timeout", *chance.one(&["2m", "300s", "10m"])]);
+    if chance.percent(30) {
+        asked.extend(["--min-count", "1"]);
+    }
+    if chance.percent(15) {
+        asked.extend(["--usage-class", *chance.one(&["spot", "on-demand"])]);
+    }
+    if chance.percent(25) {
+        asked.push("--wait");
+    }
+    asked.into_iter().map(str::to_owned).collect()
+}
+
+/// The production command, which may be killed at any of its calls.
+async fn command(actor: &Arc<Actor>, arguments: &[&str]) -> Option<Result<(), StepFailed>> {
+    let entropy = Arc::new(SeededEntropy::new(actor.world.chance.number(0..u64::MAX)));
+    let ports = StepPorts { store: Arc::new(Table(actor.clone())), clock: actor.clone(), entropy };
+    let ended = tokio::select! {
+        biased;
+        () = actor.death.notified() => None,
+        ended = step(ports, arguments) => Some(ended),
+    };
+    let said =
+        ended.as_ref().map(|ended| ended.as_ref().map_or_else(ToString::to_string, |()| "done".into()));
+    actor.world.trace.tell(&format!(
+        "{} {}: {}",
+        actor.name,
+        arguments[0],
+        said.as_deref().unwrap_or("killed")
+    ));
+    ended
+}
+
+/// Asks until the request is there, whatever becomes of it.
+async fn provision(actor: &Arc<Actor>, key: &RecordId, asked: &[&str]) {
+    let world = &actor.world;
+    loop {
+        let ended = command(actor, asked).await;
+        let there =
+            |wanted: fn(&Request) -> bool| world.laws.lock().unwrap().request_of(key).is_some_and(wanted);
+        match ended {
+            Some(Ok(())) => {
+                if !there(|_| true) {
+                    world.broke(format!("S13 {key}: it was acknowledged and is not there"));
+                }
+                let waited = asked.contains(&"--wait");
+                if waited && !there(|request| request.status.ready_at.is_some()) {
+                    world.broke(format!("{key}: the command said it is ready, and it never was"));
+                }
+                return;
+            }
+            // It failed, or the wait is over: then it was taken back.
+            Some(Err(StepFailed { code: 3 | 4, .. })) => return,
+            Some(Err(StepFailed { code: 2, message })) => return world.broke(format!("{key}: {message}")),
+            // Whoever comes again to what is over is told so.
+            Some(Err(_)) | None if there(is_over) => return,
+            Some(Err(_)) | None => sleep(Duration::from_secs(2)).await,
+        }
+    }
+}
+
+/// Whether nobody wants it any more.
+fn is_over(request: &Request) -> bool {
+    request.is_released() || request.phase().is_final()
+}
+
+/// Gives back until the command says that it is given back.
+async fn release(actor: &Arc<Actor>, key: &RecordId, of_run: &[&str]) {
+    let world = &actor.world;
+    let mut asked = vec!["release"];
+    asked.extend(of_run);
+    if world.chance.percent(30) {
+        asked.push("--wait");
+    }
+    loop {
+        match command(actor, &asked).await {
+            Some(Ok(()) | Err(StepFailed { code: 4, .. })) => break,
+            Some(Err(StepFailed { code: 2, message })) => return world.broke(format!("{key}: {message}")),
+            Some(Err(_)) | None => sleep(Duration::from_secs(2)).await,
+        }
+    }
+    if !world.laws.lock().unwrap().request_of(key).is_none_or(is_over) {
+        world.broke(format!("S13 {key}: the command said it is given back, and it is not"));
+    }
+}
+
+/// Until the request is ready or over.
+async fn until_decided(world: &World, key: &RecordId) {
+    loop {
+        let phase = world.laws.lock().unwrap().request_of(key).map(Request::phase);
+        match phase {
+            Some(Phase::Pending | Phase::Fulfilling) => sleep(Duration::from_secs(2)).await,
+            Some(Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed) => return,
+            None => {
+                world.broke(format!("S13 {key}: it was acknowledged and is not there"));
+                return;
+            }
+        }
+    }
+}

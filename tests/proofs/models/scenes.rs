@@ -1,0 +1,78 @@
+//! Tables to begin with: a class, requests that were accepted, machines in the pool or at work.
+
+use runyard_core::model::{Agent, InstanceArn, InstanceId, Item, RecordId, Signal};
+use runyard_core::ports::{Machine, MachineState};
+use serde_json::json;
+
+use crate::models::stored::Stored;
+use crate::models::world::{Hand, World};
+
+fn store(world: &mut World, value: &serde_json::Value) -> RecordId {
+    let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
+    let item: Item = item.into_inner().into_iter().collect();
+    let stored = Stored::of(item);
+    let key = stored.key.clone();
+    world.table.put(stored);
+    key
+}
+
+/// A class with room for so many machines.
+pub(crate) fn pool(world: &mut World, max: u32) {
+    let class = json!({
+        "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": 1, "resourceClass": "linux",
+        "cpu": 2, "mmem": 4096, "max": max, "idleSeconds": 36_000, "maxAgeSeconds": 360_000,
+    });
+    store(world, &class);
+}
+
+/// A request that the operator accepted, for so many machines.
+pub(crate) fn request(world: &mut World, run: &str, count: u32) -> RecordId {
+    let now = world.now().wall;
+    let deadline = now.saturating_add(jiff::SignedDuration::from_hours(10)).unwrap();
+    let fields = json!({
+        "pk": format!("request#acme/web#{run}"), "sk": "request#default#1", "kind": "request", "version": 2,
+        "runId": run, "attempt": 1, "repository": "acme/web", "name": "default", "resourceClass": "linux",
+        "count": count, "desired": "provisioned", "generation": 1, "phase": "Pending",
+        "acceptedAt": now, "deadline": deadline, "observedGeneration": 1,
+    });
+    store(world, &fields)
+}
+
+/// A machine in the pool, an hour old.
+pub(crate) fn pooled(world: &mut World, name: &str) {
+    let now = world.now().wall;
+    let id = InstanceId::parse(name).unwrap();
+    let arn = InstanceArn::local(&id);
+    let threshold = now.saturating_add(jiff::SignedDuration::from_hours(10)).unwrap();
+    let born = now.saturating_sub(jiff::SignedDuration::from_hours(1)).unwrap();
+    let record = json!({
+        "pk": format!("instance#{arn}"), "sk": "instance", "kind": "instance", "version": 5,
+        "instanceId": name, "instanceArn": arn.to_string(), "resourceClass": "linux",
+        "instanceType": "m7i.large", "usageClass": "on-demand", "cpu": 2, "mmem": 4096,
+        "availabilityZone": "", "createdAt": born, "state": "idle", "runId": "", "claimId": "",
+        "threshold": threshold, "thresholdSetAt": now, "stateSince": now, "pooledAt": now, "uses": 0,
+        "trustDomain": "", "updatedAt": now,
+    });
+    store(world, &record);
+    let mut agent = Agent::born(&arn, now);
+    agent.heartbeat_seq = 1;
+    agent.signal = Some(Signal::Ok);
+    agent.signal_claim_id = Some(String::new());
+    world.put(&agent);
+    let sight = world.sight(&arn);
+    world.hands.push(Hand { sight, ..Hand::of(&arn) });
+    world.machines.push(std::sync::Arc::new(Machine {
+        id,
+        arn,
+        class: Some("linux".parse().unwrap()),
+        launch: None,
+        attempt: 1,
+        instance_type: "m7i.large".into(),
+        usage_class: runyard_core::model::UsageClass::OnDemand,
+        cpu: 2,
+        mmem: 4096,
+        zone: String::new(),
+        state: MachineState::Running,
+        launched_at: born,
+    }));
+}

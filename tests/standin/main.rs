@@ -1,7 +1,0 @@
-//! The stand-in GitHub as its clients see it: the adapter that also talks to the real one, bare HTTP, and the runner
-//! package as an agent uses it.
-
-#![allow(clippy::unwrap_used, reason = "what a test needs and does not get fails it")]
-
-mod http;
-mod listener;

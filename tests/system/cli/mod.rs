@@ -1,0 +1,10 @@
+//! Does the program keep its word? The real binary against a real engine on loopback: what it writes, what it says,
+//! and with which code it ends.
+
+mod people;
+mod pools;
+mod provision;
+mod read;
+mod release;
+mod usage;
+mod yard;

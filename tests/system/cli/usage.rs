@@ -1,0 +1,260 @@
+//! What can be refused without the network is refused without it: exit 2, the field, the value and the fix are named,
+//! and nothing is written.
+
+use serde_json::Value;
+
+use crate::cli::yard::{REPOSITORY, Yard, asking, command, ends};
+
+/// Refused as wrong usage although nothing can be reached; the problem as a program reads it.
+fn refused(arguments: &[&str]) -> Value {
+    let mut arguments = arguments.to_vec();
+    arguments.extend(["-o", "json"]);
+    let ended = ends(command(&arguments), 2);
+    assert_eq!(ended.stdout, "", "{arguments:?}");
+    let error = ended.error();
+    for name in ["field", "value", "message", "fix"] {
+        assert!(error[name].is_string(), "{arguments:?}: {error}");
+    }
+    assert!(!error["fix"].as_str().expect("text").is_empty(), "{arguments:?}");
+    error
+}
+
+#[test]
+fn every_bad_run_id_and_class_is_refused_by_its_name() {
+    let long = "x".repeat(300);
+    let bad: &[&str] =
+        &["", &long, "é", "\u{202e}42", "4\n2", "../x", "$(id)", "a b", "a#b", "a/b", "'; drop"];
+    for value in bad {
+        for (option, others) in [
+            ("--run-id", ["--repository", REPOSITORY, "--class", "small"]),
+            ("--class", ["--repository", REPOSITORY, "--run-id", "42"]),
+        ] {
+            let mut arguments = vec!["provision", "--count", "1", option, value];
+            arguments.extend(others);
+            let error = refused(&arguments);
+            assert_eq!(error["field"], option, "{value:?}");
+            if value.len() < 100 {
+                assert_eq!(error["value"], *value);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_that_looks_like_an_option_is_refused_with_how_to_write_it() {
+    for arguments in [
+        &["provision", "--run-id", "-x", "--class", "a", "--count", "1"][..],
+        &["provision", "--class", "-x", "--count", "1"],
+        &["provision", "--class", "a", "--count", "1", "--name", "-x"],
+    ] {
+        let error = refused(arguments);
+        assert_eq!(error["value"], "-x");
+        assert!(error["fix"].as_str().expect("text").contains("--option=VALUE"), "{error}");
+    }
+    assert_eq!(refused(&["provision", "--class=-x", "--count", "1"])["field"], "--class");
+}
+
+#[test]
+fn every_bad_number_and_duration_is_refused_by_its_name() {
+    for (option, values) in [
+        ("--count", &["0", "-1", "501", "1000000000", "18446744073709551616", "1.5", "one", ""][..]),
+        ("--min-count", &["0", "-1", "3", "501"]),
+        ("--attempt", &["0", "-1", "x", "4294967296"]),
+        ("--timeout", &["0", "0s", "-10m", "100y", "100 years", "25h", "600", "1500ms", ""]),
+        ("--max-runtime", &["0m", "-1m", "90s", "36d", "30", "soon"]),
+        ("--usage-class", &["Spot", "reserved", ""]),
+        ("--allowed-instance-types", &["", " ", "M7i", "c?", "$(id)"]),
+        ("--name", &["", "Default", "a_b", "../x"]),
+        ("--repository", &["acme", "acme/", "a/b/c", "../..", ""]),
+    ] {
+        for value in values {
+            let joined = format!("{option}={value}");
+            let mut arguments = vec!["provision", "--run-id", "42", "--class", "small", joined.as_str()];
+            if option != "--count" {
+                arguments.extend(["--count", "2"]);
+            }
+            if option != "--repository" {
+                arguments.extend(["--repository", REPOSITORY]);
+            }
+            let error = refused(&arguments);
+            assert_eq!(error["field"], option, "{joined}: {error}");
+            assert_eq!(error["value"], *value, "{joined}: {error}");
+        }
+    }
+}
+
+#[test]
+fn other_verbs_refuse_their_own_wrong_usage() {
+    for (arguments, field) in [
+        (&["provision"][..], "--class, --count"),
+        (&["provision", "--class", "a", "--count", "1"], "--run-id"),
+        (&["release"], "--run-id"),
+        (&["release", "--run-id", "42"], "--repository"),
+        (&["release", "--run-id", "42", "--repository", "acme/web", "--timeout", "5"], "--timeout"),
+        (&["scale", "small"], "--desired|--reset"),
+        (&["scale", "small", "--desired", "-1"], "--desired"),
+        (&["scale", "small", "--desired", "1", "--reset"], "--desired"),
+        (&["scale", "small", "--reset", "--for", "2h"], "--reset"),
+        (&["scale", "Small", "--reset"], "CLASS"),
+        (&["get", "machines"], "KIND"),
+        (&["get", "instances", "--state", "asleep"], "--state"),
+        (&["get", "instances", "--class", "Small"], "--class"),
+        (&["get", "instances", "--phase", "Ready"], "--phase"),
+        (&["get", "requests", "--phase", "ready"], "--phase"),
+        (&["get", "requests", "--state", "idle"], "--state"),
+        (&["get", "pools", "--class", "small"], "--class"),
+        (&["get", "instances", "i-1", "--state", "idle"], "NAME"),
+        (&["events", "--since", "5"], "--since"),
+        (&["events", "--since=-5m"], "--since"),
+        (&["explain", "request", "42/a/b", "--watch"], "NAME"),
+        (&["get", "instances", "i-1/../x"], "NAME"),
+        (&["describe", "request", "42/a/b"], "NAME"),
+        (&["describe", "request", "42/a/1/2"], "NAME"),
+        (&["expire", "Not a class", "--idle"], "INSTANCE|CLASS"),
+        (&["fail", "42/"], "RUN_ID[/NAME[/ATTEMPT"),
+        (&["apply", "-f", "/nowhere/pools.yaml"], "--file"),
+        (&["apply"], "--file"),
+        (&["--table", "a/b", "get", "pools"], "--table"),
+        (&["no-such-verb"], "verb"),
+        (&["get", "pools", "--colour"], "--colour"),
+        (&["provision", "--class", "a", "--count", "1", "--keep"], "--wait"),
+        (&["set", "pool", "small", "maxx=1"], "FIELD=VALUE"),
+        (&["set", "pool", "small"], "FIELD=VALUE"),
+        (&["diff"], "--file"),
+    ] {
+        let error = refused(arguments);
+        assert!(error["field"].as_str().expect("text").contains(field), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn all_that_is_missing_is_said_at_once_and_for_people_too() {
+    let ended = ends(command(&["provision", "--class", "a", "--count", "1", "--min-count", "2"]), 2);
+    for word in ["--run-id", "--repository", "--min-count", "GITHUB_RUN_ID", "fix:"] {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn bad_values_in_the_environment_are_refused_by_the_variable() {
+    for (variable, value) in [
+        ("GITHUB_RUN_ID", "a b"),
+        ("GITHUB_RUN_ATTEMPT", "0"),
+        ("GITHUB_RUN_ATTEMPT", "first"),
+        ("GITHUB_REPOSITORY", "acme"),
+        ("RUNYARD_TABLE", "a/b"),
+    ] {
+        let mut one = command(&["provision", "--class", "a", "--count", "1", "-o", "json"]);
+        one.env("GITHUB_RUN_ID", "42").env("GITHUB_REPOSITORY", REPOSITORY).env(variable, value);
+        let error = ends(one, 2).error();
+        assert_eq!((&error["field"], &error["value"]), (&variable.into(), &value.into()));
+    }
+}
+
+#[test]
+fn what_was_refused_wrote_nothing() {
+    let yard = Yard::new();
+    yard.runs(&asking(&["--min-count", "3"]), 2);
+    yard.runs(
+        &["provision", "--run-id", "../x", "--repository", REPOSITORY, "--class", "a", "--count", "1"],
+        2,
+    );
+    let file = yard.file("pools.yaml", "- {resourceClass: a, max: 1}\n- {resourceClass: a, max: 1}\n");
+    yard.runs(&["apply", "-f", &file], 2);
+    assert_eq!(yard.count(), 0);
+}
+
+#[test]
+fn a_table_that_is_not_there_and_a_network_that_is_not_are_errors_with_a_way_out() {
+    let yard = Yard::bare();
+    let error = yard.runs(&["get", "pools", "-o", "json"], 1).error();
+    assert_eq!(error["value"], "runyard");
+    assert!(error["fix"].as_str().expect("text").contains("init"), "{error}");
+    let error = ends(command(&["get", "pools", "-o", "json"]), 1).error();
+    assert_eq!(
+        (&error["field"], &error["value"]),
+        (&"AWS_ENDPOINT_URL".into(), &"http://127.0.0.1:9".into())
+    );
+    assert!(error["fix"].as_str().expect("text").contains("runyard up"), "{error}");
+}
+
+#[test]
+fn surroundings_that_lack_something_are_told_in_one_sentence() {
+    for (without, field) in [
+        (&["AWS_REGION"][..], "AWS_REGION"),
+        (&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "AWS credentials"),
+    ] {
+        let mut one = command(&["get", "pools"]);
+        without.iter().for_each(|name| {
+            one.env_remove(name);
+        });
+        let said = ends(one, 1).stderr;
+        assert!(said.starts_with(&format!("error: {field}: ")), "{said}");
+        assert!(said.lines().count() == 2 && said.contains(". DIR/env"), "{said}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_no_address_is_refused_by_its_variable() {
+    let mut one = command(&["get", "pools", "-o", "json"]);
+    one.env("AWS_ENDPOINT_URL_DYNAMODB", "nonsense");
+    let error = ends(one, 1).error();
+    assert_eq!((&error["field"], &error["value"]), (&"AWS_ENDPOINT_URL".into(), &"nonsense".into()));
+}
+
+#[test]
+fn a_pipe_gets_no_colours() {
+    let mut verbose = command(&["get", "pools", "-vv"]);
+    verbose.env("RUNYARD_LOG", "debug");
+    let said = ends(verbose, 1).stderr;
+    assert!(said.contains("DEBUG") && !said.contains('\u{1b}'), "{said}");
+}
+
+#[test]
+fn help_has_examples_for_every_verb_and_completions_name_them_all() {
+    let verbs = [
+        "provision",
+        "release",
+        "get",
+        "describe",
+        "events",
+        "scale",
+        "apply",
+        "diff",
+        "set",
+        "expire",
+        "fail",
+        "refresh",
+        "doctor",
+        "init",
+        "plan",
+        "explain",
+        "up",
+        "demo",
+        "operator",
+        "completions",
+    ];
+    for verb in verbs {
+        let help = ends(command(&[verb, "--help"]), 0).stdout;
+        assert!(help.contains("Example"), "{verb}");
+        assert!(help.lines().all(|line| line.chars().count() <= 112), "{verb}: {help}");
+    }
+    let script = ends(command(&["completions", "bash"]), 0).stdout;
+    assert!(verbs.iter().all(|verb| script.contains(verb)));
+    assert!(["--state", "created claimed running idle terminated"].iter().all(|word| script.contains(word)));
+    let offered = ends(command(&["-v"]), 2).stderr;
+    assert!(!script.contains("stand-in-runner") && !offered.contains("stand-in-runner"), "{offered}");
+}
+
+#[test]
+fn a_configuration_key_that_nobody_knows_stops_the_operator_as_wrong_usage() {
+    let dir = tempfile::tempdir().expect("a place for files");
+    let file = dir.path().join("wrong.toml");
+    std::fs::write(&file, "[timing]\nresink = \"1s\"\ngrace = \"5\"\n").expect("the file is written");
+    let file = file.to_str().expect("a path in UTF-8");
+    let ended = ends(command(&["operator", "--config", file]), 2);
+    for word in ["timing.resink", "timing.grace", "fix:"] {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+    assert_eq!(ends(command(&["plan", "--config", file, "-o", "json"]), 2).error()["field"], "timing.resink");
+}

@@ -1,0 +1,17 @@
+//! Does it hold with real processes? The programs as they are shipped, a real engine behind HTTP, and `kill -9`: one
+//! file per promise, and at the end of each the whole history of the table is held against the contract.
+
+mod demo;
+pub(crate) mod history;
+mod home;
+mod kill_nine;
+mod killed_under_load;
+mod operators;
+pub(crate) mod program;
+mod reuse;
+mod simulator;
+mod standin;
+mod two_operators;
+mod up_as_a_new_user;
+pub(crate) mod waiting;
+mod workflow;

@@ -1,0 +1,86 @@
+//! Does one machine serve one run after the other without leaving a trace at GitHub? Ten runs in each registration mode;
+//! after each of them the stand-in GitHub lists no runner at all.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::e2e::home::{Client, Home};
+use crate::e2e::waiting::{turn, until};
+use crate::e2e::workflow::REPOSITORY;
+
+/// Runs that the one machine serves.
+const CYCLES: u64 = 10;
+/// Longest anything may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// One machine and never another, whose jobs are registered for as `mode` says.
+const SPEC: &str =
+    r#"[{"resourceClass": "one", "cpu": 1, "mmem": 1024, "max": 1, "registrationMode": "MODE"}]"#;
+/// Quick looks; patient deadlines.
+const TIMING: [(&str, &str); 2] =
+    [("RUNYARD_TIMING__AGENT_POLL", "100ms"), ("RUNYARD_TIMING__HEARTBEAT", "500ms")];
+
+#[tokio::test]
+async fn ten_runs_on_one_machine_leave_no_registration_behind_when_a_runner_serves_its_run() {
+    ten_runs_on_one_machine("run", 1).await;
+}
+
+#[tokio::test]
+async fn ten_runs_on_one_machine_leave_no_registration_behind_when_each_job_has_a_runner_of_its_own() {
+    ten_runs_on_one_machine("job", 2).await;
+}
+
+async fn ten_runs_on_one_machine(mode: &str, jobs: u64) {
+    let _turn = turn().await;
+    let mut home = Home::new(&TIMING);
+    let exchanges = keep_exchanges(&home);
+    home.up().await;
+    let client = home.client();
+    let spec = home.beside("pool.json");
+    std::fs::write(&spec, SPEC.replace("MODE", mode)).expect("a file");
+    client.runs(&["apply", "-f", spec.to_str().expect("UTF-8")], 0).await;
+    for run in 1..=CYCLES {
+        serve(&client, run, jobs).await;
+        let left = client.github.runners(REPOSITORY).await.expect("the stand-in answers");
+        assert_eq!(left, Vec::<String>::new(), "after run {run} in mode {mode}\n{}", home.last_words());
+    }
+    let listed = client.runs(&["get", "instances", "-o", "json"], 0).await.json();
+    let machines = listed["items"].as_array().expect("a list");
+    assert_eq!((machines.len(), home.machines().len()), (1, 1), "always the same machine: {machines:?}");
+    assert_eq!(machines[0]["uses"], json!(CYCLES), "{machines:?}");
+    // For tests/system/github_openapi/check.sh, which holds them against GitHub's published description.
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("github-exchanges-{mode}.jsonl"));
+    std::fs::copy(exchanges, kept).expect("the exchanges with the stand-in were kept");
+}
+
+/// The file in which the stand-in keeps its exchanges when it is there before it starts.
+fn keep_exchanges(home: &Home) -> PathBuf {
+    let dir = home.dir().join("github");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let file = dir.join("exchanges.jsonl");
+    std::fs::write(&file, "").expect("a file");
+    file
+}
+
+/// A run from its first word to its last.
+async fn serve(client: &Client, run: u64, jobs: u64) {
+    let id = run.to_string();
+    let of_run = ["--run-id", &id, "--repository", REPOSITORY];
+    until("the run at GitHub", LIMIT, async || client.github.run_opened(REPOSITORY, run).await).await;
+    client
+        .runs(&[&["provision"], &of_run[..], &["--class", "one", "--count", "1", "--wait"]].concat(), 0)
+        .await;
+    let registered = client.github.runners(REPOSITORY).await.expect("the stand-in answers");
+    assert_eq!(registered.len(), 1, "run {run}: {registered:?}");
+    let job = |n| json!({"name": format!("{run}-{n}"), "runs_on": [id], "steps": ["true"]});
+    let queued: Vec<Value> = (0..jobs).map(job).collect();
+    until("the jobs to be queued", LIMIT, async || client.github.jobs_queued(run, &queued).await).await;
+    until(&format!("the jobs of run {run}"), LIMIT, async || {
+        let jobs = client.github.jobs(run).await?;
+        jobs.iter().all(|job| job["conclusion"] == "success").then_some(())
+    })
+    .await;
+    client.runs(&[&["release"], &of_run[..], &["--wait"]].concat(), 0).await;
+    until("the run's end at GitHub", LIMIT, async || client.github.run_ended(run).await).await;
+}
