@@ -183,7 +183,7 @@ class Stories:
     @staticmethod
     def impatient(upper: Path) -> None:
         """The watchdog's timer looks more often, that the test need not wait a minute more."""
-        lab.write(upper, {"etc/systemd/system/runyard-fuse.timer.d/lab.conf": "[Timer]\nOnBootSec=10s\nOnUnitActiveSec=2s\nAccuracySec=1s\n"})
+        lab.write(upper, {"etc/systemd/system/runyard-fuse.timer.d/lab.conf": "[Timer]\nOnBootSec=10s\nOnUnitActiveSec=5s\nAccuracySec=1s\n"})
 
     def without_an_operator(self) -> None:
         yard, kinds = self.dusk, ("deadline", "silent", "gone")
