@@ -110,7 +110,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     let Some(why) = ended else { return Ok(End::Stopped) };
     tracing::warn!(why, "this machine ends");
     executor.kill_everything().await;
-    power.off().await;
+    power.off(why).await;
     Ok(End::PoweredOff(why))
 }
 

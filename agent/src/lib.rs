@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod beat;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod disk;
 pub mod environment;
 pub mod guard;

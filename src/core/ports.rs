@@ -9,7 +9,9 @@ pub mod queue;
 pub mod store;
 
 pub use clock::{Clock, Entropy};
-pub use compute::{Compute, ComputeError, Ending, LaunchOrder, Launched, Machine, MachineState, Shortfall};
+pub use compute::{
+    Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Shortfall, StateReason,
+};
 pub use github::{GitHub, GitHubError};
 pub use notices::{Batch, Delivery, Notices};
 pub use queue::{PoolQueue, QueueDepth, QueueError, Received};

@@ -83,10 +83,10 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
             "the list of machines lacks {gone} of {}: too many to believe it, none is ended for that; `runyard doctor` tells more",
             class.live()
         );
-        plan.wait(&pool.key(), WaitReason::Doubt, message.clone());
+        plan.wait(pool.key(), WaitReason::Doubt, message.clone());
         message
     } else if let Some(doubt) = doubt {
-        plan.wait(&pool.key(), WaitReason::Doubt, beats::told(doubt));
+        plan.wait(pool.key(), WaitReason::Doubt, beats::told(doubt));
         beats::told(doubt)
     } else if let Some((_, stuck)) = stuck {
         stuck.to_owned()

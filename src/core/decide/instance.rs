@@ -202,14 +202,14 @@ impl<'a> MachineView<'a> {
                 plan.wake_at(now.when(near).max(now.mono + Duration::from_millis(100)));
             }
             plan.wait(
-                &self.instance.key(),
+                self.instance.key(),
                 WaitReason::Deadline,
                 format!("in {} until {} at the latest", self.instance.state(), threshold.at),
             );
         }
         if let Some((until, doubt)) = self.put_off() {
             plan.wake_at(now.mono + until.saturating_sub(now.seen) + Duration::from_millis(1));
-            plan.wait(&self.instance.key(), WaitReason::Doubt, beats::told(doubt));
+            plan.wait(self.instance.key(), WaitReason::Doubt, beats::told(doubt));
         } else if let Some(beat) = self.tracked.beat.filter(|beat| beat.seq > 0 && self.fresh()) {
             let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
             plan.wake_at(now.mono + left + Duration::from_millis(1));

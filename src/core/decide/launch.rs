@@ -75,7 +75,7 @@ fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
         return Plan::act(Action::Order(tracked.launch.launch_id.clone()));
     }
     let mut plan = Plan::default();
-    plan.wait(&tracked.launch.key(), WaitReason::NotLeader, "the operator that holds the lease launches");
+    plan.wait(tracked.launch.key(), WaitReason::NotLeader, "the operator that holds the lease launches");
     plan
 }
 
@@ -116,7 +116,7 @@ fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     let mut plan = Plan::default();
     plan.wake_at(tracked.since.saturating_add(cx.policy.orphan));
     let why = format!("there is no record of class {} to launch by", tracked.launch.resource_class);
-    plan.wait(&tracked.launch.key(), WaitReason::Mismatch, why);
+    plan.wait(tracked.launch.key(), WaitReason::Mismatch, why);
     plan
 }
 
@@ -132,7 +132,7 @@ fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     }
     let mut plan = Plan::default();
     plan.wake_at((ordered.at + pause).max(cx.now.mono + ASK_AGAIN));
-    plan.wait(&launch.key(), WaitReason::BackOff, "no certain answer yet, asked again with the same token");
+    plan.wait(launch.key(), WaitReason::BackOff, "no certain answer yet, asked again with the same token");
     plan
 }
 
@@ -159,7 +159,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     if let Some((key, _)) = wanting
         && cx.yard.is_busy(key)
     {
-        plan.wait(&launch.key(), WaitReason::Busy, "the record of its request is being written");
+        plan.wait(launch.key(), WaitReason::Busy, "the record of its request is being written");
         plan.wake_at(cx.now.mono + std::time::Duration::from_millis(20));
         return plan;
     }

@@ -212,10 +212,10 @@ fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal
     if !fresh(cx, tracked) || !agent_is_known(tracked) {
         return Some(Refusal::Heartbeat);
     }
-    if cx.yard.is_busy(&instance.key()) {
+    if cx.yard.is_busy(instance.key()) {
         return Some(Refusal::Busy);
     }
-    cx.yard.rests(&instance.key(), cx.now.mono).map(|_| Refusal::Failed)
+    cx.yard.rests(instance.key(), cx.now.mono).map(|_| Refusal::Failed)
 }
 
 /// The former request of a pooled machine, if that still lists it. One that lost the machine itself takes it off its list

@@ -268,7 +268,7 @@ impl From<Key> for RecordId {
             Kind::Request => request(&key).map(Self::Request),
             Kind::Event => return Self::Foreign(key),
         };
-        named.unwrap_or_else(|_| Self::Unnamed(kind, key))
+        named.unwrap_or(Self::Unnamed(kind, key))
     }
 }
 

@@ -65,7 +65,7 @@ pub struct Machine {
 
 /// Why a machine ended, as its maker tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct StateReason {
     /// The maker's words, for people.
     pub why: String,
     /// Whether it never began, for a reason that a person must mend: more of its kind would end likewise.
@@ -140,7 +140,7 @@ pub trait Compute: Send + Sync {
     /// Where these machines stand; the unknown are left out.
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError>;
     /// Why a machine ended, where its maker said so when it was last listed or described.
-    fn why_ended(&self, _id: &InstanceId) -> Option<Ending> {
+    fn why_ended(&self, _id: &InstanceId) -> Option<StateReason> {
         None
     }
     /// Every machine that carries our table's tag, all pages; a list that could not be read to its end is an error.

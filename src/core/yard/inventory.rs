@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{Now, Offering, Ordered, Tracked, Unit, Yard};
 use crate::model::{ClassName, InstanceArn, Launch, LaunchId, Life, News, Notice, UsageClass};
-use crate::ports::{ComputeError, Ending, Launched, Machine, MachineState};
+use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 
 /// Longest account of why a launch was refused, in characters.
 const REFUSAL: usize = 300;
@@ -38,14 +38,14 @@ impl Yard {
     pub(super) fn why_ended(
         &mut self,
         arn: &InstanceArn,
-        ending: Ending,
+        reason: StateReason,
         now: &Now,
         dirty: &mut BTreeSet<Unit>,
     ) {
         let Some(tracked) = self.instances.get_mut(arn).filter(|tracked| tracked.why_ended.is_none()) else {
             return;
         };
-        let why: String = ending.why.chars().take(REFUSAL).collect();
+        let why: String = reason.why.chars().take(REFUSAL).collect();
         tracked.why_ended = Some(why.clone());
         let created = match tracked.instance.life {
             Life::Created { .. } => true,
@@ -53,7 +53,7 @@ impl Yard {
                 false
             }
         };
-        if ending.never_began && created {
+        if reason.never_began && created {
             let name = tracked.instance.facts.resource_class.clone();
             let class = self.classes.entry(name.clone()).or_default();
             class.brake.fail(now.mono, 0);

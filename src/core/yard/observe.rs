@@ -9,7 +9,7 @@ use crate::model::{
     Agent, AttributeValue, ClassName, Instance, InstanceArn, InstanceId, Item, Kind, Launch, LaunchId, Lease,
     Notice, Pool, Reading, Record, RecordId, Request, RequestKey, State, Uid, Unreadable, Versioned, read,
 };
-use crate::ports::{ComputeError, Ending, Launched, Machine, MachineState};
+use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 
 use super::{Former, Now, Unit, UnreadMachine, Yard};
 
@@ -31,7 +31,7 @@ pub enum Observation {
     /// The maker was asked to end a machine.
     Ended(InstanceArn),
     /// Why the maker says a machine ended. Told before where it stands, so that its end is told with it.
-    WhyEnded(InstanceArn, Ending),
+    WhyEnded(InstanceArn, StateReason),
     /// Where the maker says a machine stands.
     Stands(InstanceArn, Option<MachineState>),
     /// A machine was announced.
@@ -111,7 +111,7 @@ impl Yard {
             Observation::Looked(begun, key, item) => self.looked(begun, &key, item.as_ref(), now, &mut dirty),
             Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
             Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
-            Observation::WhyEnded(arn, ending) => self.why_ended(&arn, ending, now, &mut dirty),
+            Observation::WhyEnded(arn, reason) => self.why_ended(&arn, reason, now, &mut dirty),
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,

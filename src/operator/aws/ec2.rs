@@ -31,7 +31,7 @@ use self::machine::{TABLE, Which};
 use self::subnets::Subnets;
 use self::template::{Template, Templates};
 use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec};
-use crate::ports::{Compute, ComputeError, Ending, LaunchOrder, Launched, Machine, MachineState};
+use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, StateReason};
 use crate::store::{Difference, retries};
 
 pub use self::options::Ec2Options;
@@ -49,7 +49,7 @@ const PAGE: i32 = 500;
 /// Most values of one filter (EC2).
 const VALUES: usize = 200;
 /// Of how many machines it is kept why they ended.
-const ENDINGS: usize = 10_000;
+const REASONS: usize = 10_000;
 /// How long a template that was looked at counts as good.
 const KNOWN_GOOD: Duration = Duration::from_secs(60);
 
@@ -72,7 +72,7 @@ pub struct Ec2Compute {
     /// The templates that were good when they were last looked at.
     good: Mutex<BTreeMap<ClassName, Good>>,
     /// Why machines ended, as far as EC2 said so when it was last asked for them.
-    endings: Mutex<BTreeMap<InstanceId, Ending>>,
+    reasons: Mutex<BTreeMap<InstanceId, StateReason>>,
     /// The subnets that were looked at lately.
     subnets: Subnets,
 }
@@ -98,7 +98,7 @@ impl Ec2Compute {
             region,
             options,
             good: Mutex::default(),
-            endings: Mutex::default(),
+            reasons: Mutex::default(),
             subnets: Subnets::default(),
         }
     }
@@ -170,10 +170,10 @@ impl Ec2Compute {
     /// Keeps why machines ended; EC2 itself forgets them within the hour.
     fn remember(&self, reservations: &[Reservation]) {
         let instances = reservations.iter().flat_map(|reservation| reservation.instances());
-        let mut endings = self.endings.lock().unwrap_or_else(PoisonError::into_inner);
-        endings.extend(instances.filter_map(machine::ending));
-        while endings.len() > ENDINGS {
-            endings.pop_first();
+        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        reasons.extend(instances.filter_map(machine::state_reason));
+        while reasons.len() > REASONS {
+            reasons.pop_first();
         }
     }
 
@@ -194,8 +194,8 @@ impl Compute for Ec2Compute {
         true
     }
 
-    fn why_ended(&self, id: &InstanceId) -> Option<Ending> {
-        self.endings.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    fn why_ended(&self, id: &InstanceId) -> Option<StateReason> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {

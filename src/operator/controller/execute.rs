@@ -222,7 +222,7 @@ impl Executor {
                 let id = id_of(&arn)?;
                 let states = self.ports.compute.describe(std::slice::from_ref(&id)).await?;
                 let why = self.ports.compute.why_ended(&id);
-                let why = why.map(|ending| Observation::WhyEnded(arn.clone(), ending));
+                let why = why.map(|reason| Observation::WhyEnded(arn.clone(), reason));
                 Ok(why.into_iter().chain([Observation::Stands(arn, states.get(&id).copied())]).collect())
             }
             Action::Bury(step) => {

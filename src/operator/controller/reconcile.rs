@@ -282,8 +282,8 @@ impl Loop {
     /// Why machines ended goes before where they stand, so that their end is told with it.
     fn listed_at_maker(&mut self, machines: Vec<Machine>) {
         for machine in machines.iter().filter(|machine| !machine.state.alive()) {
-            if let Some(ending) = self.ports.compute.why_ended(&machine.id) {
-                self.observe(Observation::WhyEnded(machine.arn.clone(), ending));
+            if let Some(reason) = self.ports.compute.why_ended(&machine.id) {
+                self.observe(Observation::WhyEnded(machine.arn.clone(), reason));
             }
         }
         self.observe(Observation::Inventory(machines));

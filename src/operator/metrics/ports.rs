@@ -12,8 +12,8 @@ use crate::admin::Health;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
 use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
-    Batch, Change, Compute, ComputeError, Ending, GitHub, GitHubError, LaunchOrder, Launched, Machine,
-    MachineState, Notices, Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch,
+    Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
+    Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError, Watch,
 };
 
 const OK: &str = "ok";
@@ -304,7 +304,7 @@ impl<T: Compute + ?Sized> Compute for Metered<T> {
         self.inner.keeps_inventory()
     }
 
-    fn why_ended(&self, id: &InstanceId) -> Option<Ending> {
+    fn why_ended(&self, id: &InstanceId) -> Option<StateReason> {
         self.inner.why_ended(id)
     }
 

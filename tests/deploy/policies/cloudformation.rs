@@ -252,7 +252,7 @@ fn where_a_fence_does_not_hold_a_parameter_puts_another_in_its_place() {
         let context: Context =
             carried.iter().map(|(key, value)| (key.to_lowercase(), vec![(*value).to_owned()])).collect();
         let resource = "arn:aws:ec2:eu-west-1:123456789012:instance/*".to_owned();
-        judge(&[operator.clone()], &Call { action: "ec2:RunInstances".into(), resource, context })
+        judge(std::slice::from_ref(&operator), &Call { action: "ec2:RunInstances".into(), resource, context })
     };
     assert_eq!(launch(&[("aws:RequestTag/runyard:table", "yard")]), Verdict::Allowed);
     assert_eq!(launch(&[("aws:RequestTag/runyard:table", "payroll")]), Verdict::NotAllowed);

@@ -111,8 +111,8 @@ impl Yard {
     pub(crate) fn put(&self, key: &RecordId, attributes: &[(&str, AttributeValue)]) {
         let mut item: Item =
             attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        item.insert("pk".into(), text(&key.pk()));
-        item.insert("sk".into(), text(&key.sk()));
+        item.insert("pk".into(), text(key.pk()));
+        item.insert("sk".into(), text(key.sk()));
         let write = Write::create(key.clone(), item);
         self.runtime.block_on(self.store.write(&write)).expect("the record is new");
     }

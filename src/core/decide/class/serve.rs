@@ -58,7 +58,7 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
     let behind = line.all().len().saturating_sub(seen);
     if behind > 0 {
         let message = format!("{behind} younger requests wait behind those");
-        plan.wait(&Pool::key_of(name), WaitReason::Behind, message);
+        plan.wait(Pool::key_of(name), WaitReason::Behind, message);
     }
 }
 

@@ -159,7 +159,7 @@ fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, plan: &mut Plan)
         }
         Hours::Unreadable => (WaitReason::Paused, "the hours of its class cannot be read".to_owned()),
     };
-    plan.wait(&machine.instance.key(), reason, format!("{why}: replaced {until}"));
+    plan.wait(machine.instance.key(), reason, format!("{why}: replaced {until}"));
 }
 
 /// Whether the class has what it wants without the machines whose time is over.

@@ -74,7 +74,7 @@ fn press(cx: &Context<'_>, tracked: &Tracked) -> Plan {
         let mut plan = Plan::default();
         plan.wake_at(due);
         let why = "its end is asked for, EC2 has not confirmed it";
-        plan.wait(&tracked.instance.key(), WaitReason::Deadline, why);
+        plan.wait(tracked.instance.key(), WaitReason::Deadline, why);
         return plan;
     }
     let ending = tracked.stands.flatten() == Some(MachineState::ShuttingDown);

@@ -3,7 +3,7 @@ use crate::model::{
     Agent, Cause, ClaimId, Interruption, InterruptionAction, Life, Place, Reason, Record, RecordId,
     Registration, Request, Signal, Threshold, UsageClass, legal,
 };
-use crate::ports::{Ending, MachineState};
+use crate::ports::{MachineState, StateReason};
 use crate::testing::*;
 use crate::yard::Observation;
 
@@ -157,7 +157,7 @@ fn a_machine_that_never_began_says_why_and_holds_its_class_back_at_once() {
     let key = "Client.InternalError: Client error on launch";
     let end = |built, never_began| {
         let mut scene = yard(built);
-        scene.see(Observation::WhyEnded(arn("i-1"), Ending { why: key.into(), never_began }));
+        scene.see(Observation::WhyEnded(arn("i-1"), StateReason { why: key.into(), never_began }));
         scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Terminated)));
         let told =
             scene.of_machine("i-1").actions.iter().map(|action| format!("{action:?}")).collect::<String>();

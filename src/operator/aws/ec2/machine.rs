@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::errors::never_began;
 use crate::model::{ClassName, InstanceArn, InstanceId, LaunchId, UsageClass};
-use crate::ports::{Ending, Machine, MachineState};
+use crate::ports::{Machine, MachineState, StateReason};
 
 /// The table whose yard a resource belongs to; nothing else makes it ours.
 pub(super) const TABLE: &str = "runyard:table";
@@ -115,16 +115,16 @@ fn machine(region: &str, owner: &str, instance: &Instance) -> Option<Machine> {
 }
 
 /// Why an instance ended, where it did and EC2 says so.
-pub(super) fn ending(instance: &Instance) -> Option<(InstanceId, Ending)> {
+pub(super) fn state_reason(instance: &Instance) -> Option<(InstanceId, StateReason)> {
     if state(instance).alive() {
         return None;
     }
-    let reason = instance.state_reason();
-    let code = reason.and_then(|reason| reason.code()).unwrap_or_default();
-    let message = reason.and_then(|reason| reason.message()).filter(|message| !message.is_empty());
+    let told = instance.state_reason();
+    let code = told.and_then(|reason| reason.code()).unwrap_or_default();
+    let message = told.and_then(|reason| reason.message()).filter(|message| !message.is_empty());
     let why = message.or(instance.state_transition_reason()).filter(|why| !why.is_empty())?;
-    let ending = Ending { why: why.to_owned(), never_began: never_began(code) };
-    Some((InstanceId::parse(instance.instance_id()?).ok()?, ending))
+    let reason = StateReason { why: why.to_owned(), never_began: never_began(code) };
+    Some((InstanceId::parse(instance.instance_id()?).ok()?, reason))
 }
 
 /// Where an instance stands. A state that EC2 has added since is no reason to give a machine up.

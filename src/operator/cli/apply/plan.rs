@@ -184,7 +184,7 @@ fn write(context: &CliContext, planned: &Planned) -> Option<Write> {
 /// The record with this spec instead of the one it has; what is not the spec's stays as it is.
 fn with_spec(before: Option<&Item>, key: &RecordId, spec: &PoolSpec) -> Item {
     let mut after = before.cloned().unwrap_or_else(|| {
-        let born = [("pk", text(&key.pk())), ("sk", text(&key.sk())), ("kind", text(Kind::Pool))];
+        let born = [("pk", text(key.pk())), ("sk", text(key.sk())), ("kind", text(Kind::Pool))];
         born.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     });
     after.retain(|name, _| !spec::NAMES.contains(&name.as_str()));

@@ -167,7 +167,7 @@ impl DemoStage<'_> {
             let held = instance.held_by().and_then(RecordId::request);
             let (Some(request), Some(claim)) = (held, &instance.claim) else { continue };
             if request.run_id.as_str() == run.to_string() {
-                let claimed = Claimed { machine: instance.facts.instance_id.clone(), label: label(&request) };
+                let claimed = Claimed { machine: instance.facts.instance_id.clone(), label: label(request) };
                 facts.claims.insert(runner_name(&claim.id, 1), claimed);
             }
         }

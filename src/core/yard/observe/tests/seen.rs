@@ -67,10 +67,10 @@ fn what_is_written_here_is_known_without_being_read_and_can_be_read_again() {
     for record in records {
         let key = record.key();
         scene.spoil(&key, Some(2));
-        scene.look(key.clone().into(), None);
+        scene.look(key.clone(), None);
         scene.spoil(&key, None);
         scene.see(Observation::Written(Box::new(record)));
-        assert!(!scene.yard.hands_off(&key) && !scene.yard.absent.contains_key(&key.clone().into()), "{key}");
+        assert!(!scene.yard.hands_off(&key) && !scene.yard.absent.contains_key(&key.clone()), "{key}");
     }
     assert_eq!(there(&scene), [true; 5]);
     scene.see(Observation::Listed(begun, BTreeSet::new()));
