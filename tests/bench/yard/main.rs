@@ -8,7 +8,7 @@
 mod beating;
 mod claims;
 mod floors;
-mod ground;
+mod fixture;
 mod lines;
 mod program;
 mod restart;
@@ -16,7 +16,7 @@ mod timed;
 mod watching;
 mod wire;
 
-use ground::Services;
+use fixture::Services;
 use runyard_support::engine::Engine;
 
 /// Samples of every distribution.

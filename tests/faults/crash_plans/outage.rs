@@ -10,8 +10,8 @@ use runyard::model::{InstanceId, Phase, RecordId, Request, State};
 use runyard::ports::{Clock as _, ComputeError, MachineState};
 use serde_json::json;
 
-use runyard_tests::agents::Habit;
 use crate::crash_plans::down::Switches;
+use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux};
 
 const MINUTE: Duration = Duration::from_secs(60);

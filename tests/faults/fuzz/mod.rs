@@ -21,7 +21,8 @@ const USUAL: u64 = 3_000;
 /// A target's seeds: each file of its folder, and of others by their path.
 pub(crate) fn seeds(folder: &str, others: &[&str]) -> Vec<Bytes> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let folders = [format!("tests/faults/fuzz/seeds/{folder}")].into_iter().chain(others.iter().map(|&o| o.into()));
+    let folders =
+        [format!("tests/faults/fuzz/seeds/{folder}")].into_iter().chain(others.iter().map(|&o| o.into()));
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in folders {
         let path = root.join(folder);
