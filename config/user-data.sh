@@ -1,10 +1,18 @@
 #!/bin/sh
-# First boot. The image brings /usr/local/bin/runyard-agent, nft or iptables, and systemd.
+# First boot. The image brings /usr/local/bin/runyard-agent and systemd.
 set -eu
 umask 077
-exec >>/var/log/runyard-first-boot.log 2>&1
+# The console is what EC2 keeps of a machine that is gone.
+say() { { echo "runyard: $*" >/dev/console; } 2>/dev/null || echo "runyard: $*"; }
 # A machine nobody can use must not stay: its shutdown ends it.
-trap '[ $? -eq 0 ] || systemctl poweroff' EXIT
+ended() {
+  code=$?
+  [ $code -ne 0 ] || exit 0
+  say "powers off: first boot failed while it $step ($code)"
+  systemctl poweroff
+}
+trap ended EXIT
+step='wrote its configuration'
 mkdir -p /etc/runyard
 cd /etc/runyard
 cat >agent.toml <<'@@END-OF-AGENT'
@@ -13,4 +21,25 @@ cat >agent.toml <<'@@END-OF-AGENT'
 cat >pre-runner.sh <<'@@END-OF-PRE-RUNNER'
 @@PRE-RUNNER
 @@END-OF-PRE-RUNNER
+# What of this a stock image lacks: the rules need nft, GitHub's runner libicu, its checkout git.
+icu() { ldconfig -p | grep -q libicuuc; }
+lacks=
+command -v nft >/dev/null || command -v iptables >/dev/null || lacks='nftables '
+command -v git >/dev/null || lacks="${lacks}git "
+icu || lacks="${lacks}libicu "
+# shellcheck disable=SC2086 # they are words
+install_lacking() (
+  umask 022
+  command -v apt-get >/dev/null || exec dnf -q -y install $lacks
+  apt-get -qq update || exit
+  # Its name has its version.
+  icu || names="${lacks%libicu }$(apt-cache pkgnames libicu | grep -E '^libicu[0-9]+$' | sort | tail -n 1)"
+  DEBIAN_FRONTEND=noninteractive exec apt-get -qq -y --no-install-recommends install ${names:-$lacks}
+)
+if [ -n "$lacks" ]; then
+  say "first boot installs ${lacks}which the image lacks"
+  install_lacking || say "first boot could not install ${lacks}and goes on without"
+fi
+step='installed the agent'
+say 'first boot installs the agent'
 runyard-agent install --config agent.toml

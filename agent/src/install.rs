@@ -1,9 +1,10 @@
-//! How does a machine become one of a yard? Once, at first boot, root calls the agent to make the user jobs run as, to
-//! put the units in their place and to start them; and before each start of the agent, to shut the metadata service to
-//! everybody else. The units are part of this program, so that user data stays short.
+//! Installs the agent on a machine. At first boot, root calls this program once to create the job user, to write the
+//! systemd units and to start them; before each start of the agent, root calls it to set up the IMDS firewall. The
+//! units are part of this program, so that user data stays short.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -35,6 +36,8 @@ pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
     if let Some(name) = job_user {
         make_account(name)?;
     }
+    // A machine without one would try again for as long as it lives.
+    imds_firewall()?;
     write_units(Path::new("/"))?;
     call("systemctl", &["daemon-reload"], None)?;
     call("systemctl", &["enable", "--now", "runyard-fuse.timer"], None)?;
@@ -71,6 +74,8 @@ fn write_units(root: &Path) -> anyhow::Result<()> {
     for (name, text) in FILES {
         let path = units.join(name);
         fs::write(&path, text).map_err(|e| disk::at(&path, &e))?;
+        // They hold no secret, and systemd warns of one that only root can read.
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).map_err(|e| disk::at(&path, &e))?;
     }
     Ok(())
 }
@@ -148,7 +153,14 @@ mod tests {
     fn the_units_are_written_whole_and_call_this_program_by_words_it_knows() {
         let root = tempfile::tempdir().unwrap();
         write_units(root.path()).unwrap();
+        let agents = root.path().join(UNITS).join("runyard-agent.service");
+        fs::set_permissions(&agents, Permissions::from_mode(0o600)).unwrap();
         write_units(root.path()).unwrap();
+        assert_eq!(
+            fs::metadata(&agents).unwrap().permissions().mode() & 0o777,
+            0o644,
+            "whatever first boot's umask"
+        );
         let read = |name: &str| fs::read_to_string(root.path().join(UNITS).join(name)).unwrap();
         let (agent, watchdog, timer) =
             (read("runyard-agent.service"), read("runyard-fuse.service"), read("runyard-fuse.timer"));

@@ -1,5 +1,5 @@
-//! The agent's program: reads its configuration, makes sure that it is alone, and runs until it or its machine ends. The
-//! other words are for systemd and for the first boot.
+//! The agent's program: reads its configuration, takes the lock, and runs until the agent or the machine ends. The
+//! other verbs are for systemd and for the first boot.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::config::{Config, PowerOff};
+use runyard_agent::console::{BootOnConsole, ReadsOnConsole};
 use runyard_agent::environment::{job, listener, log_filter, metadata_endpoint};
 use runyard_agent::guard::Lengths;
 use runyard_agent::host::{self, Account, Host, HostSettings, Isolation, JobGroup, SweepPaths};
@@ -18,10 +19,10 @@ use runyard_agent::metadata::{ENDPOINT_VARIABLE, LifeCycle, Metadata};
 use runyard_agent::notices::{self, NoticeWatcher};
 use runyard_agent::notify::Notify;
 use runyard_agent::power::{Exit, Power, Systemctl};
-use runyard_agent::records::TableRecords;
-use runyard_agent::task::Holder;
+use runyard_agent::records::{Records, TableRecords};
+use runyard_agent::task::{Executor, Holder};
 use runyard_agent::watchdog_timer::{self, Verdict};
-use runyard_agent::{disk, install, isolation_check};
+use runyard_agent::{console, disk, install, isolation_check};
 use runyard_core::model::{InstanceArn, InstanceId, TableName};
 use runyard_core::ports::Clock;
 use runyard_store::DynamoStore;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         }
     };
     log_to_stderr();
+    let boots = matches!(asked, Command::Install(_));
     let done = match asked {
         Command::Printed => Ok(()),
         Command::Agent(path) => run(&path).map(|end| match end {
@@ -97,6 +99,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
+            if boots {
+                console::say(&format!("the first boot failed: {error:#}"));
+            }
             ExitCode::FAILURE
         }
     }
@@ -224,7 +229,12 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         },
     };
     let store = DynamoStore::connect_env(config.table.clone()).await;
-    let records = Arc::new(TableRecords::new(Arc::new(store), known.arn));
+    let records: Arc<dyn Records> = Arc::new(TableRecords::new(Arc::new(store), known.arn));
+    let own_machine = config.power == PowerOff::Systemctl;
+    if own_machine {
+        console::say(&format!("the agent {} begins on {}", env!("CARGO_PKG_VERSION"), known.id));
+    }
+    let records = if own_machine { Arc::new(ReadsOnConsole::new(records)) } else { records };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     if let Some(metadata) = known.watched {
         let notices =
@@ -236,28 +246,31 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         PowerOff::Exit => Arc::new(Exit),
         PowerOff::Systemctl => Arc::new(Systemctl),
     };
+    let host = Host::new(HostSettings {
+        machine: known.id.to_string(),
+        state_dir: config.state_dir.clone(),
+        work_dir: config.work_dir,
+        package: config.package,
+        pre_runner: config.pre_runner,
+        post_run: config.post_run,
+        account: user.map(|(account, _)| account),
+        isolation,
+        places: SweepPaths { spare: config.spare, ..SweepPaths::default() },
+        stop: config.stop,
+        group,
+        adopts_orphans: true,
+    })?;
+    let executor: Arc<dyn Executor> =
+        if own_machine { Arc::new(BootOnConsole(host)) } else { Arc::new(host) };
     let parts = Parts {
         records,
         clock,
         entropy: Arc::new(SystemEntropy),
         power,
         timing: config.timing,
-        state_dir: config.state_dir.clone(),
+        state_dir: config.state_dir,
         boot_id: boot_id().context("cannot tell which boot this is")?,
-        executor: Arc::new(Host::new(HostSettings {
-            machine: known.id.to_string(),
-            state_dir: config.state_dir,
-            work_dir: config.work_dir,
-            package: config.package,
-            pre_runner: config.pre_runner,
-            post_run: config.post_run,
-            account: user.map(|(account, _)| account),
-            isolation,
-            places: SweepPaths { spare: config.spare, ..SweepPaths::default() },
-            stop: config.stop,
-            group,
-            adopts_orphans: true,
-        })?),
+        executor,
     };
     if let Some(notify) = listener().and_then(Notify::to) {
         tokio::spawn(notify.run());
@@ -329,7 +342,7 @@ fn run_watchdog(path: &Path) -> anyhow::Result<()> {
         Verdict::PowerOff(why) => {
             tracing::warn!(why, "this machine ends");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(Systemctl.off());
+            runtime.block_on(Systemctl.off(why));
             Ok(())
         }
     }

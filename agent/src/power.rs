@@ -1,15 +1,17 @@
-//! How does a machine end itself? On EC2 by a shutdown, which its launch template turns into a termination; in local
-//! mode by ending the agent, which is the machine.
+//! Ends the machine: on EC2 by a shutdown, which the launch template turns into a termination; in local mode by ending
+//! the agent, which is the machine.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::console;
+
 /// The switch.
 #[async_trait]
 pub trait Power: Send + Sync {
-    /// Turns the machine off. When it returns, ending this process is all that is left to do.
-    async fn off(&self);
+    /// Turns the machine off, for this reason. When it returns, ending this process is all that is left to do.
+    async fn off(&self, why: &str);
 }
 
 /// The end of the agent is the end of the machine.
@@ -18,7 +20,7 @@ pub struct Exit;
 
 #[async_trait]
 impl Power for Exit {
-    async fn off(&self) {}
+    async fn off(&self, _why: &str) {}
 }
 
 /// The machine's own shutdown. Never `halt`, which leaves an EC2 instance running.
@@ -29,7 +31,9 @@ const AGAIN: Duration = Duration::from_secs(20);
 
 #[async_trait]
 impl Power for Systemctl {
-    async fn off(&self) {
+    async fn off(&self, why: &str) {
+        // Its journal goes with it.
+        console::say(&format!("powers off: {why}"));
         for force in
             [&["poweroff"][..], &["poweroff", "--force"], &["poweroff", "--force", "--force"]].iter().cycle()
         {

@@ -386,6 +386,32 @@ fn within_namespaces_what_was_there_before_stays() {
 }
 
 #[test]
+fn a_machine_is_looked_through_after_its_pre_runner_script() {
+    if !can_be_run() {
+        return;
+    }
+    apart("within_namespaces_the_pre_runner_script_is_first");
+}
+
+#[test]
+#[ignore = "called by a_machine_is_looked_through_after_its_pre_runner_script"]
+fn within_namespaces_the_pre_runner_script_is_first() {
+    fresh();
+    let booted = |text: &str| {
+        fs::write("/home/pre-runner.sh", format!("#!/bin/sh\nset -eu\n{text}")).unwrap();
+        fs::set_permissions("/home/pre-runner.sh", fs::Permissions::from_mode(0o700)).unwrap();
+        let script = PathBuf::from("/home/pre-runner.sh");
+        let pre_runner = Some(OwnScript { script, timeout: Duration::from_secs(60), optional: false });
+        let host = Host::new(HostSettings { pre_runner, ..settings() }).unwrap();
+        format!("{:?}", runtime().block_on(host.execute(Task::Boot)))
+    };
+    let mounts = booted("mkdir -p /home/scratch; sleep 0.2; mount -t tmpfs -o mode=0755 none /home/scratch");
+    assert_eq!(mounts, "Booted(Ok(()))");
+    let gives = booted(&format!("mkdir -p /home/cache; sleep 0.2; chown {UID} /home/cache"));
+    assert!(gives.contains("/home/cache are") && gives.contains("chown"), "{gives}");
+}
+
+#[test]
 fn what_a_job_could_change_and_did_keeps_a_machine_from_the_pool() {
     if !can_be_run() {
         return;

@@ -18,5 +18,5 @@ pub mod status;
 pub mod telemetry;
 pub mod wire;
 
-pub use runyard_core::{decide, model, ports};
+pub use runyard_core::{decide, explain, model, ports, yard};
 pub use runyard_store as store;

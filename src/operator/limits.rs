@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use self::endings::Endings;
 use self::line::{Closed, Line};
 use crate::model::{InstanceId, PoolSpec};
-use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, StateReason};
 
 /// A token bucket: what may be taken at once, and what comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,10 @@ async fn in_line<T>(
 impl Compute for Limited {
     fn keeps_inventory(&self) -> bool {
         self.inner.keeps_inventory()
+    }
+
+    fn why_ended(&self, id: &InstanceId) -> Option<StateReason> {
+        self.inner.why_ended(id)
     }
 
     fn stop(&self) {

@@ -23,9 +23,9 @@ pub use classes::OTHER;
 pub use machines::Activity;
 pub use ports::Metered;
 
-use crate::decide::Breaker;
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
 use crate::ports::{Clock, QueueDepth};
+use crate::yard::Breaker;
 use classes::Classes;
 use families::Families;
 use machines::LeaseSeen;

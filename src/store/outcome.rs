@@ -60,7 +60,7 @@ pub fn same(a: &AttributeValue, b: &AttributeValue) -> bool {
 fn same_number(a: &str, b: &str) -> bool {
     match (a.parse::<i128>(), b.parse::<i128>()) {
         (Ok(a), Ok(b)) => a == b,
-        (Ok(_), Err(_)) | (Err(_), Ok(_)) | (Err(_), Err(_)) => {
+        (Ok(_), Err(_)) | (Err(_), Ok(_) | Err(_)) => {
             a == b || matches!((a.parse::<f64>(), b.parse::<f64>()), (Ok(a), Ok(b)) if a == b)
         }
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::script::{Fault, Script, locked};
 use runyard_core::model::read_notices;
 use runyard_core::ports::notices::HIDDEN;
-use runyard_core::ports::{Batch, Clock, Notices, QueueError, Delivery};
+use runyard_core::ports::{Batch, Clock, Delivery, Notices, QueueError};
 
 /// How long a receive waits for messages, and how often it looks.
 const WAIT: (Duration, Duration) = (Duration::from_secs(20), Duration::from_millis(100));

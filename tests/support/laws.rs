@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use runyard_core::model::{AttributeValue, Instance, Item, Place, Reading, Record, RecordId, Request, TRANSITIONS, read};
+use runyard_core::model::{
+    AttributeValue, Instance, Item, Place, Reading, Record, RecordId, Request, TRANSITIONS, read,
+};
 
 /// One write of one record.
 #[derive(Clone, Debug)]

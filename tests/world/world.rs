@@ -213,13 +213,7 @@ impl World {
     }
 
     /// Writes an intent as a workflow does: with nothing but what the contract asks of it.
-    pub async fn provision(
-        &self,
-        run: &str,
-        class: &str,
-        count: u32,
-        more: serde_json::Value,
-    ) -> RecordId {
+    pub async fn provision(&self, run: &str, class: &str, count: u32, more: serde_json::Value) -> RecordId {
         let key = RecordId::new(format!("request#acme/web#{run}"), "request#default#1");
         let mut intent = serde_json::json!({
             "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 1, "runId": run, "attempt": 1,
@@ -264,12 +258,7 @@ impl World {
     }
 
     /// Waits until a condition holds, in paused time.
-    pub async fn until<F: AsyncFnMut() -> bool>(
-        &self,
-        what: &str,
-        within: Duration,
-        mut condition: F,
-    ) {
+    pub async fn until<F: AsyncFnMut() -> bool>(&self, what: &str, within: Duration, mut condition: F) {
         let end = tokio::time::Instant::now() + within;
         while !condition().await {
             if tokio::time::Instant::now() >= end {

@@ -1,5 +1,5 @@
-//! What do the machine's owner's scripts say? Before the first runner one must succeed (and the runner package be here);
-//! after each claim another.
+//! Runs the scripts of the machine's owner. The pre-runner script must succeed (and the runner package must be present)
+//! before the first runner; the post-run script runs after each claim.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,22 +21,19 @@ const SHELL: &str = "/bin/sh";
 const HEAD: u64 = 256;
 
 impl Host {
-    /// Runs the pre-runner script and fetches the package, and sees that nothing is a job's already.
+    /// Runs the pre-runner script, fetches the package, and sees that nothing is a job's already.
     ///
     /// # Errors
     /// Why it failed for good, with the tail of the script's log.
     pub(super) async fn boot(&self) -> Result<(), String> {
-        // A big image takes a while to look through for the first time; nobody waits for that alone.
-        let (prepared, given) = tokio::join!(self.prepared(), self.nothing_is_the_jobs());
-        prepared.and(given)
-    }
-
-    async fn prepared(&self) -> Result<(), String> {
         if let Some(pre_runner) = &self.settings.pre_runner {
             let own = (pre_runner, self.layout.pre_runner_log());
             self.own_script("pre-runner", own, None, self.machine_scope()).await?;
         }
-        self.fetch().await.map_err(|why| detail("the runner package cannot be had", &why, &[]))
+        // With what the script mounted and gave away. A big image takes a while to look through for the first time;
+        // nobody waits for that alone.
+        let (fetched, given) = tokio::join!(self.fetch(), self.nothing_is_the_jobs());
+        fetched.map_err(|why| detail("the runner package cannot be had", &why, &[])).and(given)
     }
 
     /// Runs the post-run script: the claim's processes are gone, its files are still there.

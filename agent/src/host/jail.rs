@@ -1,11 +1,11 @@
-//! Where does a job run? In namespaces of its own, one set for each script that is started: what it changes, and what it
-//! starts, is in them alone and ends with them. A program that the agent starts as root makes them (`job-init outside`),
-//! its child is the first process in them and makes the view of the file system (`job-init inside`), and the child of
-//! that becomes the job (`job-init job`): no namespace ever serves two scripts.
+//! Runs each script of a claim in namespaces of its own. What the script changes or starts exists only in them and ends
+//! with them. A program that the agent starts as root creates them (`job-init outside`); its child is the first process
+//! in them and mounts the file system view (`job-init inside`); the child of that becomes the job (`job-init job`). No
+//! namespace ever serves two scripts.
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -21,6 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, close, setsid};
 use serde::{Deserialize, Serialize};
 
+use super::keys::own_session;
 use super::{mounts, network};
 
 /// The word by which the agent's program makes a jail.
@@ -185,15 +186,6 @@ fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
     let mut command = Command::new(program);
     command.args(arguments).uid(jail.uid).gid(jail.gid).current_dir(&jail.directory).stdin(Stdio::null());
     Err(command.exec()).with_context(|| program.display().to_string())
-}
-
-/// Whoever is in a session has all that is linked to its keyring, of whatever namespace it is: a job is in one of its own.
-fn own_session() -> io::Result<()> {
-    match keyutils_raw::keyctl_join_session_keyring(None).map_err(io::Error::from) {
-        // A kernel without keys.
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
-        joined => joined.map(drop),
-    }
 }
 
 /// By which a job is asked to finish.

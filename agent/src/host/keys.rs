@@ -1,5 +1,5 @@
-//! What has a job left in the kernel's keyrings? They outlive every process, and nobody but their user can empty them:
-//! the agent's own program does it as that user, and then the kernel must count no key of it.
+//! Empties the kernel's keyrings of the job user. Keyrings outlive every process, and only their user can empty them:
+//! the agent's own program does so as that user, and afterwards the kernel must count no key of the user.
 
 use std::io;
 use std::path::Path;
@@ -49,6 +49,35 @@ fn said(error: KeyError) -> io::Error {
     io::Error::other(format!("keyring: {error:?}"))
 }
 
+/// Whoever is in a session has all that is linked to its keyring, of whatever namespace it is: this thread, and what it
+/// starts from now on, is in one of its own.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn own_session() -> io::Result<()> {
+    match keyutils_raw::keyctl_join_session_keyring(None).map_err(io::Error::from) {
+        // A kernel without keys, or a container in which nobody has any.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) =>
+        {
+            Ok(())
+        }
+        joined => joined.map(drop),
+    }
+}
+
+/// Starts something in a session keyring that nobody else is in: not the agent's, and not that of what was started before.
+///
+/// # Errors
+/// It is not started, or there is no such keyring.
+pub(super) fn in_own_session<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    own_session()?;
+    let started = start();
+    // A process inherits its session of the thread that starts it, which leaves it again.
+    own_session()?;
+    started
+}
+
 /// Empties the keyrings of an account, of each of its ids that has any.
 ///
 /// # Errors
@@ -93,6 +122,30 @@ fn counted(table: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_started_has_no_key_of_whoever_starts_it_nor_of_what_was_started_before() {
+        use linux_keyutils::{KeyPermissionsBuilder, Permission};
+
+        // Whoever has a key in a keyring that it possesses sees it; by these rights nobody else does.
+        let held = |name: &str| {
+            let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, true).unwrap();
+            let key = ring.add_key(name, "secret").unwrap();
+            key.set_perms(KeyPermissionsBuilder::builder().posessor(Permission::ALL).build()).unwrap();
+        };
+        let seen = |start: &dyn Fn(&mut std::process::Command) -> io::Result<std::process::Output>| {
+            let output = start(std::process::Command::new("cat").arg("/proc/keys")).unwrap();
+            String::from_utf8(output.stdout).unwrap().matches("CNRY-of-the-agent").count()
+        };
+        if own_session().is_err() || !Path::new("/proc/keys").exists() {
+            eprintln!("not tried: this kernel has no keys");
+            return;
+        }
+        held("CNRY-of-the-agent");
+        assert_eq!(seen(&|command| command.output()), 1, "a child is in its parent's session");
+        assert_eq!(seen(&|command| in_own_session(|| command.output())), 0);
+        assert_eq!(seen(&|command| command.output()), 0, "and the starter has left both");
+    }
 
     #[test]
     fn users_with_keys_are_told_from_those_without() {

@@ -1,5 +1,5 @@
-//! How is a script started? With nothing of the agent's own environment but what every program needs, in a process group
-//! of its own, and with marks by which it and all its descendants are known.
+//! Starts scripts with a minimal environment, in a process group of their own, and with marks that identify them and
+//! all their descendants.
 
 use std::io;
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use runyard_core::model::ClaimId;
 use tokio::process::{Child, Command};
 
+use super::keys::in_own_session;
 use super::layout::ClaimDirs;
 use super::{Host, JobGroup};
 
@@ -88,8 +89,8 @@ pub(super) fn spawn(mut command: Command, log: &Path, group: Option<&JobGroup>) 
     let out = crate::disk::create_anew(log)?;
     command.stdout(out.try_clone()?).stderr(out);
     match group {
-        Some(group) => group.start(|| command.spawn()),
-        None => command.spawn(),
+        Some(group) => group.start(|| in_own_session(|| command.spawn())),
+        None => in_own_session(|| command.spawn()),
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use crate::model::{
@@ -10,12 +12,11 @@ use crate::model::{
     Request, RequestKey, Slot, UsageClass, after,
 };
 
-use super::action::{Action, Plan, WaitReason};
-use super::context::Context;
-use super::offerings::{self, Breaker, Offering};
-use super::reason::{are, machines};
-use super::schedule::effective;
-use super::yard::Class;
+use crate::decide::action::{Action, Plan, WaitReason};
+use crate::decide::context::Context;
+use crate::decide::reason::{are, machines};
+use crate::decide::schedule::effective;
+use crate::yard::{Breaker, Class, Now, Offering};
 
 /// A launch that was decided and has no name yet; whoever carries it out gives it a fresh one.
 pub(super) const UNNAMED: &str = "unnamed";
@@ -29,7 +30,7 @@ const REQUESTS_AT_ONCE: usize = 64;
 
 /// Whether a machine is older than its class allows.
 pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
-    after(instance.facts.created_at, std::time::Duration::from_secs(spec.max_age_seconds)) <= now
+    after(instance.facts.created_at, Duration::from_secs(spec.max_age_seconds)) <= now
 }
 
 /// Whether a machine's time is over, so that its class wants another in its place.
@@ -92,7 +93,7 @@ impl<'a> Launches<'a> {
         let offering = Offering { usage, types: own_types(Some(request)) };
         if let Some(until) = self.class.rests(&offering, self.cx.now.mono) {
             plan.wake_at(until);
-            plan.wait(key, WaitReason::NoCapacity, offerings::account(&offering, until, &self.cx.now));
+            plan.wait(key, WaitReason::NoCapacity, account(&offering, until, &self.cx.now));
             return false;
         }
         let take = need.min(self.room);
@@ -156,7 +157,7 @@ impl<'a> Launches<'a> {
         for (request, offering, count) in self.wanted {
             if let Some(until) = self.class.rests(&offering, cx.now.mono) {
                 plan.wake_at(until);
-                plan.wait(&pool_key, WaitReason::NoCapacity, offerings::account(&offering, until, &cx.now));
+                plan.wait(&pool_key, WaitReason::NoCapacity, account(&offering, until, &cx.now));
                 continue;
             }
             for part in parts(count) {
@@ -258,6 +259,17 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
 /// What a person must mend before a class launches again, if that is why it does not.
 pub(super) fn refused(class: &Class) -> String {
     class.refusal.as_ref().map(|why| format!("; the last was refused: {why}")).unwrap_or_default()
+}
+
+/// Why nothing of an offering is launched now.
+pub(super) fn account(offering: &Offering, until: Duration, now: &Now) -> String {
+    let again = crate::model::after(now.wall, until.saturating_sub(now.mono));
+    let types = if offering.types.is_empty() {
+        "any type that will do".to_owned()
+    } else {
+        offering.types.join(", ")
+    };
+    format!("no capacity for {} machines ({types}), tried again at {again}", offering.usage)
 }
 
 #[cfg(test)]

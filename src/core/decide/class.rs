@@ -7,18 +7,21 @@ use jiff::Timestamp;
 
 use crate::model::{ClassName, Condition, ConditionType, Hours, Pool, Record, Slot, State};
 
-use super::action::{Action, Plan, Step, WaitReason};
-use super::beats;
-use super::capacity;
-use super::context::Context;
-use super::offerings;
-use super::reason;
-use super::schedule::effective;
-use super::yard::Class;
+use crate::decide::action::{Action, Plan, Step, WaitReason};
+use crate::decide::beats;
+use crate::decide::capacity;
+use crate::decide::context::Context;
+use crate::decide::schedule::effective;
+use crate::yard::Class;
 
 mod claims;
 mod serve;
+mod tell;
+#[cfg(test)]
+mod tell_tests;
 mod yielding;
+
+pub(crate) use tell::is_telling;
 
 /// How often a pool's status is written at most.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -29,7 +32,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let mut plan = Plan::default();
     if let Some(pool) = &class.pool {
         serve::serve(cx, name, class, &pool.spec, &mut plan);
-        reason::tell(cx, name, class, &pool.spec, &mut plan);
+        tell::tell(cx, name, class, &pool.spec, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);
         if let Some(at) = beats::look_again(cx, class) {
@@ -73,7 +76,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
     let held_back = cx.now.mono < class.brake.until;
     let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
-    let doubt = class.beats.doubt(cx);
+    let doubt = class.beats.doubt(&cx.now, cx.policy.stale);
     let stuck = cx.yard.stuck_in(&pool.spec.resource_class);
     let message = if let Some(gone) = class.unbelieved(before) {
         let message = format!(
@@ -94,7 +97,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
             capacity::refused(class)
         )
     } else if let Some((offering, rest)) = class.resting(cx.now.mono).next() {
-        let why = offerings::account(offering, rest.until, &cx.now);
+        let why = capacity::account(offering, rest.until, &cx.now);
         plan.wake_at(rest.until);
         format!("{idle} idle of {desired} wanted; {why}")
     } else {
@@ -159,10 +162,7 @@ fn condition(
     pool: &Pool,
     cx: &Context<'_>,
 ) -> Condition {
-    let before =
-        pool.status.conditions.iter().find(|c| c.condition_type == condition_type && c.status == status);
-    let at = before.map_or(cx.now.wall, |c| c.at);
-    Condition { condition_type, status, reason: reason.into(), message, at }
+    Condition::since(&pool.status.conditions, condition_type, status, reason, message, cx.now.wall)
 }
 
 #[cfg(test)]

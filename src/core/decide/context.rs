@@ -3,20 +3,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-
-use super::yard::Yard;
-
-/// One moment, on three clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    /// The operator's wall clock, for thresholds and for what people read.
-    pub wall: Timestamp,
-    /// Its monotonic clock, for back-offs.
-    pub mono: Duration,
-    /// Monotonic time during which the table could be read: what heartbeats are aged by.
-    pub seen: Duration,
-}
+use crate::yard::{Now, Yard};
 
 /// The settings decisions depend on (contract, section 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +48,4 @@ pub struct Context<'a> {
     pub now: Now,
     /// Our part.
     pub role: Role,
-}
-
-impl Now {
-    /// When, on the monotonic clock, the wall clock will show `at`, if it goes on as it does.
-    pub fn when(&self, at: Timestamp) -> Duration {
-        let ahead = at.duration_since(self.wall);
-        self.mono + Duration::try_from(ahead).unwrap_or(Duration::ZERO)
-    }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::json;
 
-use super::testing::{Scene, arn, at, machine, request};
-use super::{Action, WaitReason, visits};
+use super::{Action, WaitReason};
 use crate::model::{Instance, Request};
+use crate::testing::{Scene, arn, at, machine, request};
+use crate::yard::{Observation, visits};
 
 #[path = "../../../tests/bench/core/world.rs"]
 #[allow(dead_code, reason = "the benchmarks take the rest")]
@@ -21,9 +22,9 @@ fn visited(records: usize) -> BTreeMap<String, u64> {
     let mut counted = BTreeMap::new();
     for number in 0..3 {
         yards::cycle(&mut world, yards::fresh(records) + number, &mut |what, world, change| {
-            visits::take();
+            visits();
             change(world);
-            let visits = visits::take();
+            let visits = visits();
             let before = counted.insert(what.to_owned(), visits);
             assert!(before.is_none_or(|before| before == visits), "{what}: {before:?}, then {visits}");
         });
@@ -60,7 +61,7 @@ fn line(machines: usize, requests: usize, taken_on: bool) -> Scene {
 /// order, and how many records were visited for it.
 fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
     let (mut under_way, mut done) = (VecDeque::<Action>::new(), Vec::new());
-    visits::take();
+    visits();
     loop {
         for action in scene.served() {
             if matches!(action, Action::Intend(..)) {
@@ -73,7 +74,7 @@ fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
             }
         }
         if under_way.is_empty() {
-            return (done, visits::take());
+            return (done, visits());
         }
         for action in under_way.drain(..written_between.min(under_way.len())).collect::<Vec<_>>() {
             scene.yard.busy.retain(|slot| !action.slots().contains(slot));
@@ -105,7 +106,7 @@ fn each_of_a_line_of_a_thousand_on_a_thousand_machines_costs_what_each_of_250_do
 }
 
 #[test]
-fn each_of_two_thousand_new_requests_costs_what_each_of_five_hundred_does_to_take_on() {
+fn accepting_one_of_two_thousand_requests_costs_what_one_of_five_hundred_does() {
     for written_between in [4, 32] {
         let visited = |length: usize| {
             let (done, visited) = serve(&mut line(0, length, false), written_between);
@@ -119,17 +120,17 @@ fn each_of_two_thousand_new_requests_costs_what_each_of_five_hundred_does_to_tak
 }
 
 #[test]
-fn a_line_that_can_have_nothing_is_as_cheap_to_judge_at_ten_thousand_as_at_a_hundred() {
+fn a_hopeless_queue_costs_the_same_to_judge_at_ten_thousand_as_at_a_hundred() {
     let visited = |length: usize| {
         let mut scene = line(0, length, true);
         scene.pool(2, json!({"max": 0}));
-        visits::take();
+        visits();
         let plan = scene.of_class();
         let waits: Vec<_> = plan.waits.into_iter().map(|wait| (wait.reason, wait.message)).collect();
         let behind = format!("{} younger requests wait behind those", length - 1);
         assert_eq!(waits.first().map(|(reason, _)| *reason), Some(WaitReason::AtMax));
         assert!(waits.contains(&(WaitReason::Behind, behind)), "{waits:?}");
-        visits::take()
+        visits()
     };
     assert_eq!(visited(100), visited(10_000));
 }
@@ -143,10 +144,10 @@ fn machines_that_are_for_nobody_who_waits_are_refused_by_the_group() {
             let other = |i: &mut Instance| i.trust_domain = format!("owner:other-{}", n % 3);
             scene.add(machine(&format!("i-{n:05}")).pooled().with(other));
         }
-        scene.see(super::Observation::Hints("linux".parse().unwrap(), Vec::new()));
-        visits::take();
+        scene.see(Observation::Hints("linux".parse().unwrap(), Vec::new()));
+        visits();
         let plan = scene.of_class();
-        let visited = visits::take();
+        let visited = visits();
         let told =
             plan.waits.iter().find(|wait| wait.reason == WaitReason::Mismatch).map(|wait| &wait.message);
         assert_eq!(told.unwrap(), "free machines are not for it: used by another trust domain");
@@ -165,8 +166,8 @@ fn ten_thousand_waiting_requests_of_one_class_add_nothing_to_a_change_of_another
         scene.put(&pool);
         let small = |i: &mut Instance| i.facts.resource_class = "small".parse().unwrap();
         scene.add(machine("i-small").pooled().with(small));
-        scene.see(super::Observation::Hints("small".parse().unwrap(), Vec::new()));
-        visits::take();
+        scene.see(Observation::Hints("small".parse().unwrap(), Vec::new()));
+        visits();
         let asked: Request =
             request("honest", 1, json!({"resourceClass": "small", "repository": "acme/other"}));
         let mut plan = Vec::new();
@@ -175,7 +176,7 @@ fn ten_thousand_waiting_requests_of_one_class_add_nothing_to_a_change_of_another
         }
         let claimed: BTreeSet<_> = plan.iter().flat_map(Action::slots).collect();
         assert!(claimed.contains(&Instance::key_of(&arn("i-small")).into()), "{plan:?}");
-        visits::take()
+        visits()
     };
     assert_eq!(visited(0), visited(10_000));
 }

@@ -7,11 +7,10 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, Machine};
 
-use super::action::{Action, Note, Plan, Step, WaitReason, named};
-use super::context::Context;
-use super::reason;
-use super::request::{self, gives_back, lacking};
-use super::yard::{Ordered, TrackedLaunch, Yard};
+use crate::decide::action::{Action, Note, Plan, Step, WaitReason, named};
+use crate::decide::context::Context;
+use crate::decide::{reason, request};
+use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
 
 /// How long the records of finished launches are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
@@ -187,11 +186,11 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let request = wanting.filter(|_| bound > 0).map(|(key, request)| {
         Box::new(Step::of(request, now, |next| {
             request::drop_lost(cx, key, request, next);
-            request::gain(next, gained);
+            next.gain(gained);
             let held = next.status.instances.len() as u32;
             let bound = format!("{held} of {} bound", reason::machines(next.intent.count));
-            let message = super::reason::kept(next, request::target(next).saturating_sub(held), bound);
-            request::progress(next, crate::model::Phase::Fulfilling, message);
+            let message = reason::kept(next, target(next).saturating_sub(held), bound);
+            next.progress(crate::model::Phase::Fulfilling, message);
         }))
     });
     let step = Step::of(launch, now, |next| {

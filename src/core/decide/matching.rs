@@ -9,53 +9,13 @@ use jiff::Timestamp;
 
 use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request, RequestKey};
 
-use super::capacity;
-use super::context::Context;
-use super::demand::{Demand, Free, MachineGroup};
-use super::instance::{fresh, listed_by_former};
-use super::unread::agent_is_known;
-use super::visits::visited;
-use super::yard::{Class, Tracked};
+use crate::decide::capacity;
+use crate::decide::context::Context;
+use crate::decide::instance::{fresh, listed_by_former};
+use crate::yard::{Class, Demand, Free, MachineGroup, Refusal, Tracked, agent_is_known, visited};
 
 /// A machine with less than this left of its threshold is not claimed.
 const LEAST_LEFT: Duration = Duration::from_secs(30);
-
-/// Why a pooled machine is not for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Refusal {
-    /// Its record is being written.
-    Busy,
-    /// Its last claim failed and is not tried again yet.
-    Failed,
-    /// Paid for in another way than the request wants.
-    UsageClass,
-    /// Of a type the request does not accept.
-    InstanceType,
-    /// It served another trust domain.
-    TrustDomain,
-    /// Its deadline is too near.
-    Threshold,
-    /// Its agent has not spoken lately.
-    Heartbeat,
-    /// Its time is over, or EC2 takes it back.
-    Retiring,
-}
-
-impl Refusal {
-    /// For a person.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Busy => "its record is being written",
-            Self::Failed => "its last claim failed",
-            Self::UsageClass => "of another usage class",
-            Self::InstanceType => "of a type the request does not accept",
-            Self::TrustDomain => "used by another trust domain",
-            Self::Threshold => "its deadline is too near",
-            Self::Heartbeat => "its agent has not spoken lately",
-            Self::Retiring => "its time is over",
-        }
-    }
-}
 
 /// What a request gets, and why other machines are not for it.
 #[derive(Clone, Debug, Default)]

@@ -1,34 +1,11 @@
-//! Why does a request wait? The one reason that a person can do something about, written into its `message` when it
-//! changes and not when a number does, so that whoever waits reads it without a right to anything but the request.
+//! The reason for which a request waits, as its message tells it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
-
-use super::action::{Action, Note, Plan, Step, WaitReason};
-use super::capacity;
-use super::context::Context;
-use super::demand::Demand;
-use super::request::{gives_back, lacking, leaves_line};
-use super::yard::Class;
+use crate::model::{Phase, Request};
 
 /// What stands before the reason in a message.
 const BECAUSE: &str = ", because ";
 /// What stands before the number that waits, in the message of a request that was ready.
 const WAITING: &str = "; waiting for ";
-/// The event of a reason, and of its end.
-const TOLD: &str = "Waits";
-const OVER: &str = "GoesOn";
-/// How long after a request's last write it is first told why it waits: most are served before.
-const FIRST: Duration = Duration::from_secs(2);
-/// How often a request's reason is written at most, once it has one.
-const EVERY: Duration = Duration::from_secs(10);
-
-/// How many of a line are told why they wait: the oldest. Those behind them wait for the same, and a write for each of
-/// thousands would be a storm of its own.
-const TOLD_OF_A_LINE: usize = 32;
-
 /// So many machines, for a person.
 pub(super) fn machines(count: u32) -> String {
     if count == 1 { "1 machine".into() } else { format!("{count} machines") }
@@ -37,74 +14,6 @@ pub(super) fn machines(count: u32) -> String {
 /// The verb of so many machines.
 pub(super) fn are(count: u32) -> &'static str {
     if count == 1 { "is" } else { "are" }
-}
-
-/// Writes down why the oldest requests of a class wait, where that is not what their records say. One that the pass did
-/// not come to waits for what another of its demand waits for.
-pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
-    let line = class.line.all();
-    if line.is_empty() || cx.role.lease.is_none() {
-        return;
-    }
-    let mut reasons: BTreeMap<&RequestKey, WaitReason> = BTreeMap::new();
-    for wait in plan.waits.iter().filter(|wait| rank(wait.reason).is_some()) {
-        let Some(request) = wait.subject.request() else { continue };
-        let first = reasons.entry(request).or_insert(wait.reason);
-        if rank(wait.reason) < rank(*first) {
-            *first = wait.reason;
-        }
-    }
-    let mut alike: BTreeMap<Demand, WaitReason> = BTreeMap::new();
-    for (key, reason) in &reasons {
-        alike.extend(cx.yard.request(key).map(|request| (Demand::of(request, spec), *reason)));
-    }
-    // What happens to a request at this moment is not waited for.
-    let busy =
-        plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
-    let written: BTreeSet<RecordId> = plan.actions.iter().flat_map(Action::records).chain(busy).collect();
-    let mut told = Plan::default();
-    let oldest = line.values().take(TOLD_OF_A_LINE);
-    for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
-        let Some(request) = cx.yard.request(key) else { continue };
-        if request.status.phase.is_none() || gives_back(request) || leaves_line(cx, request) {
-            continue;
-        }
-        let reason = reasons.get(key).or_else(|| alike.get(&Demand::of(request, spec)));
-        let why = reason.and_then(|reason| told_of(*reason)).map(|(_, say)| say(name, class, spec));
-        tell_one(cx, key, request, why.as_deref(), &mut told);
-    }
-    plan.actions.append(&mut told.actions);
-    if let Some(wake) = told.wake {
-        plan.wake_at(wake);
-    }
-}
-
-fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&str>, plan: &mut Plan) {
-    let said = of(&request.status.message);
-    let lack = lacking(cx.yard, key, request, cx.now.wall);
-    let why = why.filter(|_| lack > 0);
-    if said == why {
-        return;
-    }
-    let written = request.updated_at.and_then(|at| Duration::try_from(cx.now.wall.duration_since(at)).ok());
-    let patience = if said.is_some() { EVERY } else { FIRST };
-    if let Some(since) = written.filter(|since| *since < patience) {
-        plan.wake_at(cx.now.mono + (patience - since));
-        return;
-    }
-    let message = match why {
-        Some(why) => waits(request, lack, why),
-        None if request.phase() == Phase::Ready => base(&request.status.message).to_owned(),
-        None => format!("{} of {} bound", request.status.instances.len(), machines(request.intent.count)),
-    };
-    let note = Note::normal(if why.is_some() { TOLD } else { OVER }, message.clone());
-    let step = Step::of(request, cx.now.wall, |next| next.status.message = message);
-    plan.actions.push(Action::Request(Box::new(step), note));
-}
-
-/// Whether an action only writes down a reason. What an operator remembers decides about that, so nobody else foretells it.
-pub(super) fn is_telling(action: &Action) -> bool {
-    matches!(action, Action::Request(_, note) if [TOLD, OVER].contains(&note.reason))
 }
 
 /// The reason that a message gives, if it gives one.
@@ -125,7 +34,7 @@ pub(super) fn kept(next: &Request, lack: u32, otherwise: String) -> String {
     }
 }
 
-fn waits(request: &Request, lack: u32, why: &str) -> String {
+pub(super) fn waits(request: &Request, lack: u32, why: &str) -> String {
     let before = match request.phase() {
         Phase::Ready => format!("{}{WAITING}", base(&request.status.message)),
         Phase::Pending | Phase::Fulfilling | Phase::Releasing | Phase::Released | Phase::Failed => {
@@ -135,41 +44,6 @@ fn waits(request: &Request, lack: u32, why: &str) -> String {
     format!("{before}{lack} of {}{BECAUSE}{why}", machines(request.intent.count))
 }
 
-fn base(message: &str) -> &str {
+pub(super) fn base(message: &str) -> &str {
     message.split_once(WAITING).map_or(message, |(base, _)| base)
 }
-
-/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes while
-/// it holds. None for what passes by itself, or is told by what happens next.
-fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
-    match reason {
-        WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
-        WaitReason::AtMax => Some((1, |name, _, spec| format!("class {name} is at its max of {}", spec.max))),
-        WaitReason::BackOff => Some((2, |name, class, _| {
-            format!("launches of class {name} are held back after failures{}", capacity::refused(class))
-        })),
-        WaitReason::NoCapacity => {
-            Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))
-        }
-        WaitReason::Busy
-        | WaitReason::Starting
-        | WaitReason::Cleaning
-        | WaitReason::Behind
-        | WaitReason::NotLeader
-        | WaitReason::Agent
-        | WaitReason::Deadline
-        | WaitReason::Mismatch
-        | WaitReason::GitHub
-        | WaitReason::Doubt => None,
-    }
-}
-
-/// Says a reason of a class.
-type Sentence = fn(&ClassName, &Class, &PoolSpec) -> String;
-
-fn rank(reason: WaitReason) -> Option<u8> {
-    told_of(reason).map(|(rank, _)| rank)
-}
-
-#[cfg(test)]
-mod tests;

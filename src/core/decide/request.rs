@@ -5,16 +5,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Condition, ConditionType, Desired, Instance, InstanceId, Intent, LabelMode,
-    MAX_RUNTIME_MINUTES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, Status,
-    after,
+    ClassName, ConditionType, Desired, InstanceId, Intent, LabelMode, Phase, Pool, PoolSpec, Reason, Record,
+    ReleasedBy, Request, RequestKey, Status, after,
 };
 
-use super::action::{Action, Note, Plan, Step, WaitReason};
-use super::context::Context;
-use super::reason::{self, are, machines};
-use super::unread::{Account, runtime_unknown};
-use super::yard::{Holding, Lost, Yard};
+use crate::decide::action::{Action, Note, Plan, Step, WaitReason};
+use crate::decide::context::Context;
+use crate::decide::reason::{self, are, machines};
+use crate::decide::unread::Account;
+use crate::yard::{Holding, LAST_REPLACEMENT, Lost, Yard, gives_back, over_time, target};
 
 mod intent;
 
@@ -22,59 +21,11 @@ mod intent;
 const KEPT: i64 = 7 * 24 * 3600;
 /// Most machines one request may ask for.
 const MOST: u32 = 500;
-/// A machine lost this shortly before the end of its request's time is not replaced: those that became ready first
-/// pass their deadline a little before the request does.
-const LAST_REPLACEMENT: Duration = Duration::from_secs(5);
 /// How often the list of a request that gives back is written at most: its machines come back one by one, and each would
 /// cost a write. Whoever waits for one of them has it taken off the list at once ([`let_go`]).
 const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
 /// Longest a request may wait, in seconds.
 const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
-
-/// Whether a request wants nothing any more, so that what it held goes back.
-pub(super) fn gives_back(request: &Request) -> bool {
-    request.is_released() || !request.phase().wants_machines()
-}
-
-/// How many machines it is to hold: what it asked for, or what it had to be content with at its deadline.
-pub(super) fn target(request: &Request) -> u32 {
-    let (intent, status) = (&request.intent, &request.status);
-    status.settled_for.map_or(intent.count, |settled| settled.max(intent.min_count).min(intent.count))
-}
-
-/// How many machines it still lacks, by its own record less what is proved lost.
-pub(super) fn lacking(yard: &Yard, key: &RequestKey, request: &Request, now: Timestamp) -> u32 {
-    if gives_back(request) || over_time(yard, request).is_some_and(|at| at <= now) {
-        return 0;
-    }
-    let held = yard.holding(key, request).held.len() as u32;
-    target(request).saturating_sub(held)
-}
-
-/// When a ready request has had its machines for as long as it may: nothing is replaced after that, and it is released,
-/// so that a workflow that never says it is over does not cost for ever.
-fn over_time(yard: &Yard, request: &Request) -> Option<Timestamp> {
-    let ready_at = request.status.ready_at?;
-    if runtime_unknown(yard, &request.intent) {
-        // The deadlines of its machines stand in their own records.
-        return None;
-    }
-    let class = Yard::class_of(request).and_then(|class| yard.pool(&class).map(|pool| &pool.spec));
-    let term = max_runtime(Some(request), class).saturating_sub(LAST_REPLACEMENT);
-    Some(after(ready_at, term))
-}
-
-/// How long a machine may run for a request.
-pub(super) fn max_runtime(request: Option<&Request>, spec: Option<&PoolSpec>) -> Duration {
-    let asked = request.and_then(|request| request.intent.max_runtime_minutes);
-    let class = spec.and_then(|spec| spec.max_runtime_minutes);
-    let minutes = match (asked, class) {
-        (Some(asked), Some(class)) => asked.min(class),
-        (Some(one), None) | (None, Some(one)) => one,
-        (None, None) => MAX_RUNTIME_MINUTES,
-    };
-    Duration::from_secs(minutes.saturating_mul(60))
-}
 
 /// Why a new request cannot be taken on: one word and a sentence. None when it can, or when its class must be read
 /// again before it counts as unknown.
@@ -239,7 +190,7 @@ fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &
     let why = format!("the record of class {class} cannot be read");
     let Some(deadline) = request.status.deadline else {
         return write(cx, request, Note::warning("ClassUnreadable", why.clone()), |next| {
-            take_on(cx, next);
+            next.accept(cx.now.wall);
             next.status.message = why;
         });
     };
@@ -285,9 +236,9 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
             drop_lost(cx, key, request, next);
             let held = next.status.instances.len() as u32;
             next.status.settled_for = (due && held < intent.count).then_some(held);
-            progress(next, Phase::Ready, message.clone());
+            next.progress(Phase::Ready, message.clone());
             next.status.ready_at = Some(now);
-            set_condition(&mut next.status, ConditionType::Ready, true, "Ready", message, now);
+            next.status.set_condition(ConditionType::Ready, true, "Ready", message, now);
         });
     }
     if !ready && due {
@@ -325,7 +276,7 @@ fn launching(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
         Some(coming) if coming > 0 && request.phase() == Phase::Pending => {
             let message = format!("{} {} being launched", machines(coming), are(coming));
             write(cx, request, Note::normal("Launching", message.clone()), |next| {
-                progress(next, Phase::Fulfilling, message)
+                next.progress(Phase::Fulfilling, message)
             })
         }
         Some(_) | None => Plan::default(),
@@ -344,7 +295,7 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
         let message = format!("EC2 takes {} back{when}; to be replaced", ids.join(", "));
         let reason = Reason::Interrupted.as_str();
         return write(cx, request, Note::warning("Degraded", message.clone()), |next| {
-            set_condition(&mut next.status, ConditionType::Degraded, true, reason, message.clone(), now);
+            next.status.set_condition(ConditionType::Degraded, true, reason, message.clone(), now);
             next.status.message = message;
         });
     }
@@ -360,14 +311,7 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
     if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
         let message = format!("{} {} running again", machines(holding.running), are(holding.running));
         return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
-            set_condition(
-                &mut next.status,
-                ConditionType::Degraded,
-                false,
-                "Recovered",
-                message.clone(),
-                now,
-            );
+            next.status.set_condition(ConditionType::Degraded, false, "Recovered", message.clone(), now);
             next.status.message = message;
         });
     }
@@ -376,7 +320,7 @@ fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan 
 
 /// Whether EC2 said that it ends a machine.
 fn is_doomed(cx: &Context<'_>, id: &InstanceId) -> bool {
-    cx.yard.by_id(id).is_some_and(super::yard::Tracked::doomed)
+    cx.yard.by_id(id).is_some_and(crate::yard::Tracked::doomed)
 }
 
 fn is_degraded(request: &Request) -> bool {
@@ -394,7 +338,7 @@ fn loss(holding: &Holding<'_>) -> String {
 /// Says that a request that was ready lost machines, and why.
 fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
     let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
-    set_condition(&mut next.status, ConditionType::Degraded, true, cause, loss(holding), now);
+    next.status.set_condition(ConditionType::Degraded, true, cause, loss(holding), now);
     next.status.message = loss(holding);
 }
 
@@ -420,11 +364,10 @@ fn release(
             None => Note::normal("Released", message.clone()),
         };
         return write(cx, request, note, |next| {
-            progress(next, Phase::Released, message);
+            next.progress(Phase::Released, message);
             next.status.released_by = by;
             unaccounted(&mut next.status, told, cx.now.wall);
-            next.status.instances.clear();
-            next.status.claims.clear();
+            next.let_all_go();
             next.status.expires_at = Some(cx.now.wall.as_second() + KEPT);
         });
     }
@@ -435,7 +378,7 @@ fn release(
         };
         let message = format!("{why}; waiting for {} to be cleaned{unread}", machines(out));
         return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
-            progress(next, Phase::Releasing, message);
+            next.progress(Phase::Releasing, message);
             next.status.released_by = by;
             drop_lost(cx, key, request, next);
         });
@@ -457,7 +400,7 @@ fn waits_for_unread(cx: &Context<'_>, key: &RequestKey, account: &Account<'_>, p
 /// Says of a request that is over which of its machines nobody can account for.
 fn unaccounted(status: &mut Status, told: Option<String>, now: Timestamp) {
     if let Some(told) = told {
-        set_condition(status, ConditionType::Unaccounted, true, "Unreadable", told, now);
+        status.set_condition(ConditionType::Unaccounted, true, "Unreadable", told, now);
     }
 }
 
@@ -499,8 +442,7 @@ fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding
                     next.status.message = format!("{}; {told}", next.status.message);
                 }
                 unaccounted(&mut next.status, told, cx.now.wall);
-                next.status.instances.clear();
-                next.status.claims.clear();
+                next.let_all_go();
             });
         }
         let mut plan = returning(cx, key, request, holding, holding.out + account.waiting());
@@ -527,8 +469,8 @@ fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: Stri
             next.status.accepted_at = Some(now);
             next.status.deadline = Some(now);
         }
-        progress(next, Phase::Failed, format!("{reason}: {message}"));
-        set_condition(&mut next.status, ConditionType::Ready, false, reason, message, now);
+        next.progress(Phase::Failed, format!("{reason}: {message}"));
+        next.status.set_condition(ConditionType::Ready, false, reason, message, now);
         next.status.expires_at = Some(now.as_second() + KEPT);
     })
 }
@@ -556,49 +498,15 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
 /// Takes a new request into its class's line.
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
     let step = Step::of(request, cx.now.wall, |next| {
-        take_on(cx, next);
+        next.accept(cx.now.wall);
         let message = format!("waiting for {} of class {}", machines(next.intent.count), spec.resource_class);
-        progress(next, Phase::Pending, message);
+        next.progress(Phase::Pending, message);
     });
     let note = Note::normal(
         "Accepted",
         format!("{} of class {}", machines(request.intent.count), spec.resource_class),
     );
     Action::Request(Box::new(step), note)
-}
-
-/// Gives a new request its place in the line and its deadline.
-pub(super) fn take_on(cx: &Context<'_>, next: &mut Request) {
-    if next.status.accepted_at.is_none() {
-        let now = cx.now.wall;
-        next.status.accepted_at = Some(now);
-        next.status.deadline = Some(after(now, Duration::from_secs(next.intent.timeout_seconds)));
-        next.keep_intent();
-        set_condition(&mut next.status, ConditionType::Accepted, true, "Accepted", String::new(), now);
-    }
-}
-
-/// A phase and what to say about it; the status answers the intent as it is now.
-pub(super) fn progress(next: &mut Request, phase: Phase, message: String) {
-    if next.status.phase != Some(Phase::Ready) || phase.is_final() || phase == Phase::Releasing {
-        next.status.phase = Some(phase);
-    }
-    next.status.message = message;
-    next.status.observed_generation = next.intent.generation;
-}
-
-/// Adds machines to a request's list.
-pub(super) fn gain<'a>(next: &mut Request, machines: impl Iterator<Item = &'a Instance>) {
-    for instance in machines {
-        let id = instance.facts.instance_id.clone();
-        next.status.claims.extend(instance.claim.as_ref().map(|claim| (id.clone(), claim.id.clone())));
-        if !next.status.served.contains(&id) {
-            next.status.served.push(id.clone());
-        }
-        if !next.status.instances.contains(&id) {
-            next.status.instances.push(id);
-        }
-    }
 }
 
 /// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
@@ -608,7 +516,7 @@ pub(super) fn drop_lost(cx: &Context<'_>, key: &RequestKey, request: &Request, n
     let keep_out = gives_back(next);
     let holding = cx.yard.holding(key, request);
     for lost in holding.lost.iter().filter(|lost| !(lost.out && keep_out)) {
-        next.status.instances.retain(|held| held != lost.id);
+        next.lose(lost.id);
     }
     if !keep_out && next.status.phase == Some(Phase::Ready) && !holding.lost.is_empty() && !is_degraded(next)
     {
@@ -632,21 +540,6 @@ pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Action> {
     let note = Note::normal("GivenBack", format!("{} given back", machines(back as u32)));
     let step = Step::of(request, cx.now.wall, |next| drop_lost(cx, key, request, next));
     Some(Action::Request(Box::new(step), note))
-}
-
-/// Sets a condition, keeping since when it is so.
-fn set_condition(
-    status: &mut Status,
-    condition_type: ConditionType,
-    is: bool,
-    reason: &str,
-    message: String,
-    now: jiff::Timestamp,
-) {
-    let before = status.conditions.iter().find(|c| c.condition_type == condition_type && c.status == is);
-    let at = before.map_or(now, |c| c.at);
-    status.conditions.retain(|c| c.condition_type != condition_type);
-    status.conditions.push(Condition { condition_type, status: is, reason: reason.into(), message, at });
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::identity::RecordId;
+use super::identity::{Kind, RecordId};
 use super::ids::InstanceArn;
-use super::record::{Kind, Record};
+use super::record::Record;
 use super::state::{Signal, words};
 
 words! {

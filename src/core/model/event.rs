@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::identity::RecordId;
-use super::record::{Kind, Record};
+use super::identity::{Kind, RecordId};
+use super::record::Record;
 use super::state::words;
 
 words! {

@@ -8,8 +8,28 @@ use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 use super::ids::{ClassName, InstanceArn, LaunchId, Repository, RequestKey, RequestName, RunId};
-use super::record::Kind;
-use super::stored::{AttributeValue, Item};
+use super::item::{AttributeValue, Item};
+use super::state::words;
+
+words! {
+    /// The kinds of records, as in the attribute `kind`.
+    Kind {
+        /// A machine, as the operator decides about it.
+        Instance = "instance",
+        /// A machine, as its agent speaks of it.
+        Agent = "agent",
+        /// What a workflow asked for and what became of it.
+        Request = "request",
+        /// A resource class: what people want kept, and what there is.
+        Pool = "pool",
+        /// An intent to launch machines.
+        Launch = "launch",
+        /// Who may spend budgets.
+        Lease = "lease",
+        /// What happened.
+        Event = "event",
+    }
+}
 
 /// The stored form of a record's identity: the primary key of its item. Only the store and the stored form of records
 /// use it; everything else names records by [`RecordId`].

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::identity::RecordId;
+use super::identity::{Kind, RecordId};
 use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
-use super::record::{Kind, Record, Versioned};
+use super::record::{Record, Versioned};
 use super::state::{Reason, State, UsageClass};
 use super::text;
 use super::transition::Place;

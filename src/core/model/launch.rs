@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::identity::RecordId;
+use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, InstanceId, LaunchId, Uid};
-use super::record::{Kind, Record, Versioned};
+use super::record::{Record, Versioned};
 use super::state::{UsageClass, words};
 
 /// Most machines one launch asks for: binding them is one transaction, two items each, of at most 100

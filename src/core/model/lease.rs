@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::identity::RecordId;
+use super::identity::{Kind, RecordId};
 use super::ids::Uid;
-use super::record::{Kind, Record, Versioned};
+use super::record::{Record, Versioned};
 
 /// The lease record. `lease#resync` uses the same kind of record to ask for a resync, see [`Lease::RESYNC`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::identity::RecordId;
+use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
-use super::record::{Kind, Record, Versioned, parse};
+use super::item::Item;
+use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::request::{Condition, known_conditions};
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
-use super::stored::Item;
 use super::time::Seconds;
 
 words! {

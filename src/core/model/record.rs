@@ -7,33 +7,13 @@ use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::field::FieldError;
-use super::identity::RecordId;
+use super::identity::{Kind, RecordId};
 use super::ids::Uid;
-use super::state::words;
-use super::stored::{AttributeValue, Guard, Item, Write};
+use super::item::{AttributeValue, Item};
+use super::stored::{Guard, Write};
 
 /// The newest form of records this program understands.
 pub const SCHEMA: u64 = 1;
-
-words! {
-    /// The kinds of records, as in the attribute `kind`.
-    Kind {
-        /// A machine, as the operator decides about it.
-        Instance = "instance",
-        /// A machine, as its agent speaks of it.
-        Agent = "agent",
-        /// What a workflow asked for and what became of it.
-        Request = "request",
-        /// A resource class: what people want kept, and what there is.
-        Pool = "pool",
-        /// An intent to launch machines.
-        Launch = "launch",
-        /// Who may spend budgets.
-        Lease = "lease",
-        /// What happened.
-        Event = "event",
-    }
-}
 
 /// What a stored item turned out to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +101,16 @@ pub trait Versioned: Record {
     fn creating(&self) -> Write {
         debug_assert_eq!(self.version(), 1, "a record is born with version 1");
         Write::create(self.key(), self.to_item())
+    }
+}
+
+impl Guard {
+    /// That what was read still stands: the same record, in the same version.
+    pub fn image(read: &impl Versioned) -> Self {
+        match read.uid() {
+            Some(uid) => Self::Image(uid.clone(), read.version()),
+            None => Self::Version(read.version()),
+        }
     }
 }
 

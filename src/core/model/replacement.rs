@@ -1,15 +1,12 @@
 //! How a class's idle machines are replaced when it is launched in another way than they were: which way that was, how
 //! many at once, and in which hours.
 
-use std::collections::BTreeMap;
-
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
-use super::pool::{LaunchTemplate, PoolSpec};
 
 /// How drifted machines are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,48 +94,10 @@ fn span(hours: &str) -> Option<(Time, Time)> {
     (from != to).then_some((from, to))
 }
 
-/// In which way a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of `cpu`,
-/// `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They tell changes apart, not adversaries.
-pub fn launch_digest(spec: &PoolSpec) -> String {
-    let shape = serde_json::json!({
-        "cpu": spec.cpu, "mmem": spec.mmem, "allowedInstanceTypes": spec.allowed_instance_types,
-    });
-    let launch = serde_json::to_value(&spec.launch).expect("a launch block has only plain values");
-    format!("{:016x}-{:016x}", digest(launch), digest(shape))
-}
-
-fn digest(value: serde_json::Value) -> u64 {
-    let sorted: BTreeMap<String, serde_json::Value> = match value.as_object() {
-        Some(fields) => fields.clone().into_iter().collect(),
-        None => BTreeMap::from([(String::new(), value)]),
-    };
-    let text = serde_json::to_string(&sorted).expect("plain values can be written");
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// Why a machine that was launched in one way is not what its class wants now; none where it is, where nothing is known
-/// of how it was launched, or where the class says nothing of how its machines are launched.
-pub fn drift(
-    launched: Option<&str>,
-    wanted: &str,
-    fits: bool,
-    launch: &LaunchTemplate,
-) -> Option<&'static str> {
-    let (was, is) = (launched?.split_once('-')?, wanted.split_once('-')?);
-    if *launch == LaunchTemplate::default() {
-        return None;
-    }
-    if was.0 != is.0 {
-        return Some("its class is launched in another way now");
-    }
-    (was.1 != is.1 && !fits).then_some("its class wants larger machines or other types now")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{LaunchTemplate, PoolSpec, drift, launch_digest};
 
     fn spec(more: serde_json::Value) -> PoolSpec {
         let mut fields = serde_json::json!({"resourceClass": "linux", "launch": {"ami": "ami-1"}});

@@ -2,17 +2,20 @@
 //! request holds is counted here and nowhere else: the claim spends this record's version.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::field::FieldError;
-use super::identity::{self, RecordId};
+use super::identity::{self, Kind, RecordId};
 use super::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, RunId, Uid};
-use super::record::{Kind, Record, Versioned};
+use super::instance::Instance;
+use super::record::{Record, Versioned};
 use super::selector::InstanceTypes;
 use super::state::{UsageClass, words};
+use super::time::after;
 
 words! {
     /// What the workflow wants now.
@@ -98,6 +101,22 @@ pub struct Condition {
     pub message: String,
     /// Since when.
     pub at: Timestamp,
+}
+
+impl Condition {
+    /// A condition as it is now: where one of `before` says the same, since when it is so is kept.
+    pub fn since(
+        before: &[Self],
+        condition_type: ConditionType,
+        status: bool,
+        reason: &str,
+        message: String,
+        now: Timestamp,
+    ) -> Self {
+        let before = before.iter().find(|c| c.condition_type == condition_type && c.status == status);
+        let at = before.map_or(now, |c| c.at);
+        Self { condition_type, status, reason: reason.into(), message, at }
+    }
 }
 
 /// The conditions of a status that are known here: one of a newer program makes nothing unreadable.
@@ -273,6 +292,22 @@ pub const TIMEOUT_SECONDS: u64 = 600;
 /// How long a machine may run for a request, in minutes, unless it or its class says otherwise.
 pub const MAX_RUNTIME_MINUTES: u64 = 30;
 
+impl Status {
+    /// Sets a condition, keeping since when it is so.
+    pub fn set_condition(
+        &mut self,
+        condition_type: ConditionType,
+        is: bool,
+        reason: &str,
+        message: String,
+        now: Timestamp,
+    ) {
+        let condition = Condition::since(&self.conditions, condition_type, is, reason, message, now);
+        self.conditions.retain(|c| c.condition_type != condition_type);
+        self.conditions.push(condition);
+    }
+}
+
 impl Request {
     /// The key of a request.
     pub fn key_of(id: &RequestKey) -> RecordId {
@@ -300,6 +335,51 @@ impl Request {
     /// The phase, a new request being `Pending` to whoever asks.
     pub fn phase(&self) -> Phase {
         self.status.phase.unwrap_or(Phase::Pending)
+    }
+
+    /// Gives a new request its place in the line and its deadline.
+    pub fn accept(&mut self, now: Timestamp) {
+        if self.status.accepted_at.is_none() {
+            self.status.accepted_at = Some(now);
+            self.status.deadline = Some(after(now, Duration::from_secs(self.intent.timeout_seconds)));
+            self.keep_intent();
+            self.status.set_condition(ConditionType::Accepted, true, "Accepted", String::new(), now);
+        }
+    }
+
+    /// A phase and what to say about it; the status answers the intent as it is now.
+    pub fn progress(&mut self, phase: Phase, message: String) {
+        if self.status.phase != Some(Phase::Ready) || phase.is_final() || phase == Phase::Releasing {
+            self.status.phase = Some(phase);
+        }
+        self.status.message = message;
+        self.status.observed_generation = self.intent.generation;
+    }
+
+    /// Adds machines to its list.
+    pub fn gain<'a>(&mut self, machines: impl Iterator<Item = &'a Instance>) {
+        for instance in machines {
+            let id = instance.facts.instance_id.clone();
+            self.status.claims.extend(instance.claim.as_ref().map(|claim| (id.clone(), claim.id.clone())));
+            if !self.status.served.contains(&id) {
+                self.status.served.push(id.clone());
+            }
+            if !self.status.instances.contains(&id) {
+                self.status.instances.push(id);
+            }
+        }
+    }
+
+    /// Takes a machine off its list. Under which claim it held the machine stays known: that is how the machine knows that
+    /// this claim is over.
+    pub fn lose(&mut self, machine: &InstanceId) {
+        self.status.instances.retain(|held| held != machine);
+    }
+
+    /// Empties its list: it holds nothing any more, and nobody asks under which claims it did.
+    pub fn let_all_go(&mut self) {
+        self.status.instances.clear();
+        self.status.claims.clear();
     }
 
     /// Whether nobody wants it any more: its workflow released it, or the operator did.

@@ -4,14 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use serde_dynamo::AttributeValue;
-
 use super::identity::RecordId;
 use super::ids::Uid;
-use super::record::Versioned;
-
-/// The attributes of one record as DynamoDB holds them, in a fixed order.
-pub type Item = BTreeMap<String, AttributeValue>;
+use super::item::Item;
 
 /// What a write replaces. The name of each says what it fences off.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,16 +31,6 @@ pub enum Guard {
     Anything,
     /// `expiresAt` is still this (epoch seconds): fences a deletion off from a record that was given more time.
     ExpiresAt(i64),
-}
-
-impl Guard {
-    /// That what was read still stands: the same record, in the same version.
-    pub fn image(read: &impl Versioned) -> Self {
-        match read.uid() {
-            Some(uid) => Self::Image(uid.clone(), read.version()),
-            None => Self::Version(read.version()),
-        }
-    }
 }
 
 /// What to do with one record, on its guard.
@@ -112,6 +97,7 @@ impl Write {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::AttributeValue;
 
     fn item(pairs: &[(&str, &str)]) -> Item {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), AttributeValue::S((*v).to_owned()))).collect()

@@ -63,6 +63,15 @@ pub struct Machine {
     pub launched_at: Timestamp,
 }
 
+/// Why a machine ended, as its maker tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateReason {
+    /// The maker's words, for people.
+    pub why: String,
+    /// Whether it never began, for a reason that a person must mend: more of its kind would end likewise.
+    pub never_began: bool,
+}
+
 /// What to launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchOrder {
@@ -130,6 +139,10 @@ pub trait Compute: Send + Sync {
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError>;
     /// Where these machines stand; the unknown are left out.
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError>;
+    /// Why a machine ended, where its maker said so when it was last listed or described.
+    fn why_ended(&self, _id: &InstanceId) -> Option<StateReason> {
+        None
+    }
     /// Every machine that carries our table's tag, all pages; a list that could not be read to its end is an error.
     async fn list(&self) -> Result<Vec<Machine>, ComputeError>;
 }

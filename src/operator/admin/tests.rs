@@ -92,7 +92,7 @@ async fn the_loop_is_asked_once_for_all_who_look_within_a_second() {
         futures::future::join_all((0..5).map(ask)).await
     });
     let history = History::new(jiff::Timestamp::UNIX_EPOCH);
-    let (yard, now, role) = crate::decide::picture(&[], jiff::Timestamp::UNIX_EPOCH);
+    let (yard, now, role) = crate::explain::picture(&[], jiff::Timestamp::UNIX_EPOCH);
     let policy = runyard_fakes::a_minute_each();
     let cx = crate::decide::Context { yard: &yard, policy: &policy, now, role };
     let empty =

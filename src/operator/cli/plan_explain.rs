@@ -1,5 +1,5 @@
-//! What would the operator do, and why not more? The operator's own decisions over the records as they are now,
-//! carried out by nobody: `plan` for everything, `explain` for one record.
+//! `runyard plan` and `runyard explain`: run the operator's own decisions on the current records without executing
+//! them, for all records or for one.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,10 @@ use super::run::repository_hint;
 use super::screen::plain;
 use super::selector::{Noun, Selector, kind_of};
 use crate::config::{self, Config};
-use crate::decide::{self, Action, Plan, Policy, Unit, Wait};
+use crate::decide::{Action, Plan, Policy, Wait};
+use crate::explain;
 use crate::model::{Item, Kind, Launch, Reading, RecordId, Repository, TableName, read};
+use crate::yard::Unit;
 
 /// Tells what the operator would do now.
 #[derive(Debug, Args)]
@@ -106,8 +108,8 @@ pub(crate) fn check_explain(
 
 /// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits.
 fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Action>, Vec<Wait>) {
-    let (yard, now, role) = decide::picture(items, now);
-    let plans: Vec<(Unit, Plan)> = decide::judge(&yard, policy, now, role);
+    let (yard, now, role) = explain::picture(items, now);
+    let plans: Vec<(Unit, Plan)> = explain::judge(&yard, policy, now, role);
     let (mut actions, mut waits) = (Vec::new(), Vec::new());
     for (_, plan) in plans {
         actions.extend(plan.actions.into_iter().filter(matters));
@@ -205,9 +207,9 @@ async fn explained(context: &CliContext, target: &ExplainTarget) -> CliResult<Ex
     let now = context.clock.now();
     let lines = match selector {
         Selector::Request(_) => {
-            let (yard, now, role) = decide::picture(&items, now);
+            let (yard, now, role) = explain::picture(&items, now);
             match &key {
-                RecordId::Request(id) => decide::explain(&yard, policy, now, role, id),
+                RecordId::Request(id) => explain::explain(&yard, policy, now, role, id),
                 // Its key says that it is a request's, and not which.
                 _ => vec!["there is no such request".into()],
             }
@@ -270,10 +272,10 @@ fn launch(item: &Item) -> Option<String> {
 
 /// How a record stands, what would be done about it, and what it waits for.
 fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) -> Vec<String> {
-    let (yard, moment, _) = decide::picture(items, now);
+    let (yard, moment, _) = explain::picture(items, now);
     let mut lines: Vec<String> =
-        key.instance().and_then(|arn| decide::machine(&yard, arn)).into_iter().collect();
-    lines.extend(key.pool().into_iter().flat_map(|class| decide::pool(&yard, moment, class)));
+        key.instance().and_then(|arn| explain::machine(&yard, arn)).into_iter().collect();
+    lines.extend(key.pool().into_iter().flat_map(|class| explain::pool(&yard, moment, class)));
     lines.extend(items.iter().find(|item| RecordId::of(item).as_ref() == Some(key)).and_then(launch));
     let (actions, waits) = judged(items, policy, now);
     let class = key.pool();

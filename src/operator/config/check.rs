@@ -71,7 +71,7 @@ pub(super) fn credential(
             "there are two credentials, a token and an App",
             "keep the App and clear github.token_file, or the other way round",
         ),
-        (Some(_), None, Some(file)) | (None, None, Some(file)) => {
+        (Some(_) | None, None, Some(file)) => {
             reader.refuse(
                 "github.app_id",
                 String::new(),

@@ -191,6 +191,20 @@ pub(super) fn path(text: &str) -> Result<PathBuf, FieldError> {
     Ok(PathBuf::from(text))
 }
 
+/// Places of file systems, separated by commas.
+pub(super) fn places(text: &str) -> Result<Vec<PathBuf>, FieldError> {
+    let given = text.split(',').map(str::trim).filter(|place| !place.is_empty());
+    let place = |text: &str| {
+        let path = path(text)?;
+        if path.is_absolute() && path.parent().is_some() {
+            return Ok(path);
+        }
+        let fix = "write where each is mounted, such as /mnt/efs,/mnt/tools";
+        Err(FieldError::new("places", text, "is not an absolute path below /", fix))
+    };
+    given.map(place).collect()
+}
+
 /// The app id or client id of a GitHub App.
 pub(super) fn app_id(text: &str) -> Result<String, FieldError> {
     if text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.') {

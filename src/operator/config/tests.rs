@@ -68,7 +68,13 @@ fn the_defaults_are_the_contracts() {
             }),
             listen: "0.0.0.0:8080".parse().unwrap(),
             log: Log { format: LogFormat::Human, filter: "info".into() },
-            agent: Agent { runner: None, pre_runner_script: None, pre_runner_timeout: secs(600) },
+            agent: Agent {
+                runner: None,
+                pre_runner_script: None,
+                pre_runner_timeout: secs(600),
+                stop: secs(60),
+                spare: vec![]
+            },
         }
     );
 }
@@ -205,6 +211,9 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("[agent]\nrunner_url = \"https://a.example/r.tgz\"", "agent.runner_sha256", "missing", "all three"),
     ("[agent]\nrunner_sha256 = \"abc\"", "agent.runner_sha256", "not a SHA-256", "64"),
     ("[agent]\nrunner_version = \"a b\"", "agent.runner_version", "not a version", "2.330.0"),
+    ("[agent]\nspare = \"/mnt/efs,tools\"", "agent.spare", "not an absolute path", "/mnt/efs,/mnt/tools"),
+    ("[agent]\nspare = \"/\"", "agent.spare", "not an absolute path", "/mnt/efs,/mnt/tools"),
+    ("[agent]\nstop = \"60\"", "agent.stop", "without a unit", "90s"),
     ("[agent]\npre_runner_script = \"a\\nb\"", "agent.pre_runner_script", "not the name", "path"),
     ("table = \"a\"\ntable = \"b\"", "--config", "line 2: duplicate key", "default.toml"),
     ("table = ", "--config", "line 1", "default.toml"),
@@ -346,12 +355,14 @@ fn a_queue_in_memory_goes_with_machines_that_are_not_ec2s() {
 fn a_runner_package_is_an_address_a_digest_and_a_version() {
     let file = format!(
         "[agent]\nrunner_url = \"https://a.example/r.tar.gz\"\nrunner_sha256 = \"{}\"\nrunner_version = \"2.330.0\"\n\
-         pre_runner_script = \"/etc/runyard/pre.sh\"\npre_runner_timeout = \"90s\"\n",
+         pre_runner_script = \"/etc/runyard/pre.sh\"\npre_runner_timeout = \"90s\"\n\
+         stop = \"5m\"\nspare = \"/mnt/efs, /mnt/tools\"\n",
         "AB".repeat(32)
     );
     let agent = good(&file, &[]).agent;
     assert_eq!(agent.runner.unwrap().sha256, "ab".repeat(32));
     assert_eq!(agent.pre_runner_script.unwrap(), Path::new("/etc/runyard/pre.sh"));
+    assert_eq!((agent.stop, agent.spare), (secs(300), vec!["/mnt/efs".into(), "/mnt/tools".into()]));
     assert_eq!(agent.pre_runner_timeout, secs(90));
 }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::decide::{Action, Credential, Note, Observation, Step, Written};
+use crate::decide::{Action, Credential, Note, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
     PoolMessage, Record, RecordId, Request, State, Uid, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
+use crate::yard::{Observation, Written};
 
 use super::credential_issuer::{CredentialError, CredentialIssuer};
 use super::run_check::RunProblem;
@@ -220,7 +221,9 @@ impl Executor {
             Action::Describe(arn) => {
                 let id = id_of(&arn)?;
                 let states = self.ports.compute.describe(std::slice::from_ref(&id)).await?;
-                Ok(vec![Observation::Stands(arn, states.get(&id).copied())])
+                let why = self.ports.compute.why_ended(&id);
+                let why = why.map(|reason| Observation::WhyEnded(arn.clone(), reason));
+                Ok(why.into_iter().chain([Observation::Stands(arn, states.get(&id).copied())]).collect())
             }
             Action::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decide::Yard;
 use crate::metrics::{Activity, Metrics};
 use crate::model::{ClassName, Instance, Life, Place, State, UsageClass};
 use crate::ports::PoolQueue;
+use crate::yard::Yard;
 
 /// How often the queues are asked how much they hold.
 pub(super) const DEPTHS: Duration = Duration::from_secs(60);

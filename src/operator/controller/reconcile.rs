@@ -12,10 +12,11 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::{Action, Breaker, Context, Now, Observation, Policy, Role, Unit, Yard, decide};
+use crate::decide::{Action, Context, Policy, Role, decide};
 use crate::model::{ClassName, Lease, RecordId, Slot, TableName};
-use crate::ports::{Delivery, StoreError};
+use crate::ports::{Delivery, Machine, StoreError};
 use crate::status::History;
+use crate::yard::{Breaker, Now, Observation, Unit, Yard};
 
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
@@ -234,7 +235,7 @@ impl Loop {
                     self.acknowledge();
                 }
                 Some(ask) = Inputs::next_request(&mut inputs.snapshot_requests) => drop(ask.send(self.look())),
-                Some(machines) = inputs.machines.recv() => self.observe(Observation::Inventory(machines)),
+                Some(machines) = inputs.machines.recv() => self.listed_at_maker(machines),
                 Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
                 Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
                 Some(done) = self.tasks.join_next() => self.finished(done),
@@ -276,6 +277,16 @@ impl Loop {
 
     fn now(&self) -> Now {
         Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.seen }
+    }
+
+    /// Why machines ended goes before where they stand, so that their end is told with it.
+    fn listed_at_maker(&mut self, machines: Vec<Machine>) {
+        for machine in machines.iter().filter(|machine| !machine.state.alive()) {
+            if let Some(reason) = self.ports.compute.why_ended(&machine.id) {
+                self.observe(Observation::WhyEnded(machine.arn.clone(), reason));
+            }
+        }
+        self.observe(Observation::Inventory(machines));
     }
 
     fn roles(&mut self) {
@@ -348,7 +359,8 @@ impl Loop {
     /// its unit is judged again after that.
     fn start(&mut self, unit: &Unit, action: Action) {
         let slots = action.slots();
-        if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action) {
+        if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action)
+        {
             return;
         }
         self.yard.busy.extend(slots.iter().cloned());

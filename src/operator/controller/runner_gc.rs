@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::decide::Yard;
 use crate::model::{
     ClaimId, Instance, InstanceId, Kind, Life, Reading, Record as _, RecordId, Repository, read,
 };
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
+use crate::yard::Yard;
 
 use super::credential_issuer::CredentialIssuer;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::decide::Unit;
+use crate::yard::Unit;
 
 /// Moments on the monotonic clock.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! Which settings suit one machine? The operator's own configuration with short times, a queue in memory and loopback
-//! addresses in front of it; the environment (`RUNYARD_<SECTION>__<KEY>`) still has the last word.
+//! The settings of local mode: the operator's own configuration with short times, a queue in memory and loopback
+//! addresses. The environment (`RUNYARD_<SECTION>__<KEY>`) still overrides them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -122,6 +122,8 @@ pub(crate) fn machines(
         },
         pre_runner_script: config.agent.pre_runner_script.as_deref().map(script).transpose()?,
         pre_runner_timeout: config.agent.pre_runner_timeout,
+        stop: config.agent.stop,
+        spare: config.agent.spare.clone(),
     };
     Ok(LocalOptions { dir: directory(environment)?, table: config.table.clone(), agent, patience: PATIENCE })
 }

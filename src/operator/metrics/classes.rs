@@ -7,8 +7,8 @@ use prometheus::IntGaugeVec;
 
 use super::families::Families;
 use super::{Source, count};
-use crate::decide::Breaker;
 use crate::model::{Phase, State};
+use crate::yard::Breaker;
 
 /// The label of all classes without series of their own; no class can be called so.
 pub const OTHER: &str = "_other";

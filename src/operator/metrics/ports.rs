@@ -13,7 +13,7 @@ use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId,
 use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
-    Notices, Page, PoolQueue, QueueDepth, QueueError, Received, Store, StoreError, Watch,
+    Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError, Watch,
 };
 
 const OK: &str = "ok";
@@ -302,6 +302,10 @@ impl<T: Notices + ?Sized> Notices for Metered<T> {
 impl<T: Compute + ?Sized> Compute for Metered<T> {
     fn keeps_inventory(&self) -> bool {
         self.inner.keeps_inventory()
+    }
+
+    fn why_ended(&self, id: &InstanceId) -> Option<StateReason> {
+        self.inner.why_ended(id)
     }
 
     fn stop(&self) {

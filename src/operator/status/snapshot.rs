@@ -1,13 +1,15 @@
-//! Puts what the loop knows into what a person sees. The reasons are the operator's own: each open request and each
-//! class with a line is judged as the loop judges it, and nothing of it is carried out.
+//! Builds the snapshot from the loop's index. The reasons to wait come from the operator's own decisions: each open
+//! request and each class with a queue is judged as the loop judges it, and no action is executed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{Context, Pace, Tracked, Unit, Yard, decide, effective, forecast};
+use crate::decide::{Context, decide, effective};
+use crate::explain::{Pace, forecast};
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
+use crate::yard::{Tracked, Unit, Yard};
 
 use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
 use super::{

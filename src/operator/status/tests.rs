@@ -6,8 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decide::{Context, Now, Observation, Role, Yard, picture};
+use crate::decide::{Context, Role};
+use crate::explain::picture;
 use crate::model::{Item, RecordId};
+use crate::yard::{Now, Observation, Yard};
 use runyard_fakes::a_minute_each;
 
 fn at(seconds: i64) -> Timestamp {

@@ -1,5 +1,5 @@
-//! How is a machine's agent started? With a configuration file of its own, a session of its own, a log of its own, and
-//! an environment that holds the machine's mark and what was chosen for it, nothing else of ours.
+//! Starts the agent of a machine with its own configuration file, session and log, and with an environment that holds
+//! the machine's mark and the variables chosen for it, and none of ours.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -59,6 +59,10 @@ pub struct AgentOptions {
     pub pre_runner_script: Option<String>,
     /// How long a pre-runner script may take.
     pub pre_runner_timeout: Duration,
+    /// How long a runner may take to end by itself.
+    pub stop: Duration,
+    /// Where jobs may write to file systems that are not the machine's own.
+    pub spare: Vec<PathBuf>,
 }
 
 /// Writes a machine's configuration and starts its agent.
@@ -132,7 +136,13 @@ fn configuration(dir: &Path, facts: &Facts, options: &AgentOptions) -> String {
     line("runner.url", &runner.url);
     line("runner.sha256", &runner.sha256);
     line("runner.version", &runner.version);
+    line("timing.stop", &milliseconds(options.stop));
     line("power.off", "exit");
+    if !options.spare.is_empty() {
+        let spare: Vec<_> = options.spare.iter().map(|place| place.to_string_lossy()).collect();
+        writeln!(text, "cleaning.spare = {}", serde_json::json!(spare))
+            .expect("writing to a string cannot fail");
+    }
     text
 }
 

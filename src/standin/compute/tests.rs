@@ -85,6 +85,8 @@ impl TestDirectory {
                 runner: RunnerPackage { url: "http://r/".into(), sha256: "00".into(), version: "2".into() },
                 pre_runner_script: None,
                 pre_runner_timeout: Duration::from_secs(60),
+                stop: Duration::from_secs(60),
+                spare: Vec::new(),
             },
             patience: Duration::from_millis(300),
         }

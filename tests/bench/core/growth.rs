@@ -1,7 +1,8 @@
 //! How do time and memory grow with the number of records?
 
-use runyard_core::decide::{Observation, Unit, Written, decide};
+use runyard_core::decide::decide;
 use runyard_core::model::{InstanceArn, Versioned as _};
+use runyard_core::yard::{Observation, Unit, Written};
 
 use super::yards;
 

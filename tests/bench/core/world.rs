@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard_core::decide::{
-    Action, Context, Now, Observation, Plan, Policy, Role, Unit, Written, Yard, decide,
-};
+use runyard_core::decide::{Action, Context, Plan, Policy, Role, decide};
 use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
     RecordId, Request, Signal, Versioned, read,
 };
 use runyard_core::ports::{Launched, Machine, MachineState};
+use runyard_core::yard::{Now, Observation, Unit, Written, Yard};
 
 /// The moment at which worlds begin.
 pub(crate) fn start() -> Timestamp {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use runyard_core::decide::{Observation, Written};
 use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Life, Pool,
     Reason, Record as _, RecordId, Request, RunId, Signal, Threshold, UsageClass, launch_digest,
 };
+use runyard_core::yard::{Observation, Written};
 use serde_json::json;
 
 use super::world::{Delays, World, record, start};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use runyard::model::{Operation, Phase, Reading, RecordId, Request, Write, read};
 use runyard::ports::Store as _;
 
-use super::floors::Figures;
 use super::fixture::{Fixture, Services, intent, key, release};
+use super::floors::Figures;
 use super::timed::Call;
 
 /// Longest one step may take.

@@ -26,9 +26,9 @@ use runyard::store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use runyard_support::engine::Engine;
 use super::timed::{Calls, Latency, Slow, Timed};
 use super::wire;
+use runyard_support::engine::Engine;
 
 pub(crate) const CLASS: &str = "linux";
 

@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::beating::{Operator, address, machine, text};
-use super::floors::Figures;
 use super::fixture::{CLASS, intent, key, sdk_as, table};
+use super::floors::Figures;
 
 /// Longest one measurement may take.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -7,8 +7,8 @@
 
 mod beating;
 mod claims;
-mod floors;
 mod fixture;
+mod floors;
 mod lines;
 mod program;
 mod restart;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use runyard::ports::Store as _;
 use runyard::store::DynamoStore;
 
-use super::floors::Figures;
 use super::fixture::{Fixture, Services};
+use super::floors::Figures;
 
 /// How long it takes to read the whole table, page by page.
 async fn scan(store: &DynamoStore) -> Duration {

@@ -6,8 +6,8 @@ use runyard::model::{Lease, Phase, Reading, Versioned as _, read};
 use runyard::ports::{Clock as _, Store as _};
 
 use super::claims::{compare, cycle, millis, percentile, sorted, until_phase};
-use super::floors::Figures;
 use super::fixture::{Fixture, Services, intent, key, release};
+use super::floors::Figures;
 
 /// Claims on a stream of so many shards beside claims on one of a single shard.
 pub(crate) async fn shards(shards: usize, samples: usize, figures: &mut Figures) {

@@ -328,6 +328,33 @@ async fn an_interrupted_machine_is_told_as_it_goes() {
 }
 
 #[tokio::test]
+async fn a_machine_that_never_began_is_told_with_ec2s_reason() {
+    let (peer, compute) = yard().await;
+    let machines = compute.launch(&wanted(3)).await.unwrap().machines;
+    let reasons = [
+        Some(("Client.InternalError", "Client error on launch")),
+        Some(("Client.InstanceInitiatedShutdown", "Instance initiated shutdown")),
+        None,
+    ];
+    for (machine, reason) in machines.iter().zip(reasons) {
+        let mut world = peer.world();
+        let one = world.instances.get_mut(machine.id.as_str()).unwrap();
+        (one.state, one.reason) = ("terminated".into(), reason);
+        assert_eq!(compute.why_ended(&machine.id), None, "not told yet");
+    }
+    compute.describe(&ids(&machines)[..1]).await.unwrap();
+    let told = |at: usize| compute.why_ended(&machines[at].id).map(|ending| (ending.why, ending.never_began));
+    assert_eq!(told(0), Some(("Client.InternalError: Client error on launch".into(), true)));
+    assert_eq!(told(1), None);
+    compute.list().await.unwrap();
+    assert_eq!(
+        told(1),
+        Some(("Client.InstanceInitiatedShutdown: Instance initiated shutdown".into(), false))
+    );
+    assert_eq!(told(2), None, "EC2 said nothing");
+}
+
+#[tokio::test]
 async fn a_subnet_that_is_gone_is_refused_and_among_others_made_up_for() {
     let (_peer, compute) = yard().await;
     let gone = "subnet-0000000000000000f";

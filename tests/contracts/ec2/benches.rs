@@ -16,8 +16,8 @@ use runyard::ports::{Compute, LaunchOrder};
 use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy};
 use serde_json::json;
 
-use runyard_support::peer::{Peer, SUBNETS};
 use runyard_support::engine::Engine;
+use runyard_support::peer::{Peer, SUBNETS};
 
 static MINISTACK: LazyLock<Engine> = LazyLock::new(Engine::ministack);
 static MOTO: LazyLock<Engine> = LazyLock::new(Engine::moto);
@@ -184,6 +184,8 @@ pub(crate) fn options(table: TableName) -> Ec2Options {
         }),
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
+        stop: Duration::from_secs(60),
+        spare: Vec::new(),
         patience: Duration::from_secs(3),
     }
 }

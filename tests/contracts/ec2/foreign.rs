@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use runyard_support::peer::Peer;
 use runyard_support::engine::Engine;
+use runyard_support::peer::Peer;
 
 fn tests() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -81,4 +81,64 @@ fn the_aws_command_line_reads_and_ends_what_boto3_launched() {
     let ended = aws(peer.endpoint(), &[&["terminate-instances", "--instance-ids"][..], &ids].concat());
     assert_eq!(ended["TerminatingInstances"].as_array().unwrap().len(), 3);
     assert!(peer.world().instances.values().all(|one| !one.alive()));
+}
+
+/// The script for a person with an account, run against an emulator: how it ended, and what it said.
+fn account_trial(endpoint: &str, more: &[&str]) -> (Option<i32>, String) {
+    let script = tests().join("../config/account-trial/run");
+    let run = Command::new(program("python"))
+        .arg(script)
+        .args(["--endpoint", endpoint, "--region", "us-east-1"])
+        .args(more)
+        .envs([("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")])
+        .output()
+        .expect("python runs");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (run.status.code(), said(&run.stdout) + &said(&run.stderr))
+}
+
+/// Everything there is of what the script makes.
+fn left_of_the_trial(endpoint: &str) -> Vec<String> {
+    let ask = |words: &[&str]| {
+        let told = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_PAGER", "")];
+        let common = ["--endpoint-url", endpoint, "--region", "us-east-1", "--output", "json"];
+        json(Command::new(program("aws")).envs(told).args(common).args(words))
+    };
+    let texts = |told: &Value| -> Vec<String> {
+        told.as_array().into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
+    };
+    let alive = "Reservations[].Instances[?State.Name!='terminated'].InstanceId[]";
+    let mut left = texts(&ask(&["ec2", "describe-instances", "--query", alive]));
+    for words in [
+        &["ec2", "describe-launch-templates", "--query", "LaunchTemplates[].LaunchTemplateName"][..],
+        &["dynamodb", "list-tables", "--query", "TableNames"],
+        &["iam", "list-roles", "--query", "Roles[].RoleName"],
+        &["iam", "list-instance-profiles", "--query", "InstanceProfiles[].InstanceProfileName"],
+        &["sqs", "list-queues", "--query", "QueueUrls"],
+        &["events", "list-rules", "--query", "Rules[].Name"],
+    ] {
+        left.extend(texts(&ask(words)).into_iter().filter(|name| name.contains("runyard-trial")));
+    }
+    left
+}
+
+#[test]
+fn the_account_trial_asks_its_questions_and_leaves_nothing() {
+    let moto = Engine::moto();
+    let (code, said) = account_trial(moto.endpoint(), &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for line in ["pass      2.2 ", "pass      1.2 ", "unproved  2.1 ", "unproved  2.11 ", "left out  2.3 "] {
+        assert!(said.contains(&format!("\n{line}")), "{line}\n{said}");
+    }
+    assert!(said.contains("everything was removed"), "{said}");
+    assert_eq!(left_of_the_trial(moto.endpoint()), [""; 0], "{said}");
+}
+
+#[test]
+fn an_account_trial_that_fails_says_so_and_leaves_nothing() {
+    let moto = Engine::moto();
+    let (code, said) = account_trial(moto.endpoint(), &["--subnet", "subnet-0123456789abcdef0"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("\nFAIL      2.2 "), "{said}");
+    assert_eq!(left_of_the_trial(moto.endpoint()), [""; 0], "{said}");
 }

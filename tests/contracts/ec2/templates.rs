@@ -15,8 +15,8 @@ use runyard::model::{PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, ComputeError};
 
 use crate::ec2::benches::{compute, options, order, sdk_config, spec, table};
-use runyard_support::peer::{Peer, SUBNETS};
 use runyard_support::engine::Engine;
+use runyard_support::peer::{Peer, SUBNETS};
 
 struct Yard {
     peer: Peer,

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::ports::store::sdk_config;
-use runyard_support::engine::Engine;
 use crate::ports::wire::{Plan, peer};
+use runyard_support::engine::Engine;
 
 fn settings() -> Settings {
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);

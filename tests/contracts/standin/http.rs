@@ -306,7 +306,8 @@ async fn a_workflow_can_be_played_over_http() {
 #[ignore = "writes a file for tests/system/github_openapi/check.sh, which runs it"]
 #[expect(clippy::disallowed_methods, reason = "how the script says where the file goes")]
 async fn exchanges_for_the_published_description() {
-    let path = std::env::var("RUNYARD_GITHUB_EXCHANGES").expect("set by tests/system/github_openapi/check.sh");
+    let path =
+        std::env::var("RUNYARD_GITHUB_EXCHANGES").expect("set by tests/system/github_openapi/check.sh");
     let dir = tempfile::tempdir().unwrap();
     let stand_in = start(dir.path()).await;
     let token = adapter(&stand_in).registration_token(&repository()).await.unwrap().value;

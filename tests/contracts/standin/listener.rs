@@ -1,7 +1,6 @@
 //! The whole package as an agent uses it: downloaded, unpacked, configured, run, signalled, removed. The scripts are the
 //! real ones; the executable they call is this test program, which plays the listener when it is asked to.
 
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -211,9 +210,7 @@ impl Drop for Running {
 }
 
 fn read(path: &Path) -> String {
-    let mut text = String::new();
-    std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)).unwrap_or_default();
-    text
+    std::fs::read_to_string(path).unwrap_or_default()
 }
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {

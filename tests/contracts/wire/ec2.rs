@@ -9,8 +9,8 @@ use runyard::ports::{Compute as _, ComputeError};
 use crate::ec2::benches::{options, order, spec, table};
 use crate::wire::judge::{Came, Cell, config, judge};
 use crate::wire::matrix::EC2;
-use runyard_support::peer::{Peer, SUBNETS};
 use crate::wire::proxy::{Words, before};
+use runyard_support::peer::{Peer, SUBNETS};
 
 const XML: &str = "text/xml;charset=UTF-8";
 const WORDS: Words = Words {

@@ -1,5 +1,6 @@
 //! Does `config/cloudformation.yaml` say what the documents say, and make what `init` makes?
 
+use runyard::config::Config;
 use serde_json::{Value, json};
 
 use crate::policies::documents::{KEY, config, document};
@@ -118,6 +119,96 @@ fn the_documented_command_gives_what_the_template_needs() {
         }
         assert_eq!(Stack::with(&given).refusal(), None, "{command}");
     }
+}
+
+/// What a stack needs that runs the operator.
+const OPERATOR: [(&str, &str); 7] = [
+    ("OperatorImage", "registry.example.com/runyard:0.1.0"),
+    ("VpcId", "vpc-01"),
+    ("SubnetIds", "subnet-01,subnet-02"),
+    ("GitHubSecretArn", "arn:aws:secretsmanager:eu-west-1:123456789012:secret:github-1"),
+    ("RunnerUrl", "https://example.com/actions-runner-linux-x64.tar.gz"),
+    ("RunnerSha256", "0000000000000000000000000000000000000000000000000000000000000000"),
+    ("RunnerVersion", "2.336.0"),
+];
+
+/// Its environment is read by the program's own configuration, so that no key is misspelt and none is missing.
+#[test]
+fn the_stacks_operator_can_read_what_the_stack_tells_it() {
+    for (app, key, other) in [("", "token_file", "app_key_file"), ("42", "app_key_file", "token_file")] {
+        let stack = Stack::with(&[&OPERATOR[..], &[("GitHubAppId", app)]].concat());
+        assert_eq!(stack.refusal(), None);
+        let task = stack.properties("OperatorTask").expect("it is made");
+        let operator = &task["ContainerDefinitions"][1];
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            // The queue's name, which is the interruptions queue's.
+            _ => "yard-interruptions".to_owned(),
+        };
+        let given = operator["Environment"].as_array().expect("a list");
+        let given: Vec<_> = given.iter().map(|one| (text(&one["Name"]), text(&one["Value"]))).collect();
+        let named =
+            |name: &str| given.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        assert_eq!(named(&format!("RUNYARD_GITHUB__{}", key.to_uppercase())), Some("/run/github/credential"));
+        assert_eq!(named(&format!("RUNYARD_GITHUB__{}", other.to_uppercase())), None);
+        let read = Config::load(None, given.clone().into_iter()).expect("a configuration");
+        assert_eq!(read.table.as_str(), "yard");
+        assert!(read.interruptions.is_some() && read.agent.runner.is_some() && read.github.is_some());
+        assert_eq!(operator["User"], "10001:10001", "as in the Dockerfile");
+        let credential = &task["ContainerDefinitions"][0];
+        assert!(
+            credential["Command"][0]
+                .as_str()
+                .is_some_and(|run| run.contains("chown 10001:10001 /run/github/credential"))
+        );
+        assert_eq!(operator.get("Secrets"), None, "the credential is a file");
+    }
+}
+
+#[test]
+fn an_operator_in_the_stack_needs_all_that_it_runs_with() {
+    for (missing, _) in &OPERATOR[1..] {
+        let stack =
+            Stack::with(&OPERATOR.iter().copied().filter(|(name, _)| name != missing).collect::<Vec<_>>());
+        assert!(stack.refusal().is_some_and(|why| why.contains(missing)), "{missing}: {:?}", stack.refusal());
+    }
+    let stack = Stack::with(&OPERATOR);
+    let service = stack.properties("OperatorService").expect("it is made");
+    let most = service["DeploymentConfiguration"]["MaximumPercent"].as_u64().expect("a number");
+    let wanted = service["DesiredCount"].as_u64().expect("a number");
+    assert!(wanted * most / 100 <= 2, "two may read the table's stream");
+    for role in ["OperatorTaskRole", "OperatorStartRole"] {
+        let this = [("aws:SourceAccount", "123456789012")];
+        assert!(trusts(&stack, role, "sts:AssumeRole", &this), "{role}");
+        assert!(!trusts(&stack, role, "sts:AssumeRole", &[("aws:SourceAccount", "999999999999")]), "{role}");
+    }
+    assert_eq!(
+        stack.properties("OperatorTaskRole").expect("it is made")["ManagedPolicyArns"],
+        json!([{"Ref": "OperatorPolicy"}])
+    );
+    let start = stack.properties("OperatorStartRole").expect("it is made");
+    let reads = &start["Policies"][0]["PolicyDocument"]["Statement"];
+    assert_eq!(reads[0]["Resource"], OPERATOR[3].1, "the one secret");
+    assert_eq!(reads.as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_stack_tells_what_pools_need() {
+    let told = Stack::with(&OPERATOR).outputs();
+    for (name, value) in [
+        ("SubnetIds", json!("subnet-01,subnet-02")),
+        ("MachineSecurityGroup", json!({"Fn::GetAtt": ["MachineSecurityGroup", "GroupId"]})),
+        ("MachineProfile", json!({"Ref": "MachineProfile"})),
+        ("Table", json!({"Ref": "Table"})),
+    ] {
+        assert_eq!(told.get(name), Some(&value), "{name}");
+    }
+    let bare = Stack::with(&[]).outputs();
+    assert!(
+        bare.contains_key("Table") && !bare.contains_key("SubnetIds") && !bare.contains_key("OperatorLogs")
+    );
+    let size = std::fs::metadata(config().join("cloudformation.yaml")).unwrap().len();
+    assert!(size <= 51_200, "CloudFormation takes no template of {size} bytes without a bucket");
 }
 
 /// IAM counts every character but white space: 6144 for a managed policy.

@@ -31,6 +31,7 @@ fn every_file_is_of_a_kind_that_is_checked_and_can_be_read() {
                 let kind = [("RUNYARD_GITHUB__KIND".to_owned(), "none".to_owned())];
                 Config::load(Some(path), kind.into_iter()).map(|_| ()).map_err(|e| e.to_string())
             }
+            Some("tf") => text.parse::<hcl_edit::structure::Body>().map(|_| ()).map_err(|e| e.to_string()),
             // `.ci/lint`, the agent's tests and `agent/src/install.rs`.
             Some("sh" | "nft" | "iptables" | "ip6tables" | "service" | "timer" | "md") => Ok(()),
             // Scripts by their first line: `.ci/lint` and `.ci/actions`.

@@ -62,6 +62,13 @@ impl Stack {
         self.made(resource).then(|| self.resolved(&resource["Properties"]).unwrap_or_default())
     }
 
+    /// What the stack tells of itself, by name.
+    pub(crate) fn outputs(&self) -> BTreeMap<String, Value> {
+        let all = self.template["Outputs"].as_object().expect("outputs").iter();
+        all.filter(|(_, output)| self.made(output))
+            .filter_map(|(name, output)| Some((name.clone(), self.resolved(&output["Value"])?)))
+            .collect()
+    }
 
     fn made(&self, part: &Value) -> bool {
         part["Condition"].as_str().is_none_or(|name| self.condition(name))
@@ -109,15 +116,6 @@ impl Stack {
             ("Fn::Split", Value::Array(of)) => {
                 let (by, text) = (of[0].as_str().expect("text"), self.resolved(&of[1])?);
                 Some(text.as_str().expect("text").split(by).collect())
-            }
-            ("Fn::Join", Value::Array(of)) => {
-                let (by, all) = (of[0].as_str().expect("text"), self.resolved(&of[1])?);
-                let all: Vec<_> = match &all {
-                    Value::Array(all) => all.iter().map(|one| one.as_str().expect("text")).collect(),
-                    // A list of a parameter's is text with commas.
-                    other => other.as_str().expect("text").split(',').collect(),
-                };
-                Some(json!(all.join(by)))
             }
             // An attribute of what is not there yet: told apart by its name.
             ("Fn::GetAtt", of) => Some(json!({"Fn::GetAtt": of})),

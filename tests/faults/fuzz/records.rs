@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::decide::{Context, Now, Observation, Policy, Role, Yard, decide};
+use runyard::decide::{Context, Policy, Role, decide};
 use runyard::model::{
     Agent, Event, Instance, Item, Launch, Lease, Pool, PoolMessage, Reading, Record, RecordId, Request,
     Unreadable, read, read_notices,
 };
+use runyard::yard::{Now, Observation, Yard};
 
 use crate::fuzz::{fuzz, seeds};
 

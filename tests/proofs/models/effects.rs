@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
-use runyard_core::decide::{Action, Observation};
+use runyard_core::decide::Action;
 use runyard_core::model::{
     Agent, Instance, InstanceArn, InstanceId, Launch, LaunchId, Life, Place, Reason, Record, RecordId, State,
     TRANSITIONS,
 };
 use runyard_core::ports::{ComputeError, Launched, Machine, MachineState, Shortfall};
+use runyard_core::yard::Observation;
 
 use crate::models::mutants::Mutant;
 use crate::models::operator::Planned;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use runyard_core::decide::{Action, Context, Now, Observation, Policy, Role, Yard, decide};
+use runyard_core::decide::{Action, Context, Policy, Role, decide};
 use runyard_core::model::Record;
+use runyard_core::yard::{Now, Observation, Yard};
 
 use crate::models::stored::{Stored, Table, print_of};
 

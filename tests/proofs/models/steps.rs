@@ -2,11 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use runyard_core::decide::{Action, Observation};
+use runyard_core::decide::Action;
 use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, Place, RecordId, Request, Signal, Versioned,
 };
 use runyard_core::ports::{Machine, MachineState};
+use runyard_core::yard::Observation;
 
 use crate::models::mutants::Mutant;
 use crate::models::stored::print_of;

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard_core::decide::{Now, Observation, Policy};
+use runyard_core::decide::Policy;
 use runyard_core::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Place, Record, RecordId, Signal};
 use runyard_core::ports::Machine;
+use runyard_core::yard::{Now, Observation};
 
 use crate::models::mutants::Mutant;
 use crate::models::operator::{Operator, Operators, Planned};

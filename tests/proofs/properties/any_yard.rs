@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use runyard_core::decide::{Observation, Role};
+use runyard_core::decide::Role;
 use runyard_core::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId,
     Interruption, InterruptionAction, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading, Reason,
     RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass, read,
 };
 use runyard_core::ports::{ComputeError, Machine, MachineState};
+use runyard_core::yard::Observation;
 use serde_json::json;
 
 use crate::properties::world::{World, item, start};

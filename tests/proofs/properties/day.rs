@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use runyard_core::decide::Observation;
 use runyard_core::model::{
     Agent, AttributeValue, Desired, Instance, InstanceId, Item, Life, Phase, RecordId, Request, Signal,
     State, Versioned,
 };
 use runyard_core::ports::MachineState;
+use runyard_core::yard::Observation;
 use serde_json::json;
 
 use crate::properties::world::{World, item, start};

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard_core::decide::{Action, Context, Now, Observation, Plan, Policy, Role, Unit, Yard, decide};
+use runyard_core::decide::{Action, Context, Plan, Policy, Role, decide};
 use runyard_core::model::{
     Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
     RecordId, Registration, Request, State, Versioned, read,
 };
 use runyard_core::ports::{ComputeError, Launched, Machine, MachineState};
+use runyard_core::yard::{Now, Observation, Unit, Yard};
 
 pub(crate) struct World {
     pub(crate) yard: Yard,

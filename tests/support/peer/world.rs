@@ -32,6 +32,8 @@ pub struct Instance {
     pub usage: String,
     pub state: String,
     pub tags: BTreeMap<String, String>,
+    /// Why it is in this state: EC2's code, and its message.
+    pub reason: Option<(&'static str, &'static str)>,
     /// In how many answers it could have stood.
     pub told: u32,
 }
@@ -77,7 +79,7 @@ impl World {
 impl Instance {
     pub fn new(kind: &str, zone: &str, usage: &str, tags: BTreeMap<String, String>) -> Self {
         let state = "running".to_owned();
-        Self { kind: kind.into(), zone: zone.into(), usage: usage.into(), state, tags, told: 0 }
+        Self { kind: kind.into(), zone: zone.into(), usage: usage.into(), state, tags, reason: None, told: 0 }
     }
 
     pub fn alive(&self) -> bool {
@@ -113,6 +115,10 @@ impl Instance {
             Xml::node("placement", vec![Xml::text("availabilityZone", &self.zone)]),
             Xml::tags(&self.tags),
         ];
-        told.into_iter().chain(spot).collect()
+        let reason = self.reason.map(|(code, message)| {
+            let message = format!("{code}: {message}");
+            Xml::node("stateReason", vec![Xml::text("code", code), Xml::text("message", message)])
+        });
+        told.into_iter().chain(spot).chain(reason).collect()
     }
 }

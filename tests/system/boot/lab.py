@@ -1,6 +1,5 @@
-"""The laboratory, as process 1 of namespaces of its own: the yard with its operator, EC2, GitHub and the metadata service on
-one side, machines that really boot on the other. It is called by `run`, prints a line for each check, and leaves nothing
-behind: what it mounts and starts goes with its namespaces.
+"""What the laboratory is made of: a yard with its operator, EC2, GitHub and the metadata service on
+one side, machines that really boot on the other. What it mounts and starts goes with its namespaces.
 """
 
 import contextlib
@@ -8,13 +7,11 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
-import signal
 import subprocess
 import sys
+import threading
 import time
-import traceback
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -22,7 +19,6 @@ from pathlib import Path
 import boto3
 import imds
 import network
-import roots
 from machines import FIRST, HERE, Image, Machine, Machines
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -33,19 +29,20 @@ RUNYARD = "/srv/runyard/bin/runyard"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REPOSITORY = "demo/app"
 REGION = "eu-central-1"
-TABLE = "yard"
 WORLD = f"{HERE}1"
-DEADLINE = int(os.environ.get('DEADLINE', '60'))
+GITHUB = "http://localhost:8080"
+DEADLINE = 120
 SETTINGS = {
     "COMPUTE__KIND": "ec2", "QUEUE__KIND": "sqs", "ADMIN__LISTEN": "127.0.0.1:0",
-    "TIMING__CREATED": "60s", "TIMING__CLAIMED": "60s", "TIMING__CLEANUP": "60s", "TIMING__GRACE": "5s", "TIMING__HEARTBEAT": "1s",
-    "TIMING__STALE": "30s", "TIMING__AGENT_POLL": "200ms", "TIMING__RESYNC": "5s", "TIMING__REANNOUNCE": "10s",
+    "TIMING__CREATED": "3m", "TIMING__CLAIMED": "60s", "TIMING__CLEANUP": "60s", "TIMING__GRACE": "5s", "TIMING__HEARTBEAT": "1s",
+    "TIMING__STALE": "40s", "TIMING__AGENT_POLL": "200ms", "TIMING__RESYNC": "5s", "TIMING__REANNOUNCE": "10s",
     "TIMING__LEASE": "5s", "TIMING__ORPHAN": "30s", "LIMITS__LOOKS_PER_SECOND": "100",
 }
 # What an image of ours has beside the packages of its root.
 IMAGE = {
     # The kernel has one of these, and it is not the laboratory's to set; a container hides parts of /proc, of which a
-    # machine of one's own has all, as mounts of a job's own need it; and cloud-init knows EC2 by this number.
+    # machine of one's own has all, as mounts of a job's own need it; its number of the boot is another for units with a
+    # view of /proc of their own; cloud-init knows EC2 by this number; and no udev makes devices.
     "etc/systemd/system/lab.service": """[Unit]
 DefaultDependencies=no
 Before=sysinit.target
@@ -54,8 +51,11 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -ec 'mkdir -m 700 /run/lab; cd /run/lab; mkdir proc sys; mount -t proc proc proc; mount -t sysfs sysfs sys; \\
 for name in core_pattern dmesg_restrict; do cat /proc/sys/kernel/$name >$name; mount --bind $name /proc/sys/kernel/$name; done; \\
+while umount /proc/sys/kernel/random/boot_id 2>/dev/null; do :; done; \\
 mount -o remount,rw /sys; mkdir /sys/hypervisor; echo ec2e1916-9099-7caf-fd21-012345abcdef >/sys/hypervisor/uuid; \\
-mount -o remount,ro /sys'
+mount -o remount,ro /sys; mkdir -p /dev/net; rm -f /dev/net/tun; \\
+mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/net/tun c 10 200; mknod -m 666 /dev/kvm c 10 232; \\
+mknod /dev/loop-control c 10 237; for number in 0 1 2 3 4 5 6 7; do mknod /dev/loop$number b 7 $number; done'
 [Install]
 WantedBy=sysinit.target
 """,
@@ -76,10 +76,6 @@ cloud_config_modules: [runcmd]
 }
 
 
-# Not for people: what is in the way of reading.
-NOISE = re.compile(r"url_helper|DEBUG|ci-info|POST / HTTP|  OK  ")
-
-
 class Broken(Exception):
     """The laboratory itself did not do what it should."""
 
@@ -95,7 +91,12 @@ def wait(what: str, until, limit: float = DEADLINE):
         if found := until():
             return found
         time.sleep(0.1)
-    raise Failed(f"gave up waiting for {what}")
+    raise Failed(f"gave up waiting for {what} after {limit:.0f} s")
+
+
+def must(holds: object, what: str) -> None:
+    if not holds:
+        raise Failed(what)
 
 
 def build(programs: dict[str, str]) -> None:
@@ -115,9 +116,7 @@ def build(programs: dict[str, str]) -> None:
         (layer / place).parent.mkdir(parents=True)
         shutil.copy(programs[name], layer / place)
         (layer / place).chmod(0o755)
-    for place, text in IMAGE.items():
-        (layer / place).parent.mkdir(parents=True, exist_ok=True)
-        (layer / place).write_text(text)
+    write(layer, IMAGE)
     units = layer / "etc/systemd/system"
     for target, unit in (("sysinit.target", "/etc/systemd/system/lab.service"), ("multi-user.target", "/lib/systemd/system/systemd-networkd.service"),
                          ("network-online.target", "/lib/systemd/system/systemd-networkd-wait-online.service")):
@@ -129,6 +128,12 @@ def build(programs: dict[str, str]) -> None:
     YARD.mkdir(mode=0o700)
 
 
+def write(root: Path, files: dict[str, str]) -> None:
+    for place, text in files.items():
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text(text)
+
+
 def connect() -> None:
     """The network of the machines, and on this side of it all that they may reach."""
     for words in (["link", "set", "lo", "up"], ["link", "add", "yard", "type", "bridge"], ["address", "add", f"{WORLD}/24", "dev", "yard"],
@@ -138,14 +143,14 @@ def connect() -> None:
     network.serve("yard", HERE, FIRST)
 
 
-class Lab:
-    """A yard whose machines are real ones."""
+class World:
+    """What is there without us: GitHub, AWS, and the network to them."""
 
-    def __init__(self, spec: dict) -> None:
-        self.spec, self.processes, self.runs, self.jobs = spec, [], 0, 0
-        self.environment: dict[str, str] = {}
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen] = []
         self.metadata = imds.Service()
-        self.operator: subprocess.Popen | None = None
+        self.runs = 0
+        self.lock = threading.Lock()
 
     def start(self, name: str, *words: str, **more) -> subprocess.Popen:
         log = (LAB / f"{name}.log").open("ab")
@@ -158,17 +163,14 @@ class Lab:
             return (LAB / f"{name}.log").read_text(errors="replace")
         return ""
 
-    # The yard.
-
     def serve(self) -> None:
-        """GitHub, the table, EC2 and its queues; then an operator as a company would have it."""
         connect()
         self.metadata.serve()
         base = {"PATH": PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8"}
-        engine = subprocess.Popen([sys.executable, str(TESTS / "engines/serve"), "moto"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=(LAB / "moto.log").open("wb"), text=True, env=os.environ | base)
-        self.processes.append(engine)
-        # What the world is made of; its own operator has a table to itself and nothing to do.
+        cloud = subprocess.Popen([sys.executable, str(TESTS / "engines/serve"), "moto"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=(LAB / "moto.log").open("wb"), text=True, env=os.environ | base)
+        self.processes.append(cloud)
+        # Its own operator has a table to itself and nothing to do.
         agent = {"RUNYARD_AGENT": str(LAB / "image/usr/local/bin/runyard-agent")}
         up = self.start("world", RUNYARD, "up", "--dir", str(YARD / "data"), env=base | agent, cwd=YARD)
 
@@ -178,141 +180,104 @@ class Lab:
             return "Runyard is up" in self.log("world")
         wait("runyard up", is_up)
         told = dict(re.findall(r"^export (\w+)=(.*)$", (YARD / "data/env").read_text(), re.MULTILINE))
+        self.key = (told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"])
         (LAB / "table.port").write_text(told["AWS_ENDPOINT_URL"].rpartition(":")[2])
         self.start("forward", "/usr/bin/python3", "-I", str(TESTS / "system/escape/forward.py"), f"8080={YARD}/data/github/api.port",
                    f"8000={LAB}/table.port")
         wait("the world's ports", lambda: "ready" in self.log("forward"))
-        cloud = engine.stdout.readline().strip()
-        if not cloud:
+        if not (endpoint := cloud.stdout.readline().strip()):
             raise Broken(f"moto did not start: {self.log('moto')[-500:]}")
-        github = "http://localhost:8080"
-        with urllib.request.urlopen(f"{github}/_runner/package.tar.gz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{GITHUB}/_runner/package.tar.gz", timeout=10) as answer:
             digest = hashlib.sha256(answer.read()).hexdigest()
-        self.aws = {"AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true",
-                    "AWS_ACCESS_KEY_ID": told["AWS_ACCESS_KEY_ID"], "AWS_SECRET_ACCESS_KEY": told["AWS_SECRET_ACCESS_KEY"]}
-        table = {name: told["AWS_ENDPOINT_URL"] for name in ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_DYNAMODB_STREAMS")}
-        settings = SETTINGS | {"GITHUB__API_URL": github, "GITHUB__TOKEN_FILE": str(YARD / "data/github/github-token"),
-                               "AGENT__RUNNER_URL": f"{github}/_runner/package.tar.gz", "AGENT__RUNNER_SHA256": digest,
+        settings = SETTINGS | {"GITHUB__API_URL": GITHUB, "GITHUB__TOKEN_FILE": str(YARD / "data/github/github-token"),
+                               "AGENT__RUNNER_URL": f"{GITHUB}/_runner/package.tar.gz", "AGENT__RUNNER_SHA256": digest,
                                "AGENT__RUNNER_VERSION": "2.999.0"}
-        self.environment = base | self.aws | table | {"AWS_ENDPOINT_URL": cloud, "RUNYARD_TABLE": TABLE}
-        self.environment |= {f"RUNYARD_{name}": value for name, value in settings.items()}
-        self.ec2 = boto3.client("ec2", endpoint_url=cloud, region_name=REGION, aws_access_key_id="test",
-                                aws_secret_access_key="test")
-        self.launches()
-        self.say("init")
-        self.say("apply", "-f", str(YARD / "pools.json"))
-        key = (self.aws["AWS_ACCESS_KEY_ID"], self.aws["AWS_SECRET_ACCESS_KEY"])
-        self.machines = Machines(self.ec2, TABLE, self.images, LAB / "machines", self.metadata, key)
-        self.operate()
-
-    def operate(self) -> None:
-        self.operator = self.start("operator", RUNYARD, "operator", env=self.environment, cwd=YARD)
-
-    def launches(self) -> None:
-        """The classes, each with an image of its own."""
-        subnet = self.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
-        amis = [image["ImageId"] for image in self.ec2.describe_images()["Images"] if image.get("Architecture") == "x86_64"]
-        base = [LAB / "image", Path(self.spec["root"])]
-        kinds = {"one": Image(base, devices=("/dev/fuse", "/dev/net/tun", "/dev/kvm"))}
-        self.images, pools = {}, []
-        for ami, (name, image) in zip(amis, kinds.items()):
-            self.images[ami] = image
-            pools.append({"resourceClass": name, "cpu": 2, "mmem": 4096, "max": 2,
-                          "launch": {"ami": ami, "architecture": "x86_64", "subnetIds": [subnet]}})
-        (YARD / "pools.json").write_text(json.dumps(pools))
-
-    def say(self, *words: str, limit: float = DEADLINE, check: bool = True) -> str:
-        done = subprocess.run([RUNYARD, *words], env=self.environment, cwd=YARD, capture_output=True, text=True, timeout=limit)
-        if check and done.returncode != 0:
-            raise Failed(f"runyard {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
-        return done.stdout
+        self.environment = base | {f"RUNYARD_{name}": value for name, value in settings.items()} | {
+            "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": self.key[0],
+            "AWS_SECRET_ACCESS_KEY": self.key[1], "AWS_ENDPOINT_URL": endpoint}
+        self.environment |= {name: told["AWS_ENDPOINT_URL"] for name in ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_DYNAMODB_STREAMS")}
+        self.ec2 = boto3.client("ec2", endpoint_url=endpoint, region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test")
+        self.subnet = self.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+        self.ami = next(image["ImageId"] for image in self.ec2.describe_images()["Images"] if image.get("Architecture") == "x86_64")
 
     def github(self, path: str, body: dict | None = None) -> dict:
         token = (YARD / "data/github/github-token").read_text().strip()
         data = None if body is None else json.dumps(body).encode()
-        asked = urllib.request.Request(f"http://localhost:8080{path}", data=data, headers={"Authorization": f"Bearer {token}"})
+        asked = urllib.request.Request(f"{GITHUB}{path}", data=data, headers={"Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(asked, timeout=10) as answer:
             return json.loads(answer.read() or b"null")
 
-    def records(self) -> dict[str, dict]:
-        return {item["instanceId"]: item for item in json.loads(self.say("get", "instances", "-o", "json"))["items"]}
+    def next_run(self) -> int:
+        with self.lock:
+            self.runs += 1
+            run = self.runs
+        self.github("/_workflow/runs", {"repository": REPOSITORY, "run_id": run, "open": True})
+        return run
+
+
+class Yard:
+    """A table, its operator, and its machines, each class with an image of its own."""
+
+    def __init__(self, world: World, table: str, kinds: dict[str, tuple[Image, dict]], settings: dict[str, str]) -> None:
+        self.world, self.table = world, table
+        self.environment = world.environment | {"RUNYARD_TABLE": table} | {f"RUNYARD_{name}": text for name, text in settings.items()}
+        pools = [{"resourceClass": name, "cpu": 2, "mmem": 4096, "max": 2, **more,
+                  "launch": {"ami": world.ami, "architecture": "x86_64", "subnetIds": [world.subnet], **more.get("launch", {})}}
+                 for name, (_, more) in kinds.items()]
+        (YARD / f"{table}.json").write_text(json.dumps(pools))
+        self.say("init")
+        self.say("apply", "-f", str(YARD / f"{table}.json"))
+        images = {name: image for name, (image, _) in kinds.items()}
+        self.machines = Machines(world.ec2, table, images, LAB / "machines", world.metadata, world.key)
+        self.operator = self.operate()
+        self.jobs = 0
+
+    def operate(self) -> subprocess.Popen:
+        return self.world.start(f"operator-{self.table}", RUNYARD, "operator", env=self.environment, cwd=YARD)
+
+    def say(self, *words: str, limit: float = DEADLINE) -> str:
+        done = subprocess.run([RUNYARD, *words], env=self.environment, cwd=YARD, capture_output=True, text=True, timeout=limit)
+        if done.returncode != 0:
+            raise Failed(f"runyard {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
+        return done.stdout
+
+    def record(self, machine: Machine) -> dict:
+        return json.loads(self.say("describe", "instance", machine.id, "-o", "json"))
 
     # What a workflow does.
 
-    def provision(self, kind: str, *more: str) -> tuple[int, Machine]:
-        """A run with a machine of a class; whose it is."""
-        self.runs += 1
-        run = self.runs
-        self.github("/_workflow/runs", {"repository": REPOSITORY, "run_id": run, "open": True})
-        self.say("provision", "--run-id", str(run), "--repository", REPOSITORY, "--class", kind, "--count", "1", "--wait", *more)
-        held = [id_ for id_, item in self.records().items() if str(run) in json.dumps(item.get("claim") or item)]
-        return run, next(self.machines.all[id_] for id_ in held if id_ in self.machines.all)
+    def ask(self, kind: str, *more: str) -> int:
+        """A run that asks for a machine of a class."""
+        run = self.world.next_run()
+        self.say("provision", "--run-id", str(run), "--repository", REPOSITORY, "--class", kind, "--count", "1", *more)
+        return run
 
-    def job(self, run: int, *steps: str) -> str:
-        """What a job of these steps says; it must succeed."""
-        self.jobs += 1
-        name = f"job {self.jobs}"
-        self.github(f"/_workflow/runs/{run}/jobs", {"jobs": [{"name": name, "runs_on": [str(run)], "steps": steps}], "open": True})
+    def launched(self, kind: str) -> Machine:
+        """The class's newest machine, once it is there."""
+        return wait(f"a machine of {kind}", lambda: next((one for one in reversed(list(self.machines.all.values())) if one.kind == kind), None))
+
+    def provision(self, kind: str, *more: str) -> tuple[int, Machine]:
+        """A run with a machine of a class."""
+        run = self.ask(kind, "--wait", *more)
+        told = json.loads(self.say("get", "instances", "-o", "json"))["items"]
+        held = [item["instanceId"] for item in told if (item.get("claim") or {}).get("runId") == str(run) or item.get("runId") == str(run)]
+        must(len(held) == 1, f"run {run} holds {held}: {json.dumps(told)[:600]}")
+        return run, self.machines.all[held[0]]
+
+    def job(self, run: int, *steps: str, meanwhile=lambda: None, expect: str = "success") -> str:
+        """What a job of these steps says."""
+        name = f"job {time.monotonic_ns()}"
+        github = self.world.github
+        github(f"/_workflow/runs/{run}/jobs", {"jobs": [{"name": name, "runs_on": [str(run)], "steps": steps}], "open": True})
+        meanwhile()
 
         def done() -> dict | None:
-            return next((job for job in self.github(f"/_workflow/runs/{run}")["jobs"] if job["name"] == name and job["conclusion"]), None)
-        seen = wait(f"{name} of run {run}", done)
-        if seen["conclusion"] != "success":
-            raise Failed(f"{name}: {seen['conclusion']}: {(seen['log'] or '')[-600:]}")
+            return next((job for job in github(f"/_workflow/runs/{run}")["jobs"] if job["name"] == name and job["conclusion"]), None)
+        seen = wait(f"a job of run {run}", done)
+        must(seen["conclusion"] == expect, f"a job of run {run} ends as {seen['conclusion']}: {(seen['log'] or '')[-600:]}")
         return seen["log"] or ""
 
     def release(self, run: int) -> None:
         self.say("release", "--run-id", str(run), "--repository", REPOSITORY, "--wait")
         with contextlib.suppress(urllib.error.HTTPError):
-            self.github(f"/_workflow/runs/{run}/cancel", {})
-
-    def tell(self, what: str, began: float) -> None:
-        print(f"tests/system/boot: {what} ({time.monotonic() - began:.1f} s)", flush=True)
-
-    def play(self) -> None:
-        began = time.monotonic()
-        run, machine = self.provision("one")
-        self.tell(f"{machine.id} booted and serves run {run}", began)
-        began = time.monotonic()
-        log = self.job(run, "echo hello from $(id -un)", "uname -a")
-        print(log)
-        self.tell("a job ran", began)
-
-    def trouble(self) -> str:
-        """What there is to read when something went wrong."""
-        print(f"==> metadata {self.metadata.asked[-40:]}")
-        said = [f"==> {name}\n{self.log(name)[-2500:]}" for name in ("operator", "world", "moto", "forward")]
-        said += [f"==> EC2\n{self.machines.wrong}"] if hasattr(self, "machines") else []
-        for machine in getattr(self, "machines", None).all.values() if hasattr(self, "machines") else []:
-            said.append(f"==> console of {machine.name} {machine.id}\n{machine.console()[-6000:]}")
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
-                said.append(machine.within("journalctl", "--no-pager", "-o", "short-monotonic", "-n", "80", check=False))
-                said.append(machine.within("sh", "-c", "grep -E \"WARN|ERR|^[A-Za-z.]*Error|scripts\" /var/log/cloud-init.log; tail -n 40 /var/log/cloud-init-output.log", check=False))
-        return "\n".join(line[:400] for line in "\n".join(said).splitlines() if not NOISE.search(line))
-
-
-def main() -> int:
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    os.environ["PATH"] = PATH
-    lab = Lab(spec)
-    try:
-        build(spec["programs"])
-        lab.serve()
-        lab.play()
-    except Exception as why:  # noqa: BLE001  whatever it is, it is told with all there is to read
-        traceback.print_exc()
-        print(f"tests/system/boot: {type(why).__name__}: {why}\n{lab.trouble()}", flush=True)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    # Process 1 has to wait for everybody's children: what plays is one of them.
-    if (player := os.fork()) == 0:
-        code = main()
-        sys.stdout.flush()
-        os._exit(code)
-    while True:
-        pid, status = os.wait()
-        if pid == player:
-            os._exit(os.waitstatus_to_exitcode(status))
+            self.world.github(f"/_workflow/runs/{run}/cancel", {})

@@ -2,6 +2,9 @@
 that reaches nothing but the laboratory; what EC2 ends is switched off, and what switches itself off has ended there.
 """
 
+import base64
+import contextlib
+import itertools
 import os
 import re
 import signal
@@ -14,18 +17,26 @@ import imds
 import network
 import roots
 
-TABLE = "runyard:table"
+TABLE, CLASS = "runyard:table", "runyard:class"
 # The machines' network; machine n has the address FIRST + n.
 HERE, FIRST = "198.51.100.", 10
 # How long a machine that EC2 ends has to switch itself off, in seconds.
 PATIENCE = 20
 
 
+def tagged(told: dict, name: str) -> str:
+    return next(tag["Value"] for tag in told["Tags"] if tag["Key"] == name)
+
+
 class Machine:
     """One that was launched, from its first boot to its end."""
 
+    # Above it are the numbers of users that nobody else has.
+    first_user = 0
+
     def __init__(self, told: dict, number: int, user_data: str, image: "Image", place: Path, key: tuple[str, str]) -> None:
         self.id, self.number, self.place, self.image = told["InstanceId"], number, place, image
+        self.kind = tagged(told, CLASS)
         self.address, self.address6 = f"{HERE}{FIRST + number}", f"fd51::{FIRST + number}"
         self.name = f"m{number}"
         self.began = time.monotonic()
@@ -47,26 +58,37 @@ class Machine:
         link.parent.mkdir(parents=True)
         link.write_text(f"[Match]\nName=eth*\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=no\nAddress={self.address6}/64\n"
                            "[Route]\nDestination=fd00:ec2::254/128\n")
+        self.number_the_job_user(upper)
         self.image.change(upper)
         lower = ":".join(str(layer) for layer in self.image.layers)
         subprocess.run(["mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "none", str(root)],
                        check=True)
         group = Path("/sys/fs/cgroup/machines") / self.name
         group.mkdir(parents=True)
-        command = [roots.tool("systemd-nspawn"), "--quiet", f"--directory={root}", "--boot", f"--machine={self.name}",
+        # Its clocks begin with it.
+        clocks = [f"--{name}=-{int(time.clock_gettime(clock))}"
+                  for name, clock in (("monotonic", time.CLOCK_MONOTONIC), ("boottime", time.CLOCK_BOOTTIME))]
+        command = ["unshare", "--time", *clocks, "--fork", "--kill-child", roots.tool("systemd-nspawn"), "--quiet", f"--directory={root}", "--boot", f"--machine={self.name}",
                    f"--hostname=ip-{self.address.replace('.', '-')}", "--private-network",
                    "--register=no", "--keep-unit", "--console=read-only", "--resolv-conf=off", "--timezone=off", "--link-journal=no",
                    # As on a machine of its own: systemd makes device rules of programs for the kernel, and jobs have keyrings.
                    "--system-call-filter=bpf @keyring", "--capability=CAP_BPF,CAP_NET_ADMIN,CAP_SYSLOG"]
         far, near = f"far{self.number}", f"eth{self.number}"
         for words in (["add", far, "type", "veth", "peer", "name", near, "address", network.hardware(self.number)],
-                      ["set", far, "up", *([] if self.image.unplugged else ["master", "yard"])]):
+                      ["set", far, "up", "master", "yard"]):
             subprocess.run(["ip", "link", *words], check=True)
         command.append(f"--network-interface={near}")
-        command += [f"--bind={device}" for device in self.image.devices if os.path.exists(device)]
         with self.console_file.open("wb") as console:
             self.nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=roots.environment(True),
                                            start_new_session=True, preexec_fn=lambda: (group / "cgroup.procs").write_text("0"))
+
+    def number_the_job_user(self, upper: Path) -> None:
+        """Keys are the kernel's, which all machines here share: each machine's jobs are another user."""
+        base = next(layer / "etc/login.defs" for layer in self.image.layers if (layer / "etc/login.defs").is_file())
+        text = re.sub(r"^#?\s*SYS_[UG]ID_M(IN|AX)\b.*\n", "", base.read_text(), flags=re.MULTILINE)
+        number = self.first_user + self.number
+        text += "".join(f"{name} {number}\n" for name in ("SYS_UID_MIN", "SYS_UID_MAX", "SYS_GID_MIN", "SYS_GID_MAX"))
+        (upper / "etc/login.defs").write_text(text)
 
     def console(self) -> str:
         """What it wrote there, without colours."""
@@ -82,13 +104,19 @@ class Machine:
     def is_on(self) -> bool:
         return self.nspawn is not None and self.nspawn.poll() is None
 
+    def began_and_is_off(self) -> bool:
+        return self.nspawn is not None and not self.is_on()
+
     def init(self) -> int | None:
         """Its process 1, as seen from here."""
         if not self.is_on():
             return None
         child = self.nspawn.pid
-        children = Path(f"/proc/{child}/task/{child}/children").read_text().split()
-        return int(children[0]) if children else None
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            for _ in range(2):
+                child = int(Path(f"/proc/{child}/task/{child}/children").read_text().split()[0])
+            return child
+        return None
 
     def within(self, *words: str, limit: float = 30, check: bool = True) -> str:
         """As root of the machine."""
@@ -115,18 +143,19 @@ class Machine:
 class Image:
     """What machines are made from: layers, upper ones first, and what is changed on each machine of it."""
 
-    def __init__(self, layers: list[Path], change=lambda upper: None, devices: tuple[str, ...] = (), unplugged: bool = False) -> None:
-        self.layers, self.change, self.devices, self.unplugged = layers, change, devices, unplugged
+    def __init__(self, layers: list[Path], change=lambda upper: None) -> None:
+        self.layers, self.change = layers, change
 
 
 class Machines:
     """Keeps machines for as long as EC2 has them."""
 
+    numbers = itertools.count(1)
+
     def __init__(self, ec2, table: str, images: dict[str, Image], place: Path, metadata: imds.Service, key: tuple[str, str]) -> None:
         self.ec2, self.table, self.images, self.place, self.metadata, self.key = ec2, table, images, place, metadata, key
         self.all: dict[str, Machine] = {}
         self.wrong: list[str] = []
-        self.lock = threading.Lock()
         threading.Thread(target=self.keep, daemon=True).start()
 
     def keep(self) -> None:
@@ -155,23 +184,20 @@ class Machines:
 
     def launch(self, told: dict) -> None:
         version = self.version(told)
-        import base64
         user_data = base64.b64decode(version["UserData"]).decode()
-        number = len(self.all) + 1
-        machine = Machine(told, number, user_data, self.images[told["ImageId"]], self.place / told["InstanceId"], self.key)
+        number = next(self.numbers)
+        kind = tagged(told, CLASS)
+        machine = Machine(told, number, user_data, self.images[kind], self.place / told["InstanceId"], self.key)
         self.metadata.machine([machine.address, machine.address6], machine.tree)
         self.all[machine.id] = machine
         machine.boot()
 
     def version(self, told: dict) -> dict:
         """Of the launch template that the machine comes from."""
-        tags = {tag["Key"]: tag["Value"] for tag in told["Tags"]}
-        name = f"{self.table}-{tags['runyard:class']}"
+        name = f"{self.table}-{tagged(told, CLASS)}"
         found = self.ec2.describe_launch_template_versions(LaunchTemplateName=name, Versions=["$Latest"])
         data = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
         if data["InstanceInitiatedShutdownBehavior"] != "terminate" or data["MetadataOptions"]["HttpTokens"] != "required":
             raise ValueError(f"the template {name} is not what it should be: {data}")
         return data
 
-    def on(self) -> list[Machine]:
-        return [machine for machine in self.all.values() if machine.is_on()]

@@ -83,3 +83,25 @@ def root(suite: str) -> Path:
     new.rename(made)
     stamp.write_text(wanted)
     return made
+
+
+def stock(suite: str) -> Path:
+    """A mirror of what user data installs where an image lacks it, as files; made once for a root."""
+    made = place.home() / "boot-roots" / f"{suite}.mirror"
+    if not (made / "Packages").is_file():
+        inside = root(suite) / "var/tmp/mirror"
+        script = """set -eu; cd /var/tmp/mirror; apt-get -qq -o APT::Sandbox::User= download "$@"
+for file in *.deb; do
+  dpkg-deb -f "$file"
+  printf 'Filename: ./%s\\nSize: %s\\nSHA256: %s\\n\\n' "$file" "$(stat -c %s "$file")" "$(sha256sum "$file" | cut -d ' ' -f 1)"
+done >Packages"""
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(inside, ignore_errors=True)
+        inside.mkdir()
+        try:
+            subprocess.run(["chroot", str(root(suite)), "sh", "-c", script, "sh", *IMAGE, SUITES[suite]], check=True, timeout=300,
+                           env=environment(), stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.SubprocessError) as why:
+            raise Unmade(f"a mirror of {', '.join(IMAGE)}: {why}") from why
+        shutil.move(inside, made)
+    return made

@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::e2e::history::{self, Snapshot};
 use crate::e2e::home::{Client, Home};
-use runyard_support::laws;
 use crate::e2e::waiting::{turn, until, until_none};
 use crate::e2e::workflow::{self, Fared, REPOSITORY};
+use runyard_support::laws;
 
 /// How often somebody is killed.
 const TRIES: u32 = 54;

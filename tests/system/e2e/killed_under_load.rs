@@ -14,10 +14,10 @@ use runyard::ports::{Store as _, Watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::e2e::history::{self, kind};
-use runyard_support::laws;
 use crate::e2e::operators::{Asking, Operator, Yard};
 use crate::e2e::simulator::Agents;
 use crate::e2e::waiting::{turn, until, until_none};
+use runyard_support::laws;
 
 /// How often somebody is killed or put to sleep, unless it is told by the clock.
 const ROUNDS: usize = 12;

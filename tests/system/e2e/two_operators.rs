@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use runyard::model::{Instance, Phase, Request, RequestKey};
 
 use crate::e2e::history::{self, Snapshot};
-use runyard_support::laws;
 use crate::e2e::operators::{Operator, Yard};
 use crate::e2e::simulator::Agents;
 use crate::e2e::waiting::{turn, until, until_none};
+use runyard_support::laws;
 
 /// How long anything may take; far above what it takes.
 const LIMIT: Duration = Duration::from_secs(120);

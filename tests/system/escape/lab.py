@@ -4,6 +4,7 @@ by `run` and leaves nothing behind: what it mounts and starts goes with its name
 """
 
 import contextlib
+import datetime
 import http.server
 import json
 import os
@@ -187,7 +188,7 @@ class Lab:
             self.furnish()
             self.connect()
             self.serve()
-            self.play()
+            self.measure(self.spec["claims"]) if "claims" in self.spec else self.play()
         except Closed as why:
             self.result["closed"] = str(why)
         except (Broken, OSError, subprocess.SubprocessError, KeyError, ValueError) as why:
@@ -376,6 +377,32 @@ class Lab:
             if found := re.findall(pattern, said):
                 return found[-1][:300]
         return "the agent ended without a word"
+
+    def measure(self, claims: int) -> None:
+        """How long the agent takes from a claim that it sees to a runner that listens, and for each part of that."""
+        for _ in range(claims + 1):
+            run = self.provision()
+            self.release(run)
+            self.settled()
+        said = "\n".join(log.read_text(errors="replace") for log in sorted((YARD / "data").glob("**/agent.log")))
+        said = re.sub(r"\x1b\[[0-9;]*m", "", said)
+        begun, last, spent = None, None, {}
+        for line in said.splitlines():
+            if not (found := re.match(r"(\d{4}-\S+Z)\s+\w+ \S+: (.*)", line)):
+                continue
+            at, words = datetime.datetime.fromisoformat(found[1]).timestamp(), found[2]
+            if "the record changed" in words and re.search(r"run=\S*\d", words) and "running" not in words:
+                begun = at
+                spent.setdefault("claims", []).append({})
+            elif words.startswith("begins"):
+                last = at
+            elif words.startswith("done") and begun and last and spent.get("claims"):
+                spent["claims"][-1][re.search(r"work=(?:Some\()?(\w+)", words)[1]] = at - last
+            elif "saying signal=UD_REG_OK" in words and begun:
+                spent["claims"][-1]["claim to listening"] = at - begun
+                begun = None
+        self.result["claims"] = spent.get("claims", [])[1:]
+        self.result["said"] = said[-4000:]
 
     # One run plants, the next one looks, and plants again.
 

@@ -206,3 +206,27 @@ fn a_yard_without_a_single_use_class_for_outside_code_is_warned() {
     site.pools(&[public]);
     assert!(!site.init(&["--dry-run"], 0).stderr.contains("reuseWithin"));
 }
+
+#[tokio::test]
+async fn what_pools_leave_out_comes_from_the_stacks_outputs() {
+    let site = Site::with_peer();
+    let output = |key: &str, value: &str| json!({"OutputKey": key, "OutputValue": value});
+    let outputs = |table: &str| {
+        let all = [
+            output("Table", table),
+            output("MachineProfile", "yard-machine"),
+            output("SubnetIds", "subnet-0123456789abcdef0"),
+            output("MachineSecurityGroup", "sg-0123456789abcdef0"),
+        ];
+        json!({"Stacks": [{"Outputs": all}]}).to_string()
+    };
+    let stack = site.file("outputs.json", &outputs(&site.table));
+    let said = site.init(&["--stack-outputs", &stack, "--dry-run"], 0).stdout;
+    for line in ["  SecurityGroupIds: sg-0123456789abcdef0", "  IamInstanceProfile: yard-machine"] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    let other = site.file("other.json", &outputs("payroll"));
+    let refused = site.init(&["--stack-outputs", &other], 2).stderr;
+    assert!(refused.contains("--table payroll"), "{refused}");
+    assert_eq!(site.templates().await.len(), 0, "nothing was made");
+}

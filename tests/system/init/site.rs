@@ -10,8 +10,8 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use aws_sdk_sqs::types::QueueAttributeName;
 use serde_json::{Value, json};
 
-use runyard_support::peer::Peer;
 use runyard_support::engine::Engine;
+use runyard_support::peer::Peer;
 
 /// Queues of all sites that have no engine of their own: it takes long to start one.
 static MOTO: LazyLock<Engine> = LazyLock::new(Engine::moto);

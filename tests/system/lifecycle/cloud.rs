@@ -11,9 +11,9 @@ use runyard::model::PoolMessage;
 use serde_json::{Value, json};
 
 use crate::e2e::history;
-use runyard_support::peer::{Peer, SUBNETS};
-use runyard_support::engine::Engine;
 use crate::e2e::waiting::until;
+use runyard_support::engine::Engine;
+use runyard_support::peer::{Peer, SUBNETS};
 
 /// A message received by a raw client: what it names, and the claim it goes with.
 pub(crate) type Hint = (String, String);

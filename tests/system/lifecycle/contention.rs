@@ -21,11 +21,11 @@ use runyard::model::{
 use runyard::ports::{Clock, PoolQueue as _, Store as _};
 use tokio_util::sync::CancellationToken;
 
-use runyard_support::counting::{Call, Calls, Counting};
 use crate::e2e::history::{self, sdk_as, store};
-use runyard_support::laws;
-use runyard_support::engine::Engine;
 use crate::e2e::waiting::{turn, until};
+use runyard_support::counting::{Call, Calls, Counting};
+use runyard_support::engine::Engine;
+use runyard_support::laws;
 
 /// Requests, and idle machines.
 const MANY: usize = 100;

@@ -15,8 +15,8 @@ use runyard::model::InstanceId;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::lifecycle::cloud::{Listed, listed};
 use crate::e2e::program::{Environment, agent};
+use crate::lifecycle::cloud::{Listed, listed};
 
 /// Between two looks at EC2.
 const LOOK: Duration = Duration::from_millis(300);

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use runyard::local::standin::JobSpec;
 use runyard::model::{Agent, AttributeValue, Instance, Item, Launch, Phase, Record as _, Request, State};
 
-use crate::lifecycle::cloud::Cloud;
 use crate::e2e::history;
-use runyard_support::laws;
 use crate::e2e::waiting::{turn, until_none};
+use crate::lifecycle::cloud::Cloud;
 use crate::lifecycle::yard::{CLASS, LIMIT, REPOSITORY, TABLE, Yard};
+use runyard_support::laws;
 
 /// Machines ahead of need.
 const WARM: u32 = 4;

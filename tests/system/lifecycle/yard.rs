@@ -14,11 +14,11 @@ use runyard::ports::Clock as _;
 use runyard::store::DynamoStore;
 use serde_json::json;
 
-use crate::lifecycle::cloud::{Cloud, Hint};
 use crate::e2e::history::{self, Snapshot};
-use crate::lifecycle::machines::{Machines, Setup};
 use crate::e2e::program::{Ended, Environment, Running, environment, runyard, verb};
 use crate::e2e::waiting::until;
+use crate::lifecycle::cloud::{Cloud, Hint};
+use crate::lifecycle::machines::{Machines, Setup};
 
 /// The table.
 pub(crate) const TABLE: &str = "runyard";

@@ -2,14 +2,14 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::super::testing::*;
 use super::*;
+use crate::testing::*;
 
 /// One of each that can be had without a scene, and what a scene makes of a class and its machines.
 fn some() -> Vec<Action> {
     let mut scene = Scene::with(json!({"desired": 1}));
     let mut all = scene.of_class().actions;
-    scene.see(crate::decide::Observation::Hints(linux(), Vec::new()));
+    scene.see(crate::yard::Observation::Hints(linux(), Vec::new()));
     all.extend(scene.of_class().actions.into_iter().filter(|action| matches!(action, Action::Intend(..))));
     all.dedup();
     let key = RecordId::from(ask("1"));

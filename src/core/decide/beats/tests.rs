@@ -1,9 +1,9 @@
 use serde_json::json;
 
-use super::super::testing::*;
 use super::*;
 use crate::decide::Action;
 use crate::model::{ConditionType, Pool, Reason};
+use crate::testing::*;
 
 /// So many pooled machines of a class, all of which spoke just now; the first `silent` of them never do again.
 fn yard(machines: usize, silent: usize) -> Scene {
@@ -135,7 +135,7 @@ fn what_is_counted_follows_machines_and_their_agents() {
     assert_eq!(counted(&scene), 3, "nobody knows whether it speaks");
     scene.put(&machine("i-0").ended(Reason::Expired).with(|i| i.version = 9).instance);
     assert_eq!(counted(&scene), 2);
-    scene.see(crate::decide::Observation::Record(crate::model::Instance::key_of(&arn("i-1")), None));
+    scene.see(crate::yard::Observation::Record(crate::model::Instance::key_of(&arn("i-1")), None));
     assert_eq!(counted(&scene), 1);
 }
 

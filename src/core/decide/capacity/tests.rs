@@ -1,9 +1,10 @@
 use serde_json::json;
 
-use super::super::testing::*;
-use crate::decide::{Action, Observation, WaitReason};
+use crate::decide::{Action, WaitReason};
 use crate::model::{AttributeValue, Launch, LaunchPhase, Reason, Record, UsageClass};
 use crate::ports::ComputeError;
+use crate::testing::*;
+use crate::yard::Observation;
 
 fn lacking(scene: &mut Scene, run: &str, count: u32, since: i64) {
     scene.put(&request(run, count, json!({"acceptedAt": at(since)})));
@@ -46,7 +47,7 @@ fn a_class_that_wants_nothing_waits_for_nothing() {
 }
 
 #[test]
-fn machines_whose_records_cannot_be_read_count_towards_max_until_they_say_that_they_ended() {
+fn unreadable_machines_count_towards_max_until_they_say_that_they_ended() {
     let mut scene = Scene::with(json!({"desired": 3, "max": 3}));
     let built = machine("i-1");
     let newer = |state: &str| {
@@ -200,4 +201,18 @@ fn numbers_that_no_operator_would_write_are_no_trouble() {
     scene.put(&Launch { request: Some(ask("1").into()), ..huge("l-3") });
     scene.put(&Launch { request: Some(ask("1").into()), ..huge("l-4") });
     assert_eq!(scene.intents(), []);
+}
+
+#[test]
+fn a_lack_is_told_with_its_types_and_when_it_is_asked_for_again() {
+    use super::account;
+    use crate::yard::{Now, Offering};
+    let now = Now { wall: start(), mono: secs(100), seen: secs(100) };
+    let told = |types: &[&str]| {
+        let types = types.iter().map(|name| (*name).to_owned()).collect();
+        account(&Offering { usage: UsageClass::Spot, types }, secs(160), &now)
+    };
+    let again = "tried again at 2026-01-05T12:01:00Z";
+    assert_eq!(told(&[]), format!("no capacity for spot machines (any type that will do), {again}"));
+    assert_eq!(told(&["a", "b"]), format!("no capacity for spot machines (a, b), {again}"));
 }

@@ -4,11 +4,12 @@ use crate::model::{
     Cause, Claim, ClaimId, Instance, InstanceArn, Life, Phase, PoolSpec, Request, RequestKey, Threshold,
     after, legal,
 };
+use crate::yard::target;
 
-use super::super::action::{Action, Step};
-use super::super::context::Context;
-use super::super::reason;
-use super::super::request;
+use crate::decide::action::{Action, Step};
+use crate::decide::context::Context;
+use crate::decide::reason;
+use crate::decide::request;
 
 /// Most machines in one claim: with the request, well within DynamoDB's 100 items a transaction.
 pub(super) const CLAIM_LIMIT: usize = 40;
@@ -49,13 +50,13 @@ pub(super) fn claim(
         .collect();
     let gained = machines.iter().map(|step| &step.after);
     let step = Step::of(request, now, |next| {
-        request::take_on(cx, next);
+        next.accept(cx.now.wall);
         request::drop_lost(cx, key, request, next);
-        request::gain(next, gained);
+        next.gain(gained);
         let held = next.status.instances.len() as u32;
         let claimed = format!("{held} of {} claimed", reason::machines(next.intent.count));
-        let message = reason::kept(next, request::target(next).saturating_sub(held), claimed);
-        request::progress(next, Phase::Fulfilling, message);
+        let message = reason::kept(next, target(next).saturating_sub(held), claimed);
+        next.progress(Phase::Fulfilling, message);
     });
     Action::Claim { request: Box::new(step), machines }
 }

@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, Slot};
 
-use super::super::action::{Action, Plan, WaitReason};
-use super::super::capacity::Launches;
-use super::super::context::Context;
-use super::super::demand::{Demand, Rank};
-use super::super::matching::{Matcher, Share};
-use super::super::request::{self, accept, lacking};
-use super::super::yard::Class;
 use super::claims::{CLAIM_LIMIT, claim};
 use super::yielding::yield_parts;
+use crate::decide::action::{Action, Plan, WaitReason};
+use crate::decide::capacity::Launches;
+use crate::decide::context::Context;
+use crate::decide::matching::{Matcher, Share};
+use crate::decide::request::{self, accept};
+use crate::yard::{Class, Demand, Rank, lacking};
 
 /// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and more,
 /// and another class's write waits for this many at most where the table takes them one by one.

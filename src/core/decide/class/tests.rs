@@ -1,8 +1,9 @@
 use serde_json::json;
 
-use super::super::testing::*;
-use crate::decide::{Action, Observation, WaitReason};
+use crate::decide::{Action, WaitReason};
 use crate::model::{ClaimId, Instance, Life, Phase, Reason, Request, Threshold, UsageClass};
+use crate::testing::*;
+use crate::yard::Observation;
 
 fn waiting(run: &str, count: u32, since: i64) -> Request {
     request(run, count, json!({"acceptedAt": at(since)}))
@@ -346,7 +347,7 @@ mod yielding {
     }
 
     #[test]
-    fn a_class_that_could_grow_but_has_none_of_what_the_older_wants_takes_from_the_younger() {
+    fn a_class_without_capacity_for_the_older_request_takes_from_the_younger() {
         let mut scene = stuck(json!({}));
         scene.pool(2, json!({"max": 9}));
         assert_eq!(gifts(&mut scene), []);
@@ -576,7 +577,7 @@ mod lines {
         );
         assert_eq!(reasons(&scene, "1"), [WaitReason::Mismatch, WaitReason::AtMax]);
         assert_eq!(reasons(&scene, "2"), []);
-        let told = crate::decide::explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask("3"));
+        let told = crate::explain::explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask("3"));
         let told = told.join("\n");
         assert!(told.contains("waits: class linux has as many machines as max allows (2)"), "{told}");
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use crate::model::{InstanceId, Phase, PoolSpec, Request, RequestKey};
 
-use super::super::action::{Action, Note, Plan, Step};
-use super::super::capacity;
-use super::super::context::Context;
-use super::super::matching;
-use super::super::request;
-use super::super::yard::Class;
+use crate::decide::action::{Action, Note, Plan, Step};
+use crate::decide::capacity;
+use crate::decide::context::Context;
+use crate::decide::matching;
+use crate::decide::request;
+use crate::yard::Class;
 
 /// A class that cannot grow, or has none of what the oldest wants: the youngest request that waits with a part the oldest
 /// can use gives it to the oldest that lacks. What others gave already and is on its way is counted first. Only requests

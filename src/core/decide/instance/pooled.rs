@@ -7,12 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{Cause, Hours, InstanceArn, Life, Pool, PoolSpec, Reason, Record, Threshold, after};
 
-use super::super::action::{Action, Note, Plan, WaitReason};
-use super::super::capacity;
-use super::super::schedule::effective;
-use super::super::visits::visited;
-use super::super::yard::Class;
 use super::MachineView;
+use crate::decide::action::{Action, Note, Plan, WaitReason};
+use crate::decide::capacity;
+use crate::decide::schedule::effective;
+use crate::yard::{Class, visited};
 
 /// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute, and early
 /// enough that it can be claimed all the time (contract, section 2.3: with 30 s left).

@@ -1,9 +1,10 @@
 use serde_json::json;
 
-use super::super::testing::*;
 use super::{Demand, Matcher, Refusal};
-use crate::decide::{Context, Observation};
+use crate::decide::Context;
 use crate::model::{Instance, Interruption, InterruptionAction, UsageClass};
+use crate::testing::*;
+use crate::yard::Observation;
 
 /// What becomes of `i-1` when request 2 of `acme/web` asks for a machine.
 #[derive(Debug, PartialEq, Eq)]

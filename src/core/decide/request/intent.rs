@@ -5,11 +5,11 @@ use jiff::Timestamp;
 
 use crate::model::{Condition, ConditionType, Request};
 
-use super::super::action::{Note, Plan};
-use super::super::context::Context;
-use super::super::reason::machines;
-use super::super::yard::Yard;
-use super::{MOST, set_condition, write};
+use super::{MOST, write};
+use crate::decide::action::{Note, Plan};
+use crate::decide::context::Context;
+use crate::decide::reason::machines;
+use crate::yard::Yard;
 
 /// What became of an intent after it was taken on: a higher count within the class's `max` is taken on too, any other
 /// change is ignored and told of.
@@ -60,7 +60,7 @@ fn tell_ignored(next: &mut Request, now: Timestamp) {
         (true, "ChangedAfterAcceptance", message)
     };
     if is && told(next) != Some(message.as_str()) || !is && told(next).is_some() {
-        set_condition(&mut next.status, ConditionType::IntentIgnored, is, reason, message, now);
+        next.status.set_condition(ConditionType::IntentIgnored, is, reason, message, now);
     }
 }
 

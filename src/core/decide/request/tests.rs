@@ -1,9 +1,10 @@
 use serde_json::json;
 
-use super::super::testing::*;
-use super::lacking;
-use crate::decide::{Action, Observation, WaitReason};
+use crate::decide::{Action, WaitReason};
 use crate::model::{ClaimId, ConditionType, Instance, Phase, Pool, Reason, Record, RecordId, Request};
+use crate::testing::*;
+use crate::yard::Observation;
+use crate::yard::lacking;
 
 mod bounds;
 mod intent;
@@ -75,7 +76,7 @@ fn a_class_is_unknown_only_after_a_strong_read() {
 }
 
 #[test]
-fn a_class_whose_record_cannot_be_read_is_waited_for_until_the_deadline_and_not_read_in_a_loop() {
+fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loop() {
     for schema in [None, Some(2)] {
         let mut scene = Scene::empty();
         scene.put(&new(json!({})));
@@ -108,7 +109,7 @@ fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
 }
 
 #[test]
-fn who_waited_for_an_unreadable_class_until_its_deadline_fails_although_the_class_is_back() {
+fn a_request_past_its_deadline_fails_although_its_class_can_be_read_again() {
     let mut scene = Scene::empty();
     scene.spoil(&Pool::key_of(&linux()), None);
     scene.put(&new(json!({})));
@@ -332,7 +333,7 @@ fn released_only_when_no_machine_is_out() {
 }
 
 #[test]
-fn a_machine_that_was_lost_before_the_release_and_is_still_being_cleaned_is_waited_for() {
+fn a_release_waits_for_a_machine_lost_before_it_that_is_still_being_cleaned() {
     let mut lost = holding("1", 2, &["i-1", "i-2"], json!({"desired": "released"}));
     lost.status.instances = vec![id("i-1")];
     let machines = vec![
@@ -379,7 +380,7 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
     let mut scene = yard(request("1", 1, json!({})), vec![machine("i-1").pooled()]);
     let newer = request("1", 1, json!({"attempt": 2}));
     let dirty = scene.put(&newer);
-    assert!(dirty.contains(&crate::decide::Unit::Request(ask("1"))));
+    assert!(dirty.contains(&crate::yard::Unit::Request(ask("1"))));
     let claims: Vec<RecordId> = scene
         .served()
         .into_iter()
@@ -393,14 +394,14 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
     assert_eq!(step.after.phase(), Phase::Released);
     assert!(note.message.contains("attempt 2"), "{}", note.message);
     assert_eq!(
-        scene.judge(&crate::decide::Unit::Request(newer.id.clone())).actions,
+        scene.judge(&crate::yard::Unit::Request(newer.id.clone())).actions,
         [],
         "the newer is untouched"
     );
     let other = request("1", 1, json!({"attempt": 3, "name": "other"}));
     scene.put(&other);
     assert_eq!(
-        scene.judge(&crate::decide::Unit::Request(newer.id.clone())).actions,
+        scene.judge(&crate::yard::Unit::Request(newer.id.clone())).actions,
         [],
         "another name is another line"
     );

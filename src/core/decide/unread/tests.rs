@@ -1,11 +1,12 @@
 use serde_json::json;
 
-use super::super::testing::*;
-use crate::decide::{Action, Observation};
+use crate::decide::Action;
 use crate::model::{
     Agent, AttributeValue, ConditionType, Instance, Item, Life, Phase, Pool, Record, RecordId, Request,
     Signal,
 };
+use crate::testing::*;
+use crate::yard::Observation;
 
 /// How a record that could be read turns into one that cannot: it is of a newer form, or an attribute is broken.
 const SPOILT: [(&str, &str); 2] = [("schema", "newer"), ("uses", "broken")];
@@ -141,7 +142,7 @@ fn a_release_ends_at_once_when_the_record_it_waits_for_is_readable_again() {
         let healed = machine("i-2").pooled().with(|i| (i.version, i.claim) = (8, mine));
         assert!(!item.is_empty());
         let dirty = scene.add(healed);
-        assert!(dirty.contains(&crate::decide::Unit::Request(ask("1"))), "{told}");
+        assert!(dirty.contains(&crate::yard::Unit::Request(ask("1"))), "{told}");
         let (step, _) = answer(&scene.of_request("1"));
         assert_eq!(step.after.phase(), Phase::Released, "{told}");
         assert_eq!(
@@ -196,11 +197,7 @@ fn a_machine_it_cannot_read_is_not_replaced_while_its_request_wants_it() {
         spoil(&mut scene, machine("i-1").running(&ask("1")).instance.to_item(), name);
         scene.wait(700);
         let request = scene.yard.request(&ask("1")).unwrap();
-        assert_eq!(
-            super::super::request::lacking(&scene.yard, &ask("1"), request, scene.now.wall),
-            0,
-            "{told}"
-        );
+        assert_eq!(crate::yard::lacking(&scene.yard, &ask("1"), request, scene.now.wall), 0, "{told}");
     }
 }
 

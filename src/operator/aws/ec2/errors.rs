@@ -1,6 +1,5 @@
-//! What does each of EC2's error codes mean to whoever waits for machines? Codes are those of the EC2 API reference
-//! ("Error codes for the Amazon EC2 API") and of what `CreateFleet` lists among its errors; nothing else in the program
-//! knows them.
+//! Maps EC2's error codes to what the caller can do about them. The codes are those of the EC2 API reference ("Error
+//! codes for the Amazon EC2 API") and those that `CreateFleet` lists among its errors; no other module knows them.
 
 use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
@@ -115,6 +114,15 @@ pub(super) fn meaning(code: &str, status: u16) -> Meaning {
             _ => Meaning::Unknown,
         },
     }
+}
+
+/// Whether a machine whose state has this reason never began, for a reason that a person must mend: keys, snapshots,
+/// limits of volumes. The others with `Client.` were switched off, by themselves or by a call (EC2 API reference,
+/// "StateReason").
+pub(super) fn never_began(code: &str) -> bool {
+    let off =
+        ["Client.InstanceInitiatedShutdown", "Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate"];
+    code.starts_with("Client.") && !off.contains(&code)
 }
 
 /// A call that did not succeed.

@@ -1,10 +1,11 @@
-//! What does EC2's description of an instance say in our nouns?
+//! Converts EC2's description of an instance to the types of the compute port.
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceLifecycleType, InstanceStateName, Reservation, Tag};
 use jiff::Timestamp;
 
+use super::errors::never_began;
 use crate::model::{ClassName, InstanceArn, InstanceId, LaunchId, UsageClass};
-use crate::ports::{Machine, MachineState};
+use crate::ports::{Machine, MachineState, StateReason};
 
 /// The table whose yard a resource belongs to; nothing else makes it ours.
 pub(super) const TABLE: &str = "runyard:table";
@@ -111,6 +112,19 @@ fn machine(region: &str, owner: &str, instance: &Instance) -> Option<Machine> {
         launched_at: launched_at(instance),
         id,
     })
+}
+
+/// Why an instance ended, where it did and EC2 says so.
+pub(super) fn state_reason(instance: &Instance) -> Option<(InstanceId, StateReason)> {
+    if state(instance).alive() {
+        return None;
+    }
+    let told = instance.state_reason();
+    let code = told.and_then(|reason| reason.code()).unwrap_or_default();
+    let message = told.and_then(|reason| reason.message()).filter(|message| !message.is_empty());
+    let why = message.or(instance.state_transition_reason()).filter(|why| !why.is_empty())?;
+    let reason = StateReason { why: why.to_owned(), never_began: never_began(code) };
+    Some((InstanceId::parse(instance.instance_id()?).ok()?, reason))
 }
 
 /// Where an instance stands. A state that EC2 has added since is no reason to give a machine up.

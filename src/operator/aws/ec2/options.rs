@@ -1,5 +1,6 @@
-//! What are machines of EC2 made with, beside what their class says? The operator's own settings, passed on.
+//! The operator's own settings for EC2 machines, in addition to the spec of their class.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{Config, RunnerPackage};
@@ -27,6 +28,10 @@ pub struct Ec2Options {
     pub pre_runner_script: Option<String>,
     /// How long a pre-runner script may take.
     pub pre_runner_timeout: Duration,
+    /// How long a runner may take to end by itself.
+    pub stop: Duration,
+    /// Where jobs may write to file systems that are not the machine's own.
+    pub spare: Vec<PathBuf>,
     /// How long a launch waits for EC2 to know the machines it has just named.
     pub patience: Duration,
 }
@@ -53,6 +58,8 @@ impl Ec2Options {
             runner: agent.runner.clone(),
             pre_runner_script: script.transpose()?,
             pre_runner_timeout: agent.pre_runner_timeout,
+            stop: agent.stop,
+            spare: agent.spare.clone(),
             patience: PATIENCE,
         })
     }

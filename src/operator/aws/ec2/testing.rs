@@ -19,6 +19,8 @@ pub(super) fn options() -> Ec2Options {
         runner: None,
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
+        stop: Duration::from_secs(60),
+        spare: Vec::new(),
         patience: Duration::from_millis(500),
     }
 }

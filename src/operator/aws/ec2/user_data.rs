@@ -1,8 +1,9 @@
-//! What does a machine find at its first boot? `config/user-data.sh` with its class's script and its agent's
-//! configuration filled in. Nothing secret: whoever runs a job can read it.
+//! The user data of a machine: `config/user-data.sh` with the script of its class and the configuration of its agent
+//! filled in. It holds no secret: every job can read it.
 
 use std::time::Duration;
 
+use crate::config::Agent;
 use crate::model::{FieldError, PoolSpec};
 
 use super::Ec2Options;
@@ -55,12 +56,20 @@ fn configuration(options: &Ec2Options, pre_runner: bool) -> String {
     line("timing.poll", &milliseconds(options.poll));
     line("timing.grace", &milliseconds(options.grace));
     line("timing.created", &milliseconds(options.created));
+    // What an agent takes anyway is not said: user data that changes is another version of the launch template.
+    if options.stop != Agent::STOP {
+        line("timing.stop", &milliseconds(options.stop));
+    }
     if let Some(runner) = &options.runner {
         line("runner.url", &runner.url);
         line("runner.sha256", &runner.sha256);
         line("runner.version", &runner.version);
     }
     line("power.off", "systemctl");
+    if !options.spare.is_empty() {
+        let spare: Vec<_> = options.spare.iter().map(|place| place.to_string_lossy()).collect();
+        lines.push(format!("cleaning.spare = {}", serde_json::json!(spare)));
+    }
     lines.join("\n")
 }
 
@@ -85,7 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn without_a_script_of_its_owners_it_is_a_kibibyte_at_most() {
+    fn what_an_agent_would_not_take_by_itself_is_passed_on_to_it() {
+        let text = user_data(&options(), &spec()).unwrap();
+        assert!(!text.contains("timing.stop") && !text.contains("cleaning.spare"), "{text}");
+        let mut options = options();
+        options.stop = Duration::from_secs(300);
+        options.spare = vec!["/mnt/efs".into(), "/mnt/tools".into()];
+        let text = user_data(&options, &spec()).unwrap();
+        for line in ["timing.stop = \"300000ms\"", "cleaning.spare = [\"/mnt/efs\",\"/mnt/tools\"]"] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn without_a_script_of_its_owners_it_leaves_13_of_ec2s_16_kibibytes() {
         let mut options = options();
         options.runner = Some(crate::config::RunnerPackage {
             url: "https://github.com/actions/runner/releases/download/v2.330.0/actions-runner-linux-arm64-2.330.0.tar.gz"
@@ -95,7 +117,7 @@ mod tests {
         });
         options.pre_runner_script = None;
         let text = user_data(&options, &spec()).unwrap();
-        assert!(text.len() <= 1024, "{} bytes", text.len());
+        assert!(text.len() <= LIMIT - (13 << 10), "{} bytes", text.len());
     }
 
     #[test]

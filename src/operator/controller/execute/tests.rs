@@ -65,7 +65,7 @@ fn intent() -> Action {
 
 fn launches(store: &MemoryStore) -> usize {
     let launch = |item: &crate::model::Item| {
-        crate::model::RecordId::of(item).is_some_and(|key| key.pk().starts_with("launch#"))
+        crate::model::RecordId::of(item).is_some_and(|key| key.kind() == Some(crate::model::Kind::Launch))
     };
     store.records().iter().filter(|item| launch(item)).count()
 }
@@ -77,7 +77,7 @@ fn lost() -> Fault<StoreError> {
 fn shows_a_launch(outcome: &Outcome) -> bool {
     outcome.seen.iter().any(|seen| match seen {
         Observation::Record(key, Some(_)) | Observation::Looked(_, key, Some(_)) => {
-            key.pk().starts_with("launch#")
+            key.kind() == Some(crate::model::Kind::Launch)
         }
         Observation::Written(written) => matches!(**written, Written::Launch(_)),
         _ => false,

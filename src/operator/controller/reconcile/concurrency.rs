@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::decide::{Action, Unit};
+use crate::decide::Action;
+use crate::yard::Unit;
 
 /// The most concurrent actions of one kind: with calls of 20 to 100 ms some thousands a second. Kinds do not wait for
 /// each other.

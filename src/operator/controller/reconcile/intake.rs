@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::controller::follow::Seen;
 use crate::controller::{events, lease};
-use crate::decide::{Context, Observation, Unit, Written};
+use crate::decide::Context;
 use crate::model::{
     ClassName, Instance, InstanceArn, InterruptionAction, Item, Lease, PoolSpec, Reading, RecordId, State,
     read,
 };
 use crate::ports::{Compute, ComputeError, Delivery};
 use crate::status::{self, Snapshot};
+use crate::yard::{Observation, Unit, Written};
 
 use super::Loop;
 

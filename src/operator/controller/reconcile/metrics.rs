@@ -6,9 +6,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::controller::{measure, runs};
-use crate::decide::{Action, Breaker, Class, effective};
+use crate::decide::{Action, effective};
 use crate::metrics::{OTHER, Source};
 use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
+use crate::yard::{Breaker, Class};
 
 use super::Loop;
 

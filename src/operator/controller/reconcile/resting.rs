@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::decide::{Action, Unit, Yard};
+use crate::decide::Action;
 use crate::model::RecordId;
+use crate::yard::{Unit, Yard};
 
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::controller::execute::Failure;
-use crate::decide::{Action, Plan, Unit, WaitReason};
+use crate::decide::{Action, Plan, WaitReason};
 use crate::model::ClassName;
+use crate::yard::Unit;
 
 use super::Loop;
 use super::resting::subjects;

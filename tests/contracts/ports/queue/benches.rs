@@ -95,7 +95,8 @@ impl Bench {
                 let url = url(client, &format!("{table}-{class}")).await;
                 let call =
                     client.get_queue_attributes().queue_url(url).attribute_names(QueueAttributeName::All);
-                let mut told = call.send().await.expect("the raw client reads").attributes.unwrap_or_default();
+                let mut told =
+                    call.send().await.expect("the raw client reads").attributes.unwrap_or_default();
                 let policy = told.remove(&QueueAttributeName::RedrivePolicy).expect("a redrive policy");
                 let visibility = told.remove(&QueueAttributeName::VisibilityTimeout).expect("a time-out");
                 Some((serde_json::from_str(&policy).expect("a policy is JSON"), visibility))

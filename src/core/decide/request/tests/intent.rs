@@ -107,7 +107,7 @@ fn a_count_raised_over_max_is_taken_on_when_the_class_may_have_so_many() {
     let (after, _) = stored(&scene.of_request("1"));
     assert_eq!((after.intent.count, ignored(&after).map(|(is, _)| is)), (2, Some(true)));
     scene.put(&after);
-    assert!(scene.pool(2, json!({"max": 4})).contains(&crate::decide::Unit::Request(ask("1"))));
+    assert!(scene.pool(2, json!({"max": 4})).contains(&crate::yard::Unit::Request(ask("1"))));
     let (after, _) = stored(&scene.of_request("1"));
     assert_eq!((after.intent.count, ignored(&after).map(|(is, _)| is)), (4, Some(false)));
 }

@@ -1,7 +1,7 @@
 //! Whose jobs a runner takes: no two live requests of one owner have the same label.
 
 use super::*;
-use crate::decide::Unit;
+use crate::yard::Unit;
 
 /// A request that nobody has taken on, at `<repository>#<run>/<name>/<attempt>`.
 fn asks(repository: &str, run: &str, name: &str, attempt: u32) -> Request {

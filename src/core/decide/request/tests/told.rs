@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{let_go, set_condition};
+use super::super::let_go;
 use super::*;
 use crate::decide::{Context, Plan};
 use crate::model::{Interruption, InterruptionAction, Status};
@@ -180,7 +180,7 @@ fn a_request_lets_go_of_what_is_back_unless_it_holds_nothing_and_ends_anyway() {
 fn a_condition_is_told_once_with_the_time_since_when_it_is_so() {
     let mut status = Status::default();
     let mut set = |kind, is, seconds| {
-        set_condition(&mut status, kind, is, "Because", String::new(), at(seconds));
+        status.set_condition(kind, is, "Because", String::new(), at(seconds));
         let told = |c: &crate::model::Condition| (c.condition_type, c.status, c.at);
         status.conditions.iter().map(told).collect::<Vec<_>>()
     };

@@ -1,0 +1,129 @@
+//! What does a machine write where its owner can read it although the machine is gone? A line for each step of its first
+//! boot, and one for its end, on its console: EC2 keeps that for an hour (`aws ec2 get-console-output`).
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use nix::fcntl::OFlag;
+use runyard_core::ports::StoreError;
+
+use crate::orders::Sight;
+use crate::records::{Change, Records};
+use crate::step::Stored;
+use crate::task::{Executor, Task, TaskOutcome};
+
+/// The machine's console; it may be a serial line, or lead nowhere.
+const CONSOLE: &str = "/dev/console";
+/// Longest line, in bytes.
+const LONGEST: usize = 400;
+
+/// Writes a line. A console that takes none keeps nobody from anything.
+pub fn say(text: &str) {
+    if let Err(error) = write(Path::new(CONSOLE), text) {
+        tracing::debug!(%error, "the console takes no line");
+    }
+}
+
+fn write(console: &Path, text: &str) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    // Never as this process's own terminal, and never waiting for one.
+    let flags = OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+    let mut console = std::fs::OpenOptions::new().write(true).custom_flags(flags.bits()).open(console)?;
+    console.write_all(line(text).as_bytes())
+}
+
+/// One line of it, with nothing in it that a terminal would obey.
+fn line(text: &str) -> String {
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut line = "runyard: ".to_owned();
+    for c in plain {
+        if line.len() + c.len_utf8() > LONGEST {
+            break;
+        }
+        line.push(c);
+    }
+    line.push('\n');
+    line
+}
+
+/// Tells of the first boot's task.
+pub struct BootOnConsole<E>(pub E);
+
+#[async_trait]
+impl<E: Executor> Executor for BootOnConsole<E> {
+    async fn execute(&self, task: Task) -> TaskOutcome {
+        if matches!(task, Task::Boot) {
+            say("the pre-runner script and the runner package come next");
+        }
+        let outcome = self.0.execute(task).await;
+        match &outcome {
+            TaskOutcome::Booted(Ok(())) => say("the first boot is done"),
+            TaskOutcome::Booted(Err(why)) => say(&format!("the first boot failed: {why}")),
+            _ => {}
+        }
+        outcome
+    }
+
+    async fn kill_everything(&self) {
+        self.0.kill_everything().await;
+    }
+}
+
+/// Tells when the record cannot be read any more, once until it can be again.
+pub struct ReadsOnConsole {
+    records: Arc<dyn Records>,
+    failing: AtomicBool,
+}
+
+impl ReadsOnConsole {
+    /// Over these records.
+    #[must_use]
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        Self { records, failing: AtomicBool::new(false) }
+    }
+}
+
+#[async_trait]
+impl Records for ReadsOnConsole {
+    async fn instance(&self) -> Result<Sight, StoreError> {
+        let read = self.records.instance().await;
+        let failed_before = self.failing.swap(read.is_err(), Ordering::Relaxed);
+        if let (Err(error), false) = (&read, failed_before) {
+            say(&format!("cannot read this machine's record: {error}"));
+        }
+        read
+    }
+
+    async fn own(&self) -> Result<Stored, StoreError> {
+        self.records.own().await
+    }
+
+    async fn write(&self, change: &Change) -> Result<Stored, StoreError> {
+        self.records.write(change).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_one_line_with_nothing_a_terminal_obeys() {
+        assert_eq!(line("no route\nto\x1b[2J AWS"), "runyard: no route to [2J AWS\n");
+        let long = line(&"ü".repeat(LONGEST));
+        assert!(long.len() <= LONGEST + 1 && long.ends_with("ü\n"), "{long}");
+    }
+
+    #[test]
+    fn a_console_takes_a_line_and_one_that_is_missing_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let console = dir.path().join("console");
+        std::fs::write(&console, "").unwrap();
+        write(&console, "it begins").unwrap();
+        assert_eq!(std::fs::read_to_string(&console).unwrap(), "runyard: it begins\n");
+        assert!(write(&dir.path().join("none"), "it begins").is_err());
+    }
+}

@@ -1,0 +1,181 @@
+# The operator itself, where operator_image names it: a service of ECS on Fargate.
+
+resource "aws_ecs_cluster" "operator" {
+  count = var.operator_image == "" ? 0 : 1
+  name  = var.table_name
+  lifecycle {
+    precondition {
+      condition     = alltrue([for needed in [var.vpc_id, join(",", var.subnet_ids), var.github_secret_arn, var.runner_url, var.runner_sha256, var.runner_version] : needed != ""])
+      error_message = "operator_image needs vpc_id, subnet_ids, github_secret_arn, runner_url, runner_sha256 and runner_version."
+    }
+  }
+}
+
+resource "aws_cloudwatch_log_group" "operator" {
+  count             = var.operator_image == "" ? 0 : 1
+  name              = "/runyard/${var.table_name}"
+  retention_in_days = 30
+}
+
+resource "aws_security_group" "operator" {
+  count       = var.operator_image == "" ? 0 : 1
+  description = "Operators of Runyard reach out, and nothing reaches them"
+  vpc_id      = var.vpc_id
+  egress {
+    protocol         = "-1"
+    from_port        = 0
+    to_port          = 0
+    cidr_blocks      = ["0.0.0.0/0"]
+    ipv6_cidr_blocks = ["::/0"]
+  }
+}
+
+resource "aws_iam_role" "operator_task" {
+  count       = var.operator_image == "" ? 0 : 1
+  name_prefix = "${substr(var.table_name, 0, 24)}-task-"
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect    = "Allow"
+      Principal = { Service = "ecs-tasks.amazonaws.com" }
+      Action    = "sts:AssumeRole"
+      Condition = { StringEquals = { "aws:SourceAccount" = local.account } }
+    }]
+  })
+}
+
+resource "aws_iam_role_policy_attachment" "operator_task" {
+  count      = var.operator_image == "" ? 0 : 1
+  role       = aws_iam_role.operator_task[0].name
+  policy_arn = aws_iam_policy.operator.arn
+}
+
+resource "aws_iam_role_policy_attachment" "operator_task_volume_key" {
+  count      = var.operator_image != "" && var.volume_key_arn != "" ? 1 : 0
+  role       = aws_iam_role.operator_task[0].name
+  policy_arn = aws_iam_policy.operator_volume_key[0].arn
+}
+
+# What ECS itself may: fetch the image, write the log, read the one secret.
+resource "aws_iam_role" "operator_start" {
+  count       = var.operator_image == "" ? 0 : 1
+  name_prefix = "${substr(var.table_name, 0, 24)}-start-"
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect    = "Allow"
+      Principal = { Service = "ecs-tasks.amazonaws.com" }
+      Action    = "sts:AssumeRole"
+      Condition = { StringEquals = { "aws:SourceAccount" = local.account } }
+    }]
+  })
+}
+
+resource "aws_iam_role_policy_attachment" "operator_start" {
+  count      = var.operator_image == "" ? 0 : 1
+  role       = aws_iam_role.operator_start[0].name
+  policy_arn = "arn:${local.partition}:iam::aws:policy/service-role/AmazonECSTaskExecutionRolePolicy"
+}
+
+resource "aws_iam_role_policy" "operator_start" {
+  count = var.operator_image == "" ? 0 : 1
+  name  = "secret"
+  role  = aws_iam_role.operator_start[0].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect   = "Allow"
+      Action   = "secretsmanager:GetSecretValue"
+      Resource = var.github_secret_arn
+    }]
+  })
+}
+
+locals {
+  logs = {
+    logDriver = "awslogs"
+    options = {
+      "awslogs-group"         = "/runyard/${var.table_name}"
+      "awslogs-region"        = local.region
+      "awslogs-stream-prefix" = "operator"
+    }
+  }
+  environment = {
+    AWS_REGION                    = local.region
+    RUNYARD_TABLE                 = var.table_name
+    RUNYARD_INTERRUPTIONS__QUEUE  = "${var.table_name}-interruptions"
+    RUNYARD_LOG__FORMAT           = "json"
+    RUNYARD_GITHUB__APP_ID        = var.github_app_id
+    RUNYARD_AGENT__RUNNER_URL     = var.runner_url
+    RUNYARD_AGENT__RUNNER_SHA256  = var.runner_sha256
+    RUNYARD_AGENT__RUNNER_VERSION = var.runner_version
+  }
+  credential_key = var.github_app_id == "" ? "RUNYARD_GITHUB__TOKEN_FILE" : "RUNYARD_GITHUB__APP_KEY_FILE"
+}
+
+resource "aws_ecs_task_definition" "operator" {
+  count                    = var.operator_image == "" ? 0 : 1
+  family                   = "${var.table_name}-operator"
+  requires_compatibilities = ["FARGATE"]
+  network_mode             = "awsvpc"
+  cpu                      = 256
+  memory                   = 512
+  task_role_arn            = aws_iam_role.operator_task[0].arn
+  execution_role_arn       = aws_iam_role.operator_start[0].arn
+  runtime_platform {
+    operating_system_family = "LINUX"
+    cpu_architecture        = var.operator_architecture
+  }
+  volume {
+    name = "github"
+  }
+  container_definitions = jsonencode([
+    # The operator takes credentials from files alone, ECS gives them by the environment alone: this one, which ends at
+    # once, hands it on.
+    {
+      name             = "credential"
+      image            = var.helper_image
+      essential        = false
+      entryPoint       = ["sh", "-c"]
+      command          = ["umask 077 && printf \"%s\\n\" \"$CREDENTIAL\" >/run/github/credential && chown 10001:10001 /run/github/credential"]
+      secrets          = [{ name = "CREDENTIAL", valueFrom = var.github_secret_arn }]
+      mountPoints      = [{ sourceVolume = "github", containerPath = "/run/github" }]
+      logConfiguration = local.logs
+    },
+    {
+      name                   = "operator"
+      image                  = var.operator_image
+      essential              = true
+      command                = ["operator"]
+      dependsOn              = [{ containerName = "credential", condition = "SUCCESS" }]
+      readonlyRootFilesystem = true
+      user                   = "10001:10001"
+      stopTimeout            = 60
+      mountPoints            = [{ sourceVolume = "github", containerPath = "/run/github", readOnly = true }]
+      environment            = [for name, value in merge(local.environment, { (local.credential_key) = "/run/github/credential" }) : { name = name, value = value }]
+      logConfiguration       = local.logs
+    },
+  ])
+}
+
+resource "aws_ecs_service" "operator" {
+  count           = var.operator_image == "" ? 0 : 1
+  name            = "operator"
+  cluster         = aws_ecs_cluster.operator[0].id
+  launch_type     = "FARGATE"
+  task_definition = aws_ecs_task_definition.operator[0].arn
+  # One leads, the other takes over within seconds. In a deployment one goes before its successor comes: two may read
+  # the table's stream, and no third.
+  desired_count                      = 2
+  deployment_maximum_percent         = 100
+  deployment_minimum_healthy_percent = 50
+  deployment_circuit_breaker {
+    enable   = true
+    rollback = true
+  }
+  network_configuration {
+    assign_public_ip = var.operator_public_ip
+    security_groups  = [aws_security_group.operator[0].id]
+    subnets          = var.subnet_ids
+  }
+}

@@ -1,0 +1,142 @@
+# As the parameters of config/cloudformation.yaml, which say more.
+
+variable "table_name" {
+  description = "The table; also what marks machines as this yard's, and what the queues' names begin with."
+  type        = string
+  default     = "runyard"
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]{3,40}$", var.table_name))
+    error_message = "table_name takes 3 to 40 of A-Z, a-z, 0-9, _ and -."
+  }
+}
+
+variable "classes" {
+  description = "The classes to make queues for. One that is not listed gets its queues by `runyard apply`."
+  type        = list(string)
+  default     = ["linux-x64", "untrusted"]
+}
+
+variable "github_owner" {
+  description = "The organisation or user whose workflows may ask for machines, spelt as GitHub spells it."
+  type        = string
+}
+
+variable "github_oidc_provider" {
+  description = "The ARN of the provider of token.actions.githubusercontent.com; `create` to make it; empty for no role of workflows."
+  type        = string
+  default     = ""
+}
+
+variable "github_owner_id" {
+  description = "The owner's number: `gh api users/OWNER --jq .id`. Needed with github_oidc_provider."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^([0-9]{1,20})?$", var.github_owner_id))
+    error_message = "github_owner_id is a number: see `gh api users/OWNER --jq .id`."
+  }
+}
+
+variable "volume_key_arn" {
+  description = "The key of the machines' volumes, where it is one of your own."
+  type        = string
+  default     = ""
+}
+
+variable "machine_fence" {
+  description = "own-record, or any-record where DynamoDB refuses machines their own records (config/iam/README.md)."
+  type        = string
+  default     = "own-record"
+  validation {
+    condition     = contains(["own-record", "any-record"], var.machine_fence)
+    error_message = "machine_fence is own-record or any-record."
+  }
+}
+
+variable "launch_fence" {
+  description = "template, or tags where EC2 does not say by which template a fleet launches (config/iam/README.md)."
+  type        = string
+  default     = "template"
+  validation {
+    condition     = contains(["template", "tags"], var.launch_fence)
+    error_message = "launch_fence is template or tags."
+  }
+}
+
+variable "pod_identity" {
+  description = "Whether to make roles for the chart's service accounts by EKS Pod Identity."
+  type        = bool
+  default     = false
+}
+
+variable "vpc_id" {
+  description = "Where machines run, to make their security group; empty where you have one."
+  type        = string
+  default     = ""
+}
+
+variable "subnet_ids" {
+  description = "The subnets of machines, told to `runyard init --stack-outputs`; the operator runs in them too."
+  type        = list(string)
+  default     = []
+}
+
+variable "route_table_ids" {
+  description = "The route tables of those subnets, to reach DynamoDB by a gateway endpoint, which is free."
+  type        = list(string)
+  default     = []
+}
+
+variable "operator_image" {
+  description = "The image of this repository's Dockerfile, to run the operator on Fargate; empty where it runs elsewhere."
+  type        = string
+  default     = ""
+}
+
+variable "operator_architecture" {
+  description = "What the operator's image was built for: X86_64 or ARM64."
+  type        = string
+  default     = "X86_64"
+}
+
+variable "operator_public_ip" {
+  description = "true where the subnets have no NAT gateway and route to the internet themselves."
+  type        = bool
+  default     = false
+}
+
+variable "helper_image" {
+  description = "Any image with a shell; it hands GitHub's credential to the operator as a file."
+  type        = string
+  default     = "public.ecr.aws/docker/library/busybox:stable-musl"
+}
+
+variable "github_app_id" {
+  description = "The GitHub App's id; empty where the secret holds a token."
+  type        = string
+  default     = ""
+}
+
+variable "github_secret_arn" {
+  description = "The secret of Secrets Manager that holds the App's private key (PEM), or a token."
+  type        = string
+  default     = ""
+}
+
+variable "runner_url" {
+  description = "The runner package that machines fetch, https."
+  type        = string
+  default     = ""
+}
+
+variable "runner_sha256" {
+  description = "Its SHA-256."
+  type        = string
+  default     = ""
+}
+
+variable "runner_version" {
+  description = "Its version."
+  type        = string
+  default     = ""
+}

@@ -1,0 +1,36 @@
+//! Every choice the operator makes. `decide` looks at one unit of the yard as observed and says what to do about it
+//! now, when to look again, and why it does nothing more. It does no I/O, reads no clock, logs nothing and cannot
+//! fail; what it plans is carried out elsewhere, one port call per action, each conditional on what was read here.
+
+mod action;
+mod beats;
+mod capacity;
+mod class;
+mod context;
+#[cfg(test)]
+mod growth_tests;
+mod instance;
+mod launch;
+mod matching;
+mod reason;
+mod request;
+mod schedule;
+mod unread;
+
+pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
+pub use context::{Context, Policy, Role};
+pub use schedule::{Effective, check as check_schedule, effective};
+
+pub(crate) use class::is_telling;
+
+use crate::yard::Unit;
+
+/// What to do about one unit now.
+pub fn decide(cx: &Context<'_>, unit: &Unit) -> Plan {
+    match unit {
+        Unit::Instance(arn) => instance::decide(cx, arn),
+        Unit::Request(key) => request::decide(cx, key),
+        Unit::Class(class) => class::decide(cx, class),
+        Unit::Launch(id) => launch::decide(cx, id),
+    }
+}

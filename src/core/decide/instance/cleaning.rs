@@ -1,0 +1,53 @@
+//! A machine between two requests, until it is proved clean; then it goes to the pool, unless its time is over.
+
+use crate::decide::action::{Note, Plan};
+use crate::decide::capacity;
+use crate::model::{Cause, Reason, Signal};
+
+use super::MachineView;
+
+impl MachineView<'_> {
+    /// `idle`, not pooled: until it is proved clean; then it goes to the pool, unless its time is over.
+    pub(super) fn cleaning(&self) -> Option<Plan> {
+        match self.says() {
+            Some(Signal::RemoveRegOk) if self.fresh() => {}
+            Some(
+                Signal::Ok
+                | Signal::Failed
+                | Signal::RegOk
+                | Signal::RegFailed
+                | Signal::RemoveRegOk
+                | Signal::RemoveRegFailed,
+            )
+            | None => return None,
+        }
+        if let Some((reason, note)) = self.retired() {
+            return Some(self.end(reason, note));
+        }
+        // The write that pools it may have to wait for GitHub, so its deadline moves on first.
+        if let Some(plan) = self.given_time() {
+            return Some(plan);
+        }
+        Some(self.pool(Cause::Cleaned, Note::normal("Cleaned", "deregistered and clean, back in the pool")))
+    }
+
+    /// Whether the machine has served its time: it is not put into the pool again.
+    pub(super) fn retired(&self) -> Option<(Reason, Note)> {
+        let spec = self.spec?;
+        if spec.used_up(self.instance) {
+            let message =
+                format!("it was claimed as often as its class allows ({} served)", self.instance.uses);
+            return Some((Reason::MaxUses, Note::normal("MaxUses", message)));
+        }
+        if capacity::too_old(self.instance, spec, self.cx.now.wall) {
+            let message = format!("it is older than its class allows ({} s)", spec.max_age_seconds);
+            return Some((Reason::MaxAge, Note::normal("MaxAge", message)));
+        }
+        self.tracked.interruption().map(|notice| {
+            (
+                Reason::Interrupted,
+                Note::warning("Interrupted", format!("EC2 takes it back ({})", notice.action)),
+            )
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! The deadline of each live state, and what becomes of a machine that passes it: one that never boots, never registers,
+//! serves for too long or is never clean.
+
+use jiff::Timestamp;
+
+use crate::decide::action::Note;
+use crate::model::{Instance, Life, Reason, Threshold, after};
+use crate::yard::{ClassRecord, max_runtime};
+
+use super::{MachineView, pooled};
+
+impl MachineView<'_> {
+    /// The deadline of the state. While GitHub does not answer, what waits for it is given more time.
+    pub(super) fn passed(&self, now: Timestamp) -> Option<(Reason, Note)> {
+        let threshold = self.instance.threshold?;
+        if threshold.at > now || self.waits_for_github() || pooled::kept(self) {
+            return None;
+        }
+        if let Some(by) = &self.instance.expired_by {
+            return Some((Reason::Expired, Note::normal("Expired", format!("{by} asked for its end"))));
+        }
+        let state = self.instance.state();
+        let message = format!("its deadline in {state} passed at {}", threshold.at);
+        let pooled = self.instance.pooled_at().is_some();
+        let note =
+            if pooled { Note::normal("IdleTooLong", message) } else { Note::warning("Deadline", message) };
+        Some((Reason::Threshold, note))
+    }
+
+    /// The deadline of the state the machine is going to be in.
+    pub(super) fn deadline(&self, next: &Instance) -> Option<Threshold> {
+        let (policy, now) = (self.cx.policy, self.cx.now.wall);
+        let term = match next.life {
+            Life::Created { .. } => policy.created,
+            Life::Claimed { .. } => policy.claimed,
+            Life::Running { .. } => max_runtime(self.request, self.spec),
+            Life::Idle { pooled_at: None } => policy.cleanup,
+            Life::Idle { pooled_at: Some(_) } => {
+                ClassRecord::of(self.cx.yard, &next.facts.resource_class).idle_time()
+            }
+            Life::Terminated { .. } => return None,
+        };
+        Some(Threshold { at: after(now, term), set_at: now })
+    }
+}

@@ -1,0 +1,40 @@
+//! What EC2 takes back.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::decide::action::Note;
+use crate::model::{Interruption, Life, Reason, Signal};
+
+use super::MachineView;
+
+/// How long before EC2 takes it a machine that serves or is cleaned is ended: of the two minutes that a warning gives,
+/// its job has a little less than the first hundred seconds.
+const BEFORE_POWER_GOES: Duration = Duration::from_secs(25);
+
+/// When a machine that EC2 takes is to be ended at the latest.
+pub(super) fn leaves_at(notice: &Interruption) -> Timestamp {
+    notice.at.saturating_sub(BEFORE_POWER_GOES).unwrap_or(Timestamp::MIN)
+}
+
+impl MachineView<'_> {
+    /// A notice from EC2. Free machines go at once, and so do those whose runner does not listen yet when their end is
+    /// certain: their request takes another. The others go shortly before EC2 takes them; a mere risk lets them finish.
+    pub(super) fn interrupted(&self) -> Option<(Reason, Note)> {
+        let notice = self.tracked.interruption()?;
+        let (doomed, soon) = (self.tracked.doomed(), leaves_at(notice) <= self.cx.now.wall);
+        let due = match self.instance.life {
+            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => true,
+            Life::Created { run: Some(_) } | Life::Claimed { .. } => {
+                doomed && (soon || self.says() != Some(Signal::RegOk))
+            }
+            Life::Running { .. } | Life::Idle { pooled_at: None } => doomed && soon,
+            Life::Terminated { .. } => false,
+        };
+        due.then(|| {
+            let message = format!("EC2 takes it back ({} at {})", notice.action, notice.at);
+            (Reason::Interrupted, Note::warning("Interrupted", message))
+        })
+    }
+}

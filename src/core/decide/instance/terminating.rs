@@ -1,0 +1,112 @@
+//! The end of a machine: decided in its record first, then asked for, then confirmed, then recorded as gone.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::{Instance, Life, Reason, Record, Threshold};
+use crate::ports::MachineState;
+
+use crate::decide::action::{Action, Plan, Step, WaitReason};
+use crate::decide::context::Context;
+use crate::yard::Tracked;
+
+/// How long the records of ended machines are kept, in seconds.
+const KEPT: i64 = 24 * 3600;
+/// First pause before a machine's maker is asked again whether it is gone.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// Longest such pause.
+const ASK_AGAIN_MOST: Duration = Duration::from_secs(30);
+
+/// Makes a record say that its machine ends.
+pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
+    next.life = Life::Terminated { reason, gone_at: None };
+    next.threshold = None::<Threshold>;
+    next.registration = None;
+    next.removal = None;
+}
+
+/// What remains to be done about an ended machine.
+pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timestamp>) -> Plan {
+    let instance = &tracked.instance;
+    if gone_at.is_some() {
+        return gone(cx, tracked);
+    }
+    if is_gone(cx, tracked) {
+        let step = Step::of(instance, cx.now.wall, |next| {
+            if let Life::Terminated { gone_at, .. } = &mut next.life {
+                *gone_at = Some(cx.now.wall);
+            }
+            next.expires_at = Some(cx.now.wall.as_second() + KEPT);
+        });
+        return Plan::act(Action::Bury(Box::new(step)));
+    }
+    press(cx, tracked)
+}
+
+/// Whether the machine is proved gone: its maker says that it ended, or does not know it although it is not new. A
+/// maker without an inventory is taken at its word.
+fn is_gone(cx: &Context<'_>, tracked: &Tracked) -> bool {
+    if !cx.policy.inventory {
+        return tracked.ended.is_some();
+    }
+    match tracked.stands {
+        Some(Some(MachineState::Terminated)) => true,
+        Some(None) => super::settled(cx, &tracked.instance),
+        Some(Some(
+            MachineState::Pending
+            | MachineState::Running
+            | MachineState::Stopped
+            | MachineState::ShuttingDown,
+        ))
+        | None => false,
+    }
+}
+
+/// Asks for the machine's end and where it stands by turns, less often each time.
+fn press(cx: &Context<'_>, tracked: &Tracked) -> Plan {
+    let arn = &tracked.instance.facts.instance_arn;
+    let Some((ended, times)) = tracked.ended else { return Plan::act(Action::Terminate(arn.clone())) };
+    let (asked, questions) = tracked.asked.unwrap_or_default();
+    let pause = (ASK_AGAIN * 2_u32.pow(times.saturating_add(questions).min(8))).min(ASK_AGAIN_MOST);
+    let due = ended.max(asked).saturating_add(pause);
+    if cx.now.mono < due {
+        let mut plan = Plan::default();
+        plan.wake_at(due);
+        let why = "its end is asked for, EC2 has not confirmed it";
+        plan.wait(&tracked.instance.key(), WaitReason::Deadline, why);
+        return plan;
+    }
+    let ending = tracked.stands.flatten() == Some(MachineState::ShuttingDown);
+    let described = tracked.asked.is_some() && asked > ended;
+    Plan::act(if described && !ending {
+        Action::Terminate(arn.clone())
+    } else {
+        Action::Describe(arn.clone())
+    })
+}
+
+/// Gone for good: its runner is looked for once, its record goes when its time is over.
+fn gone(cx: &Context<'_>, tracked: &Tracked) -> Plan {
+    let instance = &tracked.instance;
+    let arn = &instance.facts.instance_arn;
+    let mut plan = Plan::default();
+    if cx.policy.inventory && tracked.stands.flatten().is_some_and(MachineState::alive) {
+        // Its maker did not know it for a while, and shows it again.
+        return press(cx, tracked);
+    }
+    if cx.policy.github && !tracked.swept && instance.registration_seq > 0 {
+        plan.actions.push(Action::SweepRunner(arn.clone()));
+        return plan;
+    }
+    if let Some(expires_at) = instance.expires_at
+        && let Ok(at) = Timestamp::from_second(expires_at)
+    {
+        if at <= cx.now.wall {
+            plan.actions.push(Action::Expire(instance.key(), expires_at));
+        } else {
+            plan.wake_at(cx.now.when(at));
+        }
+    }
+    plan
+}

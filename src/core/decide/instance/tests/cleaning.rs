@@ -1,0 +1,32 @@
+use super::*;
+
+#[test]
+fn a_cleaned_machine_is_pooled_with_its_last_claim_and_without_its_credential() {
+    let box_ = Registration { sealed: "box".into(), expires_at: None };
+    let built = machine("i-1").cleaning(&ask("1")).with(|i| i.removal = Some(box_));
+    let scene = held(built.says(Signal::RemoveRegOk), serde_json::json!({"desired": "released"}));
+    becomes(&scene, |next| {
+        next.life = Life::Idle { pooled_at: Some(start()) };
+        next.threshold = renewed(1800);
+        next.state_since = start();
+        next.removal = None;
+    });
+}
+
+#[test]
+fn a_machine_at_its_classs_use_limit_ends_instead_of_entering_the_pool() {
+    for (spec, uses, reason) in [
+        (serde_json::json!({"maxUses": 2}), 1, None),
+        (serde_json::json!({"maxUses": 2}), 2, Some(Reason::MaxUses)),
+        (serde_json::json!({"reuseWithin": "none", "maxUses": 9}), 1, Some(Reason::MaxUses)),
+        (serde_json::json!({"reuseWithin": "none"}), 0, Some(Reason::MaxUses)),
+        (serde_json::json!({"maxAgeSeconds": 201}), 1, None),
+        (serde_json::json!({"maxAgeSeconds": 200}), 1, Some(Reason::MaxAge)),
+    ] {
+        let mut scene = Scene::with(spec.clone());
+        scene.put(&holding("1", 1, &["i-1"], serde_json::json!({"desired": "released"})));
+        let built = machine("i-1").cleaning(&ask("1")).with(|i| i.uses = uses);
+        scene.add(built.says(Signal::RemoveRegOk));
+        assert_eq!(ends(&scene.of_machine("i-1")), reason, "{spec} {uses}");
+    }
+}

@@ -1,0 +1,45 @@
+use super::*;
+
+#[test]
+fn a_machine_gets_a_credential_when_its_key_is_known_and_again_when_it_expires() {
+    let register = Action::Credential(arn("i-1"), Credential::Registration);
+    let remove = Action::Credential(arn("i-1"), Credential::Removal);
+    let keyed = |built: Built| built.agent(|agent| agent.public_key = Some("key".into()));
+    let boxed = |seconds| Some(Registration { sealed: "box".into(), expires_at: Some(at(seconds)) });
+    let request = ask("1");
+    let claimed = || machine("i-1").claimed(&request);
+    let cleaning = || machine("i-1").cleaning(&request).with(|i| i.registration_seq = 1);
+    for (built, expected) in [
+        (claimed(), None),
+        (keyed(claimed()), Some(&register)),
+        (keyed(machine("i-1").bound(&request)), Some(&register)),
+        (keyed(claimed()).with(|i| i.registration = boxed(1)), None),
+        (keyed(claimed()).with(|i| i.registration = boxed(0)), Some(&register)),
+        (keyed(cleaning()), Some(&remove)),
+        (keyed(cleaning()).with(|i| i.registration_seq = 0), None),
+        (keyed(cleaning()).with(|i| i.removal = boxed(1)), None),
+        (keyed(machine("i-1").running(&request)), None),
+        (keyed(machine("i-1")), None),
+    ] {
+        let mut scene = yard(built.clone());
+        scene.policy.github = true;
+        assert_eq!(scene.of_machine("i-1").actions.first(), expected, "{:?}", built.instance.place());
+        scene.policy.github = false;
+        assert_eq!(scene.of_machine("i-1").actions, [], "without GitHub nothing is needed");
+    }
+}
+
+#[test]
+fn in_mode_job_the_next_box_follows_when_the_last_is_used_up() {
+    let used = |done| {
+        let built = machine("i-1").running(&ask("1")).with(|i| i.registration_seq = 2);
+        let built = built.agent(|a| (a.registration_done, a.public_key) = (done, Some("key".into())));
+        let mut scene = yard(built);
+        scene.policy.github = true;
+        scene.pool(2, serde_json::json!({"registrationMode": "job"}));
+        scene.of_machine("i-1").actions
+    };
+    assert_eq!(used(None), []);
+    assert_eq!(used(Some(1)), []);
+    assert_eq!(used(Some(2)), [Action::Credential(arn("i-1"), Credential::Registration)]);
+}

@@ -1,0 +1,103 @@
+use super::*;
+
+#[test]
+fn every_live_state_ends_at_its_deadline_and_not_a_second_before() {
+    for built in kinds() {
+        let place = built.instance.place();
+        assert_eq!(ends(&yard(built.clone().until(1)).of_machine("i-1")), None, "{place:?}");
+        assert_eq!(ends(&yard(built.until(0)).of_machine("i-1")), Some(Reason::Threshold), "{place:?}");
+    }
+}
+
+#[test]
+fn a_deadline_beats_a_signal() {
+    let scene = yard(machine("i-1").claimed(&ask("1")).says(Signal::RegOk).until(0));
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Threshold));
+}
+
+#[test]
+fn what_a_person_expires_says_so_and_is_not_kept_for_its_class() {
+    let by = |built: Built| built.until(0).with(|i| i.expired_by = Some("ada".into()));
+    for built in kinds() {
+        let mut scene = yard(by(built));
+        scene.pool(2, serde_json::json!({"desired": 5}));
+        let (step, note) = write(&scene.of_machine("i-1"));
+        assert_eq!(step.after.life, Life::Terminated { reason: Reason::Expired, gone_at: None });
+        assert!(note.message.contains("ada"));
+    }
+}
+
+#[test]
+fn while_github_is_away_deadlines_of_what_waits_for_it_are_moved_on_in_the_record() {
+    let request = ask("1");
+    let one = || machine("i-1");
+    for (built, more) in [
+        (one().bound(&request), Some(900)),
+        (one().claimed(&request), Some(300)),
+        (one().cleaning(&request), Some(240)),
+        (one().running(&request), None),
+        (one().pooled(), None),
+        (one(), None),
+    ] {
+        let place = built.instance.place();
+        let mut scene = yard(built.until(30));
+        scene.policy.github = true;
+        scene.see(Observation::GitHub(false));
+        let moved = scene.of_machine("i-1").actions.into_iter().find_map(|action| match action {
+            Action::Instance(step, _) => Some((step.after.place(), step.after.threshold)),
+            _ => None,
+        });
+        assert_eq!(moved, more.map(|seconds| (place, renewed(seconds))), "{place:?}");
+        scene.see(Observation::GitHub(true));
+        let writes = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+        assert!(!writes, "{place:?}");
+    }
+}
+
+#[test]
+fn while_github_is_away_a_deadline_is_renewed_in_its_last_quarter() {
+    for (left, moves) in [(76, false), (75, true), (74, true)] {
+        let threshold = Threshold { at: at(left), set_at: at(left - 300) };
+        let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
+        scene.policy.github = true;
+        scene.see(Observation::GitHub(false));
+        let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+        assert_eq!(moved, moves, "{left} of 300 s left");
+    }
+}
+
+#[test]
+fn while_github_is_away_a_deadline_that_is_later_than_it_would_be_set_now_stays() {
+    // Of an hour, by a setting of before.
+    let threshold = Threshold { at: at(310), set_at: at(310 - 3600) };
+    let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
+    scene.policy.github = true;
+    scene.see(Observation::GitHub(false));
+    let moved = |scene: &Scene| write(&scene.of_machine("i-1")).0.after.threshold;
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..))));
+    scene.wait(11);
+    assert_eq!(moved(&scene), Some(Threshold { at: at(311), set_at: at(11) }));
+}
+
+#[test]
+fn while_github_is_away_a_deadline_that_passed_does_not_end_what_waits_for_it() {
+    let mut scene = yard(machine("i-1").claimed(&ask("1")).until(-10));
+    scene.policy.github = true;
+    scene.see(Observation::GitHub(false));
+    assert_eq!(write(&scene.of_machine("i-1")).0.after.threshold, renewed(300));
+    let mut scene =
+        yard(machine("i-1").claimed(&ask("1")).until(-10).with(|i| i.expired_by = Some("ada".into())));
+    scene.policy.github = true;
+    scene.see(Observation::GitHub(false));
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Expired), "a person's word counts");
+}
+
+#[test]
+fn a_deadline_that_cannot_move_on_any_more_is_not_written_again_and_again() {
+    let mut scene = yard(machine("i-1").claimed(&ask("1")));
+    (scene.policy.github, scene.now.wall) = (true, "9999-12-30T21:59:30Z".parse().unwrap());
+    scene.see(Observation::GitHub(false));
+    let actions = scene.of_machine("i-1").actions;
+    scene.apply(&actions);
+    assert_eq!(scene.of_machine("i-1").actions, []);
+}

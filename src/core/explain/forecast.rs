@@ -1,0 +1,373 @@
+//! When can a waiting request be expected to be ready? By how long the class's requests took lately, and by what stands
+//! in its way now. An estimate for people: nothing is decided by it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{ConditionType, Life, Phase, PoolSpec, RecordId, Request, RequestKey, after};
+
+use crate::decide::Context;
+use crate::yard::{Class, Yard, lacking};
+
+/// How many of a class's last requests are looked at.
+const SAMPLES: usize = 50;
+
+/// How long the requests of a class took from acceptance to ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Half took no longer.
+    pub half: Duration,
+    /// Nine in ten took no longer.
+    pub nine_in_ten: Duration,
+    /// How many that is drawn from.
+    pub of: usize,
+}
+
+impl Pace {
+    /// The pace of every class that has served a request which is still on record.
+    pub fn of_classes(yard: &Yard) -> BTreeMap<String, Self> {
+        let mut took: BTreeMap<&str, Vec<(Timestamp, Duration)>> = BTreeMap::new();
+        for (_, request) in yard.requests() {
+            let status = &request.status;
+            if let (Some(accepted), Some(ready)) = (status.accepted_at, status.ready_at) {
+                let time = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
+                took.entry(&request.intent.resource_class).or_default().push((ready, time));
+            }
+        }
+        took.into_iter().map(|(class, times)| (class.to_owned(), Self::of_times(times))).collect()
+    }
+
+    fn of_times(mut times: Vec<(Timestamp, Duration)>) -> Self {
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        let mut last: Vec<Duration> = times.into_iter().take(SAMPLES).map(|(_, time)| time).collect();
+        last.sort_unstable();
+        let at = |tenths: usize| last[(last.len() * tenths).div_ceil(10).max(1) - 1];
+        Self { half: at(5), nine_in_ten: at(9), of: last.len() }
+    }
+}
+
+/// What can be said of when a request will be ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    /// About when, where that can be said.
+    pub at: Option<Timestamp>,
+    /// How long that is from now.
+    pub ahead: Option<Duration>,
+    /// By what.
+    pub because: String,
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.at, self.ahead) {
+            (Some(at), Some(ahead)) => {
+                let at = Timestamp::from_second(at.as_second()).unwrap_or(at);
+                write!(f, "expected to be ready about {at} (in {}): {}", told(ahead), self.because)
+            }
+            (Some(_), None) | (None, _) => write!(f, "when it will be ready: {}", self.because),
+        }
+    }
+}
+
+/// A length of time for a person.
+fn told(time: Duration) -> String {
+    let whole = time.as_secs() + u64::from(time.subsec_millis() >= 500);
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
+        (hours, minutes, _) => format!("{hours}h{minutes}m"),
+    }
+}
+
+/// When a request that waits can be expected to be ready; none when it does not wait.
+pub fn forecast(cx: &Context<'_>, key: &RequestKey, pace: Option<&Pace>) -> Option<Forecast> {
+    let request = cx.yard.request(key)?;
+    match (request.phase(), request.is_released()) {
+        (Phase::Pending | Phase::Fulfilling, false) => {}
+        (Phase::Pending | Phase::Fulfilling, true)
+        | (Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed, _) => return None,
+    }
+    let class = Yard::class_of(request).and_then(|name| cx.yard.class(&name));
+    let Some((class, pool)) = class.and_then(|class| Some((class, class.pool.as_ref()?))) else {
+        return Some(unknown("its class has no pool".into()));
+    };
+    if let Some(because) = held_up(cx, class, &pool.spec, key, request) {
+        return Some(unknown(because));
+    }
+    let Some(pace) = pace else {
+        let class = &pool.spec.resource_class;
+        return Some(unknown(format!("no request of class {class} has become ready yet to go by")));
+    };
+    Some(by_pace(cx, request, pace))
+}
+
+fn unknown(because: String) -> Forecast {
+    Forecast { at: None, ahead: None, because }
+}
+
+/// By how long others took: the middle, then nine in ten, then nothing can be said.
+fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
+    let now = cx.now.wall;
+    let since = request.status.accepted_at.unwrap_or(now);
+    let others = format!(
+        "of the last {} requests of its class half took no longer than {}, nine in ten no longer than {}",
+        pace.of,
+        told(pace.half),
+        told(pace.nine_in_ten)
+    );
+    let next = [pace.half, pace.nine_in_ten].map(|time| after(since, time));
+    match next.into_iter().find(|at| *at > now) {
+        Some(at) => {
+            let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            Forecast { at: Some(at), ahead: Some(ahead), because: others }
+        }
+        None => unknown(format!("it already takes longer than most: {others}")),
+    }
+}
+
+/// How a person lets a class have more machines.
+fn raise(spec: &PoolSpec) -> String {
+    format!("raise max ({}) with `runyard set pool {} max=N`", spec.max, spec.resource_class)
+}
+
+/// What stands in the way of a request beyond the usual; none when nothing does.
+fn held_up(
+    cx: &Context<'_>,
+    class: &Class,
+    spec: &PoolSpec,
+    key: &RequestKey,
+    request: &Request,
+) -> Option<String> {
+    let lack = lacking(cx.yard, key, request, cx.now.wall);
+    if lack == 0 {
+        return None;
+    }
+    if spec.paused {
+        return Some("not before its class is no longer paused (`paused` in the pool's spec)".into());
+    }
+    let live = class.taken();
+    let coming = class.pooled.len() as u32 + class.cleaning + class.warm_created;
+    if live >= spec.max && coming.saturating_add(class.under_way.of(Some(key))) < lack {
+        return Some(match first_back(cx, spec, key) {
+            Some((id, at)) => format!(
+                "not before others give machines back, the next ({id}) at the latest in {}; more at once: {}",
+                told(at),
+                raise(spec)
+            ),
+            None => format!("not before more machines are allowed: {}", raise(spec)),
+        });
+    }
+    let blocked = class.pool.as_ref().is_some_and(|pool| {
+        pool.status.conditions.iter().any(|c| c.condition_type == ConditionType::Blocked && c.status)
+    });
+    let left = class.brake.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
+    match (left, blocked) {
+        (Some(left), _) => Some(format!("not before launches are tried again in {}", told(left))),
+        (None, true) => Some("not before launches, held back after failures, are tried again".into()),
+        (None, false) => None,
+    }
+}
+
+/// The machine of a class that another request must give back first, and in how long at the latest.
+fn first_back<'a>(
+    cx: &Context<'a>,
+    spec: &PoolSpec,
+    key: &RequestKey,
+) -> Option<(&'a crate::model::InstanceId, Duration)> {
+    let serving = cx.yard.instances().map(|tracked| &tracked.instance).filter(|instance| {
+        let serves = match instance.life {
+            Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
+            Life::Idle { .. } | Life::Terminated { .. } => false,
+        };
+        serves
+            && instance.facts.resource_class == spec.resource_class
+            && instance.held_by().and_then(RecordId::request) != Some(key)
+    });
+    let next = serving.filter_map(|instance| Some((instance.threshold?.at, &instance.facts.instance_id)));
+    let (at, id) = next.min()?;
+    let left = at.duration_since(cx.now.wall).max(SignedDuration::ZERO);
+    Some((id, Duration::try_from(left).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+    use crate::yard::Observation;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_pace_is_that_of_the_last_requests() {
+        let seconds = |n: u64| Duration::from_secs(n);
+        let mut times: Vec<_> = (1..=10).map(|n| (at(1000 + n), seconds(n as u64))).collect();
+        let pace = Pace::of_times(times.clone());
+        assert_eq!(pace, Pace { half: seconds(5), nine_in_ten: seconds(9), of: 10 });
+        // What took long before the last fifty is forgotten.
+        times = (1..=50).map(|n| (at(1000 + n), seconds(2))).collect();
+        times.extend((1..=50).map(|n| (at(n), seconds(900))));
+        assert_eq!(Pace::of_times(times), Pace { half: seconds(2), nine_in_ten: seconds(2), of: 50 });
+        let one = Pace::of_times(vec![(at(1), seconds(7))]);
+        assert_eq!(one, Pace { half: seconds(7), nine_in_ten: seconds(7), of: 1 });
+    }
+
+    #[test]
+    fn the_pace_of_a_class_is_that_of_its_own_requests_that_became_ready() {
+        let mut scene = Scene::empty();
+        let since = |n| crate::testing::at(n);
+        let ready = |run: &str, class: &str, from: i64, to: i64| {
+            let status = serde_json::json!({
+                "resourceClass": class, "phase": "Ready", "acceptedAt": since(from), "readyAt": since(to),
+            });
+            request(run, 1, status)
+        };
+        scene.put(&ready("1", "linux", -100, -90));
+        scene.put(&ready("2", "linux", -100, -70));
+        scene.put(&ready("3", "mac", -100, -20));
+        scene.put(&request("4", 1, serde_json::json!({"resourceClass": "windows"})));
+        let seconds = |n: u64| Duration::from_secs(n);
+        let pace = Pace::of_classes(&scene.yard);
+        let linux = Pace { half: seconds(10), nine_in_ten: seconds(30), of: 2 };
+        let mac = Pace { half: seconds(80), nine_in_ten: seconds(80), of: 1 };
+        assert_eq!(pace, [("linux".to_owned(), linux), ("mac".to_owned(), mac)].into());
+    }
+
+    #[test]
+    fn lengths_of_time_are_told_in_two_units() {
+        let told = |millis| told(Duration::from_millis(millis));
+        assert_eq!(told(499), "0s");
+        assert_eq!(told(59_400), "59s");
+        assert_eq!(told(1_500), "2s");
+        assert_eq!(told(60_000), "1m0s");
+        assert_eq!(told(3_725_000), "1h2m");
+    }
+
+    const PACE: Pace = Pace { half: Duration::from_secs(200), nine_in_ten: Duration::from_secs(300), of: 7 };
+
+    fn says(scene: &Scene, pace: Option<&Pace>) -> String {
+        let Scene { yard, policy, now, role } = scene;
+        let cx = Context { yard, policy, now: *now, role: *role };
+        forecast(&cx, &ask("1"), pace).map_or("nothing".to_owned(), |told| told.to_string())
+    }
+
+    fn waiting(spec: serde_json::Value) -> Scene {
+        let mut scene = Scene::with(spec);
+        scene.put(&request("1", 2, serde_json::json!({})));
+        scene
+    }
+
+    #[test]
+    fn a_request_is_expected_by_the_pace_of_others_until_it_takes_longer() {
+        let mut scene = waiting(serde_json::json!({}));
+        let others = "of the last 7 requests of its class half took no longer than 3m20s, nine in ten no longer than 5m0s";
+        let about = |at: &str, ahead: &str| format!("expected to be ready about {at} (in {ahead}): {others}");
+        assert_eq!(says(&scene, Some(&PACE)), about("2026-01-05T12:01:40Z", "1m40s"));
+        scene.wait(100);
+        assert_eq!(says(&scene, Some(&PACE)), about("2026-01-05T12:03:20Z", "1m40s"));
+        scene.wait(100);
+        let longer = format!("when it will be ready: it already takes longer than most: {others}");
+        assert_eq!(says(&scene, Some(&PACE)), longer);
+        let none = "when it will be ready: no request of class linux has become ready yet to go by";
+        assert_eq!(says(&scene, None), none);
+    }
+
+    #[test]
+    fn only_what_waits_is_foretold() {
+        for (more, foretold) in [
+            (serde_json::json!({"phase": "Pending"}), true),
+            (serde_json::json!({"phase": "Fulfilling"}), true),
+            (serde_json::json!({"phase": "Fulfilling", "desired": "released"}), false),
+            (serde_json::json!({"phase": "Ready"}), false),
+            (serde_json::json!({"phase": "Failed"}), false),
+        ] {
+            let mut scene = Scene::with(serde_json::json!({}));
+            scene.put(&request("1", 1, more.clone()));
+            assert_eq!(says(&scene, Some(&PACE)) != "nothing", foretold, "{more}");
+        }
+        let mut scene = Scene::empty();
+        scene.put(&request("1", 1, serde_json::json!({})));
+        assert_eq!(says(&scene, Some(&PACE)), "when it will be ready: its class has no pool");
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said_instead() {
+        let paused = waiting(serde_json::json!({"paused": true}));
+        assert_eq!(
+            says(&paused, Some(&PACE)),
+            "when it will be ready: not before its class is no longer paused (`paused` in the pool's spec)"
+        );
+        let mut full = waiting(serde_json::json!({"max": 2}));
+        full.put(&holding("2", 2, &["i-1", "i-2"], serde_json::json!({"phase": "Ready"})));
+        full.add(machine("i-1").running(&ask("2")).until(90));
+        full.add(machine("i-2").running(&ask("2")).until(60));
+        assert_eq!(
+            says(&full, Some(&PACE)),
+            "when it will be ready: not before others give machines back, the next (i-2) at the latest in 1m0s; \
+             more at once: raise max (2) with `runyard set pool linux max=N`"
+        );
+        // What is its own, idle or another class's is nothing that others give back, however early.
+        let mut others = full.clone();
+        others.add(machine("i-5").running(&ask("1")).until(10));
+        others.add(machine("i-6").cleaning(&ask("2")).until(11));
+        let mac = crate::model::ClassName::parse("mac").unwrap();
+        others.add(machine("i-7").running(&ask("2")).until(12).with(|i| i.facts.resource_class = mac));
+        others.pool(2, serde_json::json!({"max": 1}));
+        let told = says(&others, Some(&PACE));
+        assert!(told.contains("the next (i-2) at the latest in 1m0s"), "{told}");
+        full.wait(80);
+        assert!(
+            says(&full, Some(&PACE)).contains("the next (i-2) at the latest in 0s"),
+            "it is late already"
+        );
+        let mut room = full.clone();
+        room.pool(2, serde_json::json!({"max": 3}));
+        assert!(says(&room, Some(&PACE)).starts_with("expected"), "there is room for one more");
+        let nobody = waiting(serde_json::json!({"max": 0}));
+        assert_eq!(
+            says(&nobody, Some(&PACE)),
+            "when it will be ready: not before more machines are allowed: raise max (0) with `runyard set pool linux max=N`"
+        );
+        // What is idle or comes back by itself is enough for it.
+        let mut soon = waiting(serde_json::json!({"max": 2}));
+        soon.add(machine("i-1").pooled());
+        soon.add(machine("i-2").cleaning(&ask("2")));
+        assert!(says(&soon, Some(&PACE)).starts_with("expected"), "{}", says(&soon, Some(&PACE)));
+        let mut booting = waiting(serde_json::json!({"max": 2}));
+        booting.add(machine("i-1"));
+        booting.add(machine("i-2").cleaning(&ask("2")));
+        assert!(says(&booting, Some(&PACE)).starts_with("expected"), "{}", says(&booting, Some(&PACE)));
+    }
+
+    #[test]
+    fn launches_that_are_held_back_are_said_with_when_they_are_tried_again() {
+        let blocked = |status| {
+            waiting(serde_json::json!({
+                "conditions": [
+                    {"type": "Blocked", "status": status, "reason": "Boot", "message": "", "at": at(-9)},
+                ],
+            }))
+        };
+        assert_eq!(
+            says(&blocked(true), Some(&PACE)),
+            "when it will be ready: not before launches, held back after failures, are tried again"
+        );
+        assert!(says(&blocked(false), Some(&PACE)).starts_with("expected"));
+        let mut held_back = waiting(serde_json::json!({}));
+        held_back.put(&launch("l-1", 2, Some(&ask("1"))));
+        let refused = crate::ports::ComputeError::Refused("its AMI is gone".into());
+        held_back.see(Observation::Ordered("l-1".parse().unwrap(), Err(refused)));
+        let until = held_back.yard.class(&linux()).unwrap().brake.until;
+        let left = until - held_back.now.mono;
+        assert_eq!(
+            says(&held_back, Some(&PACE)),
+            format!("when it will be ready: not before launches are tried again in {}", told(left))
+        );
+        held_back.now.mono = until;
+        assert!(says(&held_back, Some(&PACE)).starts_with("expected"), "{}", says(&held_back, Some(&PACE)));
+    }
+}

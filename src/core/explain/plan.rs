@@ -1,0 +1,69 @@
+//! What would be done now: every unit judged once, nothing carried out. The same decisions the operator makes, told to a
+//! person.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::decide::{Context, Plan, Policy, Role, WaitReason, decide, is_telling};
+use crate::model::{ClassName, ConditionType, Item, Lease, Reading, RecordId, read};
+use crate::yard::{Now, Observation, Unit, Yard};
+
+/// A yard as the table shows it at one moment. Every agent counts as just heard: how long one has been silent is
+/// known only to who has watched it.
+pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
+    let now = Now { wall: now, mono: Duration::from_secs(1), seen: Duration::from_secs(1) };
+    let mut yard = Yard::default();
+    let mut role = Role { lease: None };
+    for item in items {
+        let Some(key) = RecordId::of(item) else { continue };
+        if key == Lease::key_of(Lease::OPERATOR)
+            && let Reading::Record(lease) = read::<Lease>(item)
+        {
+            role.lease = Some(lease.token);
+        }
+        yard.observe(Observation::Record(key, Some(item.clone())), &now);
+    }
+    let keys = items.iter().filter_map(RecordId::of).collect();
+    yard.observe(Observation::Listed(now.mono, keys), &now);
+    (yard, now, role)
+}
+
+/// Judges every unit. A class whose operator says that it holds launches back is judged so: the failures behind that are
+/// in no record, and until when is not either.
+pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, Plan)> {
+    let said = held_back(yard, now);
+    let mut yard = Cow::Borrowed(yard);
+    if !said.is_empty() {
+        let classes = yard.to_mut().classes.iter_mut().filter(|(name, _)| said.contains_key(*name));
+        classes.for_each(|(_, class)| class.brake.until = Duration::MAX);
+    }
+    let cx = Context { yard: &yard, policy, now, role };
+    let judged = |unit: Unit| {
+        let mut plan = decide(&cx, &unit);
+        plan.actions.retain(|action| !is_telling(action));
+        if let Unit::Class(name) = &unit
+            && let Some(said) = said.get(name)
+        {
+            let held = plan.waits.iter_mut().filter(|wait| wait.reason == WaitReason::BackOff);
+            held.for_each(|wait| wait.message.clone_from(said));
+        }
+        (unit, plan)
+    };
+    yard.units().into_iter().map(judged).collect()
+}
+
+/// The classes whose launches are held back by their pools' word alone, and that word.
+fn held_back(yard: &Yard, now: Now) -> BTreeMap<ClassName, String> {
+    let unknown = yard.classes.iter().filter(|(_, class)| class.brake.until <= now.mono);
+    let said = unknown.filter_map(|(name, class)| {
+        let conditions = class.pool.as_ref()?.status.conditions.iter();
+        let mut blocked = conditions.filter(|one| one.condition_type == ConditionType::Blocked && one.status);
+        let one = blocked.next()?;
+        let said = format!("launches are held back, its operator has said since {}: {}", one.at, one.message);
+        Some((name.clone(), said))
+    });
+    said.collect()
+}

@@ -1,0 +1,385 @@
+//! Why a record is where it is, what would bring it on, and when it ends, as sentences.
+
+use crate::decide::{Context, Plan, Policy, Role, effective};
+use crate::model::{ClassName, InstanceArn, Phase, RecordId, Request, RequestKey, State};
+use crate::yard::{Demand, Now, Tracked, Unit, Yard};
+
+use super::{Pace, forecast, judge};
+
+/// Why a request is where it is, what would bring it on, and when it ends, as sentences.
+pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &RequestKey) -> Vec<String> {
+    let Some(request) = yard.request(key) else { return vec!["there is no such request".into()] };
+    let mut lines = vec![headline(request)];
+    if !request.status.message.is_empty() {
+        lines.push(request.status.message.clone());
+    }
+    if request.phase().is_final() {
+        return lines;
+    }
+    lines.extend(machines(yard, request));
+    lines.extend(class(yard, request, now));
+    let mut told: Vec<String> = Vec::new();
+    for (unit, plan) in judge(yard, policy, now, role) {
+        if let Unit::Class(name) = &unit {
+            told.extend(alike(yard, name, request, &plan).map(|why| format!("waits: {why}")));
+        }
+        let about = plan.waits.into_iter().filter(|wait| wait.subject.request() == Some(key));
+        told.extend(about.map(|wait| format!("waits: {}", wait.message)));
+        let next = plan.actions.iter().filter(|action| action.holds(key));
+        told.extend(next.map(|action| format!("next: {}", action.describe())));
+    }
+    told.sort();
+    told.dedup();
+    lines.extend(told);
+    lines.extend(ahead(yard, request));
+    let cx = Context { yard, policy, now, role };
+    let pace = Pace::of_classes(yard);
+    lines.extend(forecast(&cx, key, pace.get(&request.intent.resource_class)).map(|told| told.to_string()));
+    lines
+}
+
+/// Why a request waits at which its class did not look: for what the last one before it waits that accepts the same.
+fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -> Option<&'a str> {
+    let class = yard.class(name)?;
+    let rank = request.rank();
+    let key = class.line.all().get(&rank)?;
+    let written = plan.actions.iter().any(|action| action.holds(key));
+    if written || plan.waits.iter().any(|wait| wait.subject.request() == Some(key)) {
+        return None;
+    }
+    let demand = Demand::of(request, &class.pool.as_ref()?.spec);
+    let older = class.line.demands().get(&demand)?.range(..rank).rev();
+    let mut waits =
+        older.filter_map(|(_, older)| plan.waits.iter().rfind(|wait| wait.subject.request() == Some(older)));
+    waits.next().map(|wait| wait.message.as_str())
+}
+
+/// What an operator says of a class beyond its numbers, which are older there than the records: what is launched no more,
+/// what cannot be had. Empty where there is nothing.
+pub fn remark(message: &str) -> &str {
+    let numbers = message.split_once(" idle of ").is_some_and(|(idle, _)| idle.parse::<u32>().is_ok());
+    if numbers { message.split_once("; ").map_or("", |(_, remark)| remark) } else { message }
+}
+
+/// How a machine stands, as a sentence; none when it is not known.
+pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
+    let tracked = yard.instance(arn)?;
+    let instance = &tracked.instance;
+    let place = match instance.pooled_at() {
+        Some(_) => "idle, in the pool".to_owned(),
+        None => instance.state().to_string(),
+    };
+    let holder = instance.held_by().and_then(RecordId::request);
+    let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
+    let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
+    let said = word(tracked);
+    let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
+    let since = instance.state_since;
+    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}"))
+}
+
+/// What a machine's agent says. Its record goes when the machine has gone, and what it said last with it.
+fn word(tracked: &Tracked) -> String {
+    match (&tracked.agent, tracked.instance.state()) {
+        (None, State::Terminated) => "its agent's record is gone".into(),
+        (None, State::Created | State::Claimed | State::Running | State::Idle) => {
+            "its agent says nothing yet".into()
+        }
+        (Some(agent), _) => {
+            format!("its agent says {}", agent.signal.map_or("nothing yet", |signal| signal.as_str()))
+        }
+    }
+}
+
+/// How a class stands, who waits for it and what it lacks, as sentences.
+pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
+    let mut lines: Vec<String> = counts(yard, name, now).into_iter().collect();
+    let Some(class) = yard.class(name) else { return lines };
+    let Some(pool) = &class.pool else { return lines };
+    if pool.spec.paused {
+        lines.push("it is paused: nothing is launched or claimed".into());
+    }
+    if let Some(((since, first), _)) = class.line.all().first_key_value() {
+        lines.push(match class.line.all().len() {
+            1 => format!("1 request waits for machines ({first}), since {since}"),
+            many => format!("{many} requests wait for machines, the oldest ({first}) since {since}"),
+        });
+    }
+    let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
+    let (desired, max) = (effective(pool, now.wall).desired, pool.spec.max);
+    if idle < desired && class.taken() >= max {
+        let lacks = desired - idle;
+        lines.push(format!(
+            "waits: {lacks} more idle machines are wanted, and there are as many machines as max allows ({max})"
+        ));
+    }
+    lines
+}
+
+fn headline(request: &Request) -> String {
+    let (intent, status) = (&request.intent, &request.status);
+    let phase =
+        status.phase.map_or("new (no operator has seen it yet)".to_owned(), |phase| phase.to_string());
+    let mut line =
+        format!("{} asks for {} of class {}: {phase}", request.id, intent.count, intent.resource_class);
+    if let (Some(deadline), Some(Phase::Pending | Phase::Fulfilling)) = (status.deadline, status.phase) {
+        line.push_str(&format!(", fails at {deadline} unless {} run by then", intent.min_count));
+    }
+    line
+}
+
+fn machines(yard: &Yard, request: &Request) -> Vec<String> {
+    let held = request.status.instances.iter();
+    held.map(|id| match yard.by_id(id) {
+        None => format!("machine {id}: no record"),
+        Some(tracked) => {
+            let instance = &tracked.instance;
+            let said = word(tracked);
+            let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
+            format!("machine {id}: {} since {}{until}; {said}", instance.state(), instance.state_since)
+        }
+    })
+    .collect()
+}
+
+fn class(yard: &Yard, request: &Request, now: Now) -> Option<String> {
+    counts(yard, &Yard::class_of(request)?, now)
+}
+
+fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
+    let class = yard.class(name)?;
+    let pool = class.pool.as_ref()?;
+    let count = |state: State| class.counts.get(&state).copied().unwrap_or(0);
+    let said = remark(&pool.status.message);
+    let said = if said.is_empty() { String::new() } else { format!("; its operator says: {said}") };
+    Some(format!(
+        "class {name}: {} in the pool, {} being cleaned, {} starting, {} claimed, {} running; {} live of at most {}, {} wanted idle{said}",
+        class.pooled.len(),
+        class.cleaning,
+        count(State::Created),
+        count(State::Claimed),
+        count(State::Running),
+        class.live(),
+        pool.spec.max,
+        effective(pool, now.wall).desired
+    ))
+}
+
+/// Who comes before it.
+fn ahead(yard: &Yard, request: &Request) -> Option<String> {
+    let class = yard.class(&Yard::class_of(request)?)?;
+    let rank = request.rank();
+    class.line.all().contains_key(&rank).then(|| {
+        let before = class.line.all().range(..&rank).count();
+        format!("place in the line of its class: {} (older ones are served first)", before + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Action;
+    use crate::decide::WaitReason;
+    use crate::explain::picture;
+    use crate::model::{Item, Lease};
+    use crate::model::{Pool, Record as _, Signal};
+    use crate::testing::{Scene, a_minute_each, arn, ask, at, holding, machine, request};
+
+    fn item(value: serde_json::Value) -> Item {
+        let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
+        item.into_inner().into_iter().collect()
+    }
+
+    #[test]
+    fn a_request_at_the_max_of_its_class_is_told_so() {
+        let pool = item(serde_json::json!({
+            "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": 1, "resourceClass": "linux", "max": 1,
+        }));
+        let ask = |run: &str, at: &str| {
+            item(serde_json::json!({
+                "pk": format!("request#a/b#{run}"), "sk": "request#default#1", "kind": "request", "version": 2,
+                "runId": run, "attempt": 1, "repository": "a/b", "name": "default", "resourceClass": "linux",
+                "count": 1, "desired": "provisioned", "generation": 1, "phase": "Pending", "acceptedAt": at,
+                "deadline": "2026-01-05T13:00:00Z",
+            }))
+        };
+        let items = [pool, ask("1", "2026-01-05T12:00:00Z"), ask("2", "2026-01-05T12:01:00Z")];
+        let (yard, now, _) = picture(&items, "2026-01-05T12:02:00Z".parse().unwrap());
+        assert!(yard.pool(&ClassName::parse("linux").unwrap()).is_some());
+        assert_eq!(Pool::key_of(&ClassName::parse("linux").unwrap()).sk(), "pool");
+        let of = |run| RequestKey { repository: "a/b".parse().unwrap(), ..crate::testing::ask(run) };
+        let key = of("2");
+        let told = explain(&yard, &a_minute_each(), now, Role { lease: Some(1) }, &key).join("\n");
+        assert!(told.contains("as many machines as max allows (1)"), "{told}");
+        assert!(told.contains("place in the line of its class: 2"), "{told}");
+        let class = super::pool(&yard, now, &ClassName::parse("linux").unwrap()).join("\n");
+        assert!(class.contains("2 requests wait") && class.contains("(a/b run 1/default/1)"), "{class}");
+        let nobody = of("3");
+        assert_eq!(
+            explain(&yard, &a_minute_each(), now, Role { lease: None }, &nobody),
+            ["there is no such request"]
+        );
+    }
+
+    #[test]
+    fn launches_that_the_operator_says_it_holds_back_are_not_promised() {
+        let pool = |status: bool| {
+            item(serde_json::json!({
+                "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": 2, "resourceClass": "linux",
+                "max": 5, "desired": 1, "conditions": [{
+                    "type": "Blocked", "status": status, "reason": "Launches", "at": at(-9),
+                    "message": "3 failures in a row; the last was refused: launch.ami: missing",
+                }],
+            }))
+        };
+        let waiting = request("1", 1, serde_json::json!({})).to_item();
+        let judged = |status| {
+            let (yard, now, _) = picture(&[pool(status), waiting.clone()], at(0));
+            let plans = judge(&yard, &a_minute_each(), now, Role { lease: Some(1) });
+            let about = explain(&yard, &a_minute_each(), now, Role { lease: Some(1) }, &ask("1"));
+            let (actions, waits): (Vec<_>, Vec<_>) =
+                plans.into_iter().map(|(_, plan)| (plan.actions, plan.waits)).unzip();
+            let launches = actions.concat().iter().any(|action| matches!(action, Action::Intend(..)));
+            let waits = waits.concat().into_iter().filter(|wait| wait.reason == WaitReason::BackOff);
+            (launches, waits.collect::<Vec<_>>(), about.join("\n"))
+        };
+        let (launches, waits, _) = judged(false);
+        assert!(launches && waits.is_empty(), "{waits:?}");
+        let (launches, waits, about) = judged(true);
+        assert!(!launches, "{waits:?}");
+        let said = "launches are held back, its operator has said since 2026-01-05T11:59:51Z: 3 failures in a row; \
+                    the last was refused: launch.ami: missing";
+        let subjects: Vec<_> = waits.iter().map(|wait| (wait.subject.pk(), wait.message.as_str())).collect();
+        assert_eq!(subjects, [("request#acme/web#1".into(), said), ("pool#linux".into(), said)]);
+        assert!(about.contains(&format!("waits: {said}")), "{about}");
+        assert!(about.contains("not before launches, held back after failures, are tried again"), "{about}");
+    }
+
+    #[test]
+    fn what_waits_is_named_to_programs_by_one_word() {
+        let words =
+            [(WaitReason::AtMax, "AtMax"), (WaitReason::BackOff, "BackOff"), (WaitReason::GitHub, "GitHub")];
+        assert!(words.iter().all(|(reason, word)| reason.as_str() == *word));
+    }
+
+    #[test]
+    fn who_looks_at_a_picture_stands_where_the_holder_of_the_lease_stands() {
+        let lease = |name: &str| {
+            item(serde_json::json!({
+                "pk": format!("lease#{name}"), "sk": "lease", "kind": "lease", "version": 1, "token": 7,
+                "holder": "one", "renewedAt": at(0), "durationSeconds": 15,
+            }))
+        };
+        let role = |items: &[Item]| picture(items, at(1)).2.lease;
+        assert_eq!(Lease::key_of(Lease::OPERATOR), RecordId::of(&lease(Lease::OPERATOR)).unwrap());
+        assert_eq!(role(&[lease(Lease::OPERATOR)]), Some(7));
+        assert_eq!(role(&[lease("somebody")]), None);
+        assert_eq!(role(&[]), None);
+    }
+
+    /// A class at its `max` with a machine in each state, and what it tells.
+    fn full() -> Scene {
+        let mut scene = Scene::with(serde_json::json!({"max": 5, "desired": 3}));
+        scene.put(&holding("1", 3, &["i-1", "i-2", "i-8"], serde_json::json!({"minCount": 2})));
+        scene.put(&request("2", 1, serde_json::json!({"acceptedAt": at(-20)})));
+        scene.add(machine("i-1").running(&ask("1")).says(Signal::RegOk));
+        scene.add(machine("i-2").claimed(&ask("1")));
+        scene.add(machine("i-3").pooled());
+        scene.add(machine("i-4").cleaning(&ask("9")));
+        scene.add(machine("i-5"));
+        scene
+    }
+
+    #[test]
+    fn a_class_is_told_with_its_counts_who_waits_and_what_it_lacks() {
+        let scene = full();
+        let told = |scene: &Scene| super::pool(&scene.yard, scene.now, &ClassName::parse("linux").unwrap());
+        let counts = "class linux: 1 in the pool, 1 being cleaned, 1 starting, 1 claimed, 1 running; 5 live of at most 5, 3 wanted idle";
+        let waiting = "1 request waits for machines (acme/web run 2/default/1), since 2026-01-05T11:59:40Z";
+        assert_eq!(told(&scene), [counts, waiting], "three are idle, or will be");
+        let mut lacking = scene.clone();
+        lacking.pool(2, serde_json::json!({"max": 5, "desired": 5, "paused": true, "counts": {"idle": 1}, "message": "slow"}));
+        let lacks =
+            "waits: 2 more idle machines are wanted, and there are as many machines as max allows (5)";
+        let counts = counts.replace("3 wanted idle", "5 wanted idle; its operator says: slow");
+        let paused = "it is paused: nothing is launched or claimed";
+        assert_eq!(told(&lacking), [counts.as_str(), paused, waiting, lacks]);
+        lacking.pool(3, serde_json::json!({"max": 6, "desired": 5}));
+        assert_eq!(told(&lacking).len(), 2, "there is room for another");
+        assert_eq!(
+            super::pool(&scene.yard, scene.now, &ClassName::parse("mac").unwrap()),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn a_request_is_told_with_its_machines_and_its_place() {
+        let scene = full();
+        let told = |run| explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask(run));
+        let lines = told("1");
+        assert_eq!(
+            lines[..4],
+            [
+                "acme/web run 1/default/1 asks for 3 of class linux: Fulfilling, fails at 2026-01-05T12:08:20Z unless 2 run by then",
+                "machine i-1: running since 2026-01-05T11:58:20Z, until 2026-01-05T12:05:00Z; its agent says UD_REG_OK",
+                "machine i-2: claimed since 2026-01-05T11:58:20Z, until 2026-01-05T12:05:00Z; its agent says nothing yet",
+                "machine i-8: no record",
+            ]
+        );
+        assert!(lines[4].starts_with("class linux: 1 in the pool"), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.starts_with("place in the line")), "{lines:?}");
+        let second = told("2");
+        assert!(
+            second.contains(&"place in the line of its class: 1 (older ones are served first)".to_owned()),
+            "{second:?}"
+        );
+        let mut over = scene.clone();
+        over.put(&request("3", 1, serde_json::json!({"phase": "Failed", "message": "no capacity"})));
+        assert_eq!(
+            explain(&over.yard, &over.policy, over.now, over.role, &ask("3")),
+            ["acme/web run 3/default/1 asks for 1 of class linux: Failed", "no capacity"],
+            "what is over waits for nothing"
+        );
+    }
+
+    #[test]
+    fn what_an_operator_says_is_told_without_the_numbers_that_the_records_know_better() {
+        for (message, beyond) in [
+            ("0 idle of 0 wanted, 0 live of at most 8", ""),
+            (
+                "1 idle of 3 wanted; launches are held back after 3 failures",
+                "launches are held back after 3 failures",
+            ),
+            ("the list of machines lacks 4 of 9: too many", "the list of machines lacks 4 of 9: too many"),
+            ("", ""),
+        ] {
+            assert_eq!(remark(message), beyond);
+        }
+    }
+
+    #[test]
+    fn a_machine_is_told_with_its_holder_and_its_word() {
+        let scene = full();
+        let told = |name: &str| super::machine(&scene.yard, &arn(name));
+        assert_eq!(
+            told("i-1").unwrap(),
+            "i-1 of class linux: running for acme/web run 1/default/1 since 2026-01-05T11:58:20Z, until 2026-01-05T12:05:00Z; its agent says UD_REG_OK"
+        );
+        assert_eq!(
+            told("i-3").unwrap(),
+            "i-3 of class linux: idle, in the pool since 2026-01-05T11:58:20Z, until 2026-01-05T12:28:20Z; its agent says nothing yet"
+        );
+        assert_eq!(told("i-9"), None);
+        let mut ended = scene.clone();
+        let mut gone = machine("i-6").ended(crate::model::Reason::Surplus);
+        gone.agent = None;
+        ended.add(gone);
+        let told = super::machine(&ended.yard, &arn("i-6")).unwrap();
+        assert!(told.ends_with("; its agent's record is gone"), "{told}");
+        ended.add(machine("i-7").ended(crate::model::Reason::Surplus));
+        assert_eq!(
+            super::machine(&ended.yard, &arn("i-7")).unwrap(),
+            "i-7 of class linux: terminated since 2026-01-05T11:58:20Z; its agent says nothing yet"
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! The nouns: records, states, signals and ids, how they are stored, and which changes of state are legal.
+//! Nothing here reads a clock or talks to anything; what is parsed here means something everywhere else.
+
+mod agent;
+mod drift;
+mod event;
+mod field;
+mod identity;
+mod ids;
+mod instance;
+mod item;
+mod launch;
+mod lease;
+mod message;
+mod notice;
+mod pool;
+mod record;
+mod registration;
+mod replacement;
+mod request;
+mod selector;
+mod state;
+mod stored;
+mod text;
+mod time;
+mod transition;
+
+pub use agent::{Agent, Interruption, InterruptionAction};
+pub use drift::{drift, launch_digest};
+pub use event::{Event, EventType};
+pub use field::FieldError;
+pub use identity::{Key, Kind, RecordId, Slot};
+pub use ids::{
+    ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
+    RunId, TableName, Uid,
+};
+pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold};
+pub use item::{AttributeValue, Item};
+pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
+pub use lease::Lease;
+pub use message::PoolMessage;
+pub use notice::{News, Notice, read_notices};
+pub use pool::{
+    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, LaunchTemplate, Pool, PoolOverride, PoolSpec,
+    PoolStatus, RegistrationMode, ReuseWithin, Schedule,
+};
+pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
+pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
+pub use replacement::{Hours, Replacement};
+pub use request::{
+    Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, ReleasedBy, Request, Status,
+    TIMEOUT_SECONDS, label, runner_name,
+};
+pub use selector::InstanceTypes;
+#[doc(hidden)]
+pub use state::words;
+pub use state::{Reason, Signal, State, UsageClass};
+pub use stored::{Guard, Operation, Write};
+pub(crate) use time::after;
+pub use time::{Seconds, millis};
+pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};

@@ -1,0 +1,44 @@
+//! Is a machine launched in the way its class wants now?
+
+use std::collections::BTreeMap;
+
+use super::pool::{LaunchTemplate, PoolSpec};
+
+/// In which way a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of `cpu`,
+/// `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They tell changes apart, not adversaries.
+pub fn launch_digest(spec: &PoolSpec) -> String {
+    let shape = serde_json::json!({
+        "cpu": spec.cpu, "mmem": spec.mmem, "allowedInstanceTypes": spec.allowed_instance_types,
+    });
+    let launch = serde_json::to_value(&spec.launch).expect("a launch block has only plain values");
+    format!("{:016x}-{:016x}", digest(launch), digest(shape))
+}
+
+fn digest(value: serde_json::Value) -> u64 {
+    let sorted: BTreeMap<String, serde_json::Value> = match value.as_object() {
+        Some(fields) => fields.clone().into_iter().collect(),
+        None => BTreeMap::from([(String::new(), value)]),
+    };
+    let text = serde_json::to_string(&sorted).expect("plain values can be written");
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Why a machine that was launched in one way is not what its class wants now; none where it is, where nothing is known
+/// of how it was launched, or where the class says nothing of how its machines are launched.
+pub fn drift(
+    launched: Option<&str>,
+    wanted: &str,
+    fits: bool,
+    launch: &LaunchTemplate,
+) -> Option<&'static str> {
+    let (was, is) = (launched?.split_once('-')?, wanted.split_once('-')?);
+    if *launch == LaunchTemplate::default() {
+        return None;
+    }
+    if was.0 != is.0 {
+        return Some("its class is launched in another way now");
+    }
+    (was.1 != is.1 && !fits).then_some("its class wants larger machines or other types now")
+}

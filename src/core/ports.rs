@@ -1,0 +1,18 @@
+//! What the outside must do for us, in our nouns. Each port has one small error enum whose variants are the
+//! distinctions somebody acts on; nothing here does any I/O.
+
+pub mod clock;
+pub mod compute;
+pub mod github;
+pub mod notices;
+pub mod queue;
+pub mod store;
+
+pub use clock::{Clock, Entropy};
+pub use compute::{
+    Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Shortfall, StateReason,
+};
+pub use github::{GitHub, GitHubError};
+pub use notices::{Batch, Delivery, Notices};
+pub use queue::{PoolQueue, QueueDepth, QueueError, Received};
+pub use store::{Change, Page, Refusal, Store, StoreError, Watch};

@@ -1,0 +1,496 @@
+//! Scenes for the tests of the rules: a yard filled through `observe`, as production fills it, at a fixed moment.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{
+    Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item,
+    Launch, LaunchId, LaunchPhase, Life, Pool, Reading, Reason, Record, RecordId, Repository, Request,
+    RequestKey, RequestName, RunId, Signal, Threshold, UsageClass, Versioned, read,
+};
+use crate::ports::{Machine, MachineState};
+
+use crate::decide::{Action, Context, Note, Plan, Policy, Role, Step, decide};
+use crate::yard::{Now, Observation, Unit, Yard};
+
+/// Deadlines of a minute each, where a test does not care.
+pub(crate) fn a_minute_each() -> Policy {
+    let minute = secs(60);
+    Policy {
+        created: minute,
+        claimed: minute,
+        cleanup: minute,
+        grace: minute,
+        stale: minute,
+        reannounce: minute,
+        orphan: minute,
+        requests_per_repository: 2000,
+        github: false,
+        inventory: false,
+    }
+}
+
+/// The moment at which scenes begin.
+pub(crate) fn start() -> Timestamp {
+    "2026-01-05T12:00:00Z".parse().unwrap()
+}
+
+/// So many seconds after the beginning, or before it.
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    start().saturating_add(SignedDuration::from_secs(seconds)).unwrap()
+}
+
+pub(crate) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(crate) fn linux() -> ClassName {
+    ClassName::parse("linux").unwrap()
+}
+
+pub(crate) fn id(name: &str) -> InstanceId {
+    InstanceId::parse(name).unwrap()
+}
+
+pub(crate) fn arn(name: &str) -> InstanceArn {
+    InstanceArn::local(&id(name))
+}
+
+/// The key of the request `default` of a run of `acme/web`.
+pub(crate) fn ask(run: &str) -> RequestKey {
+    RequestKey {
+        repository: Repository::parse("acme/web").unwrap(),
+        run_id: RunId::parse(run).unwrap(),
+        name: RequestName::default_name(),
+        attempt: 1,
+    }
+}
+
+/// An item; what is null is left out.
+pub(crate) fn item(value: serde_json::Value) -> Item {
+    let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
+    item.into_inner().into_iter().filter(|(_, value)| !matches!(value, AttributeValue::Null(_))).collect()
+}
+
+pub(crate) fn record<T: Record>(item: &Item) -> T {
+    match read::<T>(item) {
+        Reading::Record(record) => record,
+        Reading::Unreadable(why) => panic!("{why}"),
+        Reading::Newer { schema } => panic!("schema {schema}"),
+    }
+}
+
+/// A request as the operator keeps it: accepted 100 s ago, to fail in 500 s.
+pub(crate) fn request(run: &str, count: u32, more: serde_json::Value) -> Request {
+    let key = Request::key_of(&ask(run));
+    let mut fields = serde_json::json!({
+        "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 3, "runId": run, "attempt": 1,
+        "repository": "acme/web", "name": "default", "resourceClass": "linux", "count": count,
+        "desired": "provisioned", "generation": 1, "phase": "Pending", "acceptedAt": at(-100),
+        "deadline": at(500), "observedGeneration": 1,
+    });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        fields[name] = value.clone();
+    }
+    if let Some(name) = fields["name"].as_str().map(str::to_owned) {
+        fields["sk"] = format!("request#{name}#{}", fields["attempt"]).into();
+    }
+    fields["pk"] = format!("request#{}#{run}", fields["repository"].as_str().unwrap()).into();
+    record(&item(fields))
+}
+
+/// A request that holds these machines, claimed in the write that made version 5 of each.
+pub(crate) fn holding(run: &str, count: u32, machines: &[&str], more: serde_json::Value) -> Request {
+    let mut request = request(run, count, serde_json::json!({"phase": "Fulfilling"}));
+    request.status.instances = machines.iter().map(|name| id(name)).collect();
+    request.status.served = request.status.instances.clone();
+    request.status.claims =
+        request.status.instances.iter().map(|id| (id.clone(), ClaimId::of(id, 5))).collect();
+    let mut fields = serde_json::to_value(request.to_row()).unwrap();
+    fields["pk"] = request.key().pk().into();
+    fields["sk"] = request.key().sk().into();
+    fields["kind"] = "request".into();
+    for (name, value) in more.as_object().into_iter().flatten() {
+        fields[name] = value.clone();
+    }
+    record(&item(fields))
+}
+
+/// A machine with its agent: created 200 s ago, heard of just now.
+#[derive(Clone)]
+pub(crate) struct Built {
+    pub(crate) instance: Instance,
+    pub(crate) agent: Option<Agent>,
+}
+
+/// A machine of class `linux`; warm and booting until told otherwise.
+pub(crate) fn machine(name: &str) -> Built {
+    let facts = InstanceFacts {
+        instance_id: id(name),
+        instance_arn: arn(name),
+        resource_class: linux(),
+        instance_type: "m7i.large".into(),
+        usage_class: UsageClass::OnDemand,
+        cpu: 2,
+        mmem: 4096,
+        availability_zone: "local-a".into(),
+        launch_id: Some(LaunchId::parse("l-1").unwrap()),
+        launch_digest: None,
+        created_at: at(-200),
+    };
+    let instance = Instance {
+        threshold: Some(Threshold { at: at(300), set_at: at(-100) }),
+        state_since: at(-100),
+        version: 5,
+        updated_at: at(-100),
+        ..Instance::born(facts, Life::Created { run: None })
+    };
+    let agent = Agent { heartbeat_seq: 7, ..Agent::born(&instance.facts.instance_arn, at(-200)) };
+    Built { instance, agent: Some(agent) }
+}
+
+impl Built {
+    fn of(mut self, life: Life, request: Option<&RequestKey>) -> Self {
+        let id = ClaimId::of(&self.instance.facts.instance_id, 5);
+        self.instance.life = life;
+        self.instance.claim = request.map(|request| Claim { id, request: request.into() });
+        if request.is_some() {
+            self.instance.trust_domain = "owner:acme".into();
+        }
+        self
+    }
+
+    fn run(request: &RequestKey) -> RunId {
+        request.run_id.clone()
+    }
+
+    /// Launched for a request, booting.
+    pub(crate) fn bound(self, request: &RequestKey) -> Self {
+        self.of(Life::Created { run: Some(Self::run(request)) }, Some(request))
+    }
+
+    pub(crate) fn claimed(self, request: &RequestKey) -> Self {
+        self.of(Life::Claimed { run: Self::run(request) }, Some(request))
+    }
+
+    pub(crate) fn running(mut self, request: &RequestKey) -> Self {
+        self.instance.uses = 1;
+        self.of(Life::Running { run: Self::run(request) }, Some(request))
+    }
+
+    pub(crate) fn cleaning(mut self, request: &RequestKey) -> Self {
+        self.instance.uses = 1;
+        self.of(Life::Idle { pooled_at: None }, Some(request))
+    }
+
+    /// In the pool, never used, with half an hour from its entry 100 s ago.
+    pub(crate) fn pooled(mut self) -> Self {
+        self.instance.threshold = Some(Threshold { at: at(1700), set_at: at(-100) });
+        self.of(Life::Idle { pooled_at: Some(at(-100)) }, None)
+    }
+
+    pub(crate) fn ended(mut self, reason: Reason) -> Self {
+        self.instance.life = Life::Terminated { reason, gone_at: None };
+        self.instance.threshold = None;
+        self
+    }
+
+    pub(crate) fn until(mut self, seconds: i64) -> Self {
+        self.instance.threshold = self.instance.threshold.map(|t| Threshold { at: at(seconds), ..t });
+        self
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Instance)) -> Self {
+        change(&mut self.instance);
+        self
+    }
+
+    pub(crate) fn agent(mut self, change: impl FnOnce(&mut Agent)) -> Self {
+        change(self.agent.as_mut().unwrap());
+        self
+    }
+
+    /// Its agent says this for the claim of the record.
+    pub(crate) fn says(self, signal: Signal) -> Self {
+        let claim = self.instance.claim.as_ref().map_or(String::new(), |claim| claim.id.to_string());
+        self.says_for(signal, &claim)
+    }
+
+    pub(crate) fn says_for(self, signal: Signal, claim: &str) -> Self {
+        let claim = claim.to_owned();
+        self.agent(|agent| {
+            agent.signal = Some(signal);
+            agent.signal_claim_id = Some(claim);
+        })
+    }
+
+    /// As its maker lists it.
+    pub(crate) fn listed(&self, state: MachineState) -> Machine {
+        let facts = &self.instance.facts;
+        Machine {
+            id: facts.instance_id.clone(),
+            arn: facts.instance_arn.clone(),
+            class: Some(facts.resource_class.clone()),
+            launch: facts.launch_id.clone(),
+            attempt: 1,
+            instance_type: facts.instance_type.clone(),
+            usage_class: facts.usage_class,
+            cpu: facts.cpu,
+            mmem: facts.mmem,
+            zone: facts.availability_zone.clone(),
+            state,
+            launched_at: facts.created_at,
+        }
+    }
+}
+
+/// A launch of class `linux` that was decided 10 s ago.
+pub(crate) fn launch(name: &str, count: u32, request: Option<&RequestKey>) -> Launch {
+    let launch_id = LaunchId::parse(name).unwrap();
+    Launch {
+        client_token: Launch::token_of(&launch_id, 1),
+        launch_id,
+        attempt: 1,
+        resource_class: linux(),
+        usage_class: UsageClass::OnDemand,
+        count,
+        request: request.map(RecordId::from),
+        launch_digest: None,
+        phase: LaunchPhase::Intent,
+        instances: Vec::new(),
+        message: String::new(),
+        created_at: at(-10),
+        expires_at: None,
+        uid: None,
+        version: 1,
+        updated_at: at(-10),
+    }
+}
+
+/// A yard and a moment.
+#[derive(Clone)]
+pub(crate) struct Scene {
+    pub(crate) yard: Yard,
+    pub(crate) policy: Policy,
+    pub(crate) now: Now,
+    pub(crate) role: Role,
+}
+
+impl Scene {
+    /// An empty yard, completely listed; we hold the lease.
+    pub(crate) fn empty() -> Self {
+        let policy = Policy {
+            created: secs(900),
+            claimed: secs(300),
+            cleanup: secs(240),
+            grace: secs(300),
+            stale: secs(60),
+            reannounce: secs(300),
+            orphan: secs(600),
+            requests_per_repository: 2000,
+            github: false,
+            inventory: true,
+        };
+        let now = Now { wall: start(), mono: secs(10_000), seen: secs(10_000) };
+        let mut scene = Self { yard: Yard::default(), policy, now, role: Role { lease: Some(4) } };
+        scene.see(Observation::Listed(secs(9_000), BTreeSet::new()));
+        scene
+    }
+
+    /// A yard with class `linux`: nothing kept idle, at most 10 machines, unless told otherwise.
+    pub(crate) fn with(spec: serde_json::Value) -> Self {
+        let mut scene = Self::empty();
+        scene.pool(1, spec);
+        scene
+    }
+
+    /// A yard with class `linux`, a pooled machine `i-1`, request 1 and an open launch `l-1`.
+    pub(crate) fn peopled() -> Self {
+        let mut scene = Self::with(serde_json::json!({}));
+        scene.add(machine("i-1").pooled());
+        scene.put(&request("1", 1, serde_json::json!({})));
+        scene.put(&launch("l-1", 1, None));
+        scene
+    }
+
+    pub(crate) fn pool(&mut self, version: u64, spec: serde_json::Value) -> BTreeSet<Unit> {
+        let mut fields = serde_json::json!({
+            "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": version, "resourceClass": "linux",
+            "cpu": 2, "mmem": 4096, "max": 10,
+        });
+        for (name, value) in spec.as_object().into_iter().flatten() {
+            fields[name] = value.clone();
+        }
+        self.put(&record::<Pool>(&item(fields)))
+    }
+
+    pub(crate) fn see(&mut self, seen: Observation) -> BTreeSet<Unit> {
+        let now = self.now;
+        self.yard.observe(seen, &now)
+    }
+
+    /// A strong read that began after all that was seen until now.
+    pub(crate) fn look(&mut self, key: RecordId, item: Option<Item>) -> BTreeSet<Unit> {
+        let begun = self.now.mono + Duration::from_nanos(1);
+        self.see(Observation::Looked(begun, key, item))
+    }
+
+    pub(crate) fn put<T: Record>(&mut self, record: &T) -> BTreeSet<Unit> {
+        self.see(Observation::Record(record.key(), Some(record.to_item())))
+    }
+
+    pub(crate) fn add(&mut self, built: Built) -> BTreeSet<Unit> {
+        let mut dirty = self.put(&built.instance);
+        if let Some(agent) = &built.agent {
+            dirty.extend(self.put(agent));
+        }
+        dirty
+    }
+
+    /// The agent record of a machine, changed and one beat on.
+    pub(crate) fn speaks(&mut self, name: &str, change: impl FnOnce(&mut Agent)) -> BTreeSet<Unit> {
+        let mut agent = self.yard.instance(&arn(name)).unwrap().agent.clone().unwrap();
+        agent.heartbeat_seq += 1;
+        change(&mut agent);
+        self.put(&agent)
+    }
+
+    /// The same scene, later.
+    pub(crate) fn wait(&mut self, seconds: u64) {
+        self.now.wall = self.now.wall.saturating_add(SignedDuration::from_secs(seconds as i64)).unwrap();
+        self.now.mono += secs(seconds);
+        self.now.seen += secs(seconds);
+    }
+
+    /// A record of a newer program, or one that nobody can read, under a key.
+    pub(crate) fn spoil(&mut self, key: &RecordId, schema: Option<u64>) {
+        let mut item = item(serde_json::json!({"pk": key.pk(), "sk": key.sk(), "kind": "nonsense"}));
+        item.extend(schema.map(|n| ("schema".to_owned(), AttributeValue::N(n.to_string()))));
+        self.see(Observation::Record(key.clone(), Some(item)));
+    }
+
+    pub(crate) fn judge(&self, unit: &Unit) -> Plan {
+        let cx = Context { yard: &self.yard, policy: &self.policy, now: self.now, role: self.role };
+        decide(&cx, unit)
+    }
+
+    pub(crate) fn of_machine(&self, name: &str) -> Plan {
+        self.judge(&Unit::Instance(arn(name)))
+    }
+
+    pub(crate) fn of_request(&self, run: &str) -> Plan {
+        self.judge(&Unit::Request(ask(run)))
+    }
+
+    pub(crate) fn of_class(&self) -> Plan {
+        self.judge(&Unit::Class(linux()))
+    }
+
+    /// What the class does about machines and requests, its queue having said nothing.
+    pub(crate) fn served(&mut self) -> Vec<Action> {
+        self.see(Observation::Hints(linux(), Vec::new()));
+        let mut actions = self.of_class().actions;
+        actions.retain(|action| !matches!(action, Action::Pool(_)));
+        actions
+    }
+
+    /// The class's claims: which request gets which machines.
+    pub(crate) fn claims(&mut self) -> Vec<(String, Vec<String>)> {
+        let claim = |action: Action| match action {
+            Action::Claim { request, machines } => {
+                let ids = machines.iter().map(|step| step.before.facts.instance_id.to_string());
+                Some((request.before.id.run_id.to_string(), ids.collect()))
+            }
+            _ => None,
+        };
+        self.served().into_iter().filter_map(claim).collect()
+    }
+
+    /// The class's intents to launch: how many, for whom.
+    pub(crate) fn intents(&mut self) -> Vec<(u32, Option<RequestKey>)> {
+        let intent = |action: Action| match action {
+            Action::Intend(launch, _) => {
+                Some((launch.count, launch.request.and_then(|id| id.request().cloned())))
+            }
+            _ => None,
+        };
+        self.served().into_iter().filter_map(intent).collect()
+    }
+
+    /// Takes in what a plan's writes would store.
+    pub(crate) fn apply(&mut self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::Instance(step, _) | Action::Silence(step, ..) | Action::Bury(step) => {
+                    self.store(step);
+                }
+                Action::Request(step, _) => self.store(step),
+                Action::Launch(step, _) => self.store(step),
+                Action::Pool(step) => self.store(step),
+                Action::Claim { request, machines } => {
+                    machines.iter().for_each(|step| self.store(step));
+                    self.store(request);
+                }
+                Action::Bind { launch, request, machines } => {
+                    self.store(launch);
+                    request.iter().for_each(|step| self.store(step));
+                    for (instance, agent) in machines {
+                        self.put(instance);
+                        self.put(agent);
+                    }
+                }
+                Action::Intend(..)
+                | Action::Order(_)
+                | Action::Orphan(..)
+                | Action::Terminate(_)
+                | Action::Describe(_)
+                | Action::Announce(_)
+                | Action::Receive(_)
+                | Action::Credential(..)
+                | Action::SweepRunner(_)
+                | Action::Look(_)
+                | Action::Expire(..) => {}
+            }
+        }
+    }
+
+    fn store<T: Versioned>(&mut self, step: &Step<T>) {
+        assert_eq!(step.after.version(), step.before.version() + 1);
+        self.put(&step.after);
+    }
+}
+
+/// The one write of a machine in a plan, with what is told of it.
+pub(crate) fn write(plan: &Plan) -> (Step<Instance>, Note) {
+    match plan.actions.as_slice() {
+        [Action::Instance(step, note)] => (step.as_ref().clone(), note.clone()),
+        other => panic!("not one write of a machine: {other:?}"),
+    }
+}
+
+/// The one write of a request in a plan, with what is told of it.
+pub(crate) fn answer(plan: &Plan) -> (Step<Request>, Note) {
+    match plan.actions.as_slice() {
+        [Action::Request(step, note)] => (step.as_ref().clone(), note.clone()),
+        other => panic!("not one write of a request: {other:?}"),
+    }
+}
+
+/// Why a plan ends a machine; none when it does not.
+pub(crate) fn ends(plan: &Plan) -> Option<Reason> {
+    let write = match plan.actions.as_slice() {
+        [Action::Instance(step, _) | Action::Silence(step, ..)] => step,
+        _ => return None,
+    };
+    match write.after.life {
+        Life::Terminated { reason, .. } => Some(reason),
+        Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => None,
+    }
+}
+
+/// Runs, in a list of claims.
+pub(crate) fn runs(claims: &[(String, Vec<String>)]) -> Vec<&str> {
+    claims.iter().map(|(run, _)| run.as_str()).collect()
+}

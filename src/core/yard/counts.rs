@@ -1,0 +1,138 @@
+//! How a machine is counted in its class, and what its boot says of the launches to come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{Brake, Class, Now, Unit};
+use crate::model::{ClassName, Instance, InstanceArn, Life, Reason, State, UsageClass};
+
+/// Longest time launches of a class are held back.
+const BRAKE_MOST: Duration = Duration::from_secs(300);
+/// Failures to boot in a row before launches are held back.
+const BOOT_FAILURES: u32 = 3;
+
+impl Brake {
+    pub(crate) fn fail(&mut self, now: Duration, free: u32) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > free {
+            let steps = (self.failures - free - 1).min(8);
+            self.until = now + (Duration::from_secs(2) * 2_u32.pow(steps)).min(BRAKE_MOST);
+        }
+    }
+}
+
+/// Counts failures to boot in a row: they hold launches back. And spot machines that were taken back.
+pub(crate) fn boots(
+    classes: &mut BTreeMap<ClassName, Class>,
+    old: Option<&Instance>,
+    new: &Instance,
+    now: &Now,
+) {
+    let class = classes.entry(new.facts.resource_class.clone()).or_default();
+    let was_live = old.is_some_and(|old| old.state().live());
+    if let Life::Terminated { reason: Reason::Interrupted | Reason::Vanished, .. } = new.life
+        && was_live
+        && new.facts.usage_class == UsageClass::Spot
+    {
+        class.spot.add(now.mono, class.spot_live);
+    }
+    let was_created = old.is_some_and(|old| old.state() == State::Created);
+    match new.life {
+        Life::Terminated { reason, .. } if was_created => match reason {
+            Reason::Threshold
+            | Reason::BootFailed
+            | Reason::RegistrationFailed
+            | Reason::Unhealthy
+            | Reason::Vanished => class.brake.fail(now.mono, BOOT_FAILURES),
+            Reason::CleanupFailed
+            | Reason::Interrupted
+            | Reason::Drifted
+            | Reason::Surplus
+            | Reason::MaxUses
+            | Reason::MaxAge
+            | Reason::Expired
+            | Reason::Orphan => {}
+        },
+        Life::Running { .. } | Life::Idle { pooled_at: Some(_) } if was_created => {
+            class.brake = Brake::default()
+        }
+        Life::Created { .. }
+        | Life::Claimed { .. }
+        | Life::Running { .. }
+        | Life::Idle { .. }
+        | Life::Terminated { .. } => {}
+    }
+}
+
+/// Counts when an agent of a class last spoke.
+pub(crate) fn spoke(
+    classes: &mut BTreeMap<ClassName, Class>,
+    class: &ClassName,
+    before: Option<Duration>,
+    after: Option<Duration>,
+) {
+    if before != after
+        && let Some(class) = classes.get_mut(class)
+    {
+        class.beats.change(before, after);
+    }
+}
+
+/// Adds a machine to its class's counts, or takes it out; its class and its request are judged again.
+pub(crate) fn tally(
+    classes: &mut BTreeMap<ClassName, Class>,
+    arn: &InstanceArn,
+    instance: &Instance,
+    add: bool,
+    dirty: &mut BTreeSet<Unit>,
+) {
+    let name = &instance.facts.resource_class;
+    dirty.insert(Unit::Class(name.clone()));
+    dirty.extend(instance.claim.iter().filter_map(|claim| Unit::of_request(&claim.request)));
+    let class = classes.entry(name.clone()).or_default();
+    let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
+    if instance.state().live() {
+        if instance.facts.usage_class == UsageClass::Spot {
+            shift(&mut class.spot_live);
+        }
+        shift(class.counts.entry(instance.state()).or_default());
+    }
+    match &instance.life {
+        Life::Created { run: None } => shift(&mut class.warm_created),
+        Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
+        Life::Idle { pooled_at: Some(_) } => {
+            let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
+            class.free_is(instance, &place, add);
+            if add {
+                class.pooled.insert(place)
+            } else {
+                class.pooled.remove(&place)
+            };
+            let age = (instance.facts.created_at, arn.clone());
+            if add && class.drift(instance).is_some() {
+                class.drifted.insert(age.clone());
+            } else {
+                class.drifted.remove(&age);
+            }
+            if add && class.worn_out(instance) {
+                class.worn.insert(arn.clone());
+            } else {
+                class.worn.remove(arn);
+            }
+            if add {
+                class.ages.insert(age)
+            } else {
+                class.ages.remove(&age)
+            };
+        }
+        Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {
+            class.departing.insert(arn.clone());
+        }
+        Life::Created { run: Some(_) }
+        | Life::Claimed { .. }
+        | Life::Running { .. }
+        | Life::Terminated { .. } => drop(class.departing.remove(arn)),
+    }
+}

@@ -1,0 +1,195 @@
+//! What tells pooled machines apart for those who ask, and what tells requests apart for the pool. Requests of one
+//! demand can use the same machines and the same launches, so what one of them cannot have no later one of them can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::{Instance, InstanceArn, PoolSpec, Request, RequestKey, UsageClass};
+
+/// Why a pooled machine is not for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Refusal {
+    /// Its record is being written.
+    Busy,
+    /// Its last claim failed and is not tried again yet.
+    Failed,
+    /// Paid for in another way than the request wants.
+    UsageClass,
+    /// Of a type the request does not accept.
+    InstanceType,
+    /// It served another trust domain.
+    TrustDomain,
+    /// Its deadline is too near.
+    Threshold,
+    /// Its agent has not spoken lately.
+    Heartbeat,
+    /// Its time is over, or EC2 takes it back.
+    Retiring,
+}
+
+impl Refusal {
+    /// For a person.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "its record is being written",
+            Self::Failed => "its last claim failed",
+            Self::UsageClass => "of another usage class",
+            Self::InstanceType => "of a type the request does not accept",
+            Self::TrustDomain => "used by another trust domain",
+            Self::Threshold => "its deadline is too near",
+            Self::Heartbeat => "its agent has not spoken lately",
+            Self::Retiring => "its time is over",
+        }
+    }
+}
+
+/// A place in a class's line.
+pub(crate) type Rank = (Timestamp, RequestKey);
+
+/// Pooled machines between which no request chooses but by their deadlines.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MachineGroup {
+    /// How they are paid for.
+    pub(crate) usage_class: UsageClass,
+    /// Their EC2 type.
+    pub(crate) instance_type: String,
+    /// Whom they served, in lower case; empty for those that served nobody.
+    pub(crate) trust_domain: String,
+}
+
+impl MachineGroup {
+    pub(crate) fn of(instance: &Instance) -> Self {
+        Self {
+            usage_class: instance.facts.usage_class,
+            instance_type: instance.facts.instance_type.clone(),
+            trust_domain: instance.trust_domain.to_lowercase(),
+        }
+    }
+}
+
+/// What a request accepts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Demand {
+    /// The usage class it insists on.
+    pub(crate) usage_class: Option<UsageClass>,
+    /// The types it allows in place of its class's.
+    pub(crate) instance_types: Option<Vec<String>>,
+    /// Whose machines it may use.
+    pub(crate) trust_domain: String,
+    /// Whether on-demand machines are launched for it where spot cannot be had.
+    pub(crate) on_demand_fallback: bool,
+}
+
+impl Demand {
+    pub(crate) fn of(request: &Request, spec: &PoolSpec) -> Self {
+        let intent = &request.intent;
+        Self {
+            usage_class: intent.usage_class,
+            instance_types: intent.allowed_instance_types.as_ref().map(|types| types.0.clone()),
+            trust_domain: spec.trust_domain(&request.id.repository),
+            on_demand_fallback: intent.on_demand_fallback,
+        }
+    }
+
+    /// Why no machine of a group is for it; none when they are.
+    pub(crate) fn refuses(&self, spec: &PoolSpec, group: &MachineGroup) -> Option<Refusal> {
+        if self.usage_class.is_some_and(|wanted| wanted != group.usage_class) {
+            return Some(Refusal::UsageClass);
+        }
+        let accepted = match &self.instance_types {
+            Some(types) => crate::model::InstanceTypes::accept_any(types, &group.instance_type),
+            None => spec.allowed_instance_types.accept(&group.instance_type),
+        };
+        if !accepted {
+            return Some(Refusal::InstanceType);
+        }
+        let other = !group.trust_domain.is_empty() && group.trust_domain != self.trust_domain;
+        other.then_some(Refusal::TrustDomain)
+    }
+}
+
+/// The requests of a class that lack machines.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    /// All of them, the oldest first; those that nobody took on yet come last.
+    all: BTreeMap<Rank, RequestKey>,
+    /// Those with a place in the line, by what they accept.
+    demands: BTreeMap<Demand, BTreeMap<Rank, RequestKey>>,
+    /// Those that nobody took on yet.
+    new: BTreeMap<RequestKey, RequestKey>,
+    /// Those that were given a machine before.
+    served: BTreeMap<Rank, RequestKey>,
+}
+
+impl Line {
+    /// All of them, the oldest first.
+    pub(crate) const fn all(&self) -> &BTreeMap<Rank, RequestKey> {
+        &self.all
+    }
+
+    /// Those with a place in the line, by what they accept.
+    pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeMap<Rank, RequestKey>> {
+        &self.demands
+    }
+
+    /// Those that nobody took on yet.
+    pub(crate) const fn new_ones(&self) -> &BTreeMap<RequestKey, RequestKey> {
+        &self.new
+    }
+
+    /// Those that were given a machine before and lack one.
+    pub(crate) const fn served(&self) -> &BTreeMap<Rank, RequestKey> {
+        &self.served
+    }
+
+    /// Puts a request in, as it is now. It must not stand here as it was before.
+    pub(crate) fn enter(&mut self, request: &Request, key: &RequestKey, spec: Option<&PoolSpec>) {
+        let rank = request.rank();
+        if !request.status.served.is_empty() {
+            self.served.insert(rank.clone(), key.clone());
+        }
+        if request.status.accepted_at.is_none() {
+            self.new.insert(request.id.clone(), key.clone());
+        } else if let Some(spec) = spec {
+            let demand = Demand::of(request, spec);
+            self.demands.entry(demand).or_default().insert(rank.clone(), key.clone());
+        }
+        self.all.insert(rank, key.clone());
+    }
+
+    /// Takes a request out, as it was when it was put in.
+    pub(crate) fn leave(&mut self, request: &Request, spec: Option<&PoolSpec>) {
+        let rank = request.rank();
+        if self.all.remove(&rank).is_none() {
+            return;
+        }
+        self.served.remove(&rank);
+        self.new.remove(&request.id);
+        let Some(spec) = spec.filter(|_| request.status.accepted_at.is_some()) else { return };
+        let demand = Demand::of(request, spec);
+        if let Some(alike) = self.demands.get_mut(&demand) {
+            alike.remove(&rank);
+            if alike.is_empty() {
+                self.demands.remove(&demand);
+            }
+        }
+    }
+
+    /// Sorts the requests anew, after their class's pool changed.
+    pub(crate) fn sort<'a>(
+        &mut self,
+        spec: Option<&PoolSpec>,
+        request: impl Fn(&RequestKey) -> Option<&'a Request>,
+    ) {
+        let all = std::mem::take(self).all;
+        for key in all.values() {
+            if let Some(request) = request(key) {
+                self.enter(request, key, spec);
+            }
+        }
+    }
+}
+
+/// The pooled machines of one group, the first to expire first.
+pub(crate) type Free = BTreeSet<(Timestamp, InstanceArn)>;

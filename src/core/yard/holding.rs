@@ -1,0 +1,116 @@
+//! What a request holds, as far as the records prove it.
+
+use jiff::Timestamp;
+
+use crate::model::{InstanceId, Life, Reason, RecordId, Request, RequestKey};
+
+use super::Yard;
+
+/// A machine that a request's record lists and that it holds no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost<'a> {
+    /// Which.
+    pub id: &'a InstanceId,
+    /// Why it ended, if it did.
+    pub reason: Option<Reason>,
+    /// Whether it is still being cleaned after this request.
+    pub out: bool,
+}
+
+/// What a request holds, as far as it can be proved.
+#[derive(Debug, Default)]
+pub struct Holding<'a> {
+    /// Machines its record lists that it may still hold.
+    pub held: Vec<&'a InstanceId>,
+    /// How many of them run.
+    pub running: u32,
+    /// Machines its record lists that are proved to be its no more.
+    pub lost: Vec<Lost<'a>>,
+    /// Machines its record lists that are neither pooled nor ended.
+    pub out: u32,
+    /// Machines it may hold, or that may be cleaned after it, whose records cannot be read, with the last deadline known
+    /// of each.
+    pub unread: Vec<(&'a InstanceId, Option<Timestamp>)>,
+}
+
+impl Yard {
+    /// What a request holds. A machine is proved lost only by a record at least as new as the claim: an older image
+    /// says nothing, and a machine not seen yet is not lost.
+    pub fn holding<'a>(&'a self, key: &RequestKey, request: &'a Request) -> Holding<'a> {
+        let mut holding = Holding::default();
+        for id in &request.status.instances {
+            let claimed = request.status.claims.get(id);
+            let version = claimed.map_or(0, crate::model::ClaimId::version);
+            let Some(tracked) = self.by_id(id) else {
+                match self.unread_machines.get(id) {
+                    // Nothing is known of it: it counts as held, and a release accounts for it on its own.
+                    Some(unread) => {
+                        holding.held.push(id);
+                        holding.unread.push((id, unread.deadline));
+                    }
+                    None if self.proved_missing(key) => {
+                        holding.lost.push(Lost { id, reason: None, out: false });
+                    }
+                    None => {
+                        holding.held.push(id);
+                        holding.out += 1;
+                    }
+                }
+                continue;
+            };
+            let instance = &tracked.instance;
+            let claim = instance.claim.as_ref();
+            let ours = claim.is_some_and(|claim| {
+                claim.request.request() == Some(key) && claimed.is_none_or(|id| *id == claim.id)
+            });
+            if (ours && instance.run().is_some()) || instance.version < version {
+                holding.held.push(id);
+                holding.out += 1;
+                holding.running += u32::from(ours && matches!(instance.life, Life::Running { .. }));
+                continue;
+            }
+            let (reason, out) = match instance.life {
+                Life::Terminated { reason, .. } => (Some(reason), false),
+                Life::Idle { pooled_at } => (None, ours && pooled_at.is_none()),
+                Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => (None, false),
+            };
+            holding.out += u32::from(out);
+            holding.lost.push(Lost { id, reason, out });
+        }
+        if !self.unread_machines.is_empty() {
+            let status = &request.status;
+            let off = status.served.iter().filter(|id| !status.instances.contains(id));
+            let unread = off.filter_map(|id| Some((id, self.unread_machines.get(id)?)));
+            let ours =
+                unread.filter(|(_, unread)| unread.held_by.as_ref().and_then(RecordId::request) == Some(key));
+            holding.unread.extend(ours.map(|(id, unread)| (id, unread.deadline)));
+        }
+        holding
+    }
+
+    /// How many machines that a request held and lists no more are still neither pooled nor ended.
+    pub(crate) fn leaving(&self, key: &RequestKey, request: &Request) -> u32 {
+        let status = &request.status;
+        let off = status.served.iter().filter(|id| !status.instances.contains(id));
+        let out = off.filter_map(|id| self.by_id(id)).filter(|tracked| {
+            let ours =
+                tracked.instance.claim.as_ref().is_some_and(|claim| claim.request.request() == Some(key));
+            ours && match tracked.instance.life {
+                Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
+                Life::Idle { pooled_at } => pooled_at.is_none(),
+                Life::Terminated { .. } => false,
+            }
+        });
+        out.count() as u32
+    }
+
+    /// Whether a machine that a request lists and that was not seen is really not there: a complete list of the table
+    /// was begun after the request was last seen to change.
+    fn proved_missing(&self, request: &RequestKey) -> bool {
+        match (self.listed, self.requests.get(request)) {
+            (Some(listed), Some(asked)) => listed > asked.touched,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What the maker of machines says: what it brought, where machines stand, which there are, and which it takes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::{Now, Offering, Ordered, Tracked, Unit, Yard};
+use crate::model::{ClassName, InstanceArn, Launch, LaunchId, Life, News, Notice, UsageClass};
+use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
+
+/// Longest account of why a launch was refused, in characters.
+const REFUSAL: usize = 300;
+
+impl Yard {
+    pub(crate) fn stands(
+        &mut self,
+        arn: &InstanceArn,
+        state: Option<MachineState>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        self.of(arn, dirty, |tracked| {
+            tracked.stands = Some(state);
+            tracked.missing &= state.is_none();
+            tracked.changed = false;
+            let times = tracked.asked.map_or(0, |(_, times)| times);
+            tracked.asked = Some((now.mono, times.saturating_add(1)));
+        });
+        if let (Some(_), Some(tracked)) = (state, self.instances.get(arn)) {
+            let facts = &tracked.instance.facts;
+            let place = (facts.created_at, arn.clone());
+            self.classes.entry(facts.resource_class.clone()).or_default().missing.remove(&place);
+        }
+    }
+
+    /// A machine that never began, for a reason that a person must mend, holds its class back at once: the next one
+    /// would end likewise.
+    pub(super) fn why_ended(
+        &mut self,
+        arn: &InstanceArn,
+        reason: StateReason,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(tracked) = self.instances.get_mut(arn).filter(|tracked| tracked.why_ended.is_none()) else {
+            return;
+        };
+        let why: String = reason.why.chars().take(REFUSAL).collect();
+        tracked.why_ended = Some(why.clone());
+        let created = match tracked.instance.life {
+            Life::Created { .. } => true,
+            Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } | Life::Terminated { .. } => {
+                false
+            }
+        };
+        if reason.never_began && created {
+            let name = tracked.instance.facts.resource_class.clone();
+            let class = self.classes.entry(name.clone()).or_default();
+            class.brake.fail(now.mono, 0);
+            class.refusal = Some(why);
+            dirty.insert(Unit::Class(name));
+        }
+    }
+
+    /// Notices of machines that are not ours, or have ended, say nothing.
+    pub(crate) fn noticed(&mut self, notice: Notice, dirty: &mut BTreeSet<Unit>) {
+        let Some(arn) = self.ids.get(&notice.instance).cloned() else { return };
+        self.of(&arn, dirty, |tracked| match (tracked.instance.state().live(), notice.news) {
+            (false, _) => {}
+            (true, News::Changed) => tracked.changed = true,
+            (true, News::Interruption(news)) => {
+                let graver = match tracked.notice.take() {
+                    None => news,
+                    Some(old) => Tracked::graver(old, news),
+                };
+                tracked.notice = Some(graver);
+            }
+        });
+        let request = self.instances.get(&arn).and_then(|tracked| tracked.instance.held_by());
+        dirty.extend(request.and_then(Unit::of_request));
+    }
+
+    pub(crate) fn of(
+        &mut self,
+        arn: &InstanceArn,
+        dirty: &mut BTreeSet<Unit>,
+        change: impl FnOnce(&mut Tracked),
+    ) {
+        if let Some(tracked) = self.instances.get_mut(arn) {
+            change(tracked);
+            dirty.insert(Unit::Instance(arn.clone()));
+        }
+    }
+
+    pub(crate) fn ordered(
+        &mut self,
+        id: &LaunchId,
+        answer: Result<Launched, ComputeError>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(tracked) = self.launches.get(id) else { return };
+        let class = tracked.launch.resource_class.clone();
+        let launch = tracked.launch.clone();
+        let came = match &answer {
+            Ok(launched) if self.all_refused(&launch, &launched.machines) => Came::NoneToHave,
+            Ok(_) | Err(_) => Came::of(&answer),
+        };
+        let refusal = match &answer {
+            Err(ComputeError::Refused(why)) => Some(why.chars().take(REFUSAL).collect()),
+            Ok(_)
+            | Err(
+                ComputeError::Throttled
+                | ComputeError::NoCapacity(_)
+                | ComputeError::Unknown(_)
+                | ComputeError::TokenSpent(_),
+            ) => None,
+        };
+        let Some(tracked) = self.launches.get_mut(id) else { return };
+        let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times).saturating_add(1);
+        tracked.ordered = Some(Ordered { answer, at: now.mono, times });
+        let offering = self.offering_of(&launch);
+        let class = self.classes.entry(class).or_default();
+        if refusal.is_some() && launch.usage_class == UsageClass::Spot {
+            class.spot.refused(now.mono);
+        }
+        class.refusal = refusal;
+        match came {
+            Came::Machines => class.had(&offering),
+            Came::NoneToHave => class.lacked(offering, now.mono),
+            Came::Failure => class.brake.fail(now.mono, 0),
+        }
+        dirty.insert(Unit::Launch(id.clone()));
+    }
+
+    /// Whether the request of a launch takes none of the machines that it brought: asking again at once would bring
+    /// others like them.
+    fn all_refused(&self, launch: &Launch, machines: &[Machine]) -> bool {
+        let request = launch.request.as_ref().and_then(|id| self.request_named(id));
+        request.is_some_and(|request| {
+            machines.iter().all(|machine| !self.accepts_type(request, &machine.instance_type))
+        })
+    }
+
+    pub(crate) fn inventory(&mut self, machines: Vec<Machine>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let listed: BTreeSet<InstanceArn> = machines.iter().map(|machine| machine.arn.clone()).collect();
+        self.unrecorded.retain(|arn, _| listed.contains(arn));
+        for machine in machines {
+            let arn = machine.arn.clone();
+            match self.instances.get_mut(&arn) {
+                Some(tracked) => {
+                    tracked.missing = false;
+                    if tracked.stands != Some(Some(machine.state)) {
+                        tracked.stands = Some(Some(machine.state));
+                        dirty.insert(Unit::Instance(arn));
+                    }
+                }
+                None if machine.state.alive() => {
+                    let since = self.unrecorded.get(&arn).map_or(now.mono, |(_, since)| *since);
+                    dirty.extend(machine.launch.clone().map(Unit::Launch));
+                    self.unrecorded.insert(arn.clone(), (machine, since));
+                    dirty.insert(Unit::Instance(arn));
+                }
+                None => {
+                    self.unrecorded.remove(&arn);
+                }
+            }
+        }
+        self.miss(&listed, dirty);
+    }
+
+    /// Marks the live machines that a list of machines does not show. Whether that is believed is judged later.
+    pub(crate) fn miss(&mut self, listed: &BTreeSet<InstanceArn>, dirty: &mut BTreeSet<Unit>) {
+        let mut missing: BTreeMap<ClassName, BTreeSet<(Timestamp, InstanceArn)>> = BTreeMap::new();
+        for (arn, tracked) in &mut self.instances {
+            tracked.missing = tracked.instance.state().live() && !listed.contains(arn);
+            if tracked.missing {
+                let facts = &tracked.instance.facts;
+                missing
+                    .entry(facts.resource_class.clone())
+                    .or_default()
+                    .insert((facts.created_at, arn.clone()));
+                dirty.insert(Unit::Instance(arn.clone()));
+            }
+        }
+        for (name, class) in &mut self.classes {
+            let missing = missing.remove(name).unwrap_or_default();
+            if class.missing != missing {
+                class.missing = missing;
+                dirty.insert(Unit::Class(name.clone()));
+            }
+        }
+    }
+}
+
+impl Yard {
+    /// What a launch asks for.
+    pub(crate) fn offering_of(&self, launch: &Launch) -> Offering {
+        let request = launch.request.as_ref().and_then(|id| self.request_named(id));
+        let types = request.and_then(|request| request.intent.allowed_instance_types.clone());
+        Offering { usage: launch.usage_class, types: types.unwrap_or_default().0 }
+    }
+}
+
+/// What an answer to a launch means for launches to come.
+enum Came {
+    Machines,
+    NoneToHave,
+    Failure,
+}
+
+impl Came {
+    fn of(answer: &Result<Launched, ComputeError>) -> Self {
+        match answer {
+            Ok(launched) if !launched.machines.is_empty() => Self::Machines,
+            Ok(_) | Err(ComputeError::NoCapacity(_)) => Self::NoneToHave,
+            Err(
+                ComputeError::Throttled
+                | ComputeError::Unknown(_)
+                | ComputeError::Refused(_)
+                | ComputeError::TokenSpent(_),
+            ) => Self::Failure,
+        }
+    }
+}

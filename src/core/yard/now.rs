@@ -1,0 +1,24 @@
+//! One moment. What is observed carries it, and every decision is made at one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// One moment, on three clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The operator's wall clock, for thresholds and for what people read.
+    pub wall: Timestamp,
+    /// Its monotonic clock, for back-offs.
+    pub mono: Duration,
+    /// Monotonic time during which the table could be read: what heartbeats are aged by.
+    pub seen: Duration,
+}
+
+impl Now {
+    /// When, on the monotonic clock, the wall clock will show `at`, if it goes on as it does.
+    pub fn when(&self, at: Timestamp) -> Duration {
+        let ahead = at.duration_since(self.wall);
+        self.mono + Duration::try_from(ahead).unwrap_or(Duration::ZERO)
+    }
+}

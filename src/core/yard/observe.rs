@@ -1,0 +1,480 @@
+//! How the yard learns: every observation updates the images and indexes and answers which units must be judged
+//! again. Observations are hints with a version and, for what was read, the moment at which the read began: an older
+//! image never replaces a newer one, and a record made anew under the same key is another record.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::model::{
+    Agent, AttributeValue, ClassName, Instance, InstanceArn, InstanceId, Item, Kind, Launch, LaunchId, Lease,
+    Notice, Pool, Reading, Record, RecordId, Request, RequestKey, State, Uid, Unreadable, Versioned, read,
+};
+use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
+
+use super::{Former, Now, Unit, UnreadMachine, Yard};
+
+/// Something this process saw.
+#[derive(Clone, Debug)]
+pub enum Observation {
+    /// A record as a change of the table tells it, or that it is gone. Changes of one record come in their order.
+    Record(RecordId, Option<Item>),
+    /// A record on a page of a list of the table that began at this moment of the monotonic clock.
+    Shown(Duration, RecordId, Item),
+    /// A record that was just written here.
+    Written(Box<Written>),
+    /// A strong read of a record that began at this moment of the monotonic clock; also tells absence and silence.
+    Looked(Duration, RecordId, Option<Item>),
+    /// A complete list of the table, begun at this moment: every key it showed or that was seen otherwise since.
+    Listed(Duration, BTreeSet<RecordId>),
+    /// What a launch brought.
+    Ordered(LaunchId, Result<Launched, ComputeError>),
+    /// The maker was asked to end a machine.
+    Ended(InstanceArn),
+    /// Why the maker says a machine ended. Told before where it stands, so that its end is told with it.
+    WhyEnded(InstanceArn, StateReason),
+    /// Where the maker says a machine stands.
+    Stands(InstanceArn, Option<MachineState>),
+    /// A machine was announced.
+    Announced(InstanceArn),
+    /// What a class's queue says about who is free.
+    Hints(ClassName, Vec<InstanceId>),
+    /// A class's queue did not answer: it is done without for a while.
+    QueueDown(ClassName),
+    /// A machine's runner was looked for at GitHub after its end.
+    Swept(InstanceArn),
+    /// All machines that are ours, as their maker lists them.
+    Inventory(Vec<Machine>),
+    /// What EC2 says of a machine from outside.
+    Notice(Notice),
+    /// Whether GitHub answered.
+    GitHub(bool),
+    /// GitHub does not know a request's run, and why.
+    RunRefused(RequestKey, String),
+    /// A pool's status was written.
+    Reported(ClassName),
+}
+
+/// A record of a kind that is judged, as this process wrote it: nothing has to be read out of its stored form.
+#[derive(Clone, Debug)]
+pub enum Written {
+    /// A machine.
+    Instance(Instance),
+    /// Its agent.
+    Agent(Agent),
+    /// A request.
+    Request(Request),
+    /// A launch.
+    Launch(Launch),
+    /// A pool.
+    Pool(Pool),
+}
+
+impl Written {
+    /// The record's key.
+    pub fn key(&self) -> RecordId {
+        match self {
+            Self::Instance(record) => record.key(),
+            Self::Agent(record) => record.key(),
+            Self::Request(record) => record.key(),
+            Self::Launch(record) => record.key(),
+            Self::Pool(record) => record.key(),
+        }
+    }
+}
+
+/// How an image came here, which decides what it may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A change of the table told it, or it was written here.
+    Told,
+    /// A read that began at this moment of the monotonic clock: it shows what was there then, or later.
+    Read(Duration),
+}
+
+/// How long it is remembered what stood under a key before: longer than any page of a list waits to be taken in.
+const FORMER_KEPT: Duration = Duration::from_secs(600);
+/// How long it is remembered that a record was not there: it is looked for again when that matters later.
+const ABSENCE_KEPT: Duration = Duration::from_secs(3600);
+/// How long a queue that did not answer is done without.
+const QUEUE_DOWN: Duration = Duration::from_secs(15);
+
+impl Yard {
+    /// Takes in what was seen; answers what must be judged again.
+    pub fn observe(&mut self, seen: Observation, now: &Now) -> BTreeSet<Unit> {
+        let mut dirty = BTreeSet::new();
+        match seen {
+            Observation::Record(key, item) => self.record(&key, item.as_ref(), Source::Told, now, &mut dirty),
+            Observation::Shown(begun, key, item) => {
+                self.record(&key, Some(&item), Source::Read(begun), now, &mut dirty)
+            }
+            Observation::Written(record) => self.written(*record, now, &mut dirty),
+            Observation::Looked(begun, key, item) => self.looked(begun, &key, item.as_ref(), now, &mut dirty),
+            Observation::Listed(begun, keys) => self.listed(begun, &keys, now, &mut dirty),
+            Observation::Ordered(id, answer) => self.ordered(&id, answer, now, &mut dirty),
+            Observation::WhyEnded(arn, reason) => self.why_ended(&arn, reason, now, &mut dirty),
+            Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
+            Observation::Notice(notice) => self.noticed(notice, &mut dirty),
+            Observation::GitHub(answered) => self.github_down = !answered,
+            Observation::RunRefused(id, why) => {
+                if let Some(asked) = self.requests.get_mut(&id) {
+                    asked.refused = Some(why);
+                    dirty.insert(Unit::Request(id));
+                }
+            }
+            Observation::Hints(class, hints) => {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.received = Some(now.mono);
+                entry.hints = hints;
+                dirty.insert(Unit::Class(class));
+            }
+            Observation::QueueDown(class) => {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.received = Some(now.mono + QUEUE_DOWN);
+                entry.hints.clear();
+                dirty.insert(Unit::Class(class));
+            }
+            Observation::Reported(class) => {
+                self.classes.entry(class).or_default().reported = Some(now.mono);
+            }
+            Observation::Ended(arn) => self.of(&arn, &mut dirty, |tracked| {
+                tracked.ended =
+                    Some((now.mono, tracked.ended.map_or(0, |(_, times)| times).saturating_add(1)));
+            }),
+            Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
+            Observation::Announced(arn) => {
+                self.of(&arn, &mut dirty, |tracked| tracked.announced = Some(now.mono))
+            }
+            Observation::Swept(arn) => self.of(&arn, &mut dirty, |tracked| tracked.swept = true),
+        }
+        dirty
+    }
+
+    fn record(
+        &mut self,
+        key: &RecordId,
+        item: Option<&Item>,
+        source: Source,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(kind) = key.kind().filter(|kind| *kind != Kind::Event) else { return };
+        if self.outlived(key, item, source) {
+            return;
+        }
+        if item.is_none() {
+            self.there.remove(key);
+            let uid = self.uid_of(key);
+            self.former.insert(key.clone(), Former { uid, at: now.mono });
+        }
+        match kind {
+            Kind::Instance => {
+                let known = key.instance().and_then(|arn| self.instances.get(arn));
+                let was = known.map(|tracked| UnreadMachine::after(tracked));
+                self.take(key, item, source, dirty, |yard, record, dirty| {
+                    yard.instance_is(key, record, source, now, dirty)
+                });
+                self.note_unread(key, item, was, dirty);
+            }
+            Kind::Agent => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.agent_is(key, record, source, now, dirty)
+            }),
+            Kind::Request => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.request_is(key, record, source, now, dirty)
+            }),
+            Kind::Pool => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.pool_is(key, record, source, now, dirty)
+            }),
+            Kind::Launch => self.take(key, item, source, dirty, |yard, record, dirty| {
+                yard.launch_is(key, record, source, now, dirty)
+            }),
+            // Who leads and who asks reads them; here is only told which cannot be read.
+            Kind::Lease => self.take::<Lease>(key, item, source, dirty, |_, _, _| ()),
+            Kind::Event => return,
+        }
+        if item.is_some() {
+            self.is_there(key, now);
+        }
+    }
+
+    /// Whether something newer is known than what a read shows: what it does not show was seen since it began, or what
+    /// it shows was removed since.
+    fn outlived(&self, key: &RecordId, item: Option<&Item>, source: Source) -> bool {
+        let Source::Read(begun) = source else { return false };
+        let seen = self.seen_since(key, begun);
+        match item {
+            None => seen,
+            // Which of two images is newer cannot be told where one cannot be read.
+            Some(_) if seen => self.hands_off(key),
+            Some(_) => self.former.get(key).is_some_and(|former| former.at >= begun),
+        }
+    }
+
+    /// Which record is known under a key.
+    fn uid_of(&self, id: &RecordId) -> Option<Uid> {
+        match id {
+            RecordId::Request(id) => self.requests.get(id).and_then(|asked| asked.request.uid.clone()),
+            RecordId::Pool(class) => self.pool(class).and_then(|pool| pool.uid.clone()),
+            RecordId::Launch(id) => self.launches.get(id).and_then(|tracked| tracked.launch.uid.clone()),
+            RecordId::Instance(_)
+            | RecordId::Agent(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => None,
+        }
+    }
+
+    /// Whether an image takes the place of the one that is known. A read that began after that was last seen shows what
+    /// there is now, whatever its version. Otherwise the higher version of the same record counts, and another record
+    /// than the known one unless it is known to have stood there before.
+    pub(super) fn replaces<T: Versioned + PartialEq>(
+        &self,
+        key: &RecordId,
+        old: &T,
+        new: &T,
+        source: Source,
+    ) -> bool {
+        if let Source::Read(begun) = source
+            && !self.seen_since(key, begun)
+        {
+            return old != new;
+        }
+        if old.uid() == new.uid() {
+            return new.version() > old.version();
+        }
+        match (new.uid(), source) {
+            (Some(uid), Source::Told | Source::Read(_)) => {
+                self.former.get(key).is_none_or(|former| former.uid.as_ref() != Some(uid))
+            }
+            (None, Source::Told) => true,
+            // Written before records had one, or by whom does not know of them: a read that begins later decides.
+            (None, Source::Read(_)) => false,
+        }
+    }
+
+    /// Remembers that another record stands under a key now.
+    pub(super) fn succeeds<T: Versioned>(&mut self, key: &RecordId, old: Option<&Uid>, new: &T, now: &Now) {
+        if old != new.uid() {
+            self.former.insert(key.clone(), Former { uid: old.cloned(), at: now.mono });
+        }
+    }
+
+    /// Where is noted when a record was last seen to be there, if it has a place of its own.
+    fn place(&mut self, id: &RecordId) -> Option<&mut Duration> {
+        match id {
+            RecordId::Instance(arn) => self.instances.get_mut(arn).map(|tracked| &mut tracked.there.0),
+            RecordId::Agent(arn) => {
+                let tracked = self.instances.get_mut(arn).filter(|tracked| tracked.agent.is_some());
+                tracked.map(|tracked| &mut tracked.there.1)
+            }
+            RecordId::Request(id) => self.requests.get_mut(id).map(|asked| &mut asked.there),
+            RecordId::Pool(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => None,
+        }
+    }
+
+    fn is_there(&mut self, id: &RecordId, now: &Now) {
+        if let Some(seen) = self.place(id) {
+            *seen = now.mono;
+        } else if let Some(seen) = self.there.get_mut(id) {
+            *seen = now.mono;
+        } else {
+            self.there.insert(id.clone(), now.mono);
+        }
+    }
+
+    /// When a record was last seen to be there.
+    fn last_seen(&self, id: &RecordId) -> Option<Duration> {
+        let place = match id {
+            RecordId::Instance(arn) => self.instances.get(arn).map(|tracked| tracked.there.0),
+            RecordId::Agent(arn) => {
+                let tracked = self.instances.get(arn).filter(|tracked| tracked.agent.is_some());
+                tracked.map(|tracked| tracked.there.1)
+            }
+            RecordId::Request(id) => self.requests.get(id).map(|asked| asked.there),
+            RecordId::Pool(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => None,
+        };
+        place.max(self.there.get(id).copied())
+    }
+
+    /// Whether a record was seen to be there since a moment.
+    pub(super) fn seen_since(&self, key: &RecordId, begun: Duration) -> bool {
+        self.last_seen(key).is_some_and(|seen| seen >= begun)
+    }
+
+    fn written(&mut self, record: Written, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let key = record.key();
+        self.unreadable.remove(&key);
+        self.newer.remove(&key);
+        self.absent.remove(&key);
+        match record {
+            Written::Instance(record) => self.instance_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Agent(record) => self.agent_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Request(record) => self.request_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Launch(record) => self.launch_is(&key, Some(record), Source::Told, now, dirty),
+            Written::Pool(record) => self.pool_is(&key, Some(record), Source::Told, now, dirty),
+        }
+        self.is_there(&key, now);
+    }
+
+    /// Reads an item as its kind; what cannot be read is remembered by name and otherwise left alone.
+    fn take<T: Record>(
+        &mut self,
+        key: &RecordId,
+        item: Option<&Item>,
+        source: Source,
+        dirty: &mut BTreeSet<Unit>,
+        apply: impl FnOnce(&mut Self, Option<T>, &mut BTreeSet<Unit>),
+    ) {
+        let reading = item.map(read::<T>);
+        if let (Some(Reading::Newer { .. } | Reading::Unreadable(_)), Source::Read(begun)) =
+            (&reading, source)
+            && self.seen_since(key, begun)
+        {
+            return;
+        }
+        self.unreadable.remove(key);
+        self.newer.remove(key);
+        match reading {
+            None => apply(self, None, dirty),
+            Some(Reading::Record(record)) => {
+                self.absent.remove(key);
+                apply(self, Some(record), dirty);
+            }
+            Some(Reading::Newer { schema }) => {
+                self.newer.insert(key.clone(), schema);
+                apply(self, None, dirty);
+            }
+            Some(Reading::Unreadable(Unreadable { problem, .. })) => {
+                self.unreadable.insert(key.clone(), problem);
+                apply(self, None, dirty);
+            }
+        }
+    }
+
+    /// A machine whose record cannot be read may well run: it counts towards its class's `max` for as long as the record
+    /// names the class and does not say that it ended, and its request waits for it.
+    fn note_unread(
+        &mut self,
+        key: &RecordId,
+        item: Option<&Item>,
+        was: Option<UnreadMachine>,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(id) = key.instance().and_then(|arn| InstanceId::parse(arn.instance_id()).ok()) else {
+            return;
+        };
+        let before = self.unread_machines.remove(&id);
+        if let Some(before) = &before {
+            dirty.extend(before.held_by.as_ref().and_then(Unit::of_request));
+            if let Some(class) = &before.class {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.veiled = entry.veiled.saturating_sub(1);
+                dirty.insert(Unit::Class(class.clone()));
+            }
+        }
+        let Some(item) = item.filter(|_| self.hands_off(key)) else { return };
+        let word = |name: &str| match item.get(name) {
+            Some(AttributeValue::S(word)) => Some(word.as_str()),
+            Some(_) | None => None,
+        };
+        let was = was.or(before).unwrap_or_default();
+        let ended = word("state") == Some(State::Terminated.as_str());
+        let class = word("resourceClass").and_then(|class| ClassName::parse(class).ok());
+        let unread = UnreadMachine {
+            class: class.filter(|_| !ended),
+            deadline: word("threshold").and_then(|at| at.parse().ok()).or(was.deadline),
+            held_by: was.held_by,
+        };
+        dirty.extend(unread.held_by.as_ref().and_then(Unit::of_request));
+        if let Some(class) = &unread.class {
+            self.classes.entry(class.clone()).or_default().veiled += 1;
+            dirty.insert(Unit::Class(class.clone()));
+        }
+        self.unread_machines.insert(id, unread);
+    }
+
+    fn looked(
+        &mut self,
+        begun: Duration,
+        key: &RecordId,
+        item: Option<&Item>,
+        now: &Now,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let outlived = self.outlived(key, item, Source::Read(begun));
+        if !outlived {
+            match item {
+                Some(_) => self.absent.remove(key),
+                None => self.absent.insert(key.clone(), now.mono),
+            };
+            self.record(key, item, Source::Read(begun), now, dirty);
+        }
+        // What was waiting for this look is judged again, whether or not anything changed.
+        match key {
+            RecordId::Agent(arn) => {
+                if let Some(tracked) = self.instances.get_mut(arn).filter(|_| !outlived) {
+                    tracked.silent = tracked.agent.as_ref().map(|agent| agent.heartbeat_seq).or(Some(0));
+                }
+                dirty.insert(Unit::Instance(arn.clone()));
+            }
+            RecordId::Instance(arn) => {
+                dirty.insert(Unit::Instance(arn.clone()));
+            }
+            RecordId::Pool(class) => {
+                let asking = self.requests();
+                let asking = asking.filter(|(_, request)| request.intent.resource_class == class.as_str());
+                dirty.extend(asking.map(|(id, _)| Unit::Request(id.clone())));
+            }
+            RecordId::Request(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => {}
+        }
+    }
+
+    fn listed(&mut self, begun: Duration, keys: &BTreeSet<RecordId>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        let known = self.instances.values().flat_map(|tracked| {
+            let agent = tracked.agent.as_ref().map(Record::key);
+            [Some(tracked.instance.key()), agent].into_iter().flatten()
+        });
+        let known = known
+            .chain(self.requests.keys().map(RecordId::from))
+            .chain(self.launches.values().map(|tracked| tracked.launch.key()))
+            .chain(self.classes.values().filter_map(|class| class.pool.as_ref()).map(Record::key))
+            .chain(self.unreadable.keys().cloned())
+            .chain(self.newer.keys().cloned());
+        // What was seen since the list began may be younger than the page it would stand on.
+        let mut missing: Vec<RecordId> = known.filter(|key| !keys.contains(key)).collect();
+        missing.retain(|key| !self.seen_since(key, begun));
+        for key in missing {
+            self.record(&key, None, Source::Told, now, dirty);
+        }
+        self.former.retain(|_, former| former.at.saturating_add(FORMER_KEPT) > now.mono);
+        self.listed = Some(begun);
+        for class in self.classes.values_mut() {
+            class.under_way.listed(begun);
+            class.forget_rests(now.mono);
+        }
+        self.absent.retain(|_, at| at.saturating_add(ABSENCE_KEPT) > now.mono);
+        // A machine without a record is proved lost only now: its request stands in line again.
+        for request in self.requests.keys().cloned().collect::<Vec<_>>() {
+            self.line_up(&request, now, dirty);
+        }
+        dirty.extend(self.units());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! What is known of records that others depend on and that cannot be read, or are of a newer form. One rule (contract,
+//! section 1): it costs nobody a machine, and nobody is told that it is settled. A class that cannot be read gives its
+//! machines the contract's idle time.
+
+use std::time::Duration;
+
+use crate::model::{ClassName, IDLE_SECONDS, Intent, Pool};
+
+use super::{Tracked, Yard};
+
+/// What is known of a class's record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClassRecord<'a> {
+    /// It can be read.
+    Read(&'a Pool),
+    /// It is there and cannot be read, or is of a newer form.
+    Unreadable,
+    /// No record was seen, and no strong read has said that there is none.
+    Unseen,
+    /// A strong read did not find it: the class does not exist any more.
+    Deleted,
+}
+
+impl<'a> ClassRecord<'a> {
+    /// What is known of the record of this class.
+    pub(crate) fn of(yard: &'a Yard, class: &ClassName) -> Self {
+        if let Some(pool) = yard.pool(class) {
+            return Self::Read(pool);
+        }
+        let key = Pool::key_of(class);
+        if yard.hands_off(&key) {
+            Self::Unreadable
+        } else if yard.absent.contains_key(&key) {
+            Self::Deleted
+        } else {
+            Self::Unseen
+        }
+    }
+
+    /// How long a machine that enters the pool of this class stays there.
+    pub(crate) fn idle_time(self) -> Duration {
+        match self {
+            Self::Read(pool) => pool.idle_time(),
+            Self::Unreadable | Self::Unseen => Duration::from_secs(IDLE_SECONDS),
+            // Nobody can ask for it, and nobody wants it kept.
+            Self::Deleted => Duration::ZERO,
+        }
+    }
+}
+
+/// Whether nobody can say how long a request may hold its machines: it leaves that to a class that cannot be read.
+pub(crate) fn runtime_unknown(yard: &Yard, intent: &Intent) -> bool {
+    let class = ClassName::parse(&intent.resource_class).ok();
+    intent.max_runtime_minutes.is_none()
+        && class.is_some_and(|class| match ClassRecord::of(yard, &class) {
+            ClassRecord::Unreadable => true,
+            ClassRecord::Read(_) | ClassRecord::Unseen | ClassRecord::Deleted => false,
+        })
+}
+
+/// Whether the record of a machine's agent can be read. One that cannot, or that is gone, says nothing of the machine.
+pub(crate) fn agent_is_known(tracked: &Tracked) -> bool {
+    tracked.agent.is_some()
+}

@@ -1,0 +1,240 @@
+//! The command line: which verb was asked for, with what, and how it ended. Everything that can be refused without
+//! the network is refused before anything is reached.
+
+mod apply;
+mod args;
+mod configured;
+mod connect;
+mod context;
+mod daemon;
+mod describe;
+mod doctor;
+mod duration;
+mod environment;
+mod events;
+mod expire;
+mod fail;
+mod failure;
+mod follow;
+mod get;
+mod github_output;
+mod init;
+mod json;
+#[cfg(feature = "local")]
+mod local_mode;
+mod names;
+#[cfg(feature = "ec2")]
+mod network;
+mod plan_explain;
+mod polling;
+mod progress;
+mod provision;
+mod refresh;
+mod release;
+mod run;
+mod scale;
+mod screen;
+mod selector;
+mod stack;
+mod step;
+mod table;
+mod usage;
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use self::args::{Cli, Common, Once, Process, Verb};
+use self::environment::Environment;
+use self::failure::{CliFailure, CliResult};
+use self::run::in_field;
+use self::screen::{Format, Screen};
+use crate::model::TableName;
+
+pub use self::step::{StepFailed, StepPorts, step};
+
+/// Runs what the process was asked for; answers its exit code.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    #[cfg(feature = "local")]
+    if let [_, verb, ..] = arguments.as_slice()
+        && verb == local_mode::STAND_IN_RUNNER
+    {
+        return stand_in_runner(&arguments[1..]);
+    }
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return not_understood(&error, args::format_asked(&arguments)),
+    };
+    let format = cli.common.output;
+    match begin(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            screen::report(&failure, format);
+            failure.exit.into()
+        }
+    }
+}
+
+#[cfg(feature = "local")]
+fn stand_in_runner(arguments: &[OsString]) -> ExitCode {
+    let ended = match local_mode::RunnerArgs::try_parse_from(arguments) {
+        Ok(args) => local_mode::stand_in_runner(&args),
+        Err(error) => return not_understood(&error, Format::Text),
+    };
+    ended.unwrap_or_else(|failure| {
+        screen::report(&failure, Format::Text);
+        failure.exit.into()
+    })
+}
+
+/// Runs the verb in the surroundings it needs: the long-running ones bring their own.
+fn begin(cli: Cli) -> CliResult<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
+    match cli.verb {
+        #[cfg(feature = "local")]
+        Verb::Process(Process::Up(args)) => local_mode::up(args, cli.common.table).map(done),
+        #[cfg(feature = "local")]
+        Verb::Process(Process::Demo) => local_mode::demo(cli.common.table).map(done),
+        Verb::Process(Process::Operator(args)) => daemon::operator(&args, cli.common.table).map(done),
+        Verb::Once(verb) => {
+            let environment = Environment::of_process();
+            log_to_stderr(&cli.common, &environment);
+            let annotated = verb.is_step() && environment.get("GITHUB_ACTIONS") == Some("true");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let refused = |error: std::io::Error| {
+                CliFailure::error("runtime", "", error.to_string(), "run the command again")
+            };
+            let ended = runtime.map_err(refused)?.block_on(run(&cli.common, verb, environment));
+            ended.map(done).inspect_err(|failure| {
+                if annotated {
+                    screen::annotate(failure);
+                }
+            })
+        }
+    }
+}
+
+/// Help and versions go to stdout; what is wrong is said as every other problem is.
+fn not_understood(error: &clap::Error, format: Format) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that left wants no help either.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let failure = CliFailure::usage(usage::problem(error));
+    let own = std::error::Error::source(error).is_some();
+    if format == Format::Json || own {
+        screen::report(&failure, format);
+    } else {
+        let _ = error.print();
+    }
+    failure.exit.into()
+}
+
+fn log_to_stderr(common: &Common, environment: &Environment) {
+    let level = match common.verbose {
+        // What the SDK tries in vain on its way is no news: what became of it is said once, at the end.
+        0 => "error,runyard=warn",
+        1 => "warn,runyard=debug",
+        _ => "debug",
+    };
+    let filter = environment.get("RUNYARD_LOG").unwrap_or(level);
+    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
+    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logging = logging.with_target(false).log_internal_errors(false);
+    // A second subscriber in one process is refused; the first one serves as well. Colours are the default, but for
+    // NO_COLOR.
+    let _ = if std::io::stderr().is_terminal() {
+        logging.try_init()
+    } else {
+        logging.with_ansi(false).try_init()
+    };
+}
+
+fn table_of(common: &Common, environment: &Environment) -> CliResult<TableName> {
+    match (&common.table, environment.get("RUNYARD_TABLE")) {
+        (Some(table), _) => Ok(table.clone()),
+        (None, Some(name)) => in_field("RUNYARD_TABLE", TableName::parse(name)).map_err(CliFailure::usage),
+        (None, None) => Ok(TableName::parse("runyard").expect("the default is a valid name")),
+    }
+}
+
+async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult {
+    let table = table_of(common, &environment)?;
+    let mut screen = Screen::stdout(common.output);
+    let env = &environment;
+    match verb {
+        Once::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "runyard", &mut script);
+            screen.text(&String::from_utf8_lossy(&script));
+            Ok(())
+        }
+        Once::Provision(args) => {
+            let id = provision::check(&args, env, &table)?;
+            provision::run(&mut connect::connect(table, environment, screen).await?.0, &args, &id).await
+        }
+        Once::Release(args) => {
+            let asked = release::check(&args, env)?;
+            release::run(&mut connect::connect(table, environment, screen).await?.0, &args, &asked).await
+        }
+        Once::Get(args) => {
+            let target = get::check(&args, env)?;
+            get::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
+        Once::Describe(args) => {
+            let target = describe::check(&args, env)?;
+            describe::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
+        Once::Events(args) => {
+            let target = events::check(&args, env)?;
+            events::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
+        Once::Scale(args) => {
+            scale::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
+        }
+        Once::Apply(args) => {
+            let asked = apply::check(&args, &table)?;
+            apply::run(&mut connect::connect(table, environment, screen).await?.0, &asked).await
+        }
+        Once::Diff(args) => {
+            let wanted = apply::check_diff(&args, &table)?;
+            apply::diff(&mut connect::connect(table, environment, screen).await?.0, &wanted).await
+        }
+        Once::Set(args) => {
+            apply::set(&mut connect::connect(table, environment, screen).await?.0, &args).await
+        }
+        Once::Expire(args) => {
+            let target = expire::check(&args)?;
+            expire::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
+        Once::Fail(args) => {
+            let repository = fail::check(&args, env)?;
+            let context = &mut connect::connect(table, environment, screen).await?.0;
+            fail::run(context, &args, repository.as_ref()).await
+        }
+        Once::Refresh(args) => {
+            refresh::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
+        }
+        Once::Doctor(args) => {
+            doctor::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
+        }
+        Once::Init(args) => {
+            let asked = init::check(&args, &table)?;
+            let (mut context, store) = connect::connect(table, environment, screen).await?;
+            init::run(&mut context, &asked, &store).await
+        }
+        Once::Plan(args) => {
+            let policy = plan_explain::check_plan(&args, &table)?;
+            plan_explain::plan(&mut connect::connect(table, environment, screen).await?.0, &policy).await
+        }
+        Once::Explain(args) => {
+            let target = plan_explain::check_explain(&args, env, &table)?;
+            plan_explain::explain(&mut connect::connect(table, environment, screen).await?.0, &args, &target)
+                .await
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! How is this operator to run? One file and the environment, checked as a whole before anything starts.
+//! `config/default.toml` names every key with its default and is read by the program itself, so it cannot be wrong.
+
+mod check;
+mod error;
+mod layers;
+mod reader;
+mod secret;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use error::ConfigErrors;
+pub use reader::{SHORTEST, duration};
+
+use crate::controller::GitHubWatch;
+use crate::limits::{Limits, Rate};
+use crate::model::{TableName, words};
+use crate::telemetry;
+use reader::Reader;
+
+words! {
+    /// Where machines come from.
+    ComputeKind {
+        /// EC2.
+        Ec2 = "ec2",
+        /// Child processes of this machine.
+        Local = "local",
+        /// Nowhere: records only.
+        None = "none",
+    }
+}
+
+words! {
+    /// Where pooled machines are announced.
+    QueueKind {
+        /// SQS.
+        Sqs = "sqs",
+        /// Inside this process.
+        Memory = "memory",
+    }
+}
+
+words! {
+    /// Whether runners are registered.
+    GitHubKind {
+        /// With the GitHub behind `api_url`.
+        Real = "real",
+        /// Nowhere.
+        None = "none",
+    }
+}
+
+words! {
+    /// Where runners are registered.
+    ScopeKind {
+        /// With the repository whose workflow asks.
+        Repository = "repository",
+        /// With its owner, who must be an organisation.
+        Organization = "organization",
+    }
+}
+
+words! {
+    /// How log lines look.
+    LogFormat {
+        /// For people.
+        Human = "human",
+        /// For programs, an object a line.
+        Json = "json",
+    }
+}
+
+/// The configuration of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The table.
+    pub table: TableName,
+    /// Deadlines and intervals.
+    pub timing: Timing,
+    /// Where machines come from.
+    pub compute: ComputeKind,
+    /// How fast EC2 is asked.
+    pub limits: Limits,
+    /// How many requests of one repository may be open at the same time.
+    pub requests_per_repository: u32,
+    /// Where pooled machines are announced.
+    pub queue: QueueKind,
+    /// The queue on which EC2 says which machines it takes back; none when nobody listens.
+    pub interruptions: Option<String>,
+    /// With whom runners are registered; none when nowhere.
+    pub github: Option<GitHub>,
+    /// Where the admin port listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What is logged, and how.
+    pub log: Log,
+    /// What is passed on to agents.
+    pub agent: Agent,
+}
+
+/// The deadlines and intervals of `[timing]`, each at least 100 ms; `config/default.toml` says what they mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is a key of the reference, described there and nowhere else")]
+pub struct Timing {
+    pub created: Duration,
+    pub claimed: Duration,
+    pub cleanup: Duration,
+    pub grace: Duration,
+    pub heartbeat: Duration,
+    pub stale: Duration,
+    pub agent_poll: Duration,
+    pub resync: Duration,
+    pub reannounce: Duration,
+    pub lease: Duration,
+    pub orphan: Duration,
+}
+
+/// With which GitHub runners are registered, and by which right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitHub {
+    /// Root of its API, without a slash at the end.
+    pub api_url: String,
+    /// What we show it.
+    pub credential: Credential,
+    /// Where runners are registered.
+    pub scope: ScopeKind,
+    /// What is asked of it beside credentials.
+    pub watch: GitHubWatch,
+}
+
+/// Where a credential is found. The files can be replaced at any time: a token is read for each call, an App's key at
+/// the start and whenever GitHub refuses the one in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// A file that holds a token.
+    TokenFile(PathBuf),
+    /// A GitHub App.
+    App {
+        /// Its app id or client id.
+        id: String,
+        /// The file that holds its private key, PEM.
+        key_file: PathBuf,
+    },
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// How lines look.
+    pub format: LogFormat,
+    /// Directives, as `RUST_LOG` has them.
+    pub filter: String,
+}
+
+/// What is passed on to agents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The runner package; none where the image brings it.
+    pub runner: Option<RunnerPackage>,
+    /// Runs at a machine's first boot, unless its class names another.
+    pub pre_runner_script: Option<PathBuf>,
+    /// How long that may take.
+    pub pre_runner_timeout: Duration,
+    /// How long a runner may take to end by itself.
+    pub stop: Duration,
+    /// Where file systems are mounted that are not a machine's own and that jobs may write to all the same.
+    pub spare: Vec<PathBuf>,
+}
+
+impl Agent {
+    /// What an agent takes for [`Self::stop`] where it is told nothing.
+    pub const STOP: Duration = Duration::from_secs(60);
+}
+
+/// The package that holds GitHub's runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerPackage {
+    /// Where it is fetched.
+    pub url: String,
+    /// Its digest, 64 lower-case hexadecimal digits.
+    pub sha256: String,
+    /// Its version.
+    pub version: String,
+}
+
+impl Config {
+    /// Reads the file, if there is one, and lays the environment (`environment`, all of it) over it.
+    ///
+    /// # Errors
+    /// Every key that is unknown or has a value that cannot be used, and every pair that contradicts itself.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigErrors> {
+        let (values, mut problems) = layers::lay(file, environment);
+        // Without its file nothing else can be judged: what it would have said is not missing.
+        let unread = problems.extract_if(.., |problem| problem.field == layers::FILE).collect::<Vec<_>>();
+        if !unread.is_empty() {
+            return Err(ConfigErrors::new(unread));
+        }
+        let mut reader = Reader::new(values, problems);
+        let config = Self::read(&mut reader);
+        match config {
+            Some(config) if reader.problems.is_empty() => Ok(config),
+            _ => Err(ConfigErrors::new(reader.problems)),
+        }
+    }
+
+    fn read(reader: &mut Reader) -> Option<Self> {
+        // Everything is read before the first `?`, so that every problem is seen.
+        let table = reader.parsed("table", TableName::parse);
+        let compute = reader.parsed("compute.kind", str::parse);
+        let timing = Timing::read(reader).inspect(|timing| check::timing(timing, compute, reader));
+        let limits = Limits::read(reader);
+        let requests_per_repository =
+            reader.parsed("limits.requests_per_repository", reader::requests_per_repository);
+        let queue = reader.parsed("queue.kind", str::parse);
+        check::queue(queue, compute, reader);
+        let interruptions = reader.optional("interruptions.queue", reader::queue_name);
+        let github = GitHub::read(reader);
+        let listen = reader.parsed("admin.listen", reader::address);
+        let log = Log::read(reader);
+        let agent = Agent::read(reader);
+        Some(Self {
+            table: table?,
+            timing: timing?,
+            compute: compute?,
+            limits: limits?,
+            requests_per_repository: requests_per_repository?,
+            queue: queue?,
+            interruptions: interruptions?,
+            github: github?,
+            listen: listen?,
+            log: log?,
+            agent: agent?,
+        })
+    }
+}
+
+impl Timing {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        let mut read = |key: &str| reader.parsed(&format!("timing.{key}"), duration);
+        let (created, claimed, cleanup) = (read("created"), read("claimed"), read("cleanup"));
+        let (grace, heartbeat, stale) = (read("grace"), read("heartbeat"), read("stale"));
+        let (agent_poll, resync, reannounce) = (read("agent_poll"), read("resync"), read("reannounce"));
+        let (lease, orphan) = (read("lease"), read("orphan"));
+        Some(Self {
+            created: created?,
+            claimed: claimed?,
+            cleanup: cleanup?,
+            grace: grace?,
+            heartbeat: heartbeat?,
+            stale: stale?,
+            agent_poll: agent_poll?,
+            resync: resync?,
+            reannounce: reannounce?,
+            lease: lease?,
+            orphan: orphan?,
+        })
+    }
+}
+
+impl Limits {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        let mut read = |key: &str| {
+            let burst = reader.parsed(&format!("limits.{key}"), reader::burst);
+            let milli = reader.parsed(&format!("limits.{key}_per_second"), reader::per_second);
+            Some(Rate { burst: burst?, milli: milli? })
+        };
+        let (launches, instances) = (read("launches"), read("instances"));
+        let (changes, looks) = (read("changes"), read("looks"));
+        Some(Self { launches: launches?, instances: instances?, changes: changes?, looks: looks? })
+    }
+}
+
+impl GitHub {
+    fn read(reader: &mut Reader) -> Option<Option<Self>> {
+        let kind = reader.parsed("github.kind", str::parse);
+        let api_url = reader.parsed("github.api_url", reader::url);
+        let token_file = reader.optional("github.token_file", reader::path);
+        let app_id = reader.optional("github.app_id", reader::app_id);
+        let app_key_file = reader.optional("github.app_key_file", reader::path);
+        let scope = reader.parsed("github.scope", str::parse);
+        let run_poll = reader.parsed("github.run_poll", reader::interval);
+        let sweep = reader.parsed("github.sweep", reader::interval);
+        let verify_removed = reader.parsed("github.verify_removed", reader::truth);
+        let verify_run = reader.parsed("github.verify_run", reader::truth);
+        match kind? {
+            GitHubKind::None => Some(None),
+            GitHubKind::Real => {
+                let credential = check::credential(token_file?, app_id?, app_key_file?, reader);
+                let watch = GitHubWatch {
+                    run_poll: run_poll?,
+                    sweep: sweep?,
+                    verify_removed: verify_removed?,
+                    verify_run: verify_run?,
+                };
+                Some(Some(Self { api_url: api_url?, credential: credential?, scope: scope?, watch }))
+            }
+        }
+    }
+}
+
+impl Log {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        let format = reader.parsed("log.format", str::parse);
+        let filter = reader.parsed("log.filter", |text| {
+            telemetry::check_filter(text)?;
+            Ok(text.to_owned())
+        });
+        Some(Self { format: format?, filter: filter? })
+    }
+}
+
+impl Agent {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        let url = reader.optional("agent.runner_url", reader::url);
+        let sha256 = reader.optional("agent.runner_sha256", reader::sha256);
+        let version = reader.optional("agent.runner_version", reader::version);
+        let pre_runner_script = reader.optional("agent.pre_runner_script", reader::path);
+        let pre_runner_timeout = reader.parsed("agent.pre_runner_timeout", duration);
+        let (stop, spare) =
+            (reader.parsed("agent.stop", duration), reader.parsed("agent.spare", reader::places));
+        let runner = check::runner(url?, sha256?, version?, reader);
+        Some(Self {
+            runner: runner?,
+            pre_runner_script: pre_runner_script?,
+            pre_runner_timeout: pre_runner_timeout?,
+            stop: stop?,
+            spare: spare?,
+        })
+    }
+}
+
+/// The environment of this process, read here and nowhere else. A value that is not Unicode is kept, spoilt, so that
+/// its key can refuse it.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}

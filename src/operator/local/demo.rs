@@ -1,0 +1,179 @@
+//! `runyard demo`: three workflow runs through the whole life of their machines, shown as they happen, and checked
+//! against the jobs, the records, the stand-in GitHub and the process table.
+
+mod checks;
+mod ending;
+mod facts;
+mod journal;
+mod plan;
+mod results;
+mod stage;
+mod timeline;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::checks::Check;
+use self::facts::Facts;
+use self::journal::Journal;
+use self::plan::RUNS;
+use self::stage::DemoStage;
+use super::files;
+use super::opened_environment::{self, LocalModeError, OpenedEnvironment};
+use super::say;
+use crate::clock::{SystemClock, SystemEntropy};
+use crate::model::{InstanceId, PoolSpec};
+use crate::ports::{Compute as _, Entropy as _, Store};
+use crate::wire::{self, Stop};
+
+pub use stage::DemoError;
+
+/// Most reasons that are shown against one claim.
+const SHOWN: usize = 10;
+/// How long the operator may take to stop.
+const STOPPING: Duration = Duration::from_secs(10);
+
+/// Runs the demonstration in a directory of its own, which goes when all is well; answers whether it is.
+///
+/// # Errors
+/// What kept it from coming to its end.
+pub async fn run(environment: &BTreeMap<String, String>) -> Result<bool, LocalModeError> {
+    let stop = wire::on_signals()?;
+    let dir = std::env::temp_dir().join(format!("runyard-demo-{}", SystemEntropy.hex()));
+    files::private_dir(&dir).map_err(|error| system(&dir, error))?;
+    let environment = quiet(environment);
+    let checks = play(&dir, &environment, stop).await;
+    let good = checks.as_ref().is_ok_and(|checks| checks.iter().all(|check| check.against.is_empty()));
+    if good {
+        files::remove_dir(&dir).map_err(|error| system(&dir, error))?;
+    } else {
+        say(format_args!("\nWhat it left to look at: {}", dir.display()));
+    }
+    checks.map(|_| good)
+}
+
+/// The demonstration is the same whatever somebody set for an operator of theirs; only the agent and the log are ours
+/// to be told.
+fn quiet(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let kept = |name: &str| !name.starts_with("RUNYARD_") || ["RUNYARD_AGENT", "RUNYARD_LOG"].contains(&name);
+    let log = ("RUNYARD_LOG".to_owned(), "warn".to_owned());
+    let given = environment.iter().filter(|(name, _)| kept(name));
+    [log].into_iter().chain(given.map(|(name, value)| (name.clone(), value.clone()))).collect()
+}
+
+fn system(path: &Path, error: std::io::Error) -> LocalModeError {
+    LocalModeError::System(path.display().to_string(), error)
+}
+
+async fn play(
+    dir: &Path,
+    environment: &BTreeMap<String, String>,
+    stop: Stop,
+) -> Result<Vec<Check>, LocalModeError> {
+    let results = dir.join("results.txt");
+    std::fs::write(&results, "").map_err(|error| system(&results, error))?;
+    let journal = Arc::new(Journal::starting(Arc::new(SystemClock::new())));
+    let opened = opened_environment::open(dir.join("yard"), environment, classes()).await?;
+    let OpenedEnvironment { local, config, store, wired, machines, client, .. } = opened;
+    let store: Arc<dyn Store> = store;
+    let telling = {
+        let (journal, store) = (journal.clone(), store.clone());
+        tokio::spawn(async move { journal.follow(store).await })
+    };
+    let operator = {
+        let stop = stop.clone();
+        tokio::spawn(async move { wire::serve(wired, &config, stop).await })
+    };
+    let stage = DemoStage {
+        store,
+        standin: local.standin.as_ref().expect("the demonstration has a stand-in GitHub"),
+        journal: &journal,
+        executable: std::env::current_exe().map_err(|error| system(dir, error))?,
+        environment: child_environment(environment, client),
+        results: results.to_string_lossy().into_owned(),
+    };
+    let mut facts = Facts::default();
+    let acted = tokio::select! {
+        acted = act(&stage, &machines, &mut facts) => acted,
+        () = stop.gently.cancelled() => Err(DemoError::Interrupted.into()),
+    };
+    stop.gently.cancel();
+    let stopped = tokio::time::timeout(STOPPING, operator).await;
+    // The last events are written by the operator as it stops.
+    tokio::time::sleep(journal::HELD).await;
+    telling.abort();
+    journal.print(jiff::Timestamp::MAX);
+    // What still runs now was left behind; only then is it cleared away.
+    facts.left.processes = ending::processes(&ids(&machines).await);
+    machines.end_all().await;
+    local.close().await;
+    acted?;
+    match stopped {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => return Err(error.into()),
+        Ok(Err(error)) => return Err(system(dir, std::io::Error::other(error))),
+        Err(_) => facts.left.processes.push("of the operator itself: it did not stop".into()),
+    }
+    read_results(&results, &mut facts)?;
+    Ok(verdict(&facts))
+}
+
+/// A machine's first boot takes time anywhere; here it is three seconds, so that a busy machine cannot make a warm claim look slow.
+fn classes() -> Vec<PoolSpec> {
+    let mut classes = opened_environment::classes();
+    for class in &mut classes {
+        class.launch.pre_runner_script = Some("sleep 3\n".into());
+    }
+    classes
+}
+
+async fn act(
+    stage: &DemoStage<'_>,
+    machines: &super::compute::LocalCompute,
+    facts: &mut Facts,
+) -> Result<(), LocalModeError> {
+    for plan in &RUNS {
+        stage.run(plan, facts).await?;
+    }
+    facts.cold = stage.waited(&RUNS[0]).await?;
+    facts.warm = stage.waited(&RUNS[1]).await?;
+    facts.left = stage.end(&["small", "large"], &ids(machines).await).await?;
+    Ok(())
+}
+
+async fn ids(machines: &super::compute::LocalCompute) -> Vec<InstanceId> {
+    machines.list().await.unwrap_or_default().into_iter().map(|machine| machine.id).collect()
+}
+
+/// What the verbs' environment holds: enough to find programs and the table.
+fn child_environment(
+    environment: &BTreeMap<String, String>,
+    client: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let kept =
+        environment.iter().filter(|(name, _)| ["PATH", "HOME", "USER", "LANG"].contains(&name.as_str()));
+    kept.map(|(name, value)| (name.clone(), value.clone())).chain(client).collect()
+}
+
+fn read_results(path: &PathBuf, facts: &mut Facts) -> Result<(), LocalModeError> {
+    let text = std::fs::read_to_string(path).map_err(|error| system(path, error))?;
+    facts.lines = results::parse(&text).map_err(DemoError::from)?;
+    Ok(())
+}
+
+fn verdict(facts: &Facts) -> Vec<Check> {
+    let checks = checks::all(facts);
+    say("\nWhat the jobs, the records, GitHub and the process table say:");
+    for check in &checks {
+        say(format_args!("  {} {}", if check.against.is_empty() { "✓" } else { "✗" }, check.claim));
+        for reason in check.against.iter().take(SHOWN) {
+            say(format_args!("      {reason}"));
+        }
+        if let Some(more @ 1..) = check.against.len().checked_sub(SHOWN) {
+            say(format_args!("      and {more} more"));
+        }
+    }
+    checks
+}

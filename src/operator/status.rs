@@ -1,0 +1,150 @@
+//! The status page's snapshot of the yard: pools, machines with their recent timelines, and requests with the reasons
+//! why they wait. It is read from the loop's index, bounded in size, and holds no secret.
+
+mod channel;
+mod history;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use channel::{ANSWER_TIMEOUT, Closed, SnapshotChannel};
+pub use history::{History, MachinePhase, PhaseSpan};
+pub use snapshot::{SnapshotInput, snapshot};
+
+/// Most pools told at once.
+pub const MOST_POOLS: usize = 100;
+/// Most machines told at once: about 500 B each, and more than a person looks at.
+pub const MOST_MACHINES: usize = 300;
+/// Most requests told at once.
+pub const MOST_REQUESTS: usize = 150;
+/// Longest sentence told, in characters.
+const LONGEST: usize = 300;
+
+/// The yard at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The operator's wall clock.
+    pub at: Timestamp,
+    /// The program's version.
+    pub version: &'static str,
+    /// The table.
+    pub table: String,
+    /// Whether this operator holds the lease; a stand-by sees the same yard.
+    pub leader: bool,
+    /// Whether GitHub did not answer when it was last asked.
+    pub github_down: bool,
+    /// Records that cannot be read, those of a newer program included.
+    pub unreadable: usize,
+    /// Since when this operator remembers what machines were.
+    pub remembers_since: Timestamp,
+    /// The classes.
+    pub pools: Vec<PoolStatus>,
+    /// How many more there are.
+    pub pools_left_out: usize,
+    /// Machines: those that serve or start first, then the idle ones, then those that ended lately.
+    pub machines: Vec<MachineStatus>,
+    /// How many more there are.
+    pub machines_left_out: usize,
+    /// Requests that are not over, the oldest first, then those that ended lately.
+    pub requests: Vec<RequestStatus>,
+    /// How many more there are.
+    pub requests_left_out: usize,
+}
+
+/// A class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStatus {
+    /// Its name.
+    pub class: String,
+    /// Idle machines wanted now; none without a pool record.
+    pub desired: Option<u32>,
+    /// The floor for schedules and people.
+    pub min: Option<u32>,
+    /// Most live machines.
+    pub max: Option<u32>,
+    /// Machines that are not ended, by where they are.
+    pub have: BTreeMap<MachinePhase, u32>,
+    /// All of them.
+    pub live: u32,
+    /// Machines that launches may still bring.
+    pub under_way: u32,
+    /// Whether people paused it.
+    pub paused: bool,
+    /// Until when launches are held back after failures.
+    pub held_back_seconds: Option<u64>,
+    /// The status's sentence.
+    pub message: String,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// Its id.
+    pub id: String,
+    /// Its class.
+    pub class: String,
+    /// EC2's type.
+    pub instance_type: String,
+    /// How it is paid for.
+    pub usage_class: &'static str,
+    /// Where it is, or `gone`.
+    pub is: MachinePhase,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when it may stay there.
+    pub until: Option<Timestamp>,
+    /// The request that holds it.
+    pub request: Option<String>,
+    /// What its agent says.
+    pub signal: Option<&'static str>,
+    /// Why it ended.
+    pub reason: Option<&'static str>,
+    /// How many claims it has run.
+    pub uses: u32,
+    /// What it was, the oldest first.
+    pub spans: Vec<PhaseSpan>,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestStatus {
+    /// Repository, run, name and attempt.
+    pub request: String,
+    /// The class it asks for.
+    pub class: String,
+    /// How far it is.
+    pub phase: &'static str,
+    /// How many machines it wants.
+    pub count: u32,
+    /// How many it holds.
+    pub held: usize,
+    /// When it was taken on.
+    pub accepted_at: Option<Timestamp>,
+    /// When it fails unless it is ready.
+    pub deadline: Option<Timestamp>,
+    /// When it became ready.
+    pub ready_at: Option<Timestamp>,
+    /// The status's sentence.
+    pub message: String,
+    /// Why it waits.
+    pub waits: Vec<String>,
+    /// When it can be expected to be ready.
+    pub expected: Option<String>,
+}
+
+/// A sentence, cut where it is long.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

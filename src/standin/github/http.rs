@@ -1,0 +1,101 @@
+//! The stand-in's HTTP interface: GitHub's REST API as published (`rest`), and two interfaces of its own where GitHub's
+//! are private or on a web page: `/_runner/…` for its runner package, `/_workflow/…` for simulated workflows.
+
+pub(super) mod exchanges;
+mod render;
+mod rest;
+mod runner;
+mod workflow;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::shared_state::{SharedState, StandInFailure};
+use super::state::Refusal;
+
+pub(super) use exchanges::Exchanges;
+pub(super) use runner::wire;
+
+/// Where the runner package is served.
+pub(super) const PACKAGE_PATH: &str = "/_runner/package.tar.gz";
+
+const DOCUMENTATION: &str = "https://docs.github.com/rest";
+
+/// What every handler gets.
+#[derive(Clone)]
+pub(super) struct Served {
+    shared: Arc<SharedState>,
+    stop: CancellationToken,
+}
+
+/// All routes. A runner's own calls carry the runner's credential; all others the API token.
+pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: CancellationToken) -> Router {
+    let served = Served { shared, stop };
+    let published = match kept {
+        Some(file) => rest::routes().layer(from_fn_with_state(file, exchanges::keep)),
+        None => rest::routes(),
+    };
+    published
+        .merge(workflow::routes())
+        .layer(from_fn_with_state(served.clone(), require_token))
+        .merge(runner::routes())
+        .route(PACKAGE_PATH, get(package))
+        .fallback(|| async { StandInFailure::Refused(Refusal::NotFound) })
+        .with_state(served)
+}
+
+async fn require_token(State(served): State<Served>, request: Request, next: Next) -> Response {
+    if bearer(request.headers()) == Some(served.shared.api_token()) {
+        next.run(request).await
+    } else {
+        StandInFailure::Refused(Refusal::Unauthorized).into_response()
+    }
+}
+
+async fn package(State(served): State<Served>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/gzip")], served.shared.package().archive.clone())
+}
+
+/// The secret of an `Authorization` header, in either of the forms GitHub takes.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, secret) = value.split_once(' ')?;
+    let known = scheme.eq_ignore_ascii_case("bearer") || scheme.eq_ignore_ascii_case("token");
+    known.then_some(secret.trim())
+}
+
+/// GitHub's body of an error.
+fn error(status: StatusCode, message: &str) -> Response {
+    let body = json!({"message": message, "documentation_url": DOCUMENTATION, "status": status.as_u16().to_string()});
+    (status, Json(body)).into_response()
+}
+
+impl IntoResponse for StandInFailure {
+    fn into_response(self) -> Response {
+        let refusal = match self {
+            Self::Storage(problem) => {
+                tracing::error!(%problem, "the stand-in GitHub cannot store its state");
+                return error(StatusCode::INTERNAL_SERVER_ERROR, "the state cannot be stored");
+            }
+            Self::Refused(refusal) => refusal,
+        };
+        let status = match refusal {
+            Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
+            Refusal::NotFound => StatusCode::NOT_FOUND,
+            Refusal::NameTaken(_) | Refusal::SessionConflict => StatusCode::CONFLICT,
+            Refusal::NotYours => StatusCode::GONE,
+            Refusal::Busy(_) | Refusal::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        error(status, &refusal.to_string())
+    }
+}

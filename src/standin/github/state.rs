@@ -1,0 +1,108 @@
+//! The state of the stand-in: runners, tokens, runs, jobs and the rules between them, without I/O. Time and randomness
+//! are arguments, and the caller stores the result.
+
+mod jobs;
+mod registry;
+mod sessions;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use registry::Registration;
+pub use types::{
+    Conclusion, Job, JobId, JobSpec, JobStatus, Label, MintedToken, Refusal, RegisteredRunner, Run, RunId,
+    RunnerId, Session, TokenKind,
+};
+
+/// How long a listener may be silent before it counts as offline.
+pub const SILENCE: Duration = Duration::from_secs(15);
+/// Runner tokens last as long as GitHub's.
+pub const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
+/// Finished runs beyond this many are forgotten, oldest first: the whole state is written at each change.
+const KEPT_RUNS: usize = 100;
+
+/// Everything there is. Serialised whole; `revision` rises with every change worth storing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// Raised by every change worth storing (a heartbeat is none).
+    #[serde(skip)]
+    pub revision: u64,
+    next_id: u64,
+    /// Unexpired runner tokens.
+    tokens: Vec<MintedToken>,
+    /// By GitHub's id.
+    runners: BTreeMap<RunnerId, RegisteredRunner>,
+    runs: BTreeMap<RunId, Run>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Custom labels and their ids.
+    labels: BTreeMap<String, u64>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            revision: 0,
+            next_id: 1000,
+            tokens: Vec::new(),
+            runners: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+impl State {
+    /// What to do with a state read back after a restart: nobody could say a word meanwhile, so silence starts anew.
+    pub fn resume(&mut self, now: Timestamp) {
+        for session in self.runners.values_mut().filter_map(|r| r.session.as_mut()) {
+            session.last_seen = now;
+        }
+    }
+
+    /// Lets time take effect: silent sessions end, tokens expire, old runs are forgotten. Every entry point calls it.
+    pub fn tick(&mut self, now: Timestamp) {
+        let silent: Vec<RunnerId> = self
+            .runners
+            .values()
+            .filter(|r| r.session.as_ref().is_some_and(|s| s.silent(now)))
+            .map(|r| r.id)
+            .collect();
+        for id in silent {
+            self.end_session(id, now);
+        }
+        if self.tokens.iter().any(|t| t.expires_at <= now) {
+            self.tokens.retain(|t| t.expires_at > now);
+            self.changed();
+        }
+        self.forget_old_runs();
+    }
+
+    fn changed(&mut self) {
+        self.revision += 1;
+    }
+
+    fn fresh_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.changed();
+        self.next_id
+    }
+
+    fn forget_old_runs(&mut self) {
+        let finished: Vec<RunId> =
+            self.runs.values().filter(|run| self.run_over(run)).map(|run| run.id).collect();
+        let excess = finished.len().saturating_sub(KEPT_RUNS);
+        for id in finished.into_iter().take(excess) {
+            self.runs.remove(&id);
+            self.jobs.retain(|_, job| job.run_id != id);
+            self.changed();
+        }
+    }
+}

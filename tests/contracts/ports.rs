@@ -1,0 +1,10 @@
+//! Does what we built on behave as the ports promise? One suite for each port, run on the stand-in and on real engines:
+//! a stand-in may be trusted because it passes what the real thing passes.
+
+mod dynamo;
+mod listing;
+mod notices;
+mod queue;
+mod shards;
+mod store;
+mod wire;

@@ -1,0 +1,361 @@
+//! Does the Terraform module make what the template makes? Its expressions are evaluated as Terraform would, and held
+//! against CloudFormation's with the same parameters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hcl_edit::expr::Expression;
+use hcl_edit::structure::{Block, Body};
+use serde_json::{Map, Value, json};
+
+use crate::policies::documents::{KEY, config};
+use crate::policies::hcl::{self, Names};
+use crate::policies::stack::{Stack, template};
+
+/// The module with its variables filled in.
+struct Module {
+    body: Body,
+    names: Names,
+}
+
+impl Module {
+    /// With these variables; the others have their defaults.
+    fn with(given: &[(&str, Value)], partition: &str, suffix: &str) -> Self {
+        let mut files: Vec<_> =
+            std::fs::read_dir(config().join("terraform")).unwrap().map(|f| f.unwrap().path()).collect();
+        files.sort();
+        let files = files.iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "tf"));
+        let whole: String = files.map(|path| std::fs::read_to_string(path).unwrap() + "\n").collect();
+        let mut module = Self { body: whole.parse().expect("HCL"), names: Names::new() };
+        let mut variables = module.variables();
+        for (name, value) in
+            [("table_name", json!("yard")), ("github_owner", json!("Acme"))].iter().chain(given)
+        {
+            assert!(variables.insert((*name).to_owned(), value.clone()).is_some(), "no variable {name}");
+        }
+        let path = config().join("terraform").to_string_lossy().into_owned();
+        let data = json!({
+            "aws_caller_identity": {"current": {"account_id": "123456789012"}},
+            "aws_partition": {"current": {"partition": partition, "dns_suffix": suffix}},
+            "aws_region": {"current": {"name": "eu-west-1"}},
+        });
+        module.names.extend([
+            ("var".into(), Value::Object(variables)),
+            ("path".into(), json!({"module": path})),
+            ("data".into(), data),
+            ("local".into(), json!({})),
+        ]);
+        module.stand_in();
+        module.settle();
+        module
+    }
+
+    fn blocks<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Block> {
+        self.body.get_blocks(kind)
+    }
+
+    fn variables(&self) -> Map<String, Value> {
+        let default = |block: &Block| {
+            block.body.get_attribute("default").map_or(Value::Null, |one| self.value(&one.value))
+        };
+        self.blocks("variable").map(|block| (block.labels[0].as_str().to_owned(), default(block))).collect()
+    }
+
+    /// What other resources would tell, told apart by their names.
+    fn stand_in(&mut self) {
+        let mut all: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+        for block in self.blocks("resource") {
+            let [kind, name] = &block.labels[..] else { panic!("two labels: {block:?}") };
+            let one = |key: &str| {
+                let told = |what| format!("<{}.{}{key}.{what}>", kind.as_str(), name.as_str());
+                json!({"arn": told("arn"), "id": told("id"), "name": told("name"), "url": told("url")})
+            };
+            let has = |attribute| block.body.has_attribute(attribute);
+            let value = if has("count") {
+                json!([one("")])
+            } else if has("for_each") {
+                [
+                    "interruptions",
+                    "linux-x64",
+                    "untrusted",
+                    "SpotInterruptions",
+                    "StateChanges",
+                    "ScheduledChanges",
+                ]
+                .map(|key| (key.to_owned(), one(key)))
+                .into_iter()
+                .collect::<Map<_, _>>()
+                .into()
+            } else {
+                one("")
+            };
+            all.entry(kind.as_str().to_owned()).or_default().insert(name.as_str().to_owned(), value);
+        }
+        self.names.extend(all.into_iter().map(|(kind, names)| (kind, names.into())));
+    }
+
+    /// Evaluates locals until all that they need is known.
+    fn settle(&mut self) {
+        let attributes = self.blocks("locals").flat_map(|block| block.body.attributes());
+        let all: Vec<(String, Expression)> =
+            attributes.map(|one| (one.key.as_str().to_owned(), one.value.clone())).collect();
+        for _ in 0..all.len() {
+            for (name, expression) in &all {
+                if let Ok(value) = hcl::value(expression, &self.names) {
+                    self.names.get_mut("local").expect("locals")[name] = value;
+                }
+            }
+        }
+        for (name, expression) in &all {
+            assert_eq!(hcl::value(expression, &self.names).err(), None, "local.{name}");
+        }
+    }
+
+    fn value(&self, expression: &Expression) -> Value {
+        hcl::value(expression, &self.names).unwrap_or_else(|error| panic!("{error}: {expression}"))
+    }
+
+    fn resource(&self, kind: &str, name: &str) -> &Block {
+        let wanted = |block: &&Block| block.labels[0].as_str() == kind && block.labels[1].as_str() == name;
+        self.blocks("resource").find(wanted).unwrap_or_else(|| panic!("no resource {kind}.{name}"))
+    }
+
+    /// Whether a resource is made.
+    fn made(&self, kind: &str, name: &str) -> bool {
+        self.resource(kind, name)
+            .body
+            .get_attribute("count")
+            .is_none_or(|count| self.value(&count.value) == 1)
+    }
+
+    fn attribute(&self, kind: &str, name: &str, attribute: &str) -> Value {
+        let found = self.resource(kind, name).body.get_attribute(attribute);
+        self.value(&found.unwrap_or_else(|| panic!("{kind}.{name} has no {attribute}")).value)
+    }
+
+    /// An attribute that is JSON written out.
+    fn json(&self, kind: &str, name: &str, attribute: &str) -> Value {
+        let value = self.attribute(kind, name, attribute);
+        serde_json::from_str(value.as_str().expect("text")).expect("JSON")
+    }
+}
+
+const PROVIDER: &str = "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com";
+
+/// Both, with everything that can be made, and these further parameters of the template and the module.
+fn both(further: &[(&str, &str)], variables: &[(&str, Value)], china: bool) -> (Stack, Module) {
+    let (partition, suffix) = if china { ("aws-cn", "amazonaws.com.cn") } else { ("aws", "amazonaws.com") };
+    let everything = [
+        ("AWS::Partition", partition),
+        ("AWS::URLSuffix", suffix),
+        ("GitHubOwner", "Acme"),
+        ("PodIdentity", "true"),
+        ("GitHubOidcProvider", PROVIDER),
+        ("GitHubOwnerId", "123456"),
+        ("VolumeKeyArn", KEY),
+        ("VpcId", "vpc-01"),
+        ("SubnetIds", "subnet-01,subnet-02"),
+        ("OperatorImage", "registry.example.com/runyard:0.1.0"),
+        ("GitHubAppId", "42"),
+        ("GitHubSecretArn", "arn:aws:secretsmanager:eu-west-1:123456789012:secret:github-1"),
+        ("RunnerUrl", "https://example.com/runner.tar.gz"),
+        ("RunnerSha256", "00"),
+        ("RunnerVersion", "2.336.0"),
+    ];
+    let same = [
+        ("github_oidc_provider", json!(PROVIDER)),
+        ("github_owner_id", json!("123456")),
+        ("pod_identity", json!(true)),
+        ("volume_key_arn", json!(KEY)),
+        ("vpc_id", json!("vpc-01")),
+        ("subnet_ids", json!(["subnet-01", "subnet-02"])),
+        ("operator_image", json!("registry.example.com/runyard:0.1.0")),
+        ("github_app_id", json!("42")),
+        ("github_secret_arn", json!("arn:aws:secretsmanager:eu-west-1:123456789012:secret:github-1")),
+        ("runner_url", json!("https://example.com/runner.tar.gz")),
+        ("runner_sha256", json!("00")),
+        ("runner_version", json!("2.336.0")),
+    ];
+    let stack = Stack::with(&[&everything[..], further].concat());
+    (stack, Module::with(&[&same[..], variables].concat(), partition, suffix))
+}
+
+#[test]
+fn the_module_makes_the_same_statements_as_the_template() {
+    let fences = [("MachineFence", "any-record"), ("LaunchFence", "tags")];
+    let opened = [("machine_fence", json!("any-record")), ("launch_fence", json!("tags"))];
+    for (stack, module) in [both(&[], &[], false), both(&fences, &opened, false), both(&[], &[], true)] {
+        for (name, resource) in [
+            ("operator", "OperatorPolicy"),
+            ("operator_volume_key", "OperatorVolumeKeyPolicy"),
+            ("workflow", "WorkflowPolicy"),
+            ("init", "InitPolicy"),
+        ] {
+            let template = stack.properties(resource).expect("everything is made");
+            assert_eq!(module.json("aws_iam_policy", name, "policy"), template["PolicyDocument"], "{name}");
+            assert_eq!(module.attribute("aws_iam_policy", name, "name"), template["ManagedPolicyName"]);
+        }
+        let inline = |role: &str| {
+            let properties = stack.properties(role).expect("everything is made");
+            properties["Policies"][0]["PolicyDocument"].clone()
+        };
+        assert_eq!(module.json("aws_iam_role_policy", "machine", "policy"), inline("MachineRole"));
+        assert_eq!(
+            module.json("aws_iam_role_policy", "operator_start", "policy"),
+            inline("OperatorStartRole")
+        );
+        for (name, resource) in [
+            ("machine", "MachineRole"),
+            ("operator", "OperatorRole"),
+            ("init", "InitRole"),
+            ("workflow", "WorkflowRole"),
+            ("operator_task", "OperatorTaskRole"),
+            ("operator_start", "OperatorStartRole"),
+        ] {
+            let template = stack.properties(resource).expect("everything is made");
+            let trust = module.json("aws_iam_role", name, "assume_role_policy");
+            assert_eq!(trust, template["AssumeRolePolicyDocument"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_module_attaches_each_policy_to_the_roles_that_the_template_does() {
+    let (_, module) = both(&[], &[], false);
+    let attached: BTreeSet<(String, String)> = module
+        .blocks("resource")
+        .filter(|block| block.labels[0].as_str() == "aws_iam_role_policy_attachment")
+        .map(|block| {
+            let name = block.labels[1].as_str();
+            let of = |attribute| {
+                let value = module.attribute("aws_iam_role_policy_attachment", name, attribute);
+                value.as_str().expect("text").to_owned()
+            };
+            (of("role"), of("policy_arn"))
+        })
+        .collect();
+    let role = |name: &str| format!("<aws_iam_role.{name}.name>");
+    let policy = |name: &str| format!("<aws_iam_policy.{name}.arn>");
+    let start = "arn:aws:iam::aws:policy/service-role/AmazonECSTaskExecutionRolePolicy".to_owned();
+    let wanted = [
+        (role("operator"), policy("operator")),
+        (role("operator"), policy("operator_volume_key")),
+        (role("operator_task"), policy("operator")),
+        (role("operator_task"), policy("operator_volume_key")),
+        (role("operator_start"), start),
+        (role("init"), policy("init")),
+        (role("workflow"), policy("workflow")),
+    ];
+    assert_eq!(attached, wanted.into());
+}
+
+#[test]
+fn by_default_the_module_makes_no_more_than_the_template() {
+    let (stack, module) = (Stack::with(&[]), Module::with(&[], "aws", "amazonaws.com"));
+    for (kind, name, resource) in [
+        ("aws_iam_policy", "operator_volume_key", "OperatorVolumeKeyPolicy"),
+        ("aws_iam_role", "operator", "OperatorRole"),
+        ("aws_iam_role", "init", "InitRole"),
+        ("aws_iam_role", "workflow", "WorkflowRole"),
+        ("aws_iam_role", "operator_task", "OperatorTaskRole"),
+        ("aws_iam_role", "operator_start", "OperatorStartRole"),
+        ("aws_iam_openid_connect_provider", "github", "GitHubProvider"),
+        ("aws_security_group", "machine", "MachineSecurityGroup"),
+        ("aws_security_group", "operator", "OperatorSecurityGroup"),
+        ("aws_vpc_endpoint", "table", "TableEndpoint"),
+        ("aws_ecs_cluster", "operator", "Cluster"),
+        ("aws_ecs_task_definition", "operator", "OperatorTask"),
+        ("aws_ecs_service", "operator", "OperatorService"),
+        ("aws_cloudwatch_log_group", "operator", "OperatorLogs"),
+    ] {
+        assert!(!module.made(kind, name), "{kind}.{name}");
+        assert_eq!(stack.properties(resource), None, "{resource}");
+    }
+}
+
+/// `GitHubOwnerId` and `github_owner_id` are the same.
+fn bare(name: &str) -> String {
+    name.to_lowercase().replace('_', "")
+}
+
+#[test]
+fn the_module_has_the_templates_parameters_and_outputs() {
+    let module = Module::with(&[], "aws", "amazonaws.com");
+    let names = |of: &Value| {
+        of.as_object().expect("a section").keys().map(|name| bare(name)).collect::<BTreeSet<_>>()
+    };
+    let mut parameters = names(&template()["Parameters"]);
+    // Terraform makes the lower case itself.
+    assert!(parameters.remove("githubownerinkeys"));
+    let declared =
+        |kind: &str| module.blocks(kind).map(|block| bare(block.labels[0].as_str())).collect::<BTreeSet<_>>();
+    assert_eq!(declared("variable"), parameters);
+    assert_eq!(declared("output"), names(&template()["Outputs"]));
+}
+
+#[test]
+fn the_modules_table_queues_and_rules_are_the_templates() {
+    let (stack, mut module) = both(&[], &[], false);
+    let table = |attribute| module.attribute("aws_dynamodb_table", "table", attribute);
+    assert_eq!((table("hash_key"), table("range_key")), (json!("pk"), json!("sk")));
+    assert_eq!(table("stream_view_type"), "NEW_AND_OLD_IMAGES");
+    assert_eq!(
+        (table("billing_mode"), table("deletion_protection_enabled")),
+        (json!("PAY_PER_REQUEST"), json!(true))
+    );
+    for rule in ["SpotInterruptions", "StateChanges", "ScheduledChanges"] {
+        let pattern = module.names["local"]["rules"][rule].clone();
+        assert_eq!(pattern, stack.properties(rule).expect("it is made")["EventPattern"], "{rule}");
+    }
+    for (key, count) in [("interruptions", 10), ("untrusted", 1000)] {
+        module.names.insert("each".into(), json!({"key": key}));
+        assert_eq!(module.attribute("aws_sqs_queue", "queue", "name"), format!("yard-{key}"));
+        assert_eq!(module.attribute("aws_sqs_queue", "dead", "name"), format!("yard-{key}-dead"));
+        assert_eq!(module.attribute("aws_sqs_queue", "dead", "message_retention_seconds"), 1_209_600);
+        let redrive = module.json("aws_sqs_queue", "queue", "redrive_policy");
+        assert_eq!(redrive["maxReceiveCount"], count);
+    }
+    let policy = module.json("aws_sqs_queue_policy", "interruptions", "policy");
+    let template = stack.properties("InterruptionsPolicy").expect("it is made")["PolicyDocument"].clone();
+    for part in ["Effect", "Principal", "Action", "Condition"] {
+        assert_eq!(policy["Statement"][0][part], template["Statement"][0][part], "{part}");
+    }
+}
+
+/// The first letters of keys are large to CloudFormation and small to ECS.
+fn small(value: &Value) -> Value {
+    match value {
+        Value::Array(all) => all.iter().map(small).collect(),
+        Value::Object(map) => {
+            let key = |key: &String| key[..1].to_lowercase() + &key[1..];
+            map.iter().map(|(name, value)| (key(name), small(value))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn the_module_runs_the_operator_as_the_template_does() {
+    let (stack, module) = both(&[], &[], false);
+    let mut template = small(&stack.properties("OperatorTask").expect("it is made")["ContainerDefinitions"]);
+    let mut made = module.json("aws_ecs_task_definition", "operator", "container_definitions");
+    for containers in [&mut template, &mut made] {
+        for container in containers.as_array_mut().expect("containers") {
+            // The log's group is a reference in one and a name in the other.
+            container.as_object_mut().expect("a container").remove("logConfiguration");
+            if let Some(environment) = container.get_mut("environment").and_then(Value::as_array_mut) {
+                environment.sort_by_key(|one| one["name"].to_string());
+                for one in environment.iter_mut().filter(|one| one["name"] == "RUNYARD_INTERRUPTIONS__QUEUE")
+                {
+                    one["value"] = json!("the queue");
+                }
+            }
+        }
+    }
+    assert_eq!(made, template);
+    let service = stack.properties("OperatorService").expect("it is made");
+    let of = |attribute| module.attribute("aws_ecs_service", "operator", attribute);
+    assert_eq!(of("desired_count"), service["DesiredCount"]);
+    assert_eq!(of("deployment_maximum_percent"), service["DeploymentConfiguration"]["MaximumPercent"]);
+    let least = &service["DeploymentConfiguration"]["MinimumHealthyPercent"];
+    assert_eq!(of("deployment_minimum_healthy_percent"), *least);
+}
