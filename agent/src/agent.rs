@@ -1,5 +1,5 @@
-//! What does an agent consist of? One reader of the instance record and three tasks that do not wait for each other:
-//! the registration loop, the heartbeat, and the guard. The first of them to say so ends the machine.
+//! Assembles an agent: one reader of the instance record and three tasks that do not wait for each other, namely the
+//! registration loop, the heartbeat and the guard. The first task that decides to end the machine ends it.
 
 use std::io;
 use std::path::{Path, PathBuf};

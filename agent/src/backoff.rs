@@ -1,5 +1,4 @@
-//! How long to wait before trying again: the one place that knows, for calls to the table and for everything that
-//! needs GitHub.
+//! Backoff: how long to wait before the next attempt. Calls to the table and everything that needs GitHub use it.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! How does everybody else know that this machine is alive, and what it says? One write a beat: the heartbeat and
-//! whatever the record does not show yet. A signal does not wait for the beat; it is one.
+//! The heartbeat. Each beat is one write to the agent record: the heartbeat itself and every field that the record does
+//! not show yet. A new signal does not wait for the next beat; it causes one.
 
 use std::sync::Arc;
 use std::time::Duration;

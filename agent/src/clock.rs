@@ -1,4 +1,4 @@
-//! What time is it? The one place that asks: the wall clock for what people read, boot time for every deadline, and
+//! The only place that reads clocks: the wall clock for timestamps that people read, boot time for every deadline, and
 //! the id of the boot that boot time belongs to.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What is an agent told when it starts? One TOML file. Every problem in it is reported at once, with the key, the value
-//! and the fix; a key that is not known is one.
+//! The agent's configuration: one TOML file. Every problem in it is reported at once, with the key, the value and the
+//! fix. An unknown key is a problem.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How does the agent keep a file that it must be able to trust after any crash? Whole or not at all, and readable
-//! for its owner only. And how does it open one that it must not trust?
+//! Files of the agent. A file that must survive a crash is written whole or not at all and is readable by its owner
+//! only. A file that the agent must not trust is opened without following links or waiting for pipes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};

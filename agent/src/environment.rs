@@ -1,4 +1,4 @@
-//! What was this process told by its environment? The one place that reads it, beside AWS's own library.
+//! The only place that reads the environment of this process, apart from AWS's own library.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! When does this machine end whatever anybody says or does not say? The guard counts the length of the last deadline it
-//! knew on the boot clock, adds the grace, looks once more, and then turns the machine off: with the operator dead, the
-//! table out of reach and the runner in full swing.
+//! The guard ends the machine when its deadline has passed, even if the operator is dead, the table is out of reach and
+//! a job is running. It counts the length of the last known deadline on the boot clock, adds the grace, reads the
+//! record once more, and then powers the machine off.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! How does a machine become one of a yard? Once, at first boot, root calls the agent to make the user jobs run as, to
-//! put the units in their place and to start them; and before each start of the agent, to shut the metadata service to
-//! everybody else. The units are part of this program, so that user data stays short.
+//! Installs the agent on a machine. At first boot, root calls this program once to create the job user, to write the
+//! systemd units and to start them; before each start of the agent, root calls it to set up the IMDS firewall. The
+//! units are part of this program, so that user data stays short.
 
 use std::fs::{self, Permissions};
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! What can a job reach that it must not? Run as the user jobs run as, where jobs run, this tries each: the metadata
-//! service and with it the machine's role, the machine itself, the process that made the place, the agent's configuration
-//! and records, its program, and root; and it looks whether anything can be written to that outlives a job.
+//! The isolation check: tries to reach everything that a job must not reach. It runs as the job user where jobs run,
+//! and tries the metadata service with the machine's role, the machine itself, the process that created the namespaces,
+//! the agent's configuration, records and program, and root. It also looks for writable places that outlive a job.
 
 use std::fs::{File, OpenOptions, read_dir, read_to_string};
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
-//! The agent of a machine: it registers the runner for the claim its instance record names, cleans up after it, beats,
-//! and ends the machine when its time is over. What to do is decided by a pure [`step`]; everything else reads, does
-//! and reports.
+//! The agent of a machine. It registers the runner for the claim that the instance record names, cleans up afterwards,
+//! sends heartbeats, and ends the machine at its deadline. The pure [`step`] decides what to do; everything else reads,
+//! acts and reports.
 
 pub mod agent;
 pub mod backoff;

@@ -1,5 +1,5 @@
-//! What does the agent know that no record says? How far it got with the claim it has, on disk before every effect, so
-//! that an agent started again goes on where the last one was killed.
+//! The agent's local state: how far it got with its claim. It is on disk before every effect, so that a restarted agent
+//! continues where the last one was killed.
 
 use std::time::Duration;
 

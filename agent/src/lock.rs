@@ -1,4 +1,4 @@
-//! Is another agent at work here? Two would fight over one runner.
+//! Keeps a second agent from running on the same machine: two agents would fight over one runner.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,5 +1,5 @@
-//! The agent's program: reads its configuration, makes sure that it is alone, and runs until it or its machine ends. The
-//! other words are for systemd and for the first boot.
+//! The agent's program: reads its configuration, takes the lock, and runs until the agent or the machine ends. The
+//! other verbs are for systemd and for the first boot.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

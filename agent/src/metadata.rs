@@ -1,6 +1,6 @@
-//! Which machine is this, and what has EC2 announced to it? As the instance metadata service tells, by its second
-//! version only: every question carries a token that was asked for first. A service that does not answer is no fault of
-//! the machine; who asks decides what that means.
+//! Reads the machine's identity and EC2's interruption notices from the instance metadata service, version 2 only: each
+//! request carries a token that was fetched first. A service that does not answer is not an error of the machine; the
+//! caller decides what it means.
 
 use std::sync::Mutex;
 use std::time::Duration;

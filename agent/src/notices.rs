@@ -1,5 +1,5 @@
-//! Has EC2 announced that it takes this machine back? Asked every few seconds on a spot machine, and written into the
-//! agent's record the moment it is known, without waiting for a beat: a spot machine has two minutes.
+//! Watches for EC2's interruption notices. On a spot machine it polls every few seconds and writes a notice to the
+//! agent record at once, without waiting for a heartbeat: a spot machine has two minutes.
 
 use std::sync::Arc;
 use std::time::Duration;

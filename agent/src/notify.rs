@@ -1,6 +1,6 @@
-//! How does systemd know that the agent has begun and is well? By the datagrams of `sd_notify(3)`: one when it is ready,
-//! then one each half of the time the watchdog allows. They are sent by the thread everything else runs on, so an agent
-//! that hangs goes silent and is started again.
+//! Tells systemd that the agent has started and is healthy, by the datagrams of `sd_notify(3)`: one when it is ready,
+//! then one at each half of the watchdog interval. The thread that everything else runs on sends them, so systemd
+//! restarts an agent that hangs.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

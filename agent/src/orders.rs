@@ -1,5 +1,5 @@
-//! What does the instance record tell this machine? Only what an agent acts on is read, so a record with more, less or
-//! stranger attributes elsewhere still reaches it.
+//! Reads from the instance record only what an agent acts on, so that a record with additional, missing or malformed
+//! attributes elsewhere is still usable.
 
 use jiff::Timestamp;
 use runyard_core::model::{AttributeValue, ClaimId, Item, SCHEMA, State};

@@ -1,5 +1,5 @@
-//! How does a machine end itself? On EC2 by a shutdown, which its launch template turns into a termination; in local
-//! mode by ending the agent, which is the machine.
+//! Ends the machine: on EC2 by a shutdown, which the launch template turns into a termination; in local mode by ending
+//! the agent, which is the machine.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Which records may an agent touch, and how? Its instance record it reads, its own it also writes, by changing
-//! attributes of a record that exists. Nothing else can be asked for.
+//! An agent's access to its records: it reads its instance record, and reads and changes attributes of its own agent
+//! record if that exists. No other access can be expressed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What moves the machine from claim to claim? A loop that asks the pure step what should be under way, keeps what it
-//! answers on disk, and starts or abandons tasks accordingly. Whatever wakes it, it judges everything anew.
+//! The registration loop. It calls the pure step, writes the resulting state to disk, and starts or abandons tasks
+//! accordingly. After every event it judges everything anew.
 
 use std::io;
 use std::path::PathBuf;

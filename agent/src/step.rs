@@ -1,5 +1,6 @@
-//! What should the agent say and do now? One pure function of the instance record, its own record, what is on disk and
-//! the time. It reads nothing and does nothing; signals are levels, so asking again gives the same answer.
+//! The pure step: computes from the instance record, the agent record, the local state and the time which task should
+//! run and which signal the record should show. It reads nothing and does nothing. Signals are levels, so a repeated
+//! call gives the same result.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! One machine as the whole yard: an embedded DynamoDB engine, machines as child processes, a stand-in GitHub. For
-//! trying, developing, and the one build machine in a cupboard; the operator and the agent are the same as on AWS.
+//! Local mode: one machine as a whole yard, with an embedded DynamoDB engine, machines as child processes and a
+//! stand-in GitHub. It serves trying, development and single build machines; the operator and the agent are the same as
+//! on AWS.
 
 pub mod demo;
 pub mod opened_environment;

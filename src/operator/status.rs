@@ -1,5 +1,5 @@
-//! What does a person see who looks at the yard now? Pools, machines with what they were lately, requests with the
-//! reasons why they wait: read from what the loop knows, bounded in size, and without anything secret.
+//! The status page's snapshot of the yard: pools, machines with their recent timelines, and requests with the reasons
+//! why they wait. It is read from the loop's index, bounded in size, and holds no secret.
 
 mod channel;
 mod history;

@@ -1,5 +1,5 @@
-//! When did the table change? The embedded engine appends every commit to its log beside the table's file, and the
-//! kernel tells us so: a watch of the table looks at that moment instead of waiting for its next look.
+//! Notifies a table watch of changes. The embedded engine appends every commit to its log beside the table's file; the
+//! kernel reports the write, and the watch reads at once instead of at its next poll.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,6 +1,6 @@
-//! Who may use the embedded table? Whoever has the data directory's key: writing a record of a class is running its
-//! script, so neither a web page nor another user of this host gets an answer. The engine's own server checks no
-//! credential and answers every origin, hence this one in its place.
+//! The HTTP endpoint of the embedded table. It requires the data directory's key: who can write a class record can run
+//! its script, so neither a web page nor another user of this host gets an answer. It replaces the engine's own server,
+//! which checks no credential and answers every origin.
 
 use axum::Router;
 use axum::body::Body;

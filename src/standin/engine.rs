@@ -1,6 +1,6 @@
-//! Where is the table in local mode? In an embedded DynamoDB-compatible engine on a SQLite file of the data
-//! directory, served on loopback from this process, so that the operator, the agents, the command line and any
-//! DynamoDB client use the very code path they use on AWS.
+//! The table of local mode: an embedded DynamoDB-compatible engine on a SQLite file of the data directory, served on
+//! loopback from this process, so that the operator, the agents, the command line and any DynamoDB client use the same
+//! code path as on AWS.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

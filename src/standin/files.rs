@@ -1,5 +1,5 @@
-//! How does a small file come to hold either the old or the new content, whatever kills us? Written beside, synced,
-//! renamed.
+//! Replaces small files atomically: written beside, synced, renamed. After a crash a file has either its old or its new
+//! content.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};

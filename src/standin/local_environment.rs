@@ -1,5 +1,5 @@
-//! What does a data directory hold and serve? The table, a GitHub of its own unless a real one is given, and the
-//! machines. One process has it at a time; the next one finds everything where it was, on the ports it was on.
+//! A data directory and what it serves: the table, a stand-in GitHub unless a real one is configured, and the machines.
+//! One process holds it at a time; the next one finds everything as it was, on the same ports.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};

@@ -1,5 +1,5 @@
-//! On which loopback port does a service of a data directory listen? On a free one, chosen once and remembered, so
-//! that agents which outlive a killed operator find it again when it is back.
+//! Chooses the loopback port of a service once, when it is free, and remembers it, so that agents that outlive a killed
+//! operator find its successor.
 
 use std::io;
 use std::net::Ipv4Addr;

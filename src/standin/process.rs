@@ -1,6 +1,6 @@
-//! Which processes are a machine's, and is this pid still who it was? Everything a machine starts inherits
-//! `RUNYARD_MACHINE=<id>` in its environment, and a process is known by pid and start time together, so that a reused
-//! pid is never taken for ours. Linux's `/proc` is the only witness asked.
+//! Finds the processes of a machine. Everything a machine starts inherits `RUNYARD_MACHINE=<id>` in its environment,
+//! and a process is identified by its pid and start time together, so that a reused pid is never mistaken for ours. The
+//! only source is Linux's `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

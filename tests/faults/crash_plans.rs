@@ -14,6 +14,6 @@ mod outage;
 mod pairs;
 mod plan;
 mod ports;
+mod recorder;
 mod singles;
-mod tap;
 mod workloads;

@@ -2,21 +2,21 @@
 //! does: one seed decides it all. `SEED=7` lives one seed and tells every event; `SEEDS=10000` lives so many.
 
 mod actor;
-mod blows;
 mod bugs;
 mod chance;
-mod ground;
+mod fault_rates;
+mod injection;
 mod laws;
 mod life;
 mod machines;
 mod operators;
-mod outside;
-mod people;
 mod plans;
+mod services;
+mod sim_host;
 mod table;
 mod trace;
 mod unreadable;
-mod weather;
+mod users;
 mod world;
 
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bugs::Bug;
+use fault_rates::Fault;
 use life::{Report, live, live_under};
-use weather::Fault;
 
 /// Seeds of every run of the tests.
 const SEEDS: u64 = 200;
@@ -100,7 +100,7 @@ fn the_same_seed_gives_the_same_trace_twice() {
 
 /// A stand-by that held back from something overdue judged it again and again without a pause: time stood still.
 #[test]
-fn in_fair_weather_nothing_goes_round_in_circles() {
+fn without_faults_nothing_loops() {
     for seed in 1..=2 {
         let report = live_under(seed, false, None, Some(&[]));
         assert!(report.failure.is_none(), "{}", report.failure.unwrap_or_default());

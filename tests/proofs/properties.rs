@@ -2,8 +2,8 @@
 //! move machines only along the table, never launch over `max`, come to rest, and with agents that do their part
 //! serve every request. `PROPTEST_CASES=1000000 cargo test --test proofs properties::` runs each with that many cases.
 
-mod orderly;
-mod wild;
+mod any_yard;
+mod day;
 mod world;
 
 use std::collections::BTreeMap;
@@ -107,8 +107,8 @@ proptest! {
     #![proptest_config(cases(10_000))]
 
     #[test]
-    fn whatever_the_records_say_there_is_a_decision_and_it_is_the_same_each_time(wild in wild::wild()) {
-        let world = wild.world();
+    fn whatever_the_records_say_there_is_a_decision_and_it_is_the_same_each_time(any_yard in any_yard::any_yard()) {
+        let world = any_yard.world();
         let plans = world.judge();
         prop_assert_eq!(&plans, &world.judge());
         one_write_a_record(&plans);
@@ -125,9 +125,9 @@ proptest! {
     #![proptest_config(cases(1_500))]
 
     #[test]
-    fn carried_out_and_judged_again_everything_comes_to_rest(wild in wild::wild()) {
-        prop_assume!(wild.is_modest());
-        let mut world = wild.world();
+    fn carried_out_and_judged_again_everything_comes_to_rest(any_yard in any_yard::any_yard()) {
+        prop_assume!(any_yard.is_modest());
+        let mut world = any_yard.world();
         let mut told = Vec::new();
         for _ in 0..40 {
             let did = world.round();
@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(cases(40))]
 
     #[test]
-    fn with_agents_that_do_their_part_every_request_is_served_refused_or_released(day in orderly::day()) {
+    fn with_agents_that_do_their_part_every_request_is_served_refused_or_released(day in day::day()) {
         day.play();
     }
 }

@@ -1,7 +1,7 @@
 //! Does the program keep its word? The real binary against a real engine on loopback: what it writes, what it says,
 //! and with which code it ends.
 
-mod people;
+mod manage;
 mod pools;
 mod provision;
 mod read;

@@ -1,6 +1,6 @@
-//! Can the user jobs run as come back by another way than a job? It has no shell, no password and no day left on which
-//! it may log in, no other name, no group and no range of users of its own, and a home that is root's and empty: then no
-//! daemon of the machine does anything for it.
+//! Checks that the job user cannot return by any way other than a job. Its account has no shell, no password, an expiry
+//! date in the past, no second name, no other group, no range of subordinate users, and an empty home that root owns;
+//! so no daemon of the machine does anything for it.
 
 use std::fs;
 use std::io;

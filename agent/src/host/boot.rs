@@ -1,5 +1,5 @@
-//! What do the machine's owner's scripts say? Before the first runner one must succeed (and the runner package be here);
-//! after each claim another.
+//! Runs the scripts of the machine's owner. The pre-runner script must succeed (and the runner package must be present)
+//! before the first runner; the post-run script runs after each claim.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! How is something done as the user jobs run as, which only that user can do or can tell? By the agent's own program,
-//! called with another word, for a short while.
+//! Runs a short command as the job user, for work that only this user can do or see. The command is the agent's own
+//! program with another verb.
 
 use std::ffi::OsString;
 use std::io::{self, Read};

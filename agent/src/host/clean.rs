@@ -1,5 +1,5 @@
-//! Is nothing left of a claim? No process that is its, no directory it could write to. What cannot be proved is said to
-//! be unproved.
+//! Cleans up after a claim and proves it: none of its processes is left and no directory it could write to. A clean-up
+//! that cannot be proved is reported as unproved.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, lchown};

@@ -1,5 +1,5 @@
-//! Which mounted file systems may hold what a job left, and which are nobody's to clean? A file system is known by its
-//! kind: one that is not known to be the machine's own is somebody else's, and nothing is ever removed from it.
+//! Classifies mounted file systems by their type. What a job left on the machine's own file systems is removed; a type
+//! that is not known to be the machine's own is foreign, and nothing is ever removed from it.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! Which processes has a claim's runner started, and theirs, whatever became of them since? Those in the control group
-//! the runner was born in: only root can leave it, the kernel ends them all at one word, and says when none is left.
+//! The control group of jobs. It holds every process that a claim's runner started, with all descendants. Only root can
+//! move a process out of it; the kernel kills all of them at one command and reports when none is left.
 
 use std::fs;
 use std::io::{self, ErrorKind};

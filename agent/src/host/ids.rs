@@ -1,5 +1,5 @@
-//! Which ids are the account's? Its own, and those it may map into a user namespace of its making: a process or a file
-//! of such an id is as much a job's as one of its own.
+//! The user ids of the job account: its own id, and the subordinate ids that it may map into a user namespace. A
+//! process or file of a subordinate id counts as the job's own.
 
 use std::fs;
 use std::io;

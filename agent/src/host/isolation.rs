@@ -1,5 +1,4 @@
-//! Is the machine itself out of a job's reach? A probe is run as the user jobs run as before each registration; a machine
-//! that is not isolated registers nothing.
+//! Runs the isolation check as the job user before each registration. A machine that is not isolated registers nothing.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;

@@ -1,7 +1,7 @@
-//! Where does a job run? In namespaces of its own, one set for each script that is started: what it changes, and what it
-//! starts, is in them alone and ends with them. A program that the agent starts as root makes them (`job-init outside`),
-//! its child is the first process in them and makes the view of the file system (`job-init inside`), and the child of
-//! that becomes the job (`job-init job`): no namespace ever serves two scripts.
+//! Runs each script of a claim in namespaces of its own. What the script changes or starts exists only in them and ends
+//! with them. A program that the agent starts as root creates them (`job-init outside`); its child is the first process
+//! in them and mounts the file system view (`job-init inside`); the child of that becomes the job (`job-init job`). No
+//! namespace ever serves two scripts.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,5 @@
-//! What does a runner keep of its registration? A few small files, which are copied out of the reach of jobs as soon as
-//! they are there, and into a package that no job has touched when GitHub is to forget the runner.
+//! Keeps the registration of a runner: a few small files. They are copied out of the reach of jobs as soon as they
+//! exist, and into an untouched package when the runner is to be deregistered.
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! What has a job left in the kernel's keyrings? They outlive every process, and nobody but their user can empty them:
-//! the agent's own program does it as that user, and then the kernel must count no key of it.
+//! Empties the kernel's keyrings of the job user. Keyrings outlive every process, and only their user can empty them:
+//! the agent's own program does so as that user, and afterwards the kernel must count no key of the user.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Where is everything? Whatever a claim may write lies below one directory, which goes with it. Whatever the agent
-//! itself opens for writing lies elsewhere: there, a name may be a job's link to anything.
+//! The agent's directories. Everything a claim may write to lies below one directory, which is removed with the claim.
+//! Every file that the agent opens for writing lies elsewhere, because a name inside the claim's directory may be a
+//! job's link to anything.
 
 use std::fs::{self, Permissions};
 use std::io;

@@ -1,6 +1,6 @@
-//! What does a job see of the file system, and where may it write? The disks of the machine, all read-only and through a
-//! layer of their own, so that no socket or pipe on them leads anywhere; and in memory or in the claim's directories all
-//! that is to be written to. What is not named here is not there.
+//! The file system view of a job. The job sees the machine's disks read-only and through an overlay, so that no socket
+//! or pipe on them leads anywhere. What it may write to is in memory or in the claim's directories. Anything that is
+//! not listed here does not exist for the job.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;

@@ -1,6 +1,6 @@
-//! What network does a job have? A loopback of its own and one link to the machine, which passes on what goes elsewhere
-//! and answers nothing itself. Addresses are never used twice in a row, so that nothing that still arrives for an
-//! earlier job reaches a later one.
+//! The network of a job: a loopback of its own and one link to the machine, which forwards traffic to other hosts and
+//! answers nothing itself. No address is used twice in a row, so that late packets for an earlier job do not reach a
+//! later one.
 
 use std::fs::{self, File};
 use std::io::Write;

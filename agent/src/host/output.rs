@@ -1,5 +1,5 @@
-//! What did a script say, and what does it mean? The tail of a log, without secrets, and whether it speaks of a GitHub
-//! that cannot be reached.
+//! Interprets the output of scripts: takes the tail of a log without secrets, and decides whether it reports an
+//! unreachable GitHub or a refusal.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;

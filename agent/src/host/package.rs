@@ -1,5 +1,5 @@
-//! Is the runner package the one it should be? It is fetched once, checked against its digest whenever it is used, and
-//! unpacked afresh for every claim, so that nothing a job did to one copy reaches the next.
+//! The runner package. It is fetched once, checked against its digest at each use, and unpacked afresh for every claim,
+//! so that no change that a job makes to one copy reaches the next.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};

@@ -1,4 +1,4 @@
-//! Which processes are there, and whose are they? As the kernel tells it in `/proc`; what vanishes meanwhile is gone.
+//! Reads processes from `/proc`. A process that vanishes while it is read counts as ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Could a job write to what is not the machine's own: a network's file system, or a program's? It is nobody's to clean.
-//! The agent's own program looks, as the user jobs run as, before a runner is registered and again after it.
+//! Finds foreign file systems (networks', programs') that a job could write to, since the agent does not clean these.
+//! The agent's own program checks this as the job user before a runner is registered and again after its claim.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,6 +1,6 @@
-//! Whose job is it that came? GitHub matches labels and nothing else, so any run may send a job to this machine by its
-//! label. The runner asks this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`); a job of another
-//! run or repository than the claim's is told so, never begins, and the agent is told to clean.
+//! Refuses jobs of other runs. GitHub matches labels and nothing else, so any run may send a job to this machine by its
+//! label. The runner calls this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`). A job of another
+//! run or repository than the claim's never begins, and the agent cleans the machine.
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions, Permissions};

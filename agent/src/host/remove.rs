@@ -1,5 +1,5 @@
-//! How does a tree go that a job made as awkward as it could? However deep it is, two descriptors are open and nothing
-//! recurses; no link is followed, and no file system is entered that is mounted in it.
+//! Removes directory trees that a job may have made as awkward as possible. At any depth it holds two open descriptors
+//! and does not recurse; it follows no link and enters no file system mounted inside the tree.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, Permissions};

@@ -1,6 +1,6 @@
-//! How does a runner come to listen, and how is it taken off GitHub again? By the scripts of GitHub's package, called as
-//! its documents say. A credential reaches them in their environment, which nobody but their user can read, never as an
-//! argument, which everybody can.
+//! Registers, starts and deregisters runners with the scripts of GitHub's package, called as GitHub documents. A
+//! credential is passed in the environment, which only the script's user can read, and never as an argument, which
+//! everybody can read.
 
 use std::io;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Which processes belong to a claim? Those that carry its mark, those of its runner's group, those at work in its
-//! directories, those below the agent that came after its runner, those of its user, and those in the control group of
-//! jobs, which no job can leave: it can shed some of the others, hardly all.
+//! Selects the processes of a claim: those that carry its mark, belong to its runner's process group, work in its
+//! directories, descend from the agent and started after its runner, belong to the job user, or are in the control
+//! group of jobs, which no job can leave. A job can shed some of these properties, but hardly all.
 
 use std::collections::BTreeSet;
 use std::io;

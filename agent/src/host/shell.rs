@@ -1,5 +1,5 @@
-//! How is a script started? With nothing of the agent's own environment but what every program needs, in a process group
-//! of its own, and with marks by which it and all its descendants are known.
+//! Starts scripts with a minimal environment, in a process group of their own, and with marks that identify them and
+//! all their descendants.
 
 use std::io;
 use std::path::Path;

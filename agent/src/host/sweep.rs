@@ -1,6 +1,7 @@
-//! What has the user jobs run as left on the machine outside the directories of its claim? Whatever it owns anywhere and
-//! was not there before is removed: files, queues, shared memory, keys, timers, containers. What cannot be looked at or
-//! removed, and what is somebody else's but could have been changed, is an error, and the machine is not used again.
+//! Sweeps the machine for what the job user left outside the claim's directories. It removes everything that this user
+//! owns and that did not exist before the first job: files, queues, shared memory, keys, timers, containers. An object
+//! that cannot be inspected or removed, or that belongs to another user and may have been changed, is an error, and the
+//! machine is not used again.
 
 use std::collections::BTreeSet;
 use std::fs;

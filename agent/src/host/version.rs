@@ -1,4 +1,5 @@
-//! Does GitHub still take a runner of this version? Asked before one is registered, so that the reason is said in words.
+//! Checks that GitHub still accepts this runner version. The check precedes a registration, so that the agent can
+//! report the reason in words.
 
 /// The oldest runner github.com lets register (GitHub changelog, "Self-hosted runner minimum version enforcement"). An
 /// appliance of one's own goes by its own rules.

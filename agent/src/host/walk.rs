@@ -1,6 +1,6 @@
-//! What of an account's is on this machine's file systems, and what else could its jobs have changed? One walk over
-//! everything, by two threads, a system call a file. What is older than the first job was there before it and is not a
-//! job's: the times at which a file was made and last changed (btime, ctime) are the kernel's, and no job sets them back.
+//! Walks over all file systems of the machine once, with two threads and one system call per file, to find what the job
+//! user owns and what else its jobs could have changed. A file older than the first job is not a job's: the kernel sets
+//! the times at which a file was created and last changed (btime, ctime), and no job can set them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};

@@ -1,5 +1,5 @@
-//! A metadata service for tests: tokens that must be asked for with their time to live, facts that a test sets, and bad
-//! days.
+//! A fake metadata service: it requires tokens with a time to live, serves the facts that a test sets, and misbehaves
+//! as a test scripts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};

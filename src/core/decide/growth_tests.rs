@@ -106,7 +106,7 @@ fn each_of_a_line_of_a_thousand_on_a_thousand_machines_costs_what_each_of_250_do
 }
 
 #[test]
-fn each_of_two_thousand_new_requests_costs_what_each_of_five_hundred_does_to_take_on() {
+fn accepting_one_of_two_thousand_requests_costs_what_one_of_five_hundred_does() {
     for written_between in [4, 32] {
         let visited = |length: usize| {
             let (done, visited) = serve(&mut line(0, length, false), written_between);
@@ -120,7 +120,7 @@ fn each_of_two_thousand_new_requests_costs_what_each_of_five_hundred_does_to_tak
 }
 
 #[test]
-fn a_line_that_can_have_nothing_is_as_cheap_to_judge_at_ten_thousand_as_at_a_hundred() {
+fn a_hopeless_queue_costs_the_same_to_judge_at_ten_thousand_as_at_a_hundred() {
     let visited = |length: usize| {
         let mut scene = line(0, length, true);
         scene.pool(2, json!({"max": 0}));

@@ -82,7 +82,7 @@ fn lacking(live: usize, missing: usize, young: usize) -> Option<u32> {
 }
 
 #[test]
-fn a_list_is_doubted_that_lacks_more_than_three_and_more_than_three_in_ten_of_those_it_must_know() {
+fn a_list_that_lacks_more_than_three_and_thirty_percent_of_a_class_is_doubted() {
     assert_eq!((lacking(4, 3, 0), lacking(4, 4, 0)), (None, Some(4)));
     assert_eq!((lacking(20, 6, 0), lacking(20, 7, 0)), (None, Some(7)));
     assert_eq!(lacking(20, 7, 1), None, "it need not know the youngest yet");

@@ -1,5 +1,6 @@
-//! Machines of EC2: one instant fleet a launch, from a launch template a class; what is ours carries our table's tag.
-//! EC2 tells of its own instances late, so what was launched is waited for, and who is not told of is not gone.
+//! The EC2 adapter: one instant fleet per launch, one launch template per class. A resource is ours if it carries our
+//! table's tag. EC2 is eventually consistent about its own instances: the adapter waits until a launched instance is
+//! visible, and an instance that a list omits does not count as gone.
 
 mod errors;
 mod fleet;

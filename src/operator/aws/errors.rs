@@ -1,5 +1,5 @@
-//! Which of the ports' errors each of AWS's codes is. Codes are SQS's (API reference, each action's "Errors", and its
-//! older names, which the service still sends); nothing else in the program knows them.
+//! Maps SQS's error codes to the errors of the ports. The codes are those of the API reference (each action's "Errors")
+//! and their older names, which the service still sends; no other module knows them.
 
 use aws_sdk_sqs::config::http::HttpResponse;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};

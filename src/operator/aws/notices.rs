@@ -1,5 +1,5 @@
-//! What EC2 says of machines, on the SQS queue that EventBridge's rules feed. The queue and its rules are made by the
-//! account's owner; this reads it.
+//! Receives EC2's notices from the SQS queue that EventBridge's rules feed. The account's owner creates the queue and
+//! its rules; this module only reads.
 
 use std::time::Duration;
 

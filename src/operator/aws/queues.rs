@@ -1,5 +1,5 @@
-//! Are the queues there, and do they keep what nobody could read? Compares the queues of a yard with what they should
-//! be, and mends what the contract asks for; what else people set on a queue stays as they set it.
+//! Compares the queues of a yard with what the contract requires, including their dead-letter queues, and repairs
+//! differences. Other settings of a queue stay as people set them.
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_sqs::types::QueueAttributeName as Name;

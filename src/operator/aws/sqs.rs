@@ -1,4 +1,4 @@
-//! The pool queues on SQS: one standard queue a class, `<table>-<class>`, and its dead letters in
+//! The pool queues on SQS: one standard queue per class, `<table>-<class>`, and its dead-letter queue
 //! `<table>-<class>-dead`.
 
 use std::collections::BTreeMap;

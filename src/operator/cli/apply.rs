@@ -1,5 +1,5 @@
-//! How do pools come to be? From a file of specs that is checked whole before anything is written; each is written
-//! on the version that was read, and no more of it than a person owns.
+//! `runyard apply`: writes pools from a file of specs. The whole file is checked before the first write; each record is
+//! written on the version that was read, and only the attributes that people own.
 
 mod change;
 mod checks;

@@ -1,4 +1,4 @@
-//! Which verbs are there? The command line as a person types it and reads it in `--help`.
+//! The verbs and options of the command line, as a person types them and reads them in `--help`.
 
 use std::ffi::OsString;
 

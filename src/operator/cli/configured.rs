@@ -1,4 +1,4 @@
-//! What does the operator's configuration say? Read by verbs that act as the operator would.
+//! Loads the operator's configuration for verbs that decide or act as the operator would.
 
 use std::path::Path;
 

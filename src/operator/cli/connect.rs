@@ -1,4 +1,4 @@
-//! How is the table reached? The one place where the command line builds its adapters.
+//! Connects to the table. It is the only place where the command line builds adapters.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What does a verb work with? The table, the time, who asks, and where answers go.
+//! The context of a verb: the table, the clock, the actor, and the output.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

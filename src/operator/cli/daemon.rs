@@ -1,5 +1,4 @@
-//! How does the operator begin? The verb that is not a look or a write, handed its surroundings and judged by how it
-//! ended.
+//! `runyard operator`: starts the operator with its environment and maps its end to an exit code.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

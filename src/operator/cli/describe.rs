@@ -1,5 +1,5 @@
-//! What is known of one record? What a person asks about first, then all its other attributes, its agent's word if it is
-//! a machine, and what happened to it.
+//! `runyard describe`: shows one record, the most useful attributes first, then all others, the agent's record if it is
+//! a machine, and its events.
 
 use clap::Args;
 use jiff::Timestamp;

@@ -1,5 +1,5 @@
-//! Is everything as it should be? Compares the records with each other, and with what the queues, EC2 and GitHub say;
-//! with `--fix` it mends what the operator's own conditional changes would mend.
+//! `runyard doctor`: compares the records with each other and with the queues, EC2 and GitHub. With `--fix` it repairs
+//! what the operator's own conditional writes would repair.
 
 mod examine;
 mod outside;

@@ -1,4 +1,4 @@
-//! How long is `30m`? Durations as people write them: a number with its unit, never without.
+//! Parses durations as people write them, such as `30m`: a number with a unit, never without one.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What surroundings are we run in? The one place of the command line that reads the process's environment: the
-//! defaults that GitHub Actions gives, the files it wants written, and who is asking.
+//! The only place of the command line that reads the process's environment: the defaults that GitHub Actions sets, the
+//! files it wants written, and the actor.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What happened? The events of one record, or of all, oldest first.
+//! `runyard events`: lists the events of one record, or of all, oldest first.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

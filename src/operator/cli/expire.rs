@@ -1,5 +1,5 @@
-//! How does a person end a machine? By moving its deadline to now, on the version that was read: the operator then
-//! ends it the way it ends every machine whose time is over.
+//! `runyard expire`: ends a machine by moving its deadline to now, on the version that was read. The operator then ends
+//! it as any machine whose deadline has passed.
 
 use clap::Args;
 use jiff::Timestamp;

@@ -1,5 +1,5 @@
-//! How does a person end a stuck request? By asking the operator, who owns its status: `failRequestedAt` and
-//! `failRequestedBy` on the record, on the version that was read.
+//! `runyard fail`: fails a stuck request. The operator owns the status, so the verb writes `failRequestedAt` and
+//! `failRequestedBy`, on the version that was read.
 
 use clap::Args;
 

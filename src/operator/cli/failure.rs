@@ -1,5 +1,4 @@
-//! How does a verb end when it does not succeed? With an exit code of the contract and with problems that each name
-//! a field, its value and the fix.
+//! Errors of a verb: an exit code of the contract, and problems that each name a field, its value and the fix.
 
 use std::process::ExitCode;
 

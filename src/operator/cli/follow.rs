@@ -1,5 +1,5 @@
-//! What becomes of a request? Follows it until its machines run, it fails, or the wait is over; a wait that ends
-//! without machines takes the request back, so that nobody pays for machines nobody waits for.
+//! Follows a request until its machines run, it fails, or the wait ends. A wait that ends without machines releases the
+//! request, so that nobody pays for machines that nobody waits for.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What is there? Lists of records and single ones, as a table for people or as documents for programs, once or
-//! again and again.
+//! `runyard get`: lists records or shows single ones, as a table for people or as documents for programs, once or
+//! repeatedly.
 
 use std::time::Duration;
 

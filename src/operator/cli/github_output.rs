@@ -1,4 +1,4 @@
-//! What does a workflow get to see? The outputs and the summary that GitHub Actions reads from files it names.
+//! Writes the outputs and the summary that GitHub Actions reads from the files it names.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;

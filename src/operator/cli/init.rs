@@ -1,5 +1,5 @@
-//! Is everything there that a yard stands on? Makes the table, the queues of its classes and their launch templates
-//! where they are missing, gives them what they lack, and refuses a table of another shape without touching anything.
+//! `runyard init`: creates the table, the queues of the classes and their launch templates where they are missing, adds
+//! missing settings, and refuses a table of another shape before it changes anything.
 
 mod queues;
 mod steps;

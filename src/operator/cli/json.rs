@@ -1,5 +1,5 @@
-//! What does a stored record look like to another program? Its attributes under the contract's names, those we do
-//! not know included, without its key.
+//! Shows a stored record to another program: all attributes, unknown ones included, under the contract's names, without
+//! the key.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -1,4 +1,4 @@
-//! How does local mode begin? `runyard up` and `runyard demo`, and the process inside the stand-in's runner package.
+//! The verbs of local mode: `runyard up`, `runyard demo`, and the process inside the stand-in's runner package.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

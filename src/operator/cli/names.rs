@@ -1,4 +1,4 @@
-//! Which name did a person mean? What is near to one that is not there, and the refusals that say so.
+//! Suggests existing names that are similar to one that does not exist.
 
 use super::context::CliContext;
 use super::failure::CliFailure;

@@ -1,4 +1,4 @@
-//! What is there to say of the network that a class names? Told by `init` and `doctor`, which ask EC2.
+//! Describes the network that a class names. `init` and `doctor` use it; it asks EC2.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What would the operator do, and why not more? The operator's own decisions over the records as they are now,
-//! carried out by nobody: `plan` for everything, `explain` for one record.
+//! `runyard plan` and `runyard explain`: run the operator's own decisions on the current records without executing
+//! them, for all records or for one.
 
 use std::path::PathBuf;
 

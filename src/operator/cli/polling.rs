@@ -1,5 +1,4 @@
-//! How does the command line wait for something to become so? It looks again and again, quickly at first, until it
-//! is, until its time is over, or until a person stops it.
+//! Waits for a condition by polling, quickly at first, until it holds, the time is over, or a person interrupts.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! How does a person see that something moves? A spinner with the latest word on a terminal, one line per change in
-//! a pipe or a workflow's log, nothing where a program reads.
+//! Shows progress: a spinner with the latest message on a terminal, one line per change in a pipe or a workflow's log,
+//! and nothing in output for programs.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! How does a workflow ask for machines? By one write of its intent, which is there for good once it is made; with
-//! `--wait` the command then follows what becomes of it, and takes it back when the wait ends without machines.
+//! `runyard provision`: requests machines by one write of the intent. With `--wait` the command follows the request and
+//! releases it if the wait ends without machines.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! How does a person have everything looked at now? By asking on `lease#resync`, and waiting until a resync that began
-//! after that is done.
+//! `runyard refresh`: requests a resync on `lease#resync` and waits until a resync that began later has finished.
 
 use std::time::Duration;
 

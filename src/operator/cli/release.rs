@@ -1,5 +1,5 @@
-//! How is a request given back? By writing `desired = released` on its attempt and the earlier ones, never on a
-//! later one, and never over anything the operator decided meanwhile.
+//! `runyard release`: writes `desired = released` on the given attempt and earlier ones. It never touches a later
+//! attempt, and never overwrites what the operator decided meanwhile.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Which run, and which of its requests? The options that `provision` and `release` share, with the defaults that
-//! GitHub Actions gives.
+//! The options that select a run and one of its requests. `provision` and `release` share them; GitHub Actions sets the
+//! defaults.
 
 use clap::Args;
 

@@ -1,5 +1,5 @@
-//! How does a person overrule a pool's numbers for a while? By an override beside the spec, which `apply` never
-//! touches and which ends by itself or by `--reset`.
+//! `runyard scale`: overrides a pool's numbers for a while. The override is stored beside the spec; `apply` never
+//! touches it, and it ends by itself or by `--reset`.
 
 use std::time::Duration;
 

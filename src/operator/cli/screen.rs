@@ -1,5 +1,5 @@
-//! Where does what we say go? Answers to stdout in the form that was asked for, problems to stderr. A reader who
-//! leaves (`runyard get instances | head -1`) ends the output, never the work.
+//! Output of the verbs: results to stdout in the chosen format, problems to stderr. A reader that closes the pipe
+//! (`runyard get instances | head -1`) ends the output, never the work.
 
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Write};
 

@@ -1,5 +1,4 @@
-//! Which record does a person mean? A kind and a name as they are written on the command line, and the one record
-//! (or clear refusal) they lead to.
+//! Selects a record by the kind and name that a person writes: finds the one record, or reports a clear error.
 
 use super::context::{CliContext, readable};
 use super::failure::{CliFailure, CliResult};

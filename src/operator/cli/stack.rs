@@ -1,5 +1,5 @@
-//! What did the stack make? The outputs of CloudFormation's stack, or of the Terraform module, complete the `launch` of
-//! pools that leave out where their machines run.
+//! Reads the outputs of the CloudFormation stack, or of the Terraform module, to complete the `launch` of pools that do
+//! not name their network.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

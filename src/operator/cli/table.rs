@@ -1,5 +1,5 @@
-//! How do records look side by side? Plain columns, one line a record. Ids, times and names are never broken: a line runs
-//! over rather, and only a message is cut to the terminal's width. In a pipe everything is whole.
+//! Formats records as tables: plain columns, one line per record. Ids, times and names are never broken: a line may
+//! exceed the width, and only a message is cut to the terminal's width. In a pipe nothing is cut.
 
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;

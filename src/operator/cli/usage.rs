@@ -1,4 +1,4 @@
-//! What did a person write wrongly? The argument parser's complaint as a problem with field, value and fix.
+//! Converts the argument parser's errors to problems with field, value and fix.
 
 use std::str::FromStr;
 

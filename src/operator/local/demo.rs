@@ -1,5 +1,5 @@
-//! `runyard demo`: three workflow runs through the whole life of their machines, told as they happen, and judged by what
-//! the jobs, the records, the stand-in GitHub and the process table say afterwards.
+//! `runyard demo`: three workflow runs through the whole life of their machines, shown as they happen, and checked
+//! against the jobs, the records, the stand-in GitHub and the process table.
 
 mod checks;
 mod ending;

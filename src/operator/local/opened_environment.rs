@@ -1,5 +1,5 @@
-//! What must be there before an operator can run on one machine? A served site, its table, a class or two, and the
-//! adapters over them.
+//! Opens everything that an operator on one machine needs: the served data directory, its table, one or two classes,
+//! and the adapters.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Which settings suit one machine? The operator's own configuration with short times, a queue in memory and loopback
-//! addresses in front of it; the environment (`RUNYARD_<SECTION>__<KEY>`) still has the last word.
+//! The settings of local mode: the operator's own configuration with short times, a queue in memory and loopback
+//! addresses. The environment (`RUNYARD_<SECTION>__<KEY>`) still overrides them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! How does whoever is asked by HTTP get to what the loop knows? It asks the loop and waits for its turn; an answer
-//! serves everybody for a moment, so that many lookers cost what one does.
+//! The channel between HTTP requests and the loop. A request waits for the loop's answer; the answer is cached for a
+//! moment, so that many readers cost as much as one.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What was each machine lately? Every change this operator saw, in bounded memory: the oldest spans of a machine and
-//! the machines that are gone longest are forgotten first.
+//! The recent timeline of each machine: every change that this operator saw, in bounded memory. The oldest spans of a
+//! machine, and the machines that have been gone longest, are dropped first.
 
 use std::collections::{BTreeMap, VecDeque};
 

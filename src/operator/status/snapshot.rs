@@ -1,5 +1,5 @@
-//! Puts what the loop knows into what a person sees. The reasons are the operator's own: each open request and each
-//! class with a line is judged as the loop judges it, and nothing of it is carried out.
+//! Builds the snapshot from the loop's index. The reasons to wait come from the operator's own decisions: each open
+//! request and each class with a queue is judged as the loop judges it, and no action is executed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! How is a machine's agent started? With a configuration file of its own, a session of its own, a log of its own, and
-//! an environment that holds the machine's mark and what was chosen for it, nothing else of ours.
+//! Starts the agent of a machine with its own configuration file, session and log, and with an environment that holds
+//! the machine's mark and the variables chosen for it, and none of ours.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

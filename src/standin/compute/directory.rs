@@ -1,6 +1,5 @@
-//! What stands on disk about a machine? `machine.json` (what it is, written before it is started), `agent.pid` (which
-//! process its agent is), `ended.json` (that nothing of it runs any more); beside them the agent's own configuration,
-//! log, state and work.
+//! The files of a machine: `machine.json` (its facts, written before its start), `agent.pid` (its agent's process) and
+//! `ended.json` (no process of it is left); beside them the agent's own configuration, log, state and work.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! How does a machine end? By its agent's death, or because it is asked to: SIGTERM, some patience, then SIGKILL to
-//! everything that carries its mark, until nothing does.
+//! Ends a machine, after its agent's death or on request: SIGTERM, some patience, then SIGKILL to every process that
+//! carries its mark, until none is left.
 
 use std::sync::Arc;
 use std::time::Duration;

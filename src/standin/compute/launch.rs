@@ -1,5 +1,5 @@
-//! What has a token brought so far, and what is still to be started? Every machine of a launch is written down with
-//! the token before the first one is started; asking again starts what was written and never started, and nothing else.
+//! Launches machines once per token. Every machine of a launch is recorded with the token before the first one starts;
+//! a repeated call starts the recorded machines that never started, and no others.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What does the stand-in keep on disk? Its state, its token and its port, each replaced atomically and for its owner
-//! only: the state holds runners' credentials.
+//! The stand-in's files: its state, its token and its port. Each is replaced atomically and readable by its owner only,
+//! because the state holds runners' credentials.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! What does the stand-in answer over HTTP? GitHub's REST API as published (`rest`), and two interfaces of its own where
-//! GitHub's are private or on a web page: `/_runner/…` for its runner package, `/_workflow/…` for whoever plays workflow.
+//! The stand-in's HTTP interface: GitHub's REST API as published (`rest`), and two interfaces of its own where GitHub's
+//! are private or on a web page: `/_runner/…` for its runner package, `/_workflow/…` for simulated workflows.
 
 pub(super) mod exchanges;
 mod render;

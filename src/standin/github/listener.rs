@@ -1,5 +1,5 @@
-//! What runs inside the stand-in's runner package? The listener behind `config.sh` and `run.sh`, with the command line,
-//! the files, the words and the exit codes of the real one as far as an agent can tell them apart.
+//! The listener in the stand-in's runner package, behind `config.sh` and `run.sh`. Its command line, files, messages
+//! and exit codes are those of the real one, as far as an agent can tell them apart.
 
 mod args;
 mod calls;

@@ -1,5 +1,5 @@
-//! What is in the runner package? Scripts with the real package's command line, over a listener that is this very
-//! program. The same executable always gives the same archive, byte for byte, so its digest can be pinned.
+//! Builds the runner package: scripts with the real package's command line, over a listener that is this program. The
+//! same executable always gives the same archive, byte for byte, so that its digest can be pinned.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What only pages send is refused on loopback (`runyard_core::host`).
+//! Refuses on loopback what only web pages send (`runyard_core::host`).
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};

@@ -1,5 +1,5 @@
-//! How do many requests share one state? Each change is made under one lock and stored before it is answered; whoever
-//! waits for something is woken by every change.
+//! Shares one state among concurrent requests. Each change is made under one lock and stored before it is answered;
+//! every change wakes those that wait.
 
 use std::io;
 use std::net::SocketAddr;

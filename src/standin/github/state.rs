@@ -1,5 +1,5 @@
-//! What does the stand-in know? Runners, tokens, runs and jobs, and the rules between them, without I/O: time and
-//! randomness come in as arguments, and whoever calls in stores the result.
+//! The state of the stand-in: runners, tokens, runs, jobs and the rules between them, without I/O. Time and randomness
+//! are arguments, and the caller stores the result.
 
 mod jobs;
 mod registry;

@@ -68,7 +68,7 @@ pub(crate) fn play(jobs: u64, machines: u64) -> Outcome {
     let between = DAY.div_f64(jobs as f64);
     let hold = DAY.mul_f64(machines as f64 * LOAD / jobs as f64);
     let mut chance = Chance(1);
-    world.after(chance.wait(between), Event::Outside(0));
+    world.after(chance.wait(between), Event::Services(0));
     world.live(begun + DAY, |world, number| {
         let class = chance.next() % CLASSES;
         let run = 9_000_000_000 + number;
@@ -80,7 +80,7 @@ pub(crate) fn play(jobs: u64, machines: u64) -> Outcome {
         })));
         world.after(delays.register + chance.wait(hold), Event::Release(key));
         if number + 1 < jobs {
-            world.after(chance.wait(between), Event::Outside(number + 1));
+            world.after(chance.wait(between), Event::Services(number + 1));
         }
     });
     let over = |phase: &str| {

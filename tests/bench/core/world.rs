@@ -51,7 +51,7 @@ pub(crate) struct Delays {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// Somebody does something, by number.
-    Outside(u64),
+    Services(u64),
     /// A request lets go.
     Release(RecordId),
     /// An agent finishes what it was told.
@@ -212,7 +212,7 @@ impl World {
     }
 
     /// Lives until a moment after its beginning; what somebody outside does is told by number.
-    pub(crate) fn live(&mut self, until: Duration, mut outside: impl FnMut(&mut Self, u64)) {
+    pub(crate) fn live(&mut self, until: Duration, mut services: impl FnMut(&mut Self, u64)) {
         loop {
             let event = self.events.peek().map(|Reverse((at, ..))| *at);
             let timer = self.order.first().map(|(at, _)| *at);
@@ -230,7 +230,7 @@ impl World {
             {
                 let Reverse((_, _, event)) = self.events.pop().expect("there is a first");
                 match event {
-                    Event::Outside(number) => outside(self, number),
+                    Event::Services(number) => services(self, number),
                     Event::Release(key) => self.release(&key),
                     Event::Speak(arn) => self.speak(&arn),
                 }

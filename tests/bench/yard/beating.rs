@@ -20,8 +20,8 @@ use runyard::ports::{Clock as _, Store as _};
 use runyard::store::DynamoStore;
 use tokio::time::{Instant, interval, sleep, sleep_until};
 
+use super::fixture::{CLASS, sdk_as, table};
 use super::floors::Figures;
-use super::ground::{CLASS, sdk_as, table};
 
 /// How often an agent beats: the default of `timing.heartbeat`.
 const BEAT: Duration = Duration::from_secs(10);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use runyard::model::{Operation, Phase, Reading, RecordId, Request, Write, read};
 use runyard::ports::Store as _;
 
+use super::fixture::{Fixture, Services, intent, key, release};
 use super::floors::Figures;
-use super::ground::{Ground, Services, intent, key, release};
 use super::timed::Call;
 
 /// Longest one step may take.
@@ -43,16 +43,16 @@ pub(crate) fn millis(time: Duration) -> f64 {
 }
 
 /// Waits for a state of a record to be written by the operator; every call until then.
-async fn until(ground: &Ground, calls: &mut Vec<Call>, done: impl Fn(&Call) -> bool) -> Instant {
+async fn until(fixture: &Fixture, calls: &mut Vec<Call>, done: impl Fn(&Call) -> bool) -> Instant {
     let limit = tokio::time::Instant::now() + LIMIT;
     loop {
-        let news = ground.calls.take();
+        let news = fixture.calls.take();
         let found = news.iter().find(|call| call.ok && done(call)).map(|call| call.ended);
         calls.extend(news);
         if let Some(at) = found {
             return at;
         }
-        let news = tokio::time::timeout_at(limit, ground.calls.news()).await;
+        let news = tokio::time::timeout_at(limit, fixture.calls.news()).await;
         if news.is_err() {
             let did: Vec<_> = calls.iter().map(|call| (call.name, &call.keys, call.ok)).collect();
             panic!("the operator did not do its part in time; it did: {did:#?}");
@@ -66,45 +66,45 @@ fn about(call: &Call, key: &RecordId) -> bool {
 }
 
 /// One workflow: asks, is served, gives back. Claim and release in milliseconds.
-pub(crate) async fn cycle(ground: &Ground, run: usize) -> (f64, f64, Vec<Call>, Instant) {
+pub(crate) async fn cycle(fixture: &Fixture, run: usize) -> (f64, f64, Vec<Call>, Instant) {
     let (key, mut calls) = (key(run), Vec::new());
-    ground.calls.take();
-    ground.store.write(&intent(run, runyard::ports::Clock::now(ground.clock.as_ref()))).await.unwrap();
+    fixture.calls.take();
+    fixture.store.write(&intent(run, runyard::ports::Clock::now(fixture.clock.as_ref()))).await.unwrap();
     let asked = Instant::now();
-    let ready = until_phase(ground, &mut calls, &key, Phase::Ready).await;
+    let ready = until_phase(fixture, &mut calls, &key, Phase::Ready).await;
     let claim_calls = std::mem::take(&mut calls);
-    ground.store.write(&release(run)).await.unwrap();
+    fixture.store.write(&release(run)).await.unwrap();
     let released = Instant::now();
     // Pooled: the second write of the instance after the release (idle, then pooled).
     let writes = std::cell::Cell::new(0);
-    let free = until(ground, &mut calls, |call| {
+    let free = until(fixture, &mut calls, |call| {
         let instance = call.name == "write" && call.keys.iter().any(|key| key.pk().starts_with("instance#"));
         writes.set(writes.get() + u32::from(instance));
         instance && writes.get() == 2
     })
     .await;
-    until_phase(ground, &mut calls, &key, Phase::Released).await;
+    until_phase(fixture, &mut calls, &key, Phase::Released).await;
     let claim = millis(ready.saturating_duration_since(asked));
     (claim, millis(free.saturating_duration_since(released)), claim_calls, asked)
 }
 
 /// Waits for a phase: the record is looked at, again after each write of it; the moment of the write that made it so.
 pub(crate) async fn until_phase(
-    ground: &Ground,
+    fixture: &Fixture,
     calls: &mut Vec<Call>,
     key: &RecordId,
     phase: Phase,
 ) -> Instant {
     loop {
-        let item = ground.store.get(key).await.unwrap().unwrap();
+        let item = fixture.store.get(key).await.unwrap().unwrap();
         if let Reading::Record(request) = read::<Request>(&item)
             && request.phase() == phase
         {
-            calls.extend(ground.calls.take());
+            calls.extend(fixture.calls.take());
             let last = calls.iter().rfind(|call| call.ok && about(call, key));
             return last.map_or_else(Instant::now, |call| call.ended);
         }
-        until(ground, calls, |call| about(call, key)).await;
+        until(fixture, calls, |call| about(call, key)).await;
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) async fn compare<const YARDS: usize>(
 /// The claims of one yard.
 struct Series {
     title: String,
-    ground: Ground,
+    fixture: Fixture,
     cold: f64,
     claims: Vec<f64>,
     again: Vec<f64>,
@@ -156,20 +156,20 @@ struct Series {
 
 impl Series {
     async fn begin(title: &str, services: Services, records: usize) -> Self {
-        let ground = Ground::lay(services, records).await;
+        let fixture = Fixture::lay(services, records).await;
         // The first launches the machine.
-        let (cold, ..) = cycle(&ground, 1_000_000).await;
+        let (cold, ..) = cycle(&fixture, 1_000_000).await;
         for run in 0..10 {
-            cycle(&ground, 2_000_000 + run).await;
+            cycle(&fixture, 2_000_000 + run).await;
         }
         let (title, phases, counts) = (title.to_owned(), BTreeMap::new(), BTreeMap::new());
         let (claims, again, floors) = (Vec::new(), Vec::new(), Vec::new());
-        Self { title, ground, cold, claims, again, floors, phases, counts }
+        Self { title, fixture, cold, claims, again, floors, phases, counts }
     }
 
     async fn sample(&mut self, run: usize) {
-        self.floors.push(millis(floor(&self.ground, run).await));
-        let (claim, release, calls, asked) = cycle(&self.ground, 3_000_000 + run).await;
+        self.floors.push(millis(floor(&self.fixture, run).await));
+        let (claim, release, calls, asked) = cycle(&self.fixture, 3_000_000 + run).await;
         self.claims.push(claim);
         self.again.push(release);
         split(&calls, asked, &mut self.phases);
@@ -186,8 +186,8 @@ impl Series {
     }
 
     async fn end(self, figures: &mut Figures) -> Measured {
-        let Self { title, ground, cold, claims, again, floors, phases, counts } = self;
-        ground.clear().await;
+        let Self { title, fixture, cold, claims, again, floors, phases, counts } = self;
+        fixture.clear().await;
         let samples = claims.len();
         let (claims, again, floors) = (sorted(claims), sorted(again), sorted(floors));
         let shown = |times: &[f64]| {
@@ -209,9 +209,9 @@ impl Series {
 }
 
 /// The four store operations of a claim one after the other: a transaction of two, a signal, two writes.
-async fn floor(ground: &Ground, run: usize) -> Duration {
+async fn floor(fixture: &Fixture, run: usize) -> Duration {
     let fresh = |part: &str| {
-        let write = intent(4_000_000 + run, runyard::ports::Clock::now(ground.clock.as_ref()));
+        let write = intent(4_000_000 + run, runyard::ports::Clock::now(fixture.clock.as_ref()));
         let key = RecordId::new(format!("floor#{part}#{run}"), "floor");
         let Operation::Create(mut item) = write.operation else { unreachable!("an intent creates") };
         item.insert("pk".into(), runyard::model::AttributeValue::S(key.pk().clone()));
@@ -219,9 +219,9 @@ async fn floor(ground: &Ground, run: usize) -> Duration {
         Write::create(key, item)
     };
     let begun = Instant::now();
-    ground.store.transact(&[fresh("a"), fresh("b")]).await.unwrap();
+    fixture.store.transact(&[fresh("a"), fresh("b")]).await.unwrap();
     for part in ["c", "d", "e"] {
-        ground.store.write(&fresh(part)).await.unwrap();
+        fixture.store.write(&fresh(part)).await.unwrap();
     }
     begun.elapsed()
 }

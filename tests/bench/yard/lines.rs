@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::beating::{Operator, address, machine, text};
+use super::fixture::{CLASS, intent, key, sdk_as, table};
 use super::floors::Figures;
-use super::ground::{CLASS, intent, key, sdk_as, table};
 
 /// Longest one measurement may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -228,7 +228,7 @@ async fn flood(open: usize, repositories: usize) -> f64 {
         let begun = Instant::now();
         put(&scene.store, &honest(run, scene.clock.now())).await;
         let at = scene.become_ready(1).await[0].saturating_duration_since(begun);
-        put(&scene.store, &super::ground::release(run)).await;
+        put(&scene.store, &super::fixture::release(run)).await;
         // Cleaned and pooled again before the next.
         sleep(Duration::from_secs(2)).await;
         at.as_secs_f64()

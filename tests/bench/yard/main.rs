@@ -7,8 +7,8 @@
 
 mod beating;
 mod claims;
+mod fixture;
 mod floors;
-mod ground;
 mod lines;
 mod program;
 mod restart;
@@ -16,7 +16,7 @@ mod timed;
 mod watching;
 mod wire;
 
-use ground::Services;
+use fixture::Services;
 use runyard_support::engine::Engine;
 
 /// Samples of every distribution.

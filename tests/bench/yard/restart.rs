@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use runyard::ports::Store as _;
 use runyard::store::DynamoStore;
 
+use super::fixture::{Fixture, Services};
 use super::floors::Figures;
-use super::ground::{Ground, Services};
 
 /// How long it takes to read the whole table, page by page.
 async fn scan(store: &DynamoStore) -> Duration {
@@ -22,16 +22,16 @@ async fn scan(store: &DynamoStore) -> Duration {
 
 /// Measures and prints: medians of nine each.
 pub(crate) async fn measure(records: usize, figures: &mut Figures) {
-    let mut ground = Ground::lay(Services::Embedded, records).await;
+    let mut fixture = Fixture::lay(Services::Embedded, records).await;
     let (mut scans, mut restarts) = (Vec::new(), Vec::new());
     // By turns, so that both are measured in the same weather; the scan while no operator works.
     for _ in 0..9 {
-        scans.push(ground.restart(scan).await);
-        restarts.push(ground.listed_after);
+        scans.push(fixture.restart(scan).await);
+        restarts.push(fixture.listed_after);
     }
     scans.sort();
     restarts.sort();
-    let calls = ground.calls.take();
+    let calls = fixture.calls.take();
     let about = |call: &&super::timed::Call| {
         call.keys.iter().any(|key| key.pk().starts_with("instance#") || key.pk().starts_with("request#"))
     };
@@ -45,5 +45,5 @@ pub(crate) async fn measure(records: usize, figures: &mut Figures) {
     );
     figures.add("restart over a raw scan", restart.as_secs_f64() / scan.as_secs_f64());
     figures.add("restart: writes though nothing changed", writes as f64);
-    ground.clear().await;
+    fixture.clear().await;
 }

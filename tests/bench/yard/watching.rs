@@ -6,8 +6,8 @@ use runyard::model::{Lease, Phase, Reading, Versioned as _, read};
 use runyard::ports::{Clock as _, Store as _};
 
 use super::claims::{compare, cycle, millis, percentile, sorted, until_phase};
+use super::fixture::{Fixture, Services, intent, key, release};
 use super::floors::Figures;
-use super::ground::{Ground, Services, intent, key, release};
 
 /// Claims on a stream of so many shards beside claims on one of a single shard.
 pub(crate) async fn shards(shards: usize, samples: usize, figures: &mut Figures) {
@@ -20,61 +20,61 @@ pub(crate) async fn shards(shards: usize, samples: usize, figures: &mut Figures)
 
 /// Claims asked for inside a list of so many records beside claims outside.
 pub(crate) async fn list(records: usize, samples: usize, figures: &mut Figures) {
-    let ground = Ground::lay(Services::Wire(1), records).await;
-    cycle(&ground, 1_000_000).await;
-    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    let fixture = Fixture::lay(Services::Wire(1), records).await;
+    cycle(&fixture, 1_000_000).await;
+    let (mut inside, mut services) = (Vec::new(), Vec::new());
     for run in 0..samples {
-        outside.push(claim(&ground, 5_000_000 + run).await);
-        ground.calls.take();
-        ask(&ground).await;
+        services.push(claim(&fixture, 5_000_000 + run).await);
+        fixture.calls.take();
+        ask(&fixture).await;
         // The list has begun once its first page was read.
-        while !ground.calls.take().iter().any(|call| call.name == "list") {
+        while !fixture.calls.take().iter().any(|call| call.name == "list") {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let run = 6_000_000 + run;
-        let took = claim_of(&ground, run).await;
-        if !listed(&ground).await {
+        let took = claim_of(&fixture, run).await;
+        if !listed(&fixture).await {
             inside.push(took);
         }
-        give_back(&ground, run).await;
-        while !listed(&ground).await {
+        give_back(&fixture, run).await;
+        while !listed(&fixture).await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-    ground.clear().await;
+    fixture.clear().await;
     let of = inside.len();
     assert!(of > 0, "no list of {records} records lasted as long as a claim");
-    let (inside, outside) = (sorted(inside), sorted(outside));
+    let (inside, services) = (sorted(inside), sorted(services));
     let shown = |times: &[f64]| format!("{:.0} / {:.0}", percentile(times, 0.5), percentile(times, 0.95));
     println!(
         "\na claim inside a list of {records} records, p50 / p95: {} ms ({of} of {samples} ended inside); outside: {} ms",
         shown(&inside),
-        shown(&outside)
+        shown(&services)
     );
-    let ratio = percentile(&inside, 0.5) / percentile(&outside, 0.5);
+    let ratio = percentile(&inside, 0.5) / percentile(&services, 0.5);
     figures.add(&format!("claim: inside a list of {records} records over outside"), ratio);
 }
 
-async fn claim(ground: &Ground, run: usize) -> f64 {
-    let took = claim_of(ground, run).await;
-    give_back(ground, run).await;
+async fn claim(fixture: &Fixture, run: usize) -> f64 {
+    let took = claim_of(fixture, run).await;
+    give_back(fixture, run).await;
     took
 }
 
-async fn claim_of(ground: &Ground, run: usize) -> f64 {
-    ground.store.write(&intent(run, ground.clock.now())).await.unwrap();
+async fn claim_of(fixture: &Fixture, run: usize) -> f64 {
+    fixture.store.write(&intent(run, fixture.clock.now())).await.unwrap();
     let asked = Instant::now();
-    let ready = until_phase(ground, &mut Vec::new(), &key(run), Phase::Ready).await;
+    let ready = until_phase(fixture, &mut Vec::new(), &key(run), Phase::Ready).await;
     millis(ready.saturating_duration_since(asked))
 }
 
-async fn give_back(ground: &Ground, run: usize) {
-    ground.store.write(&release(run)).await.unwrap();
-    until_phase(ground, &mut Vec::new(), &key(run), Phase::Released).await;
+async fn give_back(fixture: &Fixture, run: usize) {
+    fixture.store.write(&release(run)).await.unwrap();
+    until_phase(fixture, &mut Vec::new(), &key(run), Phase::Released).await;
 }
 
-async fn resync(ground: &Ground) -> Option<Lease> {
-    let item = ground.store.get(&Lease::key_of(Lease::RESYNC)).await.unwrap()?;
+async fn resync(fixture: &Fixture) -> Option<Lease> {
+    let item = fixture.store.get(&Lease::key_of(Lease::RESYNC)).await.unwrap()?;
     match read::<Lease>(&item) {
         Reading::Record(lease) => Some(lease),
         Reading::Newer { .. } | Reading::Unreadable(_) => None,
@@ -82,12 +82,12 @@ async fn resync(ground: &Ground) -> Option<Lease> {
 }
 
 /// Asks for a list, as `runyard refresh` does.
-async fn ask(ground: &Ground) {
-    let now = Some(ground.clock.now());
-    let write = match resync(ground).await {
+async fn ask(fixture: &Fixture) {
+    let now = Some(fixture.clock.now());
+    let write = match resync(fixture).await {
         Some(before) => {
             let mut after = Lease { requested_at: now, ..before.clone() };
-            after.advance(ground.clock.now());
+            after.advance(fixture.clock.now());
             after.replacing(&before)
         }
         None => {
@@ -105,10 +105,10 @@ async fn ask(ground: &Ground) {
             lease.creating()
         }
     };
-    ground.store.write(&write).await.unwrap();
+    fixture.store.write(&write).await.unwrap();
 }
 
 /// Whether the list that was asked for came to its end.
-async fn listed(ground: &Ground) -> bool {
-    resync(ground).await.is_some_and(|lease| lease.completed_at >= lease.requested_at)
+async fn listed(fixture: &Fixture) -> bool {
+    resync(fixture).await.is_some_and(|lease| lease.completed_at >= lease.requested_at)
 }

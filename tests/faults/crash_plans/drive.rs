@@ -11,7 +11,7 @@ use crate::crash_plans::history::History;
 use crate::crash_plans::oracle::{self, End};
 use crate::crash_plans::plan::{Call, Plan};
 use crate::crash_plans::ports::tapped;
-use crate::crash_plans::tap::Tap;
+use crate::crash_plans::recorder::Recorder;
 use crate::crash_plans::workloads::{Workload, timing};
 use runyard_tests::world::World;
 
@@ -57,44 +57,44 @@ async fn tell(workload: &Workload, plan: Plan, reference: Option<&End>) -> Ran {
     let world = World::on(MemoryStore::new(), workload.github).set(timing);
     world.agents.pace(Duration::from_secs(1));
     let history = History::of(&world.store, world.clock).await;
-    let tap = Tap::new(plan, history);
+    let recorder = Recorder::new(plan, history);
     world.pool((workload.pool)()).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    start(&world, &tap, workload, 1);
+    start(&world, &recorder, workload, 1);
     let story = async {
         (workload.script)(&world).await;
         tokio::time::sleep(AFTERWARDS).await;
-        tap.close();
+        recorder.close();
         rest(&world, reference).await;
     };
     tokio::select! {
         () = story => {}
-        () = follow(&world, &tap, workload) => {}
+        () = follow(&world, &recorder, workload) => {}
     }
-    let mut broken = oracle::laws(&world, &tap);
+    let mut broken = oracle::laws(&world, &recorder);
     broken.extend(oracle::unrest(&world));
     Ran {
         end: End::of(&world),
-        trace: tap.trace(),
+        trace: recorder.trace(),
         broken,
-        hits: tap.hits(),
-        same: tap.same(),
+        hits: recorder.hits(),
+        same: recorder.same(),
         shown: world.show(),
     }
 }
 
-fn start(world: &World, tap: &Tap, workload: &Workload, life: u32) {
-    let over = |ports: Ports| tapped(ports, &tap.life(), workload.notices);
+fn start(world: &World, recorder: &Recorder, workload: &Workload, life: u32) {
+    let over = |ports: Ports| tapped(ports, &recorder.life(), workload.notices);
     world.start_over(&format!("life-{life}"), over);
 }
 
 /// Puts another operator in the place of each that dies.
-async fn follow(world: &World, tap: &Tap, workload: &Workload) {
+async fn follow(world: &World, recorder: &Recorder, workload: &Workload) {
     for life in 2.. {
-        tap.death().await;
+        recorder.death().await;
         world.kill();
         tokio::time::sleep(MISSED).await;
-        start(world, tap, workload, life);
+        start(world, recorder, workload, life);
     }
 }
 

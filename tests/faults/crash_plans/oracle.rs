@@ -7,7 +7,7 @@ use runyard::model::{Agent, Instance, Launch, Life, Pool, Request};
 use runyard::ports::github::Runner;
 
 use crate::crash_plans::plan::{Call, Kind};
-use crate::crash_plans::tap::Tap;
+use crate::crash_plans::recorder::Recorder;
 use runyard_support::laws;
 use runyard_tests::world::World;
 
@@ -94,12 +94,12 @@ impl End {
 }
 
 /// What holds on the way to every end, reference or not.
-pub(crate) fn laws(world: &World, tap: &Tap) -> Vec<String> {
-    let mut broken = laws::judge(&tap.history().steps()).broken;
-    broken.extend(tap.wrongs());
+pub(crate) fn laws(world: &World, recorder: &Recorder) -> Vec<String> {
+    let mut broken = laws::judge(&recorder.history().steps()).broken;
+    broken.extend(recorder.wrongs());
     let mut asked: BTreeMap<_, usize> = BTreeMap::new();
     world.compute.terminations().into_iter().for_each(|id| *asked.entry(id).or_default() += 1);
-    for (id, times) in asked.into_iter().filter(|(_, times)| *times > 1 + tap.hits()) {
+    for (id, times) in asked.into_iter().filter(|(_, times)| *times > 1 + recorder.hits()) {
         broken.push(format!("{id} was ended {times} times over"));
     }
     broken

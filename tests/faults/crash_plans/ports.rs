@@ -17,7 +17,7 @@ use runyard::ports::{
 };
 
 use crate::crash_plans::history::kind;
-use crate::crash_plans::tap::Life;
+use crate::crash_plans::recorder::Life;
 
 /// How far behind a list of the table is that is stale.
 const LAG: Duration = Duration::from_secs(2);
@@ -85,13 +85,13 @@ fn nobody_knows() -> StoreError {
 impl Store for TappedStore {
     async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         let label = format!("get {}", key.pk().split('#').next().unwrap_or_default());
-        let history = self.life.tap().history().clone();
+        let history = self.life.recorder().history().clone();
         let before = |fresh: &Option<Item>| history.before(key).filter(|before| before != fresh);
         self.life.read(label, self.inner.get(key), before).await
     }
 
     async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
-        let history = self.life.tap().history().clone();
+        let history = self.life.recorder().history().clone();
         let before = |fresh: &Page| {
             let items = history.ago(LAG);
             let steady = |items: &[Item]| {
@@ -219,13 +219,13 @@ fn unanswered() -> ComputeError {
 impl TappedCompute {
     /// S5: nobody is ended whose record does not say so.
     fn tombstoned(&self, ids: &[InstanceId]) {
-        let records = self.life.tap().history().ago(Duration::ZERO);
+        let records = self.life.recorder().history().ago(Duration::ZERO);
         for id in ids {
             let says =
                 |item: &&Item| kind(item) == "instance" && text(item, "instanceId") == Some(id.as_str());
             let state = records.iter().find(says).and_then(|item| text(item, "state"));
             if state != Some(State::Terminated.as_str()) {
-                self.life.tap().wrong(format!("{id} was to be ended while its record said {state:?}"));
+                self.life.recorder().wrong(format!("{id} was to be ended while its record said {state:?}"));
             }
         }
     }

@@ -11,7 +11,7 @@ use runyard::ports::Clock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::simulation::weather::Fault;
+use crate::simulation::fault_rates::Fault;
 use crate::simulation::world::World;
 
 /// What an actor is.
@@ -103,7 +103,7 @@ impl Actor {
     async fn wait_while_stopped(&self) {
         loop {
             let until = *self.stopped_until.lock().unwrap();
-            match until.filter(|until| !self.world.weather.calm() && *until > Instant::now()) {
+            match until.filter(|until| !self.world.fault_rates.calm() && *until > Instant::now()) {
                 Some(until) => sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await,
                 None => return,
             }
@@ -124,7 +124,7 @@ impl Actor {
 
     pub(crate) fn is_cut_off(&self) -> bool {
         let until = *self.cut_off_until.lock().unwrap();
-        !self.world.weather.calm() && until.is_some_and(|until| until > Instant::now())
+        !self.world.fault_rates.calm() && until.is_some_and(|until| until > Instant::now())
     }
 
     /// Sets its wall clock, wrongly.
@@ -149,7 +149,7 @@ impl Clock for Actor {
     fn now(&self) -> Timestamp {
         // Operators judge deadlines that other operators wrote: their clocks are right once nothing is wrong any more.
         // Those of machines stay wrong.
-        let right = self.role == Role::Operator && self.world.weather.calm();
+        let right = self.role == Role::Operator && self.world.fault_rates.calm();
         let off = if right { SignedDuration::ZERO } else { *self.off_by.lock().unwrap() };
         millis(self.world.clock.now().saturating_add(off).unwrap_or(Timestamp::MAX))
     }

@@ -11,10 +11,10 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use crate::simulation::bugs::Bug;
+use crate::simulation::fault_rates::Fault;
 use crate::simulation::plans::{End, Plan};
-use crate::simulation::weather::Fault;
 use crate::simulation::world::World;
-use crate::simulation::{blows, machines, operators, people};
+use crate::simulation::{injection, machines, operators, users};
 
 /// What one seed showed.
 pub(crate) struct Report {
@@ -56,7 +56,7 @@ pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&
             hash: world.trace.hash(),
             calls: world.trace.calls(),
             simulated: begun.elapsed(),
-            fired: world.weather.fired(),
+            fired: world.fault_rates.fired(),
             claims: laws.claims_made,
             reused: laws.reused,
             ready: laws.requests().filter(|request| request.status.ready_at.is_some()).count() as u64,
@@ -111,39 +111,39 @@ pub(crate) fn live_story(mode: RegistrationMode, plan: Option<Plan>) -> Story {
 }
 
 async fn tell(world: &Arc<World>) -> Result<(), String> {
-    people::open_one(world).await;
+    users::open_one(world).await;
     tokio::spawn(machines::keep(world.clone()));
     tokio::spawn(operators::operate(world.clone(), "op-1".into()));
     for number in 1..=2 {
-        let story = spawn_local(people::asks_works_gives_back(world.clone(), number));
+        let story = spawn_local(users::asks_works_gives_back(world.clone(), number));
         within(world, "the run is over", Duration::from_secs(3600), |_| {
             if story.is_finished() { Vec::new() } else { vec![format!("run {number}")] }
         })
         .await?;
     }
-    world.weather.clear_up();
+    world.fault_rates.clear_up();
     within(world, "L1", Duration::from_secs(1800), astray).await
 }
 
 async fn run(world: &Arc<World>) -> Result<(), String> {
     let chance = &world.chance;
-    people::open(world).await;
+    users::open(world).await;
     tokio::spawn(machines::keep(world.clone()));
     for n in 1..=chance.number(2..4) {
         tokio::spawn(operators::operate(world.clone(), format!("op-{n}")));
     }
-    tokio::spawn(people::change_pools(world.clone()));
-    tokio::spawn(blows::deal(world.clone()));
+    tokio::spawn(users::change_pools(world.clone()));
+    tokio::spawn(injection::deal(world.clone()));
     let length = chance.number(200..800);
     let workflows: Vec<_> = (1..=chance.number(4..13))
-        .map(|n| spawn_local(people::workflow(world.clone(), n, chance.millis(0..length * 1000))))
+        .map(|n| spawn_local(users::workflow(world.clone(), n, chance.millis(0..length * 1000))))
         .collect();
     within(world, "", Duration::from_secs(length), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
-    world.weather.clear_up();
+    world.fault_rates.clear_up();
     world.trace.tell("faults stop");
     let set = &world.settings;
     // A deadline that was written by a clock that was ahead passes so much later.
-    let ahead = if world.weather.has(Fault::ClocksDiffer) || world.weather.has(Fault::ClockSteps) {
+    let ahead = if world.fault_rates.has(Fault::ClocksDiffer) || world.fault_rates.has(Fault::ClockSteps) {
         world.operators_off
     } else {
         Duration::ZERO
@@ -225,8 +225,8 @@ fn astray(world: &World) -> Vec<String> {
         }
     }
     let machines = world.machines.lock().unwrap();
-    let busy = machines.values().filter(|ground| ground.at_work());
-    wrong.extend(busy.map(|ground| format!("{} still runs a runner", ground.machine.id)));
+    let busy = machines.values().filter(|sim_host| sim_host.at_work());
+    wrong.extend(busy.map(|sim_host| format!("{} still runs a runner", sim_host.machine.id)));
     wrong.extend(world.github.all_runners().iter().map(|runner| format!("L8 {} is registered", runner.name)));
     wrong
 }

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::simulation::actor::{Actor, Role};
 use crate::simulation::bugs::Bug;
-use crate::simulation::ground::{Ground, Hands};
+use crate::simulation::fault_rates::Fault;
+use crate::simulation::sim_host::{Hands, SimHost};
 use crate::simulation::table::Table;
-use crate::simulation::weather::Fault;
 use crate::simulation::world::World;
 
 /// How long a machine that ended is still told of.
@@ -31,14 +31,14 @@ pub(crate) async fn keep(world: Arc<World>) {
             let known = world.machines.lock().unwrap().get(&machine.id).cloned();
             match known {
                 None if machine.state.alive() => {
-                    let ground = Ground::new(machine.clone());
-                    world.machines.lock().unwrap().insert(machine.id.clone(), ground.clone());
+                    let sim_host = SimHost::new(machine.clone());
+                    world.machines.lock().unwrap().insert(machine.id.clone(), sim_host.clone());
                     world.trace.tell(&format!("{} comes up in {:?}", machine.id, machine.class));
                     once(&world, &machine);
-                    tokio::spawn(live(world.clone(), ground));
+                    tokio::spawn(live(world.clone(), sim_host));
                 }
-                Some(ground) if !machine.state.alive() && !ground.dead.is_cancelled() => {
-                    ground.power_off(&world);
+                Some(sim_host) if !machine.state.alive() && !sim_host.dead.is_cancelled() => {
+                    sim_host.power_off(&world);
                     let (compute, id) = (world.compute.clone(), machine.id.clone());
                     tokio::spawn(async move {
                         sleep(REMEMBERED).await;
@@ -63,28 +63,28 @@ fn once(world: &World, machine: &Machine) {
     }
 }
 
-async fn live(world: Arc<World>, ground: Arc<Ground>) {
-    let dead = ground.dead.clone();
-    let ended = dead.run_until_cancelled(serve(&world, &ground)).await;
+async fn live(world: Arc<World>, sim_host: Arc<SimHost>) {
+    let dead = sim_host.dead.clone();
+    let ended = dead.run_until_cancelled(serve(&world, &sim_host)).await;
     if ended.is_some() {
-        world.compute.set_state(&ground.machine.id, MachineState::Terminated);
+        world.compute.set_state(&sim_host.machine.id, MachineState::Terminated);
         world.stir();
     }
-    ground.power_off(&world);
-    world.actors.lock().unwrap().retain(|actor| actor.name != ground.machine.id.as_str());
+    sim_host.power_off(&world);
+    world.actors.lock().unwrap().retain(|actor| actor.name != sim_host.machine.id.as_str());
 }
 
 /// Until the machine ends itself.
-async fn serve(world: &Arc<World>, ground: &Arc<Ground>) {
+async fn serve(world: &Arc<World>, sim_host: &Arc<SimHost>) {
     if world.strikes(Fault::NeverBoots) {
         std::future::pending::<()>().await;
     }
     let slow = world.strikes(Fault::BootsSlowly);
     sleep(world.chance.seconds(if slow { 120..1200 } else { 5..40 })).await;
-    let actor = Actor::new(world, ground.machine.id.as_str(), Role::Agent);
+    let actor = Actor::new(world, sim_host.machine.id.as_str(), Role::Agent);
     world.actors.lock().unwrap().push(actor.clone());
     loop {
-        let parts = parts(&actor, ground);
+        let parts = parts(&actor, sim_host);
         let ended = tokio::select! {
             biased;
             () = actor.death.notified() => None,
@@ -93,17 +93,17 @@ async fn serve(world: &Arc<World>, ground: &Arc<Ground>) {
         match ended {
             None => sleep(world.chance.seconds(1..10)).await,
             Some(Ok(End::PoweredOff(why))) => {
-                world.trace.tell(&format!("{} ends itself: {why}", ground.machine.id));
+                world.trace.tell(&format!("{} ends itself: {why}", sim_host.machine.id));
                 return;
             }
-            Some(other) => world.broke(format!("{}: its agent ended: {other:?}", ground.machine.id)),
+            Some(other) => world.broke(format!("{}: its agent ended: {other:?}", sim_host.machine.id)),
         }
     }
 }
 
-fn parts(actor: &Arc<Actor>, ground: &Arc<Ground>) -> Parts {
+fn parts(actor: &Arc<Actor>, sim_host: &Arc<SimHost>) -> Parts {
     let world = &actor.world;
-    let Machine { id, arn, .. } = &ground.machine;
+    let Machine { id, arn, .. } = &sim_host.machine;
     let life = world.chance.number(0..u64::MAX);
     let name = if world.bug == Some(Bug::AgentForgets) { format!("{id}-{life}") } else { id.to_string() };
     let state_dir = world.dir.path().join(name);
@@ -111,7 +111,7 @@ fn parts(actor: &Arc<Actor>, ground: &Arc<Ground>) -> Parts {
     let settings = &world.settings;
     Parts {
         records: Arc::new(TableRecords::new(Arc::new(Table(actor.clone())), arn.clone())),
-        executor: Arc::new(Hands { world: world.clone(), actor: actor.clone(), ground: ground.clone() }),
+        executor: Arc::new(Hands { world: world.clone(), actor: actor.clone(), sim_host: sim_host.clone() }),
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(life)),
         power: Arc::new(Exit),

@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::simulation::actor::{Actor, Role};
-use crate::simulation::outside::Outside;
+use crate::simulation::fault_rates::Fault;
+use crate::simulation::services::Services;
 use crate::simulation::table::Table;
-use crate::simulation::weather::Fault;
 use crate::simulation::world::World;
 
 /// Runs one for good.
@@ -34,7 +34,7 @@ pub(crate) async fn operate(world: Arc<World>, name: String) {
             ended = &mut running => Some(ended),
         };
         match ended {
-            None if world.chance.percent(20) && !world.weather.calm() => {
+            None if world.chance.percent(20) && !world.fault_rates.calm() => {
                 // A deployment: it is told to stop, and has half a minute.
                 world.trace.tell(&format!("{name} is told to stop instead"));
                 stop.cancel();
@@ -46,8 +46,8 @@ pub(crate) async fn operate(world: Arc<World>, name: String) {
         }
         // Dead with all its tasks, not when the next one is there.
         drop(running);
-        if !world.weather.calm() {
-            let long = world.chance.percent(15) && world.weather.has(Fault::OperatorCrashes);
+        if !world.fault_rates.calm() {
+            let long = world.chance.percent(15) && world.fault_rates.has(Fault::OperatorCrashes);
             sleep(world.chance.seconds(if long { 30..400 } else { 1..10 })).await;
         }
     }
@@ -59,13 +59,13 @@ fn health(actor: &Arc<Actor>) -> Arc<Health> {
 
 fn ports(actor: &Arc<Actor>) -> Ports {
     let seed = actor.world.chance.number(0..u64::MAX);
-    let outside = Arc::new(Outside(actor.clone()));
+    let services = Arc::new(Services(actor.clone()));
     Ports {
         store: Arc::new(Table(actor.clone())),
-        queue: outside.clone(),
-        compute: outside.clone(),
-        github: Some(outside.clone()),
-        notices: Some(outside),
+        queue: services.clone(),
+        compute: services.clone(),
+        github: Some(services.clone()),
+        notices: Some(services),
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(seed)),
         metrics: Metrics::new(actor.clone()),

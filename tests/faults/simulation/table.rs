@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulation::actor::{Actor, Role};
 use crate::simulation::bugs::{Bug, spoiled, tombstones};
+use crate::simulation::fault_rates::Fault;
 use crate::simulation::plans::{Wrong, news};
 use crate::simulation::unreadable::is_spoilt;
-use crate::simulation::weather::Fault;
 use crate::simulation::world::World;
 
 /// The table, for one actor.
@@ -45,8 +45,12 @@ impl Table {
     /// What goes wrong before anything happens.
     async fn fails(&self, writes: bool) -> Option<StoreError> {
         let world = self.world();
-        if self.0.is_cut_off() || world.weather.lasts(Fault::StoreAway) {
-            world.weather.note(if self.0.is_cut_off() { Fault::AgentPartition } else { Fault::StoreAway });
+        if self.0.is_cut_off() || world.fault_rates.lasts(Fault::StoreAway) {
+            world.fault_rates.note(if self.0.is_cut_off() {
+                Fault::AgentPartition
+            } else {
+                Fault::StoreAway
+            });
             sleep(world.chance.millis(10..3000)).await;
             return Some(StoreError::Unknown("simulated: away".into()));
         }
@@ -233,13 +237,14 @@ impl Store for Table {
     }
 
     async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
-        let store = match self.world().weather.has(Fault::ListInPieces) && !self.world().weather.calm() {
-            true => {
-                self.world().weather.note(Fault::ListInPieces);
-                self.world().store.clone().paged(5)
-            }
-            false => self.world().store.clone(),
-        };
+        let store =
+            match self.world().fault_rates.has(Fault::ListInPieces) && !self.world().fault_rates.calm() {
+                true => {
+                    self.world().fault_rates.note(Fault::ListInPieces);
+                    self.world().store.clone().paged(5)
+                }
+                false => self.world().store.clone(),
+            };
         let mut page = self.reading("list", "", store.list(after)).await?;
         if self.world().bug == Some(Bug::LastPageLost) {
             page.next = None;
@@ -291,7 +296,7 @@ struct Ear {
 impl Ear {
     fn hear(&mut self, changes: Vec<Change>) {
         let world = self.actor.world.clone();
-        let calm = world.weather.calm();
+        let calm = world.fault_rates.calm();
         if self.deaf_until.is_some_and(|until| Instant::now() < until) && !calm {
             return;
         }
@@ -310,13 +315,13 @@ impl Ear {
 
     /// Who looks at the table now and then does not see that a class was gone between two looks.
     fn unseen(&self, change: &Change) -> bool {
-        let anew = self.actor.world.weather.has(Fault::PoolMadeAnew);
+        let anew = self.actor.world.fault_rates.has(Fault::PoolMadeAnew);
         anew && change.item.is_none() && change.key.sk() == "pool"
     }
 
     fn due(&mut self) -> Vec<Change> {
         let now = Instant::now();
-        let calm = self.actor.world.weather.calm();
+        let calm = self.actor.world.fault_rates.calm();
         let (due, held): (Vec<_>, Vec<_>) = self.held.drain(..).partition(|(at, _)| calm || *at <= now);
         self.held = held.into();
         due.into_iter().map(|(_, change)| change).collect()
@@ -337,7 +342,7 @@ impl Watch for Ear {
             world.trace.tell(&format!("the watch of {} tells nothing for {length:?}", self.actor.name));
             self.deaf_until = Some(Instant::now() + length);
         }
-        if world.weather.lasts(Fault::StoreAway) {
+        if world.fault_rates.lasts(Fault::StoreAway) {
             sleep(Duration::from_secs(1)).await;
             return Err(StoreError::Unknown("simulated: away".into()));
         }

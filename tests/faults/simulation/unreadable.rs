@@ -51,7 +51,7 @@ pub(crate) fn spoil(world: &Arc<World>) {
         }
         world.trace.tell(&format!("{} cannot be read: {name}", key.pk()));
         let end = Instant::now() + length;
-        while Instant::now() < end && !world.weather.calm() {
+        while Instant::now() < end && !world.fault_rates.calm() {
             sleep(Duration::from_secs(1)).await;
         }
         // Until it is written on what is there.

@@ -18,18 +18,18 @@ use runyard_fakes::{
 use crate::simulation::actor::Actor;
 use crate::simulation::bugs::{Bug, Highest};
 use crate::simulation::chance::Chance;
-use crate::simulation::ground::Ground;
+use crate::simulation::fault_rates::{Fault, FaultRates};
 use crate::simulation::laws::{Laws, record};
 use crate::simulation::plans::{Effects, Plan};
+use crate::simulation::sim_host::SimHost;
 use crate::simulation::trace::Trace;
-use crate::simulation::weather::{Fault, Weather};
 
 /// One seed's yard.
 pub(crate) struct World {
     /// The defect it is to have.
     pub(crate) bug: Option<Bug>,
     pub(crate) chance: Chance,
-    pub(crate) weather: Weather,
+    pub(crate) fault_rates: FaultRates,
     pub(crate) trace: Trace,
     pub(crate) store: MemoryStore,
     pub(crate) queue: MemoryQueue,
@@ -43,7 +43,7 @@ pub(crate) struct World {
     pub(crate) operators_off: Duration,
     /// The classes, and how each registers its runners.
     pub(crate) classes: BTreeMap<String, RegistrationMode>,
-    pub(crate) machines: Mutex<BTreeMap<InstanceId, Arc<Ground>>>,
+    pub(crate) machines: Mutex<BTreeMap<InstanceId, Arc<SimHost>>>,
     pub(crate) actors: Mutex<Vec<Arc<Actor>>>,
     pub(crate) laws: Mutex<Laws>,
     pub(crate) broken: Mutex<Vec<String>>,
@@ -59,7 +59,7 @@ impl World {
     /// A yard in which nothing acts yet.
     pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Self {
         let chance = Chance::of(seed);
-        let weather = only.map_or_else(|| Weather::draw(&chance), Weather::only);
+        let fault_rates = only.map_or_else(|| FaultRates::draw(&chance), FaultRates::only);
         let clock = TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap());
         let shared: Arc<dyn Clock> = Arc::new(clock);
         let compute = FakeCompute::new(shared.clone(), Arc::new(SeededEntropy::new(seed)));
@@ -75,7 +75,7 @@ impl World {
             settings: settings(&chance),
             operators_off: Duration::from_secs(*chance.one(&[2, 20, 120, 3600])),
             chance,
-            weather,
+            fault_rates,
             trace: Trace::new(told),
             store: MemoryStore::new(),
             queue: MemoryQueue::new(shared.clone()),
@@ -103,7 +103,7 @@ impl World {
     }
 
     pub(crate) fn strikes(&self, fault: Fault) -> bool {
-        let strikes = self.weather.strikes(fault, &self.chance);
+        let strikes = self.fault_rates.strikes(fault, &self.chance);
         let told = !matches!(fault, Fault::WatchShuffles | Fault::ListInPieces);
         if strikes && told {
             self.trace.tell(&format!("* {fault:?}"));
@@ -131,7 +131,7 @@ impl World {
         self.decided.load(Ordering::SeqCst)
     }
 
-    fn ground(&self, id: &InstanceId) -> Option<Arc<Ground>> {
+    fn sim_host(&self, id: &InstanceId) -> Option<Arc<SimHost>> {
         self.machines.lock().unwrap().get(id).cloned()
     }
 
@@ -143,8 +143,8 @@ impl World {
             && let Some(after) = laws.instance_of(&write.key)
         {
             self.tell_of(who, after);
-            if let Some(ground) = self.ground(&after.facts.instance_id) {
-                broken.extend(ground.judge(self, after));
+            if let Some(sim_host) = self.sim_host(&after.facts.instance_id) {
+                broken.extend(sim_host.judge(self, after));
             }
         }
         drop(laws);
@@ -163,11 +163,11 @@ impl World {
     }
 
     /// A machine started a runner: is that what its record says?
-    pub(crate) fn judge_ground(&self, ground: &Ground) {
+    pub(crate) fn judge_host(&self, sim_host: &SimHost) {
         let laws = self.laws.lock().unwrap();
-        let broken = match laws.instance_of(&Instance::key_of(&ground.machine.arn)) {
-            Some(instance) => ground.judge(self, instance),
-            None => vec![format!("S3 {}: a runner runs and there is no record", ground.machine.id)],
+        let broken = match laws.instance_of(&Instance::key_of(&sim_host.machine.arn)) {
+            Some(instance) => sim_host.judge(self, instance),
+            None => vec![format!("S3 {}: a runner runs and there is no record", sim_host.machine.id)],
         };
         drop(laws);
         broken.into_iter().for_each(|what| self.broke(what));

@@ -47,7 +47,7 @@ fn a_class_that_wants_nothing_waits_for_nothing() {
 }
 
 #[test]
-fn machines_whose_records_cannot_be_read_count_towards_max_until_they_say_that_they_ended() {
+fn unreadable_machines_count_towards_max_until_they_say_that_they_ended() {
     let mut scene = Scene::with(json!({"desired": 3, "max": 3}));
     let built = machine("i-1");
     let newer = |state: &str| {

@@ -67,7 +67,7 @@ fn a_request_that_fails_at_its_deadline_says_what_it_waited_for() {
 }
 
 #[test]
-fn a_ready_request_that_lost_a_machine_holds_it_no_more_and_says_why_it_is_not_replaced() {
+fn a_ready_request_drops_a_lost_machine_and_says_why_it_is_not_replaced() {
     let mut scene = Scene::with(json!({"max": 2, "paused": true}));
     scene.put(&holding("1", 2, &["i-1", "i-2"], json!({"phase": "Ready", "readyAt": at(-10)})));
     scene.add(machine("i-1").running(&ask("1")));

@@ -347,7 +347,7 @@ mod yielding {
     }
 
     #[test]
-    fn a_class_that_could_grow_but_has_none_of_what_the_older_wants_takes_from_the_younger() {
+    fn a_class_without_capacity_for_the_older_request_takes_from_the_younger() {
         let mut scene = stuck(json!({}));
         scene.pool(2, json!({"max": 9}));
         assert_eq!(gifts(&mut scene), []);

@@ -42,14 +42,14 @@ fn an_open_intent_is_asked_for_by_who_holds_the_lease() {
 }
 
 #[test]
-fn after_a_restart_the_token_is_asked_again_although_a_list_shows_some_of_its_machines() {
+fn after_a_restart_a_launch_is_retried_although_a_list_shows_some_of_its_machines() {
     let mut scene = yard(2, Some(2));
     scene.see(Observation::Inventory(vec![machine("i-1").listed(MachineState::Running)]));
     assert_eq!(of_launch(&scene).actions, [Action::Order("l-1".parse().unwrap())]);
 }
 
 #[test]
-fn a_new_machine_is_bound_with_its_request_its_agent_and_the_launch_in_one_transaction() {
+fn a_new_machine_its_request_agent_and_launch_are_written_in_one_transaction() {
     let mut scene = yard(1, Some(1));
     let plan = brings(&mut scene, &["i-1"]);
     let [Action::Bind { launch, request, machines }] = plan.actions.as_slice() else { panic!("{plan:?}") };
@@ -216,7 +216,7 @@ fn a_certain_no_fails_the_launch_with_its_reason() {
 }
 
 #[test]
-fn an_uncertain_answer_is_asked_again_with_the_same_token_less_and_less_often_until_the_grace_is_over() {
+fn an_uncertain_launch_is_retried_with_its_token_and_backoff_until_the_grace_ends() {
     let mut scene = yard(1, Some(1));
     let mut orders = 0;
     for _ in 0..600 {
@@ -237,7 +237,7 @@ fn an_uncertain_answer_is_asked_again_with_the_same_token_less_and_less_often_un
 }
 
 #[test]
-fn an_order_is_repeated_after_a_pause_that_grows_and_looked_at_now_and_then_by_who_may_not() {
+fn a_launch_order_is_retried_with_backoff_and_a_standby_only_looks_at_intervals() {
     let mut scene = yard(1, Some(1));
     let lost = |scene: &mut Scene| {
         let answer = Err(ComputeError::Unknown("lost".into()));

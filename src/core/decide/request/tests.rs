@@ -76,7 +76,7 @@ fn a_class_is_unknown_only_after_a_strong_read() {
 }
 
 #[test]
-fn a_class_whose_record_cannot_be_read_is_waited_for_until_the_deadline_and_not_read_in_a_loop() {
+fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loop() {
     for schema in [None, Some(2)] {
         let mut scene = Scene::empty();
         scene.put(&new(json!({})));
@@ -109,7 +109,7 @@ fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
 }
 
 #[test]
-fn who_waited_for_an_unreadable_class_until_its_deadline_fails_although_the_class_is_back() {
+fn a_request_past_its_deadline_fails_although_its_class_can_be_read_again() {
     let mut scene = Scene::empty();
     scene.spoil(&Pool::key_of(&linux()), None);
     scene.put(&new(json!({})));
@@ -333,7 +333,7 @@ fn released_only_when_no_machine_is_out() {
 }
 
 #[test]
-fn a_machine_that_was_lost_before_the_release_and_is_still_being_cleaned_is_waited_for() {
+fn a_release_waits_for_a_machine_lost_before_it_that_is_still_being_cleaned() {
     let mut lost = holding("1", 2, &["i-1", "i-2"], json!({"desired": "released"}));
     lost.status.instances = vec![id("i-1")];
     let machines = vec![

@@ -53,7 +53,7 @@ fn a_record_of_a_newer_program_or_nobodys_is_counted_and_left_alone() {
 }
 
 #[test]
-fn what_a_complete_list_does_not_show_is_gone_unless_it_was_seen_since_the_list_began() {
+fn what_a_complete_list_lacks_is_gone_unless_it_was_seen_since_the_list_began() {
     let mut scene = Scene::peopled();
     scene.wait(10);
     let begun = scene.now.mono;

@@ -1,6 +1,5 @@
-//! What does each of EC2's error codes mean to whoever waits for machines? Codes are those of the EC2 API reference
-//! ("Error codes for the Amazon EC2 API") and of what `CreateFleet` lists among its errors; nothing else in the program
-//! knows them.
+//! Maps EC2's error codes to what the caller can do about them. The codes are those of the EC2 API reference ("Error
+//! codes for the Amazon EC2 API") and those that `CreateFleet` lists among its errors; no other module knows them.
 
 use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};

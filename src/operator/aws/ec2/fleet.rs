@@ -1,7 +1,8 @@
-//! What is `CreateFleet` asked for an order, and what does its answer say? One fleet of type `instant` a launch, so that
-//! EC2 tells at once what it brought and what it lacked. Everything in the call follows from the order, but for which of
-//! a zone's subnets has most room: asked again after a restart it is the same call, and its token brings the same
-//! machines; where it is not, EC2 says that the token is spent, and its machines are found by their tags.
+//! Builds the `CreateFleet` call for a launch order and reads its answer. Each launch is one fleet of type `instant`,
+//! so that EC2 reports at once what it launched and what it lacked. The order alone determines the call, except for the
+//! choice of a zone's subnet with the most free addresses. So a call repeated after a restart is usually the same, and
+//! its token returns the same machines; where it differs, EC2 reports a spent token, and the machines are found by
+//! their tags.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What has a launch brought? The machines its fleet names, as soon as EC2 knows them; and where the fleet names none,
-//! those that carry its tags.
+//! The machines that a launch brought: those that the fleet's answer names, as soon as EC2 knows them, or, if it names
+//! none, those that carry the launch's tags.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

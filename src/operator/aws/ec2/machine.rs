@@ -1,4 +1,4 @@
-//! What does EC2's description of an instance say in our nouns?
+//! Converts EC2's description of an instance to the types of the compute port.
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceLifecycleType, InstanceStateName, Reservation, Tag};
 use jiff::Timestamp;

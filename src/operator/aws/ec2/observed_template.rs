@@ -1,5 +1,5 @@
-//! May machines be launched from a template that somebody else wrote? Not from one whose machines outlive their own
-//! shutdown, give their role to whoever asks, can be reached from outside, or come back after their end.
+//! Checks a launch template that somebody else wrote. Refused are templates whose machines would survive their own
+//! shutdown, expose their role, be reachable from outside, or be restarted after their end.
 
 use aws_sdk_ec2::types::{
     InstanceInterruptionBehavior, LaunchTemplateHttpTokensState, LaunchTemplateInstanceMetadataEndpointState,

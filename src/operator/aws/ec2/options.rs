@@ -1,4 +1,4 @@
-//! What are machines of EC2 made with, beside what their class says? The operator's own settings, passed on.
+//! The operator's own settings for EC2 machines, in addition to the spec of their class.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! In which subnets is a launch asked for? In one of each zone: EC2 refuses a fleet that names a zone's machines twice
+//! Chooses the subnets of a launch: one per zone, because EC2 refuses a fleet that names a zone's instance pool twice
 //! ("The fleet configuration contains duplicate instance pools").
 
 use std::collections::{BTreeMap, BTreeSet};

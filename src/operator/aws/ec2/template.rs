@@ -1,5 +1,5 @@
-//! Is a class's launch template what its spec says? Each class has one, `<table>-<class>`, whose default version is kept
-//! equal to the spec; or it names one of its owner's, which is judged and never changed.
+//! Keeps launch templates equal to the specs of their classes. Each class has one, `<table>-<class>`, whose default
+//! version is updated; or it names a template of its owner's, which is checked and never changed.
 
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::{

@@ -1,5 +1,5 @@
-//! In which fields does a launch template say something else than its class? For a person who is shown what would be
-//! changed; whether it is changed is decided by the digest of the whole.
+//! Compares a launch template with the spec of its class, field by field, to show a person what would change. The
+//! digest of the whole, not this comparison, decides whether the template is changed.
 
 use aws_sdk_ec2::types::{RequestLaunchTemplateData, ResponseLaunchTemplateData, Tag};
 use base64::Engine as _;

@@ -1,5 +1,5 @@
-//! What is a class's launch template to say? Told apart from other wishes by a digest, which stands in the description
-//! of the version that says it.
+//! The wanted content of a class's launch template. A digest identifies it and is stored in the description of the
+//! template version that has this content.
 
 use aws_sdk_ec2::types::{
     InstanceType, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,

@@ -1,5 +1,5 @@
-//! How are machines ended when one of them cannot be? EC2 refuses a whole batch for one bad id, so a refused batch is
-//! halved until the bad one is alone.
+//! Terminates machines. EC2 refuses a whole batch for one bad id, so a refused batch is halved until the bad id is
+//! alone.
 
 use aws_sdk_ec2::Client;
 

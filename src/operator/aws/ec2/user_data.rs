@@ -1,5 +1,5 @@
-//! What does a machine find at its first boot? `config/user-data.sh` with its class's script and its agent's
-//! configuration filled in. Nothing secret: whoever runs a job can read it.
+//! The user data of a machine: `config/user-data.sh` with the script of its class and the configuration of its agent
+//! filled in. It holds no secret: every job can read it.
 
 use std::time::Duration;
 

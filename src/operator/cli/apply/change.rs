@@ -1,4 +1,4 @@
-//! What does a spec change in the one that is there, and which of that lets more in than before?
+//! Compares a stored spec with a new one, and marks the changes that widen access.
 
 use std::collections::BTreeSet;
 

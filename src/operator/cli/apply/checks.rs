@@ -1,4 +1,4 @@
-//! What may stand in a field? One check per shape, each answering with the value it read.
+//! Checks of single fields: one function per shape, each returning the value it read.
 
 use std::fmt::Display;
 use std::str::FromStr;

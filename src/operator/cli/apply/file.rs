@@ -1,4 +1,4 @@
-//! What does the file hold? A list of specs, read by the file's suffix, before anything is judged.
+//! Reads the list of specs from a file, by the file's suffix, before anything is checked.
 
 use std::io::Read as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What may EC2 be asked to launch with? The `launch` part of a spec.
+//! Checks the `launch` part of a spec: what EC2 may be asked to launch with.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! What becomes of a pool's record when a spec is written: what is there is compared with what is wanted, told to the
-//! person by field, and written on the version that was read.
+//! Plans the write of a spec: compares the stored record with the wanted one, shows the changes by field, and writes on
+//! the version that was read.
 
 use serde_json::{Value, json};
 

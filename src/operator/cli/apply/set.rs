@@ -1,5 +1,5 @@
-//! How does a person change single fields of a pool? By one write on the version that was read: the same checks as for
-//! a file, and the same word for what lets more in.
+//! `runyard set`: changes single fields of a pool by one write on the version that was read, with the same checks as
+//! for a file and the same flag for changes that widen access.
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};

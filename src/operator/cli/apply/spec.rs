@@ -1,4 +1,4 @@
-//! Does each spec make sense, by itself and beside the others? Everything that is wrong is said at once, by its path.
+//! Checks each spec by itself and against the others. All problems are reported at once, with their paths.
 
 use std::collections::BTreeMap;
 

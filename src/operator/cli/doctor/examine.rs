@@ -1,5 +1,5 @@
-//! What contradicts what? A pure look at all records of one moment. Records are read one after another, so a finding
-//! may be overtaken: everything that mends is conditional on what was seen.
+//! Finds contradictions among all records of one moment; a pure function. Records are read one after another, so a
+//! finding may be out of date: every repair is conditional on the record that was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What do EC2, the queues and GitHub say? Each is asked by itself: one that does not answer is a finding of its own
-//! and stops no other. What is compared with the records is compared by pure functions.
+//! Queries EC2, the queues and GitHub for `doctor`. Each is queried separately: one that does not answer is a finding
+//! of its own and stops no other. Pure functions compare the answers with the records.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

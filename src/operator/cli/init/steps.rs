@@ -1,4 +1,5 @@
-//! What was done, or would be, to each part of a yard; told to people line by line, to programs as one document.
+//! The steps of `init`: what was done, or would be done, to each part of a yard, shown to people line by line and to
+//! programs as one document.
 
 use serde_json::{Value, json};
 

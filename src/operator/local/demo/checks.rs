@@ -1,5 +1,5 @@
-//! Does the demonstration show what it claims to? Each claim is a function of the facts, so that a test can doctor the
-//! facts and see the claim fall.
+//! The claims of the demonstration. Each is a function of the facts, so that a test can change the facts and see the
+//! claim fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 

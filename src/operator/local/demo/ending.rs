@@ -1,5 +1,5 @@
-//! Is anything left when everything was given back? Asked of the table, of the stand-in GitHub and of `/proc`, again
-//! and again until nothing is, or until waiting longer makes no sense.
+//! Checks that nothing is left after everything was released: polls the table, the stand-in GitHub and `/proc` until
+//! nothing is left or the time is over.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What is known when the demonstration is over: what was asked for, what the records, the stand-in GitHub, the jobs
-//! and `/proc` each say happened. Nothing here judges; `checks` does.
+//! The facts at the end of the demonstration: what was requested, and what the records, the stand-in GitHub, the jobs
+//! and `/proc` each show. This module judges nothing; `checks` does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

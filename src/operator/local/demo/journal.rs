@@ -1,6 +1,5 @@
-//! Who tells the person at the terminal? The operator's events as the table shows them and the demonstration's own
-//! lines, in the order in which things happened: each line is held back until the table has had time to show what
-//! happened before it.
+//! Prints the operator's events and the demonstration's own lines in the order in which they happened. Each line is
+//! held back until the table has had time to show earlier events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

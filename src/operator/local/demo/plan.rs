@@ -1,5 +1,5 @@
-//! What do the demonstration's workflows look like? Three runs, and jobs that note for themselves where they ran, leave
-//! traces behind, and look for the traces of others.
+//! The demonstration's workflows: three runs whose jobs record where they ran, leave files behind, and look for files
+//! of others.
 
 use crate::local::standin::JobSpec;
 use crate::model::{RequestKey, label};

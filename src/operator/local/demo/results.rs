@@ -1,4 +1,4 @@
-//! What did the jobs themselves see? Lines of the file that every job's shell appends to.
+//! The results of the jobs: lines of the file that every job's shell appends to.
 
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
-//! What does a workflow do? It asks for machines and gives them back with the very verbs a real one uses, as processes
-//! of their own, and in between its jobs wait at the stand-in GitHub for a runner with their label.
+//! Plays a workflow: provisions and releases machines with the real verbs as child processes, and queues its jobs at
+//! the stand-in GitHub meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! How does a person read what happened? One line per event, with the time since the beginning, who it is about and
-//! why, folded at 80 columns. Machines are numbered in the order they appear.
+//! Formats events for people: one line per event with the time since the start, its subject and its reason, folded at
+//! 80 columns. Machines are numbered in order of appearance.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What was asked of the API and what was answered? One JSON object a line, appended to a file that somebody put there
-//! for it, so that a whole day can be held against GitHub's published description. Tokens are left out.
+//! Records the API's requests and answers, one JSON object per line, if a file exists for them, so that a whole day can
+//! be checked against GitHub's published description. Tokens are left out.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! How does GitHub write a runner, a run, a job? In full: whoever reads GitHub's answers finds every field here that
-//! GitHub's description requires, though most of them mean nothing on one machine.
+//! Renders runners, runs and jobs as GitHub does, with every field that GitHub's description requires, although most of
+//! them mean nothing on one machine.
 
 use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! What a runner says to the stand-in. GitHub's own interface for this is private, so this one is invented: register,
+//! The interface between a runner and the stand-in. GitHub's own is private, so this one is invented: register,
 //! connect, wait for a job, begin it, report its end, disconnect, deregister.
 
 use std::time::Duration;

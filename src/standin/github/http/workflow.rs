@@ -1,4 +1,5 @@
-//! What stands in for a push to a repository: start a run with jobs, add to it, end it, read what came of it.
+//! The interface for simulated workflows, in place of a push to a repository: start a run with jobs, add jobs, end the
+//! run, read its results.
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;

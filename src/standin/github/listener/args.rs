@@ -1,4 +1,4 @@
-//! How is the package called? Its own options, in the forms `--name value` and `--name=value`, or from the environment.
+//! Parses the package's own options, in the forms `--name value` and `--name=value`, or from the environment.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How does the listener reach the stand-in, and which of its refusals matter?
+//! The listener's calls to the stand-in, and the errors it distinguishes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How does a runner come to be, and go? `config.sh` and `config.sh remove`.
+//! Registers and removes a runner: `config.sh` and `config.sh remove`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What does a configured runner keep? `.runner` for anybody, `.credentials` for its owner only, `_diag` for logs.
+//! The files of a configured runner: `.runner` for everybody, `.credentials` for its owner only, `_diag` for logs.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! How is a job executed? Its steps one after the other, each a real shell script, until one fails or the job is to end.
+//! Executes a job: its steps one after the other, each a real shell script, until one fails or the job is cancelled.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

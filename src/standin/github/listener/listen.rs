@@ -1,5 +1,5 @@
-//! How does a runner serve? It connects, waits for a job, executes it, reports, and waits again, until it is told to
-//! stop, is removed, or has served the one job it was for.
+//! Serves jobs: connects, waits for a job, executes it, reports its result, and waits again, until the runner is
+//! stopped, removed, or has served its only job.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How does one step run? As a shell of its own process group, which is asked to stop, then told, then killed; what
-//! left the group is found by the tracking id in its environment, so that in the end nothing of a job is left.
+//! Runs one step as a shell in a process group of its own, and ends it by SIGINT, SIGTERM and SIGKILL. A process that
+//! left the group is found by the tracking id in its environment, so that no process of a job is left.
 
 use std::fs::{self, File};
 use std::io;

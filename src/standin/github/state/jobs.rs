@@ -1,4 +1,4 @@
-//! What does a workflow ask for, and how far is it? Runs, their jobs, their end.
+//! Runs and their jobs, from the start to the end.
 
 use jiff::Timestamp;
 

@@ -1,4 +1,4 @@
-//! Who may be a runner? Tokens, registration, single-use runners, removal.
+//! Registered runners: tokens, registration, single-use runners, removal.
 
 use jiff::Timestamp;
 

@@ -1,5 +1,5 @@
-//! What does a connected runner get? A session, one job at a time, and its end. A job a runner has begun is never given
-//! to another, whatever becomes of the runner.
+//! Sessions of connected runners: one job at a time, and its end. A job that a runner has begun is never given to
+//! another, whatever happens to the runner.
 
 use jiff::Timestamp;
 

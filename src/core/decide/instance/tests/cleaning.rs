@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_cleaned_machine_enters_the_pool_with_its_last_claim_and_without_what_removed_it() {
+fn a_cleaned_machine_is_pooled_with_its_last_claim_and_without_its_credential() {
     let box_ = Registration { sealed: "box".into(), expires_at: None };
     let built = machine("i-1").cleaning(&ask("1")).with(|i| i.removal = Some(box_));
     let scene = held(built.says(Signal::RemoveRegOk), serde_json::json!({"desired": "released"}));
@@ -14,7 +14,7 @@ fn a_cleaned_machine_enters_the_pool_with_its_last_claim_and_without_what_remove
 }
 
 #[test]
-fn a_machine_that_served_as_often_as_its_class_allows_ends_instead_of_entering_the_pool() {
+fn a_machine_at_its_classs_use_limit_ends_instead_of_entering_the_pool() {
     for (spec, uses, reason) in [
         (serde_json::json!({"maxUses": 2}), 1, None),
         (serde_json::json!({"maxUses": 2}), 2, Some(Reason::MaxUses)),

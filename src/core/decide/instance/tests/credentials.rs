@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_machine_gets_what_it_needs_to_register_once_its_key_is_known_and_again_when_that_runs_out() {
+fn a_machine_gets_a_credential_when_its_key_is_known_and_again_when_it_expires() {
     let register = Action::Credential(arn("i-1"), Credential::Registration);
     let remove = Action::Credential(arn("i-1"), Credential::Removal);
     let keyed = |built: Built| built.agent(|agent| agent.public_key = Some("key".into()));

@@ -55,7 +55,7 @@ fn while_github_is_away_deadlines_of_what_waits_for_it_are_moved_on_in_the_recor
 }
 
 #[test]
-fn while_github_is_away_a_deadline_moves_on_when_no_more_than_a_quarter_of_it_is_left() {
+fn while_github_is_away_a_deadline_is_renewed_in_its_last_quarter() {
     for (left, moves) in [(76, false), (75, true), (74, true)] {
         let threshold = Threshold { at: at(left), set_at: at(left - 300) };
         let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));

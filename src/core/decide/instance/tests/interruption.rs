@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_notice_ends_an_idle_machine_at_once_a_busy_one_in_time_and_a_cleaned_one_after_its_clean_up() {
+fn a_notice_ends_an_idle_machine_at_once_and_a_busy_or_cleaning_one_in_time() {
     let notice = |built: Built, action, seconds| {
         built.agent(|agent| agent.interruption = Some(Interruption { action, at: at(seconds) }))
     };

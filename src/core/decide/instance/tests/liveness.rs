@@ -76,7 +76,7 @@ fn a_machine_whose_agent_record_is_gone_is_looked_at_once_and_ends() {
 }
 
 #[test]
-fn an_agent_record_that_cannot_be_read_is_left_to_the_machines_deadline_without_a_loop_of_reads() {
+fn an_unreadable_agent_record_is_left_to_the_deadline_and_not_read_in_a_loop() {
     for schema in [None, Some(2)] {
         let mut built = machine("i-1").running(&ask("1"));
         built.agent = None;
@@ -89,7 +89,7 @@ fn an_agent_record_that_cannot_be_read_is_left_to_the_machines_deadline_without_
 }
 
 #[test]
-fn a_machine_missing_from_the_list_is_asked_for_by_name_once_it_is_older_than_the_grace() {
+fn a_machine_missing_from_the_list_is_described_once_it_is_older_than_the_grace() {
     for (age, asks) in [(599, false), (600, true)] {
         let mut scene = yard(machine("i-1").running(&ask("1")).with(|i| i.facts.created_at = at(-age)));
         let dirty = scene.see(Observation::Inventory(Vec::new()));

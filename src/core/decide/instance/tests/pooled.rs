@@ -36,7 +36,7 @@ fn of_more_than_desired_those_that_expire_last_are_kept_and_the_others_pass() {
 /// An operator whose clock was an hour ahead wrote the deadlines of idle machines. To the others they were an hour away
 /// and not to be renewed; their agents, who count how long a deadline was set for, ended their machines one by one.
 #[test]
-fn a_kept_machine_whose_deadline_was_set_by_a_clock_ahead_is_renewed_when_its_agent_counts_it_near() {
+fn a_kept_machine_with_a_deadline_of_a_fast_clock_is_renewed_by_its_agents_count() {
     let ahead = |seconds: i64| Some(Threshold { at: at(3600 + seconds + 1800), set_at: at(3600 + seconds) });
     let mut scene = pool(serde_json::json!({"desired": 1}), &[1800]);
     let mut image = scene.yard.instance(&arn("i-0")).unwrap().instance.clone();
@@ -97,7 +97,7 @@ fn a_deadline_that_somebody_shortened_is_let_pass() {
 }
 
 #[test]
-fn a_deadline_that_was_brought_nearer_while_we_looked_is_let_pass_when_its_time_comes() {
+fn a_deadline_brought_nearer_during_a_read_is_honoured() {
     let mut scene = pool(serde_json::json!({"desired": 1}), &[1700]);
     let threshold = Some(Threshold { at: at(30), set_at: at(0) });
     scene.add(machine("i-0").pooled().with(|i| (i.threshold, i.version) = (threshold, 6)));
@@ -132,7 +132,7 @@ fn a_free_machine_is_announced_at_once_and_again_after_the_period() {
 }
 
 #[test]
-fn a_kept_machine_is_renewed_a_tenth_of_its_time_before_and_early_enough_to_be_claimed() {
+fn a_kept_machine_is_renewed_at_a_tenth_of_its_time_and_in_time_to_be_claimed() {
     for (idle, before) in [(1800, 60), (600, 60), (590, 59), (450, 45), (100, 45), (80, 40), (60, 30)] {
         let renews = |left: i64| {
             let mut scene = Scene::with(serde_json::json!({"desired": 1, "idleSeconds": idle}));
@@ -189,7 +189,7 @@ fn a_machine_whose_time_is_over_waits_for_its_replacement() {
 }
 
 #[test]
-fn where_max_leaves_no_room_for_a_replacement_a_machine_whose_time_is_over_goes_first() {
+fn at_max_a_machine_whose_time_is_over_ends_before_its_replacement_starts() {
     let mut scene = pool(serde_json::json!({"desired": 1, "maxAgeSeconds": 100, "max": 1}), &[]);
     scene.add(machine("i-9").pooled());
     assert_eq!(ends(&scene.of_machine("i-9")), Some(Reason::MaxAge));
@@ -205,7 +205,7 @@ fn a_kept_machine_can_be_claimed_all_the_time() {
 }
 
 #[test]
-fn a_kept_machine_is_not_renewed_without_a_pause_however_short_its_time_and_at_the_end_of_time() {
+fn renewals_of_a_kept_machine_pause_even_with_a_short_time_or_at_the_end_of_time() {
     let mut scene = pool(serde_json::json!({"desired": 1, "idleSeconds": 0}), &[0]);
     let actions = scene.of_machine("i-0").actions;
     scene.apply(&actions);
@@ -293,7 +293,7 @@ fn as_many_are_replaced_at_once_as_the_class_says_those_that_are_ending_counted(
 }
 
 #[test]
-fn where_max_leaves_no_room_a_drifted_machine_goes_first_and_the_next_waits_for_its_replacement() {
+fn at_max_a_drifted_machine_ends_first_and_the_next_waits_for_its_replacement() {
     let mut scene = drifting(serde_json::json!({"desired": 2, "max": 2}), &[true, true]);
     assert_eq!(drifted(&scene, 2), [true, false]);
     let mut gone = scene.yard.instance(&arn("i-0")).unwrap().instance.clone();
@@ -340,7 +340,7 @@ fn an_empty_launch_block_an_unknown_birth_a_pause_and_a_brake_replace_nothing() 
 }
 
 #[test]
-fn a_machine_that_serves_is_not_touched_and_a_released_one_is_pooled_and_then_replaced() {
+fn a_serving_machine_is_untouched_and_a_released_one_is_pooled_then_replaced() {
     let old = |built: Built| {
         let mut scene = drifting(serde_json::json!({"desired": 0}), &[]);
         scene.put(&holding("1", 1, &["i-0"], serde_json::json!({})));

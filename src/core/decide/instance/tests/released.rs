@@ -57,7 +57,7 @@ fn an_image_of_the_request_from_before_the_claim_gives_nothing_up() {
 }
 
 #[test]
-fn a_claim_that_somebody_else_named_is_given_up_when_its_request_lists_the_machine_no_more() {
+fn a_foreign_claim_is_given_up_when_its_request_no_longer_lists_the_machine() {
     let mut request = holding("1", 1, &["i-1"], serde_json::json!({"instances": []}));
     request.status.claims.clear();
     let mut scene = Scene::with(serde_json::json!({}));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_maximum_runtime_is_the_smaller_of_the_requests_and_the_classs_and_half_an_hour_by_default() {
+fn the_maximum_runtime_is_the_smaller_of_request_and_class_or_thirty_minutes() {
     for (request, class, seconds) in [
         (None, None, 1800),
         (Some(5), None, 300),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_machine_whose_runner_listens_runs_until_the_requests_maximum_and_keeps_its_claim() {
+fn a_machine_whose_runner_listens_runs_until_the_maximum_and_keeps_its_claim() {
     for built in [machine("i-1").bound(&ask("1")), machine("i-1").claimed(&ask("1"))] {
         let box_ = Registration { sealed: "box".into(), expires_at: None };
         let built = built.with(|i| i.registration = Some(box_)).says(Signal::RegOk);
@@ -47,7 +47,7 @@ fn what_its_agent_says_of_a_failure_is_told_with_it_and_not_at_any_length() {
 }
 
 #[test]
-fn the_first_failed_registration_of_a_claimed_machine_cleans_it_the_second_in_a_row_ends_it() {
+fn a_first_failed_registration_cleans_the_machine_and_a_second_in_a_row_ends_it() {
     let scene = yard(machine("i-1").claimed(&ask("1")).says(Signal::RegFailed));
     becomes(&scene, |next| {
         next.life = Life::Idle { pooled_at: None };

@@ -42,13 +42,13 @@ fn pressed(scene: &mut Scene, state: MachineState, seconds: u64) -> (usize, usiz
 }
 
 #[test]
-fn a_maker_that_does_not_end_a_machine_is_asked_again_by_turns_and_less_and_less_often() {
+fn a_provider_that_does_not_end_a_machine_is_asked_again_with_backoff() {
     let (ends, looks) = pressed(&mut tombstoned(), MachineState::Running, 300);
     assert!((3..12).contains(&ends) && (3..12).contains(&looks), "{ends} {looks}");
 }
 
 #[test]
-fn its_end_and_where_it_stands_are_asked_for_by_turns_after_pauses_that_double_up_to_half_a_minute() {
+fn terminate_and_describe_alternate_after_pauses_that_double_up_to_half_a_minute() {
     let mut scene = tombstoned();
     let mut pauses = Vec::new();
     for turn in 0..10 {
@@ -78,7 +78,7 @@ fn an_answer_of_the_moment_in_which_its_end_was_asked_for_says_nothing_of_it() {
 }
 
 #[test]
-fn a_machine_that_takes_its_time_to_shut_down_is_asked_for_without_a_loop_and_not_ended_twice() {
+fn a_slow_shutdown_is_polled_with_pauses_and_not_terminated_twice() {
     let (ends, looks) = pressed(&mut tombstoned(), MachineState::ShuttingDown, 300);
     assert_eq!(ends, 1);
     assert!((3..20).contains(&looks), "{looks}");
@@ -98,7 +98,7 @@ fn what_its_maker_confirms_is_recorded_as_gone_for_a_day_in_one_transaction() {
 }
 
 #[test]
-fn a_machine_that_its_maker_does_not_know_is_gone_only_once_it_is_older_than_the_grace() {
+fn a_machine_unknown_to_its_provider_is_gone_only_once_older_than_the_grace() {
     for (age, gone) in [(599, false), (600, true)] {
         let mut scene = yard(machine("i-1").ended(Reason::Expired).with(|i| i.facts.created_at = at(-age)));
         scene.see(Observation::Ended(arn("i-1")));
@@ -138,7 +138,7 @@ fn a_machine_that_shows_up_again_after_it_was_recorded_as_gone_is_ended_again() 
 }
 
 #[test]
-fn the_record_of_a_gone_machine_goes_when_its_time_is_over_and_its_runner_is_swept_first() {
+fn the_record_of_a_gone_machine_expires_after_its_runner_was_removed() {
     let mut scene = gone();
     let expires_at = start().as_second() + 24 * 3600;
     assert_eq!(scene.of_machine("i-1").wake, Some(scene.now.mono + secs(24 * 3600)));
@@ -162,7 +162,7 @@ fn orphan() -> Scene {
 }
 
 #[test]
-fn a_machine_of_ours_without_a_record_is_given_its_grace_then_looked_for_then_recorded_as_ended() {
+fn an_unrecorded_machine_gets_its_grace_and_is_then_read_and_recorded_as_ended() {
     let mut scene = orphan();
     scene.wait(599);
     let plan = scene.of_machine("i-1");

@@ -1,4 +1,4 @@
-//! The pool queues, the machines' maker, GitHub and the notices, as an operator meets them.
+//! The ports of an operator in the simulation: pool queues, compute provider, GitHub and notices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio::time::sleep;
 
 use crate::simulation::actor::Actor;
 use crate::simulation::bugs::Bug;
-use crate::simulation::weather::Fault;
+use crate::simulation::fault_rates::Fault;
 
 /// All that is not the table, for one operator.
-pub(crate) struct Outside(pub(crate) Arc<Actor>);
+pub(crate) struct Services(pub(crate) Arc<Actor>);
 
-impl Outside {
+impl Services {
     async fn queue<T>(
         &self,
         name: &str,
@@ -82,7 +82,7 @@ impl Outside {
     ) -> Result<T, GitHubError> {
         let world = &self.0.world;
         self.0.enter().await;
-        let outcome = if world.weather.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
+        let outcome = if world.fault_rates.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
             sleep(world.chance.millis(1..10_000)).await;
             Err(GitHubError::Unreachable("simulated".into()))
         } else if world.strikes(Fault::GitHubThrottles) {
@@ -110,7 +110,7 @@ impl Outside {
 }
 
 #[async_trait]
-impl PoolQueue for Outside {
+impl PoolQueue for Services {
     async fn ensure(&self, class: &ClassName) -> Result<(), QueueError> {
         self.queue("ensure", class.as_str(), self.0.world.queue.ensure(class)).await
     }
@@ -148,7 +148,7 @@ impl PoolQueue for Outside {
 }
 
 #[async_trait]
-impl Compute for Outside {
+impl Compute for Services {
     fn keeps_inventory(&self) -> bool {
         true
     }
@@ -220,7 +220,7 @@ impl Compute for Outside {
 }
 
 #[async_trait]
-impl GitHub for Outside {
+impl GitHub for Services {
     fn runner_url(&self, scope: &Scope) -> String {
         self.0.world.github.runner_url(scope)
     }
@@ -259,7 +259,7 @@ impl GitHub for Outside {
 }
 
 #[async_trait]
-impl Notices for Outside {
+impl Notices for Services {
     async fn receive(&self) -> Result<Batch, QueueError> {
         // Waits inside for up to 20 s: an operator that is stopped receives nothing meanwhile.
         self.queue("notices", "", async {

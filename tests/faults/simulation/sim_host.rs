@@ -1,5 +1,5 @@
-//! What really runs on a machine, whatever any record says: the runner's process, its registration, what could not be
-//! cleaned. The executor of the production agent runs on it.
+//! The true state of a simulated machine, whatever its records show: the runner's process, its registration, and whether
+//! it is clean. The executor of the production agent runs on it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::simulation::actor::Actor;
 use crate::simulation::bugs::Bug;
+use crate::simulation::fault_rates::Fault;
 use crate::simulation::plans::Wrong;
-use crate::simulation::weather::Fault;
 use crate::simulation::world::World;
 
 /// A machine as it is.
-pub(crate) struct Ground {
+pub(crate) struct SimHost {
     pub(crate) machine: Machine,
     /// Cancelled when the power is off.
     pub(crate) dead: CancellationToken,
@@ -29,7 +29,7 @@ pub(crate) struct Ground {
     started: Mutex<u64>,
 }
 
-impl Ground {
+impl SimHost {
     pub(crate) fn new(machine: Machine) -> Arc<Self> {
         Arc::new(Self {
             machine,
@@ -92,7 +92,7 @@ impl Ground {
 pub(crate) struct Hands {
     pub(crate) world: Arc<World>,
     pub(crate) actor: Arc<Actor>,
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) sim_host: Arc<SimHost>,
 }
 
 fn scope(url: &str) -> Scope {
@@ -103,7 +103,7 @@ fn scope(url: &str) -> Scope {
 
 impl Hands {
     fn say(&self, what: &str) {
-        self.world.trace.tell(&format!("{} {what}", self.ground.machine.id));
+        self.world.trace.tell(&format!("{} {what}", self.sim_host.machine.id));
     }
 
     async fn takes(&self, seconds: std::ops::Range<u64>) {
@@ -113,7 +113,7 @@ impl Hands {
     /// Why something that needs GitHub fails, if it does.
     fn refused(&self) -> Option<TaskOutcome> {
         let world = &self.world;
-        if world.weather.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
+        if world.fault_rates.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
             return Some(TaskOutcome::Failed(GithubFailure::Unreachable("simulated".into())));
         }
         let refused = world.strikes(Fault::RegistrationFails);
@@ -132,7 +132,7 @@ impl Hands {
         self.world.github.register(&scope, &sealed.runner_name, sealed.labels.clone());
         self.world.effects.registered.lock().unwrap().push(sealed.runner_name.clone());
         self.world.github.set_runner(&scope, &sealed.runner_name, false, false);
-        *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
+        *self.sim_host.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         self.say(&format!("registers for {claim}"));
         self.takes(0..2).await;
         TaskOutcome::Configured
@@ -145,33 +145,33 @@ impl Hands {
             if let Some(failed) = self.refused() {
                 return failed;
             }
-            *self.ground.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
+            *self.sim_host.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         }
         let runner = {
-            let mut started = self.ground.started.lock().unwrap();
+            let mut started = self.sim_host.started.lock().unwrap();
             *started += 1;
             RunnerProcess { pid: 1000 + *started as i32, started: *started }
         };
-        if let Some((other, _)) = self.ground.process.lock().unwrap().as_ref()
+        if let Some((other, _)) = self.sim_host.process.lock().unwrap().as_ref()
             && other != claim
         {
-            self.world.broke(format!("S1 {}: {claim} starts beside {other}", self.ground.machine.id));
+            self.world.broke(format!("S1 {}: {claim} starts beside {other}", self.sim_host.machine.id));
         }
-        *self.ground.process.lock().unwrap() = Some((claim.clone(), runner));
+        *self.sim_host.process.lock().unwrap() = Some((claim.clone(), runner));
         self.say(&format!("runs for {claim}"));
-        self.world.judge_ground(&self.ground);
+        self.world.judge_host(&self.sim_host);
         TaskOutcome::Started(runner)
     }
 
     /// GitHub sees the runner no more.
     fn goes_offline(&self) {
-        if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
+        if let Some((scope, name)) = self.sim_host.registered.lock().unwrap().as_ref() {
             self.world.github.set_runner(scope, name, false, false);
         }
     }
 
     fn runs(&self, runner: RunnerProcess) -> bool {
-        self.ground.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == runner)
+        self.sim_host.process.lock().unwrap().as_ref().is_some_and(|(_, running)| *running == runner)
     }
 
     async fn listen(&self, runner: RunnerProcess) -> TaskOutcome {
@@ -180,10 +180,10 @@ impl Hands {
             return TaskOutcome::Failed(GithubFailure::Unreachable("its process is gone".into()));
         }
         if self.world.strikes(Fault::RegistrationFails) {
-            *self.ground.process.lock().unwrap() = None;
+            *self.sim_host.process.lock().unwrap() = None;
             return TaskOutcome::Failed(GithubFailure::Refused("simulated".into()));
         }
-        if let Some((scope, name)) = self.ground.registered.lock().unwrap().as_ref() {
+        if let Some((scope, name)) = self.sim_host.registered.lock().unwrap().as_ref() {
             self.world.github.set_runner(scope, name, true, false);
         }
         TaskOutcome::Listening
@@ -191,18 +191,18 @@ impl Hands {
 
     /// Until the runner ends: a single-use one after its job, another one when it dies.
     async fn serve(&self, runner: RunnerProcess) -> TaskOutcome {
-        let single_use = self.world.single_use(&self.ground.machine);
+        let single_use = self.world.single_use(&self.sim_host.machine);
         while self.runs(runner) {
             self.takes(10..60).await;
             if single_use && self.world.chance.percent(30) {
-                let used = self.ground.registered.lock().unwrap().take();
+                let used = self.sim_host.registered.lock().unwrap().take();
                 if let Some((scope, name)) = used {
                     self.world.github.deregister(&scope, &name);
                 }
-                *self.ground.process.lock().unwrap() = None;
+                *self.sim_host.process.lock().unwrap() = None;
             } else if self.world.strikes(Fault::RunnerDies) {
                 self.say("loses its runner");
-                *self.ground.process.lock().unwrap() = None;
+                *self.sim_host.process.lock().unwrap() = None;
                 self.goes_offline();
             }
         }
@@ -212,11 +212,11 @@ impl Hands {
     async fn stop(&self, claim: &ClaimId) -> TaskOutcome {
         self.takes(0..8).await;
         if self.world.bug != Some(Bug::RunnerOutlivesStop) {
-            *self.ground.process.lock().unwrap() = None;
+            *self.sim_host.process.lock().unwrap() = None;
         }
         self.goes_offline();
         self.say(&format!("stopped {claim}"));
-        TaskOutcome::Stopped { registered: self.ground.registered.lock().unwrap().is_some() }
+        TaskOutcome::Stopped { registered: self.sim_host.registered.lock().unwrap().is_some() }
     }
 
     async fn deregister(&self) -> TaskOutcome {
@@ -224,7 +224,7 @@ impl Hands {
         if let Some(failed) = self.refused() {
             return failed;
         }
-        if let Some((scope, name)) = self.ground.registered.lock().unwrap().take() {
+        if let Some((scope, name)) = self.sim_host.registered.lock().unwrap().take() {
             self.world.github.deregister(&scope, &name);
         }
         TaskOutcome::Deregistered
@@ -236,21 +236,21 @@ impl Hands {
         if !self.world.strikes(Fault::CleaningFails) {
             return TaskOutcome::Renewed;
         }
-        *self.ground.unclean.lock().unwrap() = true;
+        *self.sim_host.unclean.lock().unwrap() = true;
         TaskOutcome::Unproved("simulated".into())
     }
 
     async fn wipe(&self, wipe: Wipe) -> TaskOutcome {
         self.takes(1..10).await;
         if self.world.strikes(Fault::CleaningFails) {
-            *self.ground.unclean.lock().unwrap() = true;
+            *self.sim_host.unclean.lock().unwrap() = true;
             if self.world.bug == Some(Bug::FailedCleaningSaidClean) {
                 return TaskOutcome::Wiped;
             }
             return TaskOutcome::Unproved("simulated".into());
         }
         if wipe != Wipe::BeforeRemoval {
-            *self.ground.registered.lock().unwrap() = None;
+            *self.sim_host.registered.lock().unwrap() = None;
         }
         TaskOutcome::Wiped
     }
@@ -277,7 +277,7 @@ impl Executor for Hands {
     }
 
     async fn kill_everything(&self) {
-        *self.ground.process.lock().unwrap() = None;
+        *self.sim_host.process.lock().unwrap() = None;
         sleep(Duration::from_millis(100)).await;
     }
 }

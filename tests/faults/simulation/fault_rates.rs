@@ -1,5 +1,5 @@
-//! What may go wrong under this seed, and how often? Each seed draws its own classes of faults and their rates, so that
-//! rare companies of faults meet too. While it is calm nothing goes wrong.
+//! The fault classes of a seed and their rates. Each seed draws its own, so that rare combinations of faults occur too.
+//! In a calm phase no fault is injected.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -87,14 +87,14 @@ faults! {
 }
 
 /// The faults of one seed.
-pub(crate) struct Weather {
+pub(crate) struct FaultRates {
     rates: BTreeMap<Fault, u32>,
     fired: Mutex<BTreeMap<Fault, u64>>,
     until: Mutex<BTreeMap<Fault, Instant>>,
     calm: AtomicBool,
 }
 
-impl Weather {
+impl FaultRates {
     /// Draws which faults there are and how often.
     pub(crate) fn draw(chance: &Chance) -> Self {
         let share = *chance.one(&[15, 30, 50]);

@@ -1,4 +1,4 @@
-//! A day from an empty table: requests come and go, machines are lost, agents do their part, sometimes late.
+//! Generates a day from an empty table: requests come and go, machines are lost, agents act, sometimes late.
 
 use std::collections::BTreeMap;
 

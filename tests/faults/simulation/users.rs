@@ -1,5 +1,5 @@
-//! Workflows and the people who keep the pools. Workflows run the production commands: they ask, wait, work and give
-//! back, or forget to; they ask twice, are killed at any call, and come again when they are told of no success.
+//! Simulated workflows and pool owners. Workflows run the production commands: they provision, wait, work and release, or
+//! forget to release; they provision twice, are killed at any call, and retry when a command fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::simulation::actor::{Actor, Role};
+use crate::simulation::fault_rates::Fault;
 use crate::simulation::table::Table;
-use crate::simulation::weather::Fault;
 use crate::simulation::world::World;
 
 /// An item of plain attributes.

@@ -1,4 +1,4 @@
-//! What an operator is measured on: a table, a class, records that lie about, and an agent that answers at once.
+//! The fixture of the benchmarks: a table, a class, existing records, and an agent that answers at once.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(crate) enum Services {
 }
 
 /// An operator at work.
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     /// The table, for the workflow's part: not timed, not delayed.
     pub(crate) store: DynamoStore,
     /// What the operator asked.
@@ -168,7 +168,7 @@ fn ended(number: usize, now: Timestamp) -> [Item; 2] {
     [item(&instance), item(&request)]
 }
 
-impl Ground {
+impl Fixture {
     /// An operator on these services, with so many records of ended things.
     pub(crate) async fn lay(services: Services, records: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What befalls the yard from outside, whoever calls whom: machines die, actors are stopped, clocks are set, services go
-//! away, queues lose their memory, and other programs write foreign records.
+//! Injects faults that no call causes: machines die, actors are stopped, clocks are set, services become unavailable,
+//! queues lose their messages, and other programs write foreign records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::simulation::actor::{Actor, Role};
-use crate::simulation::people::item;
+use crate::simulation::fault_rates::Fault;
 use crate::simulation::unreadable;
-use crate::simulation::weather::Fault;
+use crate::simulation::users::item;
 use crate::simulation::world::World;
 
 /// Deals blows for good.
 pub(crate) async fn deal(world: Arc<World>) {
     loop {
         sleep(Duration::from_secs(1)).await;
-        if world.weather.calm() {
+        if world.fault_rates.calm() {
             return;
         }
         actors(&world);
@@ -59,7 +59,7 @@ fn actors(world: &World) {
 fn services(world: &World) {
     for (fault, longest) in [(Fault::StoreAway, 200), (Fault::GitHubAway, 600)] {
         if world.strikes(fault) {
-            world.weather.begin(fault, world.chance.seconds(5..longest));
+            world.fault_rates.begin(fault, world.chance.seconds(5..longest));
         }
     }
 }
@@ -101,7 +101,7 @@ fn queues(world: &World) {
 fn machines(world: &Arc<World>) {
     let some_machine = || {
         let machines = world.machines.lock().unwrap();
-        let alive: Vec<_> = machines.values().filter(|ground| !ground.dead.is_cancelled()).collect();
+        let alive: Vec<_> = machines.values().filter(|sim_host| !sim_host.dead.is_cancelled()).collect();
         (!alive.is_empty()).then(|| world.chance.one(&alive).machine.id.clone())
     };
     if world.strikes(Fault::MachineDies)

@@ -1,5 +1,5 @@
-//! Between the operator and its ports: every call is noted, and the planned one goes wrong as planned. An operator that
-//! is dead gets no answer any more, whatever of it is still running.
+//! Wraps the operator's ports: it records every call and makes the planned one fail as planned. A dead operator gets no
+//! answer to any call that is still in flight.
 
 use std::collections::BTreeMap;
 use std::future::{Future, pending};
@@ -13,7 +13,7 @@ use crate::crash_plans::plan::{Call, Kind, Plan, Role};
 
 /// The calls of one run, through all lives of its operator. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Tap(Arc<Inner>);
+pub(crate) struct Recorder(Arc<Inner>);
 
 struct Inner {
     plan: Plan,
@@ -35,7 +35,7 @@ struct Notes {
     wrongs: Vec<String>,
 }
 
-impl Tap {
+impl Recorder {
     pub(crate) fn new(plan: Plan, history: History) -> Self {
         Self(Arc::new(Inner { plan, history, notes: Mutex::default(), died: Notify::new() }))
     }
@@ -46,7 +46,7 @@ impl Tap {
 
     /// A new life of the operator.
     pub(crate) fn life(&self) -> Life {
-        Life { tap: self.clone(), alive: Arc::new(AtomicBool::new(true)) }
+        Life { recorder: self.clone(), alive: Arc::new(AtomicBool::new(true)) }
     }
 
     /// Waits for the next death.
@@ -105,13 +105,13 @@ impl Tap {
 /// One life of the operator.
 #[derive(Clone)]
 pub(crate) struct Life {
-    tap: Tap,
+    recorder: Recorder,
     alive: Arc<AtomicBool>,
 }
 
 impl Life {
-    pub(crate) fn tap(&self) -> &Tap {
-        &self.tap
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     async fn living<T>(&self, answer: T) -> T {
@@ -120,7 +120,7 @@ impl Life {
 
     async fn die<T>(&self) -> T {
         self.alive.store(false, Ordering::SeqCst);
-        self.tap.0.died.notify_one();
+        self.recorder.0.died.notify_one();
         pending().await
     }
 
@@ -132,7 +132,7 @@ impl Life {
         call: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
         self.living(()).await;
-        match self.tap.reach(Role::Effect, label) {
+        match self.recorder.reach(Role::Effect, label) {
             Some(Kind::Before) => self.die().await,
             Some(Kind::After) => {
                 // Nobody is there to hear how it went.
@@ -161,10 +161,10 @@ impl Life {
         let fresh = call.await;
         let fresh = self.living(fresh).await?;
         let Some(before) = before(&fresh) else {
-            self.tap.notes(|notes| notes.same += usize::from(!notes.closed));
+            self.recorder.notes(|notes| notes.same += usize::from(!notes.closed));
             return Ok(fresh);
         };
-        match self.tap.reach(Role::Read, label) {
+        match self.recorder.reach(Role::Read, label) {
             Some(Kind::Stale) => Ok(before),
             Some(Kind::Before | Kind::After | Kind::Lost) | None => Ok(fresh),
         }

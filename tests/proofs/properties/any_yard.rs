@@ -1,4 +1,4 @@
-//! Yards from records that can be read, each by itself, and need not fit each other.
+//! Generates yards of readable records that need not be consistent with each other.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const MACHINES: usize = 6;
 const REQUESTS: usize = 4;
 
 #[derive(Clone, Debug)]
-struct WildMachine {
+struct AnyMachine {
     place: u8,
     class: usize,
     request: usize,
@@ -45,7 +45,7 @@ struct WildMachine {
 }
 
 #[derive(Clone, Debug)]
-struct WildRequest {
+struct AnyRequest {
     class: usize,
     attempt: u32,
     name: &'static str,
@@ -69,7 +69,7 @@ struct WildRequest {
 type Launching = (usize, u32, Option<usize>, u8, Option<u8>);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Wild {
+pub(crate) struct AnyYard {
     now: Timestamp,
     lease: bool,
     github: bool,
@@ -77,8 +77,8 @@ pub(crate) struct Wild {
     inventory: bool,
     idle: u64,
     pools: Vec<serde_json::Value>,
-    machines: Vec<WildMachine>,
-    requests: Vec<WildRequest>,
+    machines: Vec<AnyMachine>,
+    requests: Vec<AnyRequest>,
     launches: Vec<Launching>,
     spoilt: Vec<(u8, usize, bool)>,
     sweep: bool,
@@ -105,7 +105,7 @@ fn one<T: Clone + std::fmt::Debug + 'static>(of: &[T]) -> impl Strategy<Value = 
     select(of.to_vec())
 }
 
-fn machine() -> impl Strategy<Value = WildMachine> {
+fn machine() -> impl Strategy<Value = AnyMachine> {
     let states = [
         MachineState::Pending,
         MachineState::Running,
@@ -124,7 +124,7 @@ fn machine() -> impl Strategy<Value = WildMachine> {
         proptest::option::weighted(0.15, (one(&actions), time())),
     );
     let maker = (proptest::option::weighted(0.3, proptest::option::of(one(&states))), any::<bool>());
-    (record, more, agent, maker).prop_map(|(record, more, agent, maker)| WildMachine {
+    (record, more, agent, maker).prop_map(|(record, more, agent, maker)| AnyMachine {
         place: record.0,
         class: record.1,
         request: record.2,
@@ -147,7 +147,7 @@ fn machine() -> impl Strategy<Value = WildMachine> {
     })
 }
 
-fn request() -> impl Strategy<Value = WildRequest> {
+fn request() -> impl Strategy<Value = AnyRequest> {
     let intent = (0..3_usize, 1_u32..3, one(&["default", "other"]), number(), number(), any::<bool>());
     let status = (
         proptest::option::of(one(Phase::ALL)),
@@ -164,7 +164,7 @@ fn request() -> impl Strategy<Value = WildRequest> {
         proptest::option::of(one(&["spot", "on-demand"])),
         proptest::option::of(one(&["m7*", "c*"])),
     );
-    (intent, status, more).prop_map(|(intent, status, more)| WildRequest {
+    (intent, status, more).prop_map(|(intent, status, more)| AnyRequest {
         class: intent.0,
         attempt: intent.1,
         name: intent.2,
@@ -203,7 +203,7 @@ fn pool() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-pub(crate) fn wild() -> impl Strategy<Value = Wild> {
+pub(crate) fn any_yard() -> impl Strategy<Value = AnyYard> {
     let launch =
         (0..2_usize, number(), proptest::option::of(0..REQUESTS), 0_u8..3, proptest::option::of(0_u8..4));
     let scene = (
@@ -222,7 +222,7 @@ pub(crate) fn wild() -> impl Strategy<Value = Wild> {
         vec((0_u8..5, 0..MACHINES, any::<bool>()), 0..2),
         any::<bool>(),
     );
-    (scene, parts).prop_map(|(scene, parts)| Wild {
+    (scene, parts).prop_map(|(scene, parts)| AnyYard {
         now: scene.0,
         lease: scene.1,
         github: scene.2,
@@ -247,34 +247,34 @@ fn id(n: usize) -> InstanceId {
 }
 
 /// The request that has this place in the yard.
-fn key(wild: &[WildRequest], n: usize) -> RecordId {
-    let (name, attempt) = wild.get(n).map_or(("default", 1), |request| (request.name, request.attempt));
+fn key(any_yard: &[AnyRequest], n: usize) -> RecordId {
+    let (name, attempt) = any_yard.get(n).map_or(("default", 1), |request| (request.name, request.attempt));
     RecordId::new(format!("request#acme/web#{}", n % 3), format!("request#{name}#{attempt}"))
 }
 
-fn instance(n: usize, wild: &WildMachine, requests: &[WildRequest]) -> Instance {
-    let run = || RunId::parse(&(wild.request % 3).to_string()).unwrap();
-    let at = wild.created;
-    let (life, claimed) = match wild.place {
+fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instance {
+    let run = || RunId::parse(&(any_yard.request % 3).to_string()).unwrap();
+    let at = any_yard.created;
+    let (life, claimed) = match any_yard.place {
         0 => (Life::Created { run: None }, false),
         1 => (Life::Created { run: Some(run()) }, true),
         2 => (Life::Claimed { run: run() }, true),
         3 => (Life::Running { run: run() }, true),
-        4 => (Life::Idle { pooled_at: None }, wild.uses > 0),
-        5 => (Life::Idle { pooled_at: Some(at) }, wild.uses > 0),
-        6 => (Life::Terminated { reason: Reason::Expired, gone_at: None }, wild.uses > 0),
-        _ => (Life::Terminated { reason: Reason::Surplus, gone_at: Some(at) }, wild.uses > 0),
+        4 => (Life::Idle { pooled_at: None }, any_yard.uses > 0),
+        5 => (Life::Idle { pooled_at: Some(at) }, any_yard.uses > 0),
+        6 => (Life::Terminated { reason: Reason::Expired, gone_at: None }, any_yard.uses > 0),
+        _ => (Life::Terminated { reason: Reason::Surplus, gone_at: Some(at) }, any_yard.uses > 0),
     };
-    let live = wild.place < 6;
-    let claim = Claim { id: ClaimId::of(&id(n), wild.claim), request: key(requests, wild.request) };
-    let sealed = wild.boxed.map(|at| Registration { sealed: "box".into(), expires_at: Some(at) });
+    let live = any_yard.place < 6;
+    let claim = Claim { id: ClaimId::of(&id(n), any_yard.claim), request: key(requests, any_yard.request) };
+    let sealed = any_yard.boxed.map(|at| Registration { sealed: "box".into(), expires_at: Some(at) });
     Instance {
         facts: InstanceFacts {
             instance_id: id(n),
             instance_arn: InstanceArn::local(&id(n)),
-            resource_class: ClassName::parse(class(wild.class)).unwrap(),
+            resource_class: ClassName::parse(class(any_yard.class)).unwrap(),
             instance_type: "m7i.large".into(),
-            usage_class: if wild.spot { UsageClass::Spot } else { UsageClass::OnDemand },
+            usage_class: if any_yard.spot { UsageClass::Spot } else { UsageClass::OnDemand },
             cpu: 2,
             mmem: 4096,
             availability_zone: String::new(),
@@ -284,41 +284,41 @@ fn instance(n: usize, wild: &WildMachine, requests: &[WildRequest]) -> Instance 
         },
         life,
         claim: claimed.then_some(claim),
-        threshold: live.then_some(Threshold { at: wild.threshold, set_at: wild.created }),
+        threshold: live.then_some(Threshold { at: any_yard.threshold, set_at: any_yard.created }),
         state_since: at,
-        uses: wild.uses,
-        trust_domain: wild.domain.into(),
-        public_key: wild.key.filter(|_| wild.spot).map(str::to_owned),
+        uses: any_yard.uses,
+        trust_domain: any_yard.domain.into(),
+        public_key: any_yard.key.filter(|_| any_yard.spot).map(str::to_owned),
         registration: sealed.clone().filter(|_| live),
-        registration_seq: wild.boxed.map_or(0, |_| 1),
+        registration_seq: any_yard.boxed.map_or(0, |_| 1),
         removal: sealed.filter(|_| live),
-        registration_failures: wild.failures,
-        expired_by: wild.expired.then(|| "ada".into()),
-        expires_at: (wild.place > 6).then(|| wild.threshold.as_second()),
-        version: wild.version,
+        registration_failures: any_yard.failures,
+        expired_by: any_yard.expired.then(|| "ada".into()),
+        expires_at: (any_yard.place > 6).then(|| any_yard.threshold.as_second()),
+        version: any_yard.version,
         updated_at: at,
     }
 }
 
-fn agent(n: usize, wild: &WildMachine, seq: u64) -> Agent {
+fn agent(n: usize, any_yard: &AnyMachine, seq: u64) -> Agent {
     let arn = InstanceArn::local(&id(n));
     let claim = |kind: u8| match kind {
         0 => String::new(),
         1 => "i-9.9".to_owned(),
-        _ => ClaimId::of(&id(n), wild.claim).to_string(),
+        _ => ClaimId::of(&id(n), any_yard.claim).to_string(),
     };
     Agent {
         heartbeat_seq: seq,
-        signal: wild.signal.map(|(signal, _)| signal),
-        signal_claim_id: wild.signal.map(|(_, kind)| claim(kind)),
-        public_key: wild.key.map(str::to_owned),
-        interruption: wild.notice.map(|(action, at)| Interruption { action, at }),
-        registration_done: wild.boxed.map(|_| 1),
-        ..Agent::born(&arn, wild.created)
+        signal: any_yard.signal.map(|(signal, _)| signal),
+        signal_claim_id: any_yard.signal.map(|(_, kind)| claim(kind)),
+        public_key: any_yard.key.map(str::to_owned),
+        interruption: any_yard.notice.map(|(action, at)| Interruption { action, at }),
+        registration_done: any_yard.boxed.map(|_| 1),
+        ..Agent::born(&arn, any_yard.created)
     }
 }
 
-impl WildRequest {
+impl AnyRequest {
     fn record(&self, key: &RecordId, n: usize) -> Request {
         let held: Vec<String> = self.held.iter().map(|(n, _)| id(*n).to_string()).collect();
         let claims: serde_json::Map<String, serde_json::Value> = self
@@ -354,7 +354,7 @@ impl WildRequest {
     }
 }
 
-impl Wild {
+impl AnyYard {
     /// Whether no class may grow past what can be carried out in a moment.
     pub(crate) fn is_modest(&self) -> bool {
         self.pools.iter().all(|spec| spec["max"].as_u64().is_some_and(|max| max <= 50))
@@ -378,13 +378,13 @@ impl Wild {
             }
             world.store(item(fields));
         }
-        for (n, wild) in self.requests.iter().enumerate() {
-            world.put(&wild.record(&key(&self.requests, n), n));
+        for (n, any_yard) in self.requests.iter().enumerate() {
+            world.put(&any_yard.record(&key(&self.requests, n), n));
         }
-        for (n, wild) in self.machines.iter().enumerate() {
-            world.put(&instance(n, wild, &self.requests));
-            if let Some(seq) = wild.beat {
-                world.put(&agent(n, wild, seq));
+        for (n, any_yard) in self.machines.iter().enumerate() {
+            world.put(&instance(n, any_yard, &self.requests));
+            if let Some(seq) = any_yard.beat {
+                world.put(&agent(n, any_yard, seq));
             }
         }
         self.launches(&mut world);
@@ -458,13 +458,15 @@ impl Wild {
     }
 
     fn makers(&self, world: &mut World) {
-        for (n, wild) in self.machines.iter().enumerate() {
+        for (n, any_yard) in self.machines.iter().enumerate() {
             let arn = InstanceArn::local(&id(n));
-            if let Some(state) = wild.stands.flatten().or(wild.listed.then_some(MachineState::Running)) {
+            if let Some(state) =
+                any_yard.stands.flatten().or(any_yard.listed.then_some(MachineState::Running))
+            {
                 let machine = Machine {
                     id: id(n),
                     arn: arn.clone(),
-                    class: (wild.failures > 0).then(|| ClassName::parse(class(wild.class)).unwrap()),
+                    class: (any_yard.failures > 0).then(|| ClassName::parse(class(any_yard.class)).unwrap()),
                     launch: LaunchId::parse("l-0").ok(),
                     attempt: 1,
                     instance_type: "m7i.large".into(),
@@ -477,7 +479,7 @@ impl Wild {
                 };
                 world.machines.insert(id(n), machine);
             }
-            if let Some(stands) = wild.stands {
+            if let Some(stands) = any_yard.stands {
                 world.see(Observation::Stands(arn, stands));
             }
         }
