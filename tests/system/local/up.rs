@@ -23,7 +23,8 @@ struct Up<'a> {
 
 impl Drop for Up<'_> {
     fn drop(&mut self) {
-        let _ = self.end(Signal::SIGINT);
+        // A shell without job control has SIGINT ignored in what it starts in the background.
+        let _ = self.end(Signal::SIGTERM);
     }
 }
 
@@ -39,7 +40,10 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 impl<'a> Up<'a> {
     fn start(dir: &'a Path) -> Self {
-        Self::start_saying(dir, File::create(dir.join("said")).unwrap().into())
+        let up = Self::start_saying(dir, File::create(dir.join("said")).unwrap().into());
+        // The file with the port may be that of the life before.
+        until("what it says", || (!std::fs::read(dir.join("said")).unwrap().is_empty()).then_some(()));
+        up
     }
 
     /// One that says what it says to somebody else; the status page's address in its directory tells that it serves.
