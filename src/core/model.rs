@@ -2,7 +2,6 @@
 //! Nothing here reads a clock or talks to anything; what is parsed here means something everywhere else.
 
 mod agent;
-mod condition;
 mod drift;
 mod event;
 mod field;
@@ -12,7 +11,6 @@ mod instance;
 mod item;
 mod launch;
 mod lease;
-mod life;
 mod message;
 mod notice;
 mod pool;
@@ -21,7 +19,6 @@ mod registration;
 mod replacement;
 mod request;
 mod selector;
-mod slot;
 mod state;
 mod stored;
 mod text;
@@ -29,20 +26,18 @@ mod time;
 mod transition;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
-pub use condition::{Condition, ConditionType};
 pub use drift::{drift, launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;
-pub use identity::{Key, Kind, RecordId};
+pub use identity::{Key, Kind, RecordId, Slot};
 pub use ids::{
     ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
     RunId, TableName, Uid,
 };
-pub use instance::{Instance, InstanceFacts, Registration};
+pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold};
 pub use item::{AttributeValue, Item};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use lease::Lease;
-pub use life::{Claim, Life, Threshold};
 pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
 pub use pool::{
@@ -53,11 +48,10 @@ pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
 pub use replacement::{Hours, Replacement};
 pub use request::{
-    Desired, Intent, MAX_RUNTIME_MINUTES, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, label,
-    runner_name,
+    Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, ReleasedBy, Request, Status,
+    TIMEOUT_SECONDS, label, runner_name,
 };
 pub use selector::InstanceTypes;
-pub use slot::Slot;
 #[doc(hidden)]
 pub use state::words;
 pub use state::{Reason, Signal, State, UsageClass};

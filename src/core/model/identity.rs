@@ -1,5 +1,5 @@
-//! Which record. A key is read once, where an item or a key enters, and is a [`RecordId`] from there on; its text is made
-//! again where it is stored or shown.
+//! Which record, and what a write holds while it is under way. A key is read once, where an item or a key enters, and is
+//! a [`RecordId`] from there on; its text is made again where it is stored or shown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -344,6 +344,65 @@ pub(super) fn request(key: &Key) -> Result<RequestKey, FieldError> {
     if id.attempt.to_string() == attempt { Ok(id) } else { Err(wrong()) }
 }
 
+/// What only one action of an operator holds at a time: a record that is being written, or something of a class or a
+/// machine that has no record.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Slot {
+    /// A record that is being written.
+    Record(RecordId),
+    /// The queue of a class, which is asked once at a time.
+    Queue(ClassName),
+    /// The launches of a class that have no name yet: one intent of a class is written at a time.
+    Launches(ClassName),
+    /// The announcement of a pooled machine. It writes no record: the machine can be claimed while its queue hangs.
+    Announcement(InstanceArn),
+}
+
+impl Slot {
+    /// The record, if it is one.
+    pub const fn record(&self) -> Option<&RecordId> {
+        match self {
+            Self::Record(id) => Some(id),
+            Self::Queue(_) | Self::Launches(_) | Self::Announcement(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(id) => fmt::Display::fmt(id, f),
+            Self::Queue(class) => write!(f, "queue#{class} / queue"),
+            Self::Launches(class) => write!(f, "launches#{class} / launches"),
+            Self::Announcement(arn) => write!(f, "announcement#{arn} / announcement"),
+        }
+    }
+}
+
+impl From<RecordId> for Slot {
+    fn from(id: RecordId) -> Self {
+        Self::Record(id)
+    }
+}
+
+impl From<&RecordId> for Slot {
+    fn from(id: &RecordId) -> Self {
+        Self::Record(id.clone())
+    }
+}
+
+impl From<RequestKey> for Slot {
+    fn from(id: RequestKey) -> Self {
+        Self::Record(id.into())
+    }
+}
+
+impl From<&RequestKey> for Slot {
+    fn from(id: &RequestKey) -> Self {
+        Self::Record(id.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,5 +476,16 @@ mod tests {
         ];
         assert!(keys.map(|(pk, sk)| Key::new(pk, sk)).is_sorted());
         assert!(keys.map(|(pk, sk)| RecordId::new(pk, sk)).is_sorted());
+    }
+
+    #[test]
+    fn a_slot_that_is_no_record_is_not_taken_for_one() {
+        let class = ClassName::parse("linux").unwrap();
+        let pool = RecordId::Pool(class.clone());
+        assert_eq!(Slot::from(&pool).record(), Some(&pool));
+        let arn = InstanceArn::parse(ARN).unwrap();
+        for slot in [Slot::Queue(class.clone()), Slot::Launches(class), Slot::Announcement(arn)] {
+            assert_eq!(slot.record(), None);
+        }
     }
 }

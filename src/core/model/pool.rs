@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::condition::{Condition, known_conditions};
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, Repository, Uid};
@@ -15,6 +14,7 @@ use super::instance::{Instance, InstanceFacts};
 use super::item::Item;
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
+use super::request::{Condition, known_conditions};
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
 use super::time::Seconds;

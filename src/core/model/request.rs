@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::condition::{Condition, ConditionType};
 use super::field::FieldError;
-use super::identity::{self, RecordId};
-use super::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, Uid};
+use super::identity::{self, Kind, RecordId};
+use super::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, RunId, Uid};
 use super::instance::Instance;
-use super::record::Versioned;
+use super::record::{Record, Versioned};
 use super::selector::InstanceTypes;
 use super::state::{UsageClass, words};
 use super::time::after;
-
-mod row;
 
 words! {
     /// What the workflow wants now.
@@ -65,6 +64,77 @@ impl Phase {
 }
 
 words! {
+    /// What a condition is about.
+    ConditionType {
+        /// The request was checked and taken on.
+        Accepted = "Accepted",
+        /// It has what it asked for.
+        Ready = "Ready",
+        /// A machine was lost after it was ready.
+        Degraded = "Degraded",
+        /// Its intent was changed after it was taken on, and the change is not served.
+        IntentIgnored = "IntentIgnored",
+        /// A pool lacks machines it should have.
+        Warm = "Warm",
+        /// A class cannot launch for now.
+        Blocked = "Blocked",
+        /// It is over, and what became of some of its machines nobody can read.
+        Unaccounted = "Unaccounted",
+        /// So many agents of a class fell silent at once that their silence itself is in doubt.
+        Doubtful = "Doubtful",
+        /// Something is tried again and again and fails for the same reason.
+        Stuck = "Stuck",
+    }
+}
+
+/// One thing that is, or is not, so, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub condition_type: ConditionType,
+    /// Whether it is so.
+    pub status: bool,
+    /// One word, CamelCase, stable.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// Since when.
+    pub at: Timestamp,
+}
+
+impl Condition {
+    /// A condition as it is now: where one of `before` says the same, since when it is so is kept.
+    pub fn since(
+        before: &[Self],
+        condition_type: ConditionType,
+        status: bool,
+        reason: &str,
+        message: String,
+        now: Timestamp,
+    ) -> Self {
+        let before = before.iter().find(|c| c.condition_type == condition_type && c.status == status);
+        let at = before.map_or(now, |c| c.at);
+        Self { condition_type, status, reason: reason.into(), message, at }
+    }
+}
+
+/// The conditions of a status that are known here: one of a newer program makes nothing unreadable.
+pub(super) fn known_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Condition>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Told {
+        Known(Condition),
+        Other(IgnoredAny),
+    }
+    let known = |told| match told {
+        Told::Known(condition) => Some(condition),
+        Told::Other(IgnoredAny) => None,
+    };
+    Ok(Vec::<Told>::deserialize(from)?.into_iter().filter_map(known).collect())
+}
+
+words! {
     /// Why the operator released a request that its workflow did not release.
     ReleasedBy {
         /// It was ready for its maximum runtime.
@@ -107,6 +177,61 @@ pub struct Intent {
     pub created_at: Option<Timestamp>,
     /// When a person asked that it fail (`runyard fail`).
     pub fail_requested_at: Option<Timestamp>,
+}
+
+/// The part of an intent that is served as it was when the request was taken on, whatever is written there later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Accepted {
+    resource_class: String,
+    count: u32,
+    min_count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage_class: Option<UsageClass>,
+    on_demand_fallback: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allowed_instance_types: Option<InstanceTypes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_runtime_minutes: Option<u64>,
+    timeout_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_suffix: Option<LabelSuffix>,
+}
+
+impl Accepted {
+    fn of(intent: &Intent) -> Self {
+        Self {
+            resource_class: intent.resource_class.clone(),
+            count: intent.count,
+            min_count: intent.min_count,
+            usage_class: intent.usage_class,
+            on_demand_fallback: intent.on_demand_fallback,
+            allowed_instance_types: intent.allowed_instance_types.clone(),
+            max_runtime_minutes: intent.max_runtime_minutes,
+            timeout_seconds: intent.timeout_seconds,
+            label_suffix: intent.label_suffix.clone(),
+        }
+    }
+
+    /// The intent that is served of what is written now.
+    fn within(self, written: &Intent) -> Intent {
+        Intent {
+            resource_class: self.resource_class,
+            count: self.count,
+            min_count: self.min_count,
+            usage_class: self.usage_class,
+            on_demand_fallback: self.on_demand_fallback,
+            allowed_instance_types: self.allowed_instance_types,
+            max_runtime_minutes: self.max_runtime_minutes,
+            timeout_seconds: self.timeout_seconds,
+            label_suffix: self.label_suffix,
+            repository: written.repository.clone(),
+            desired: written.desired,
+            generation: written.generation,
+            created_at: written.created_at,
+            fail_requested_at: written.fail_requested_at,
+        }
+    }
 }
 
 /// What the operator wrote.
@@ -344,6 +469,178 @@ pub fn label(id: &RequestKey) -> String {
 /// The name of the runner that serves a claim; `seq` tells the boxes of one claim apart (mode `job`).
 pub fn runner_name(claim: &ClaimId, seq: u64) -> String {
     if seq <= 1 { format!("runyard-{claim}") } else { format!("runyard-{claim}-{seq}") }
+}
+
+/// The flat stored form.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestRow {
+    run_id: RunId,
+    attempt: u32,
+    repository: Repository,
+    name: RequestName,
+    resource_class: String,
+    count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min_count: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage_class: Option<UsageClass>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on_demand_fallback: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allowed_instance_types: Option<InstanceTypes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_runtime_minutes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timeout_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_suffix: Option<LabelSuffix>,
+    desired: Desired,
+    generation: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fail_requested_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    phase: Option<Phase>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instances: Option<Vec<InstanceId>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    claims: BTreeMap<InstanceId, ClaimId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    served: Vec<InstanceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accepted_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ready_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    settled_for: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    observed_generation: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accepted: Option<Accepted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released_by: Option<ReleasedBy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<Uid>,
+    version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+}
+
+impl Record for Request {
+    const KIND: Kind = Kind::Request;
+    type Row = RequestRow;
+
+    fn key(&self) -> RecordId {
+        Self::key_of(&self.id)
+    }
+
+    fn to_row(&self) -> RequestRow {
+        let (id, status) = (&self.id, &self.status);
+        let (served, intent) = (&self.intent, self.written.as_deref().unwrap_or(&self.intent));
+        let seen = status.phase.is_some();
+        RequestRow {
+            run_id: id.run_id.clone(),
+            attempt: id.attempt,
+            repository: intent.repository.clone(),
+            name: id.name.clone(),
+            resource_class: intent.resource_class.clone(),
+            count: intent.count,
+            min_count: (intent.min_count != intent.count).then_some(intent.min_count),
+            usage_class: intent.usage_class,
+            on_demand_fallback: intent.on_demand_fallback.then_some(true),
+            allowed_instance_types: intent.allowed_instance_types.clone(),
+            max_runtime_minutes: intent.max_runtime_minutes,
+            timeout_seconds: (intent.timeout_seconds != TIMEOUT_SECONDS).then_some(intent.timeout_seconds),
+            label_suffix: intent.label_suffix.clone(),
+            desired: served.desired,
+            generation: served.generation,
+            created_at: served.created_at,
+            fail_requested_at: served.fail_requested_at,
+            phase: status.phase,
+            instances: seen.then(|| status.instances.clone()),
+            claims: status.claims.clone(),
+            served: status.served.clone(),
+            message: seen.then(|| status.message.clone()),
+            conditions: status.conditions.clone(),
+            accepted_at: status.accepted_at,
+            deadline: status.deadline,
+            ready_at: status.ready_at,
+            settled_for: status.settled_for,
+            observed_generation: seen.then_some(status.observed_generation),
+            expires_at: status.expires_at,
+            accepted: status.accepted.then(|| Accepted::of(served)),
+            released_by: status.released_by,
+            uid: self.uid.clone(),
+            version: self.version,
+            updated_at: self.updated_at,
+        }
+    }
+
+    fn from_row(key: &RecordId, row: RequestRow) -> Result<Self, FieldError> {
+        let named = Self::id_of(key)?.repository;
+        let id = RequestKey {
+            repository: if named.is(&row.repository) { named } else { row.repository.clone() },
+            run_id: row.run_id,
+            name: row.name,
+            attempt: row.attempt,
+        };
+        let written = Intent {
+            repository: row.repository,
+            resource_class: row.resource_class,
+            count: row.count,
+            min_count: row.min_count.unwrap_or(row.count),
+            usage_class: row.usage_class,
+            on_demand_fallback: row.on_demand_fallback.unwrap_or(false),
+            allowed_instance_types: row.allowed_instance_types,
+            max_runtime_minutes: row.max_runtime_minutes,
+            timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
+            label_suffix: row.label_suffix,
+            desired: row.desired,
+            generation: row.generation,
+            created_at: row.created_at,
+            fail_requested_at: row.fail_requested_at,
+        };
+        let accepted = row.accepted.is_some();
+        let served = row.accepted.map(|accepted| accepted.within(&written));
+        let (intent, written) = match served {
+            Some(served) if served != written => (served, Some(Box::new(written))),
+            Some(_) | None => (written, None),
+        };
+        Ok(Self {
+            id,
+            intent,
+            written,
+            status: Status {
+                phase: row.phase,
+                instances: row.instances.unwrap_or_default(),
+                claims: row.claims,
+                served: row.served,
+                message: row.message.unwrap_or_default(),
+                conditions: row.conditions,
+                accepted_at: row.accepted_at,
+                accepted,
+                released_by: row.released_by,
+                deadline: row.deadline,
+                ready_at: row.ready_at,
+                settled_for: row.settled_for,
+                observed_generation: row.observed_generation.unwrap_or(0),
+                expires_at: row.expires_at,
+            },
+            uid: row.uid,
+            version: row.version,
+            updated_at: row.updated_at,
+        })
+    }
 }
 
 impl Versioned for Request {
