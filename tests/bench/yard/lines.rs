@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use runyard::clock::SystemClock;
 use runyard::local::engine::Engine;
 use runyard::model::{
-    Agent, AttributeValue, Guard, Instance, Item, Life, Operation, Pool, PoolSpec, PoolStatus,
-    Reading, RecordId, Request, Versioned as _, Write, millis, read,
+    Agent, AttributeValue, Guard, Instance, Item, Life, Operation, Pool, PoolSpec, PoolStatus, Reading,
+    RecordId, Request, Versioned as _, Write, millis, read,
 };
 use runyard::ports::{Clock as _, Store as _, StoreError};
 use runyard::store::{DynamoStore, Watching};
