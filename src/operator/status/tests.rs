@@ -221,7 +221,7 @@ fn an_open_page_that_is_sent_only_changes_has_the_whole_status() {
     let first = changes.answer(None);
     assert_eq!(first["machines"].as_array().unwrap().len(), 500);
 
-    items[3] = machine(2, 3, "idle", 61, json!({"pooledAt": at(61)}));
+    items[3] = machine(2, 3, "running", 61, held(2, "7"));
     items.remove(1);
     changes.take(&at_once(&items, at(62)));
     let next = changes.answer(first["mark"].as_str());
