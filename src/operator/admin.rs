@@ -1,6 +1,7 @@
 //! What can be asked of a running operator by HTTP: does it live, is it ready, what does it measure, and what
 //! does the yard look like. Nothing here changes anything, and no answer holds a secret.
 
+mod compress;
 mod health;
 pub(crate) mod host;
 mod page;
@@ -12,11 +13,12 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +51,7 @@ pub async fn serve(listener: TcpListener, admin: Admin, shutdown: CancellationTo
 fn router(admin: Admin) -> Router {
     Router::new()
         .route("/", get(page::page))
+        .route("/icon.svg", get(page::icon))
         .route("/status.json", get(status))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
@@ -59,11 +62,16 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-async fn status(State(admin): State<Admin>) -> Response {
-    match admin.health.snapshots().snapshot(admin.health.elapsed()).await {
-        Ok(text) => {
-            (page::sealed([(header::CONTENT_TYPE, "application/json")]), text.to_string()).into_response()
-        }
+/// What somebody has already.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    /// The `mark` of the answer before.
+    since: Option<String>,
+}
+
+async fn status(State(admin): State<Admin>, Query(seen): Query<Seen>, asked: HeaderMap) -> Response {
+    match admin.health.snapshots().snapshot(admin.health.elapsed(), seen.since.as_deref()).await {
+        Ok(text) => compress::json(text, &asked),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
 }

@@ -1,11 +1,13 @@
 //! The status page's snapshot of the yard: pools, machines with their recent timelines, and requests with the reasons
 //! why they wait. It is read from the loop's index, bounded in size, and holds no secret.
 
+mod changes;
 mod channel;
 mod history;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod trend;
 
 use std::collections::BTreeMap;
 
@@ -15,13 +17,16 @@ use serde::Serialize;
 pub use channel::{ANSWER_TIMEOUT, Closed, SnapshotChannel};
 pub use history::{History, MachinePhase, PhaseSpan};
 pub use snapshot::{SnapshotInput, snapshot};
+pub use trend::Trend;
 
 /// Most pools told at once.
 pub const MOST_POOLS: usize = 100;
 /// Most machines told at once: about 500 B each, and more than a person looks at.
-pub const MOST_MACHINES: usize = 300;
+pub const MOST_MACHINES: usize = 500;
 /// Most requests told at once.
-pub const MOST_REQUESTS: usize = 150;
+pub const MOST_REQUESTS: usize = 300;
+/// Most events told at once.
+pub const MOST_EVENTS: usize = 50;
 /// Longest sentence told, in characters.
 const LONGEST: usize = 300;
 
@@ -55,6 +60,31 @@ pub struct Snapshot {
     pub requests: Vec<RequestStatus>,
     /// How many more there are.
     pub requests_left_out: usize,
+    /// The last events, the newest first.
+    pub events: Vec<EventStatus>,
+    /// The last hours.
+    pub trend: Trend,
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventStatus {
+    /// Its key, which no other event has.
+    pub id: String,
+    /// When.
+    pub at: Timestamp,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub event_type: &'static str,
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// Who did it.
+    pub actor: String,
+    /// The partition key of the record it is about.
+    pub subject: String,
 }
 
 /// A class.
@@ -91,6 +121,9 @@ pub struct MachineStatus {
     pub id: String,
     /// Its class.
     pub class: String,
+    /// The region, for a machine of EC2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// EC2's type.
     pub instance_type: String,
     /// How it is paid for.
@@ -100,12 +133,16 @@ pub struct MachineStatus {
     /// Since when.
     pub since: Timestamp,
     /// Until when it may stay there.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// The request that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     /// What its agent says.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<&'static str>,
     /// Why it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// How many claims it has run.
     pub uses: u32,
@@ -137,7 +174,9 @@ pub struct RequestStatus {
     pub message: String,
     /// Why it waits.
     pub waits: Vec<String>,
-    /// When it can be expected to be ready.
+    /// When it can be expected to be ready, where that can be said.
+    pub expected_at: Option<Timestamp>,
+    /// What that is drawn from, or why it cannot be said.
     pub expected: Option<String>,
 }
 

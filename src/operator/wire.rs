@@ -160,6 +160,10 @@ pub fn build(
         config.github.as_ref().map(|github| self::github(github, clock.clone(), &metrics)).transpose()?;
     let mut settings = settings(config, identity);
     let health = Arc::new(Health::new(clock.clone()));
+    let web = config.github.as_ref().and_then(|github| ApiUrl::parse(&github.api_url).ok());
+    if let Some(web) = web.filter(|web| !web.is_loopback()) {
+        health.snapshots().link_to(web.web());
+    }
     let store = Arc::new(Metered::new(store, metrics.clone()).telling(health.clone()));
     let queue = Arc::new(Metered::new(queue, metrics.clone()));
     let github = github.map(|github| Arc::new(Metered::new(github, metrics.clone())) as Arc<dyn GitHub>);

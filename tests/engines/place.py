@@ -8,12 +8,15 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium", "boot")
+ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium", "axe", "boot")
 """What only `.ci/run` and the `run` of github_openapi, observability, page and boot need."""
 
 DEBIAN = {"prometheus": ("promtool", "prometheus"), "chromium": ("chromium",),
           "boot": ("debootstrap", "systemd-nspawn")}
 """What comes from Debian instead of PyPI unless the system has it, by its programs."""
+
+NPM = {"axe": "package/axe.min.js"}
+"""What comes from npm, by the file that is used."""
 
 WITH_LIBRARIES = ("chromium", "boot")
 """Of those, what needs libraries that a system without a desktop, or without systemd, lacks."""
@@ -45,7 +48,10 @@ def installed(tool: str) -> bool:
     return (
         stamp(tool).is_file()
         and stamp(tool).read_text().strip() == pins(tool)
-        and all(os.access(program(tool, name), os.X_OK) for name in DEBIAN.get(tool, ("python",)))
+        and (
+            (home() / tool / NPM[tool]).is_file() if tool in NPM
+            else all(os.access(program(tool, name), os.X_OK) for name in DEBIAN.get(tool, ("python",)))
+        )
     )
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Keeps what has a source elsewhere as its source says: the schema of `config` (config/default.toml), README.md
-(the comments of values.yaml), and the chart's copies of the rules and dashboards.
+"""Keeps what has a source elsewhere as its source says: the part `config` of checks.json and the keys of `config` that
+values.yaml shows commented out (config/default.toml), values.schema.json (checks.json without what the chart checks
+itself, in words), README.md (the comments of values.yaml), and the chart's copies of the rules and dashboards.
 
     charts/runyard/ci/generate.py            writes them
     charts/runyard/ci/generate.py --check    says which are not as they should be, exit 1
+    charts/runyard/ci/generate.py --shown    prints values.yaml with every key that it shows commented out set
 """
 
 import json
@@ -22,13 +24,20 @@ CHOICES = {
     ("github", "scope"): ["repository", "organization"],
     ("log", "format"): ["human", "json"],
 }
+# With what is right, for people.
 PATTERNS = {
-    ("table",): "^[A-Za-z0-9_.-]{3,72}$",
-    ("admin", "listen"): "^.+:[0-9]{1,5}$",
-    ("github", "api_url"): "^https?://",
-    ("agent", "runner_sha256"): "^([0-9a-f]{64})?$",
-    ("agent", "runner_url"): "^(https://.+)?$",
+    ("table",): ("^[A-Za-z0-9_.-]{3,72}$", "write 3 to 72 of letters, digits, _, - and ."),
+    ("admin", "listen"): ("^.+:[0-9]{1,5}$", "write an address and a port, for example 0.0.0.0:8080"),
+    ("github", "api_url"): ("^https?://", "write https://api.github.com, or https://HOST/api/v3 of a GitHub Enterprise Server"),
+    ("agent", "runner_sha256"): ("^([0-9a-f]{64})?$", "write the 64 hexadecimal digits of the package's SHA-256"),
+    ("agent", "runner_url"): ("^(https://.+)?$", "write an address that begins with https://"),
 }
+TIME = (r"^\d+(ms|s|m|h)$", "write a number and a unit (ms, s, m, h), for example 15s or 20m")
+# An App's id is a number to everybody, and a client id is none.
+EITHER = {("github", "app_id")}
+BEGIN = "  # The other keys with their defaults; what is set here goes into the operator's file. From config/default.toml.\n"
+LOG = "  # log, beside its format above:"
+END = "  # End of config/default.toml.\n"
 
 
 def key(path: tuple[str, ...], value: object) -> dict:
@@ -39,7 +48,9 @@ def key(path: tuple[str, ...], value: object) -> dict:
     if path in CHOICES:
         return {"type": "string", "enum": CHOICES[path]}
     if path in PATTERNS:
-        return {"type": "string", "pattern": PATTERNS[path]}
+        return {"type": "string", "pattern": PATTERNS[path][0], "right": PATTERNS[path][1]}
+    if path in EITHER:
+        return {"type": ["string", "integer"]}
     if isinstance(value, bool):
         return {"type": "boolean"}
     if isinstance(value, int):
@@ -49,16 +60,69 @@ def key(path: tuple[str, ...], value: object) -> dict:
     if isinstance(value, list):
         return {"type": "array"}
     if DURATION.fullmatch(value):
-        return {"type": "string", "pattern": r"^\d+(ms|s|m|h)$"}
+        return {"type": "string", "pattern": TIME[0], "right": TIME[1]}
     return {"type": "string"}
 
 
-def schema() -> str:
-    """values.schema.json with the part `config` as config/default.toml has it."""
-    whole = json.loads((CHART / "values.schema.json").read_text())
+def checks() -> dict:
+    """checks.json with the part `config` as config/default.toml has it."""
+    whole = json.loads((CHART / "checks.json").read_text())
     defaults = tomllib.loads((ROOT / "config/default.toml").read_text())
     whole["properties"]["config"] = key((), defaults)
-    return json.dumps(whole, indent=2) + "\n"
+    return whole
+
+
+def plain(node: object) -> object:
+    """A schema without what templates/validate.yaml checks: Helm would say a pattern where a person wants an example,
+    and not which keys there are."""
+    if isinstance(node, list):
+        return [plain(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    ours = {"pattern", "right", *(["type"] if "right" in node else [])}
+    return {
+        name: plain(inner) for name, inner in node.items()
+        if name not in ours and (name, inner) != ("additionalProperties", False)
+    }
+
+
+def commented() -> str:
+    """The keys of config/default.toml as values, commented out, with its comments; without those that are set."""
+    lines, section, said, skip = [], "", [], {("", "table"), ("log", "format")}
+    for line in (ROOT / "config/default.toml").read_text().split("\n\n", 1)[1].splitlines():
+        if heading := re.match(r"\[(\w+)\]$", line):
+            section, said = heading[1], []
+            lines.append(f"  # {section}:" if section != "log" else LOG)
+        elif line.startswith("#"):
+            said.append(line.removeprefix("#").strip())
+        elif field := re.match(r"(\w+) = (.*)$", line):
+            name, value = field.groups()
+            if (section, name) not in skip:
+                lines += [f"  #   # {each}" for each in said] + [f"  #   {name}: {value}"]
+            said = []
+        elif not line:
+            said = []
+    return "\n".join(lines) + "\n"
+
+
+def values() -> str:
+    """values.yaml with the keys of the configuration as they are."""
+    head, _, rest = (CHART / "values.yaml").read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return head + BEGIN + commented() + END + tail
+
+
+def shown() -> str:
+    """values.yaml with every key set that it shows commented out, so that a key which nobody knows is seen."""
+    text = values()
+    block = re.sub(r"^  # (  # .*)?", lambda found: "  " if not found[1] else "  # ", commented(), flags=re.MULTILINE)
+    block = block.replace(LOG.replace("  # ", "  ") + "\n", "")
+    filter_line = re.search(r"^    filter: .*\n", block, re.MULTILINE)[0]
+    block = block.replace(filter_line, "")
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    tail = re.sub(r"^# (pools:|  .*|- .*)$", r"\1", tail.replace("pools: []\n", ""), flags=re.MULTILINE)
+    return head + filter_line + block + tail
 
 
 def readme() -> str:
@@ -66,7 +130,7 @@ def readme() -> str:
     path: list[str] = []
     said: list[str] = []
     rows = []
-    for line in (CHART / "values.yaml").read_text().splitlines():
+    for line in values().splitlines():
         comment = re.match(r" *# (-- )?(.*)", line)
         if comment:
             said = [comment[2]] if comment[1] else [*said, comment[2]] if said else []
@@ -86,7 +150,13 @@ def readme() -> str:
 
 def made() -> dict[Path, str]:
     """Every file that has a source elsewhere, with what it should hold."""
-    files = {CHART / "values.schema.json": schema(), CHART / "README.md": readme()}
+    whole = checks()
+    files = {
+        CHART / "checks.json": json.dumps(whole, indent=2) + "\n",
+        CHART / "values.schema.json": json.dumps(plain(whole), indent=2) + "\n",
+        CHART / "values.yaml": values(),
+        CHART / "README.md": readme(),
+    }
     for name in ("recording.yaml", "alerts.yaml"):
         files[CHART / "rules" / name] = (ROOT / "config/prometheus" / name).read_text()
     for dashboard in sorted((ROOT / "config/grafana").glob("*.json")):
@@ -96,6 +166,9 @@ def made() -> dict[Path, str]:
 
 def main() -> int:
     """Writes, or checks."""
+    if sys.argv[1:] == ["--shown"]:
+        print(shown())
+        return 0
     check = sys.argv[1:] == ["--check"]
     stale = [path for path, text in made().items() if not path.is_file() or path.read_text() != text]
     for path in stale:

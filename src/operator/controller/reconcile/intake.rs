@@ -158,7 +158,10 @@ impl Loop {
 
     /// A record that a change told, or a list that began at some moment.
     fn record(&mut self, item: Item, listed: Option<Duration>) {
-        let Some(key) = RecordId::of(&item).filter(|key| !key.is_event()) else { return };
+        let Some(key) = RecordId::of(&item) else { return };
+        if key.is_event() {
+            return self.history.event(&item);
+        }
         if key == Lease::key_of(Lease::OPERATOR)
             && let Reading::Record(lease) = read::<Lease>(&item)
         {
