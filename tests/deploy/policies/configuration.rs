@@ -19,7 +19,8 @@ fn files(at: &Path, into: &mut Vec<PathBuf>) {
 fn programs(text: &str) -> Result<(), String> {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (digest, address) = line.split_once("  ").ok_or_else(|| format!("no address: {line}"))?;
-        let hexadecimal = digest.len() == 64 && digest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let hexadecimal =
+            digest.len() == 64 && digest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if !hexadecimal || !address.starts_with("https://") {
             return Err(format!("no digest and address: {line}"));
         }
@@ -43,7 +44,9 @@ fn every_file_is_of_a_kind_that_is_checked_and_can_be_read() {
                 let kind = [("RUNYARD_GITHUB__KIND".to_owned(), "none".to_owned())];
                 Config::load(Some(path), kind.into_iter()).map(|_| ()).map_err(|e| e.to_string())
             }
-            Some("tf" | "hcl") => text.parse::<hcl_edit::structure::Body>().map(|_| ()).map_err(|e| e.to_string()),
+            Some("tf" | "hcl") => {
+                text.parse::<hcl_edit::structure::Body>().map(|_| ()).map_err(|e| e.to_string())
+            }
             // `.ci/lint`, the agent's tests and `agent/src/install.rs`.
             Some("sh" | "nft" | "iptables" | "ip6tables" | "service" | "timer" | "md") => Ok(()),
             // Scripts by their first line: `.ci/lint` and `.ci/actions`.
