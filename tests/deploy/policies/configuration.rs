@@ -15,6 +15,19 @@ fn files(at: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
+/// Whether each line that is no comment is a SHA-256 and an https address.
+fn programs(text: &str) -> Result<(), String> {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (digest, address) = line.split_once("  ").ok_or_else(|| format!("no address: {line}"))?;
+        let hexadecimal =
+            digest.len() == 64 && digest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !hexadecimal || !address.starts_with("https://") {
+            return Err(format!("no digest and address: {line}"));
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn every_file_is_of_a_kind_that_is_checked_and_can_be_read() {
     let mut all = Vec::new();
@@ -31,11 +44,15 @@ fn every_file_is_of_a_kind_that_is_checked_and_can_be_read() {
                 let kind = [("RUNYARD_GITHUB__KIND".to_owned(), "none".to_owned())];
                 Config::load(Some(path), kind.into_iter()).map(|_| ()).map_err(|e| e.to_string())
             }
-            Some("tf") => text.parse::<hcl_edit::structure::Body>().map(|_| ()).map_err(|e| e.to_string()),
+            Some("tf" | "hcl") => {
+                text.parse::<hcl_edit::structure::Body>().map(|_| ()).map_err(|e| e.to_string())
+            }
             // `.ci/lint`, the agent's tests and `agent/src/install.rs`.
             Some("sh" | "nft" | "iptables" | "ip6tables" | "service" | "timer" | "md") => Ok(()),
             // Scripts by their first line: `.ci/lint` and `.ci/actions`.
             None if text.starts_with("#!") => Ok(()),
+            // What `config/actions/program` fetches: comments, and a digest with an address a line.
+            None if path.ends_with("actions/programs") => programs(&text),
             other => Err(format!("nobody checks files of kind {other:?}")),
         };
         assert_eq!(read, Ok(()), "{}", path.display());
