@@ -15,6 +15,31 @@ SUFFIX = re.compile(r"_(bucket|count|sum)$")
 JOB = '{job="runyard"'
 
 
+NEUTRAL = {"Live instances", "In use", "Waiting", "Ready"}
+"""Numbers of which none is wrong."""
+
+
+def stats(name: str, board: dict) -> list[str]:
+    """A number whose colour never changes; a rate a second, which nobody reads; panels that overlap; no way out."""
+    wrong = []
+    taken: dict[tuple[int, int], str] = {}
+    for panel in board["panels"]:
+        title, defaults = panel["title"], panel.get("fieldConfig", {}).get("defaults", {})
+        if panel["type"] == "stat" and title not in NEUTRAL and len(defaults.get("thresholds", {}).get("steps", [])) < 2:
+            wrong.append(f"{name}, {title}: no thresholds")
+        if defaults.get("unit") == "ops":
+            wrong.append(f"{name}, {title}: a rate a second; show it an hour")
+        place = panel["gridPos"]
+        for cell in ((x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])):
+            if cell in taken or cell[0] > 23:
+                wrong.append(f"{name}: {title} and {taken.get(cell)} are at one place")
+                break
+            taken[cell] = title
+    if {"Status page", "Runbook"} - {link["title"] for link in board["links"]}:
+        wrong.append(f"{name}: no link to the status page or the runbook")
+    return wrong
+
+
 def main() -> int:
     """Checks."""
     wrong = []
@@ -41,13 +66,21 @@ def main() -> int:
         wrong += [f"{name}: no test that it {does}" for does in ("fires", "does not fire") if f"{name} {does}" not in tests]
         if rule["labels"].get("severity") not in ("page", "ticket"):
             wrong.append(f"{name}: severity is neither page nor ticket")
+    for section in re.split(r"^## ", runbook, flags=re.MULTILINE)[1:]:
+        name = section.split("\n")[0]
+        lacks = [part for part in ("**How bad:**", "**Who:**", "**Time left:**") if part not in " ".join(section.split())]
+        wrong += [f"docs/runbook.md: {name} lacks {part}" for part in lacks if name.startswith("Runyard")]
     wrong += [f"docs/runbook.md: {extra} is no alert" for extra in sections - {rule["alert"] for rule in alerts}]
 
     sources = [(ROOT / "src/operator/metrics" / name).read_text() for name in ("families.rs", "machines.rs")]
     registered = set(NAME.findall("\n".join(sources)))
     texts = {rule.get("alert") or rule["record"]: rule["expr"] for rule in rules}
     for path in sorted((ROOT / "config/grafana").glob("*.json")):
-        for panel in json.loads(path.read_text())["panels"]:
+        board = json.loads(path.read_text())
+        for note in board["annotations"]["list"]:
+            texts[f"{path.name}, annotation {note['name']}"] = note["expr"]
+        wrong += stats(path.name, board)
+        for panel in board["panels"]:
             for target in panel.get("targets", []):
                 texts[f"{path.name}, {panel['title']}, {target['refId']}"] = target["expr"]
     for rule in rules:

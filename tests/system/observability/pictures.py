@@ -73,6 +73,8 @@ def chart(lines: list[tuple[str, list]], unit: str, start: float, end: float) ->
 
 def panel(prometheus: str, one: dict, start: float, end: float) -> str:
     """One panel with its data."""
+    if one["type"] == "row":
+        return f'<h1 style="grid-column: span 24; margin: 0">{html.escape(one["title"])}</h1>'
     unit = one["fieldConfig"]["defaults"].get("unit", "short")
     lines = []
     for target in one["targets"]:
@@ -105,7 +107,7 @@ def draw(prometheus: str, dashboards: list[Path], start: float, end: float, home
             text = f"<!doctype html><meta charset=utf-8><style>{STYLE}</style><h1>{html.escape(board['title'])}</h1><div class=grid>{panels}</div>"
             (home / "board.html").write_text(text)
             page.open((home / "board.html").as_uri())
-            page.wait("the panels", f"document.querySelectorAll('.panel').length === {len(board['panels'])}")
+            page.wait("the panels", f"document.querySelectorAll('.panel').length === {sum(one['type'] != 'row' for one in board['panels'])}")
             page.picture(where / f"dashboard-{path.stem}.png")
     finally:
         page.end()
