@@ -67,6 +67,10 @@ impl<E: Executor> Executor for BootOnConsole<E> {
         outcome
     }
 
+    async fn prepare(&self) {
+        self.0.prepare().await;
+    }
+
     async fn kill_everything(&self) {
         self.0.kill_everything().await;
     }

@@ -218,6 +218,26 @@ impl Served {
 }
 
 impl Local {
+    /// Whether nothing of a claim is on the machine: all was cleaned, and nothing was begun since.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let cleaned = |served: &Served| match served.stage {
+            ClaimStage::Clean => true,
+            // Nothing was tried yet, or not since the last job.
+            ClaimStage::Accepted => served.seq == served.done,
+            ClaimStage::Configuring
+            | ClaimStage::Configured
+            | ClaimStage::Started(_)
+            | ClaimStage::Listening(_)
+            | ClaimStage::Refused(_)
+            | ClaimStage::Renewing(_)
+            | ClaimStage::Stopping(_)
+            | ClaimStage::Stopped
+            | ClaimStage::Unclean(_) => false,
+        };
+        self.boot == Boot::Done && self.tainted.is_none() && self.claim.as_ref().is_none_or(cleaned)
+    }
+
     /// What is known after a task ended. `now` is monotonic, `chance` between 0 and 1.
     #[must_use]
     pub fn after(mut self, outcome: TaskOutcome, now: Duration, chance: f64) -> Self {

@@ -120,7 +120,7 @@ impl RegistrationLoop {
                 return Ok(Some(why));
             }
             if !doing.as_ref().is_some_and(|doing| doing.task.is(&effects.task)) {
-                doing = self.begin(effects.task);
+                doing = self.begin(effects.task, local.is_clean());
             }
             let retry = local.claim.as_ref().and_then(|served| served.retry_at);
             let retry =
@@ -147,12 +147,17 @@ impl RegistrationLoop {
         step(&View { sight: &sight, stored: &stored, local, key: &self.key, now: self.clock.elapsed() })
     }
 
-    fn begin(&self, task: Task) -> Option<Doing> {
+    fn begin(&self, task: Task, clean: bool) -> Option<Doing> {
+        let (executor, order) = (self.executor.clone(), task.clone());
         if matches!(task, Task::Idle) {
-            return None;
+            // It goes on until there is something else to do.
+            let outcome = async move {
+                executor.prepare().await;
+                std::future::pending().await
+            };
+            return clean.then(|| Doing { task, outcome: Box::pin(outcome) });
         }
         tracing::info!(?task, "begins");
-        let (executor, order) = (self.executor.clone(), task.clone());
         Some(Doing { task, outcome: Box::pin(async move { executor.execute(order).await }) })
     }
 }

@@ -206,6 +206,9 @@ pub enum TaskOutcome {
 pub trait Executor: Send + Sync {
     /// Executes one task.
     async fn execute(&self, task: Task) -> TaskOutcome;
+    /// Nothing is asked of a machine that is clean: what its next claim needs may be prepared meanwhile. Dropping the
+    /// future abandons this too.
+    async fn prepare(&self) {}
     /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);
 }

@@ -397,7 +397,7 @@ class Lab:
             elif words.startswith("begins"):
                 last = at
             elif words.startswith("done") and begun and last and spent.get("claims"):
-                spent["claims"][-1][re.search(r"work=(?:Some\()?(\w+)", words)[1]] = at - last
+                spent["claims"][-1][re.search(r"task=(?:Some\()?(\w+)", words)[1]] = at - last
             elif "saying signal=UD_REG_OK" in words and begun:
                 spent["claims"][-1]["claim to listening"] = at - begun
                 begun = None
