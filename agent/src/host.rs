@@ -189,6 +189,10 @@ impl Executor for Host {
         }
     }
 
+    fn runner_id(&self) -> Option<u64> {
+        kept::runner_id(&self.layout.registration())
+    }
+
     async fn kill_everything(&self) {
         if let Err(left) = self.end(self.machine_scope()).await {
             tracing::warn!(left, "processes outlive this agent");

@@ -157,7 +157,8 @@ async fn serve_github(
     files::private_dir(&dir).map_err(failed)?;
     let listener = port::listen(&dir.join("api.port")).await?;
     let clock: github::Clock = Arc::new(move || clock.now());
-    let settings = github::Settings { listener, dir: Some(dir.clone()), executable, clock };
+    let behaviour = github::Behaviour::default();
+    let settings = github::Settings { listener, dir: Some(dir.clone()), executable, clock, behaviour };
     StandIn::start(settings).await.map_err(failed)
 }
 

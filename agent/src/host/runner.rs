@@ -197,6 +197,8 @@ impl Host {
         let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
         match configured(run(command, &log, CONFIG, group).await, &log, "config.sh remove", &removal.token) {
             Ok(()) => TaskOutcome::Deregistered,
+            // Somebody else was quicker, or an answer was lost.
+            Err(_) if output::is_gone(&output::end_of(&log)) => TaskOutcome::Deregistered,
             Err(failure) => TaskOutcome::Failed(failure),
         }
     }

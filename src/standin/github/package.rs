@@ -7,9 +7,10 @@ use std::path::Path;
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 
-/// The version the runners report.
-pub const PACKAGE_VERSION: &str = "2.999.0";
+use super::behaviour::PackageBehaviour;
 
+/// Where the package says how it behaves.
+pub(super) const BEHAVIOUR: &str = "bin/stand-in.json";
 const EXECUTABLE_MARK: &str = "@EXECUTABLE@";
 const LISTENER: &str = include_str!("package/Runner.Listener");
 const SCRIPTS: [(&str, &str); 3] = [
@@ -25,14 +26,16 @@ pub struct Package {
     pub archive: Vec<u8>,
     /// Of the archive, in lower-case hexadecimal.
     pub sha256: String,
+    /// The version its runners report.
+    pub version: String,
 }
 
 impl Package {
-    /// Packs the scripts around this executable.
+    /// Packs the scripts around this executable, and how they behave.
     ///
     /// # Errors
     /// A path that is not absolute or not text.
-    pub fn build(executable: &Path) -> io::Result<Self> {
+    pub fn build(executable: &Path, behaviour: &PackageBehaviour) -> io::Result<Self> {
         let bad =
             || io::Error::other(format!("the executable {} must be an absolute path", executable.display()));
         let path = executable.to_str().filter(|_| executable.is_absolute()).ok_or_else(bad)?;
@@ -44,9 +47,10 @@ impl Package {
             append(&mut tar, name, content)?;
         }
         append(&mut tar, "bin/Runner.Listener", &listener)?;
+        append(&mut tar, BEHAVIOUR, &serde_json::to_string(behaviour)?)?;
         let archive = tar.into_inner()?.finish()?;
         let sha256 = Sha256::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { archive, sha256 })
+        Ok(Self { archive, sha256, version: behaviour.version.clone() })
     }
 }
 
@@ -65,7 +69,7 @@ fn quote(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Package;
+    use super::{Package, PackageBehaviour};
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::path::Path;
@@ -83,22 +87,29 @@ mod tests {
 
     #[test]
     fn the_same_executable_gives_the_same_digest_and_another_gives_another() {
-        let build = |path: &str| Package::build(Path::new(path)).unwrap().sha256;
-        assert_eq!(build("/opt/runyard"), build("/opt/runyard"));
-        assert_ne!(build("/opt/runyard"), build("/opt/other"));
+        let usual = PackageBehaviour::default();
+        let build = |path: &str, of: &PackageBehaviour| Package::build(Path::new(path), of).unwrap().sha256;
+        assert_eq!(build("/opt/runyard", &usual), build("/opt/runyard", &usual));
+        assert_ne!(build("/opt/runyard", &usual), build("/opt/other", &usual));
+        let newer = PackageBehaviour { version: "2.999.1".to_owned(), ..usual.clone() };
+        assert_ne!(build("/opt/runyard", &usual), build("/opt/runyard", &newer));
     }
 
     #[test]
     fn every_script_is_executable_and_the_listener_survives_an_odd_path() {
-        let content = content(&Package::build(Path::new("/o'pt/run yard")).unwrap());
+        let content =
+            content(&Package::build(Path::new("/o'pt/run yard"), &PackageBehaviour::default()).unwrap());
         let names: Vec<_> = content.keys().map(String::as_str).collect();
-        assert_eq!(names, ["bin/Runner.Listener", "config.sh", "run-helper.sh", "run.sh"]);
+        assert_eq!(
+            names,
+            ["bin/Runner.Listener", "bin/stand-in.json", "config.sh", "run-helper.sh", "run.sh"]
+        );
         assert!(content.values().all(|(mode, _)| *mode == 0o755));
         assert!(content["bin/Runner.Listener"].1.contains(r"exec '/o'\''pt/run yard' stand-in-runner"));
     }
 
     #[test]
     fn a_relative_executable_is_refused() {
-        assert!(Package::build(Path::new("runyard")).is_err());
+        assert!(Package::build(Path::new("runyard"), &PackageBehaviour::default()).is_err());
     }
 }
