@@ -210,6 +210,10 @@ impl Executor for Host {
         self.prepare_next().await;
     }
 
+    fn runner_id(&self) -> Option<u64> {
+        kept::runner_id(&self.layout.registration())
+    }
+
     async fn kill_everything(&self) {
         self.forget_next();
         if let Err(left) = self.end(self.machine_scope()).await {

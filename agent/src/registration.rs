@@ -131,7 +131,11 @@ impl RegistrationLoop {
                     // Not in the line of the log, which may be off: what is done must not be waited for again.
                     let task = doing.take().map(|doing| doing.task);
                     tracing::info!(?task, ?outcome, "done");
+                    let learns = outcome.tells_of_a_registration();
                     local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
+                    if learns {
+                        local.registered_as(self.executor.runner_id());
+                    }
                     disk::save(&self.file, &local)?;
                 }
                 changed = self.seen.changed() => changed.map_err(io::Error::other)?,

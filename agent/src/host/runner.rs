@@ -211,6 +211,8 @@ impl Host {
         let end = finished(self.begin(command, None, &dirs, &log, false).await, CONFIG).await;
         match configured(end, &log, "config.sh remove", &removal.token) {
             Ok(()) => TaskOutcome::Deregistered,
+            // Somebody else was quicker, or an answer was lost.
+            Err(_) if output::is_gone(&output::end_of(&log)) => TaskOutcome::Deregistered,
             Err(failure) => TaskOutcome::Failed(failure),
         }
     }

@@ -14,7 +14,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ACTIONS = ROOT / "config" / "actions"
-EXAMPLE = ROOT / "config" / "workflows" / "example.yml"
+WORKFLOWS = sorted((ROOT / "config" / "workflows").glob("*.yml"))
 EXPRESSION = re.compile(r"\$\{\{\s*inputs\.([a-z0-9-]+)\s*\}\}")
 STUB = """#!/usr/bin/env python3
 import json, os, sys
@@ -66,7 +66,7 @@ class Place:
 
 
 def expressions_are_kept_out_of_scripts():
-    for path in [*ACTIONS.glob("*/action.yml"), EXAMPLE]:
+    for path in [*ACTIONS.glob("*/action.yml"), *WORKFLOWS]:
         document = load(path)
         jobs = document["jobs"].values() if "jobs" in document else [document["runs"]]
         for step in (step for job in jobs for step in job["steps"]):
@@ -75,10 +75,9 @@ def expressions_are_kept_out_of_scripts():
             assert uses.startswith("./") or re.search(r"@[0-9a-f]{40}$", uses), f"{path}: not pinned: {uses}"
 
 
-def the_example_names_what_there_is():
-    jobs = load(EXAMPLE)["jobs"]
+def the_workflows_name_what_there_is():
     used = set()
-    for step in (step for job in jobs.values() for step in job["steps"]):
+    for step in (step for path in WORKFLOWS for job in load(path)["jobs"].values() for step in job["steps"]):
         if not step.get("uses", "").startswith("./"):
             continue
         action = load(ROOT / step["uses"] / "action.yml")
@@ -87,6 +86,23 @@ def the_example_names_what_there_is():
         assert not unknown and not missing, f"{step['uses']}: unknown {unknown}, missing {missing}"
         used.add(pathlib.Path(step["uses"]).name)
     assert used == {"provision", "release"}, used
+
+
+def nothing_of_a_fork_runs_where_the_role_is():
+    """A job that can become the role runs no code of a fork, in any workflow; a fork's run never has such a job."""
+    for path in WORKFLOWS:
+        workflow = load(path)
+        events = workflow[True]
+        for name, job in workflow["jobs"].items():
+            if job.get("permissions", {}).get("id-token") != "write":
+                continue
+            refs = [step["with"]["ref"] for step in job["steps"] if "ref" in step.get("with", {})]
+            assert not refs, f"{path}: {name} checks out {refs}"
+            assert "pull_request_target" not in events, f"{path}: {name} runs in the name of a pull request"
+            if "pull_request" in events and path.stem != "example":
+                assert "head.repo.full_name == github.repository" in job["if"], f"{path}: {name} runs for forks"
+            if "workflow_run" in events:
+                assert job.get("environment") or "completed" in job["if"], f"{path}: {name} asks nobody"
 
 
 def inputs_are_values(place):
@@ -137,7 +153,8 @@ def what_is_fetched_is_checked(place):
 
 def main():
     expressions_are_kept_out_of_scripts()
-    the_example_names_what_there_is()
+    the_workflows_name_what_there_is()
+    nothing_of_a_fork_runs_where_the_role_is()
     with tempfile.TemporaryDirectory() as scratch:
         place = Place(scratch)
         inputs_are_values(place)
