@@ -396,11 +396,13 @@ fn runner_in(place: &str) -> Option<u64> {
     Some(fs::metadata(format!("{WORK}/{place}/runner")).ok()?.ino())
 }
 
-/// First processes of jails.
+/// First processes of jails, which are children of this one.
 fn jails() -> Vec<PathBuf> {
+    let parent = format!("PPid:\t{}\n", std::process::id());
     let makes = |process: &PathBuf| {
         let words = fs::read(process.join("cmdline")).unwrap_or_default();
-        words.split(|b| *b == 0).skip(1).take(2).eq([&b"job-init"[..], b"outside"])
+        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+        words.split(|b| *b == 0).skip(1).take(2).eq([&b"job-init"[..], b"outside"]) && status.contains(&parent)
     };
     fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(makes).collect()
 }

@@ -117,13 +117,12 @@ impl Host {
             Some(Jails { check, config, run }) => (Some(check), Some((config, run))),
             None => (None, None),
         };
-        let files = async {
-            self.move_next(dirs).await.map_err(|e| e.to_string())?;
-            self.hand_over(dirs).await.map_err(|e| e.to_string())
-        };
-        let scope = self.claim_scope(claim, None, None);
-        let (alone, isolated, files) = tokio::join!(scope.is_nobody(), self.isolated(check), files);
-        alone.and(isolated).and(files).map(|()| scripts)
+        // Before the check, which is the job user's.
+        let (alone, moved) =
+            tokio::join!(self.claim_scope(claim, None, None).is_nobody(), self.move_next(dirs));
+        alone.and(moved.map_err(|e| e.to_string()))?;
+        let (isolated, given) = tokio::join!(self.isolated(check), self.hand_over(dirs));
+        isolated.and(given.map_err(|e| e.to_string())).map(|()| scripts)
     }
 
     /// Whether it is as it was made, and would be made the same now.

@@ -730,3 +730,15 @@ async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used()
     assert_eq!(host.execute(task).await, TaskOutcome::Configured);
     assert_eq!(asked.lock().unwrap().len(), 2);
 }
+
+#[tokio::test]
+async fn a_changed_package_is_fetched_again_to_deregister() {
+    let (yard, asked) = remote(|content| vec![answer("200 OK", content.len(), content)]).await;
+    let (host, claim) = (yard.host(), claim(&unique("c")));
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
+    std::fs::write(host.archive(), "poison").unwrap();
+    let deregister = Task::Deregister { claim, removal: Box::new(removal_box("c")) };
+    assert_eq!(host.execute(deregister).await, TaskOutcome::Deregistered);
+    assert_eq!(asked.lock().unwrap().len(), 2);
+}
