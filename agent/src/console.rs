@@ -67,6 +67,14 @@ impl<E: Executor> Executor for BootOnConsole<E> {
         outcome
     }
 
+    async fn prepare(&self) {
+        self.0.prepare().await;
+    }
+
+    fn runner_id(&self) -> Option<u64> {
+        self.0.runner_id()
+    }
+
     async fn kill_everything(&self) {
         self.0.kill_everything().await;
     }
@@ -115,6 +123,34 @@ mod tests {
         assert_eq!(line("no route\nto\x1b[2J AWS"), "runyard: no route to [2J AWS\n");
         let long = line(&"ü".repeat(LONGEST));
         assert!(long.len() <= LONGEST + 1 && long.ends_with("ü\n"), "{long}");
+    }
+
+    /// An executor that knows a runner.
+    struct Knows(AtomicBool);
+
+    #[async_trait]
+    impl Executor for Knows {
+        async fn execute(&self, _: Task) -> TaskOutcome {
+            TaskOutcome::Wiped
+        }
+
+        async fn prepare(&self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+
+        fn runner_id(&self) -> Option<u64> {
+            Some(7)
+        }
+
+        async fn kill_everything(&self) {}
+    }
+
+    #[tokio::test]
+    async fn beside_a_console_a_machine_prepares_and_knows_its_runner_as_without() {
+        let machine = BootOnConsole(Knows(AtomicBool::new(false)));
+        machine.prepare().await;
+        assert!(machine.0.0.load(Ordering::Relaxed));
+        assert_eq!(machine.runner_id(), Some(7));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! its claim's name, so that both can be found and ended.
 
 pub(crate) mod account;
+mod ahead;
 mod boot;
 mod child;
 mod clean;
@@ -35,11 +36,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use runyard_core::model::ClaimId;
 use runyard_core::ports::Clock;
 use tokio::process::Child;
 
 pub use self::group::JobGroup;
+use self::ahead::Prepared;
 use self::ids::Ids;
+use self::jail::StandingJail;
 pub use self::isolation::Isolation;
 pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
 pub use self::keys::empty_keyrings;
@@ -126,6 +130,10 @@ pub struct Host {
     links: AtomicU32,
     /// Whoever fills or empties the directories of claims holds this, abandoned or not.
     directories: Arc<tokio::sync::Mutex<()>>,
+    /// What was prepared for the next claim. Whoever prepares it holds this.
+    next: Arc<tokio::sync::Mutex<Option<Prepared>>>,
+    /// Of that, what the runner of the claim at hand is to be started in.
+    runner_jail: Mutex<Option<(ClaimId, StandingJail)>>,
 }
 
 /// Makes this process the parent of every orphan below it.
@@ -147,7 +155,16 @@ impl Host {
         let ids = settings.account.as_ref().map(Ids::of).transpose()?;
         let seconds = SystemClock.elapsed().as_secs();
         let links = AtomicU32::new(u32::try_from(seconds).unwrap_or_default());
-        Ok(Self { settings, layout, ids, children: Mutex::default(), links, directories: Arc::default() })
+        Ok(Self {
+            settings,
+            layout,
+            ids,
+            children: Mutex::default(),
+            links,
+            directories: Arc::default(),
+            next: Arc::default(),
+            runner_jail: Mutex::default(),
+        })
     }
 
     /// Does something to the directories of claims: after whatever is being done to them, and to its end, even if nobody
@@ -189,7 +206,16 @@ impl Executor for Host {
         }
     }
 
+    async fn prepare(&self) {
+        self.prepare_next().await;
+    }
+
+    fn runner_id(&self) -> Option<u64> {
+        kept::runner_id(&self.layout.registration())
+    }
+
     async fn kill_everything(&self) {
+        self.forget_next();
         if let Err(left) = self.end(self.machine_scope()).await {
             tracing::warn!(left, "processes outlive this agent");
         }

@@ -78,6 +78,9 @@ pub struct Served {
     pub stage: ClaimStage,
     /// Whether GitHub may know a runner that must be removed.
     pub registered: bool,
+    /// GitHub's number of that runner, where it is known: the operator removes it then.
+    #[serde(default)]
+    pub runner_id: Option<u64>,
     /// Whether nothing of its jobs is left; its runner may still be registered.
     #[serde(default)]
     pub swept: bool,
@@ -126,6 +129,7 @@ impl Served {
             repository: String::new(),
             stage,
             registered: false,
+            runner_id: None,
             swept: false,
             mode: None,
             listened: false,
@@ -137,6 +141,11 @@ impl Served {
             failures: 0,
             retry_at: None,
         }
+    }
+
+    /// Whether its runner is to be removed from GitHub here: the operator cannot, for want of its number.
+    pub fn removes_its_runner(&self) -> bool {
+        self.registered && self.runner_id.is_none()
     }
 
     /// Whose jobs may begin.
@@ -204,6 +213,7 @@ impl Served {
     fn used_up(&mut self, runner: Option<RunnerProcess>) {
         self.done = self.seq;
         self.registered = false;
+        self.runner_id = None;
         self.succeeded(ClaimStage::Renewing(runner));
     }
 
@@ -218,6 +228,33 @@ impl Served {
 }
 
 impl Local {
+    /// Whether nothing of a claim is on the machine: all was cleaned, and nothing was begun since.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let cleaned = |served: &Served| match served.stage {
+            ClaimStage::Clean => true,
+            // Nothing was tried yet, or not since the last job.
+            ClaimStage::Accepted => served.seq == served.done,
+            ClaimStage::Configuring
+            | ClaimStage::Configured
+            | ClaimStage::Started(_)
+            | ClaimStage::Listening(_)
+            | ClaimStage::Refused(_)
+            | ClaimStage::Renewing(_)
+            | ClaimStage::Stopping(_)
+            | ClaimStage::Stopped
+            | ClaimStage::Unclean(_) => false,
+        };
+        self.boot == Boot::Done && self.tainted.is_none() && self.claim.as_ref().is_none_or(cleaned)
+    }
+
+    /// Notes under which number GitHub knows the runner of the claim at hand, if it has one.
+    pub fn registered_as(&mut self, runner_id: Option<u64>) {
+        if let Some(served) = self.claim.as_mut().filter(|served| served.registered) {
+            served.runner_id = runner_id.or(served.runner_id);
+        }
+    }
+
     /// What is known after a task ended. `now` is monotonic, `chance` between 0 and 1.
     #[must_use]
     pub fn after(mut self, outcome: TaskOutcome, now: Duration, chance: f64) -> Self {
@@ -259,9 +296,10 @@ impl Local {
             }
             TaskOutcome::Deregistered => {
                 served.registered = false;
+                served.runner_id = None;
                 served.succeeded(ClaimStage::Stopped);
             }
-            TaskOutcome::Wiped if served.registered && !served.swept => {
+            TaskOutcome::Wiped if served.removes_its_runner() && !served.swept => {
                 served.swept = true;
                 served.succeeded(ClaimStage::Stopped);
             }

@@ -120,7 +120,7 @@ impl RegistrationLoop {
                 return Ok(Some(why));
             }
             if !doing.as_ref().is_some_and(|doing| doing.task.is(&effects.task)) {
-                doing = self.begin(effects.task);
+                doing = self.begin(effects.task, local.is_clean());
             }
             let retry = local.claim.as_ref().and_then(|served| served.retry_at);
             let retry =
@@ -131,7 +131,11 @@ impl RegistrationLoop {
                     // Not in the line of the log, which may be off: what is done must not be waited for again.
                     let task = doing.take().map(|doing| doing.task);
                     tracing::info!(?task, ?outcome, "done");
+                    let learns = outcome.tells_of_a_registration();
                     local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
+                    if learns {
+                        local.registered_as(self.executor.runner_id());
+                    }
                     disk::save(&self.file, &local)?;
                 }
                 changed = self.seen.changed() => changed.map_err(io::Error::other)?,
@@ -147,12 +151,17 @@ impl RegistrationLoop {
         step(&View { sight: &sight, stored: &stored, local, key: &self.key, now: self.clock.elapsed() })
     }
 
-    fn begin(&self, task: Task) -> Option<Doing> {
+    fn begin(&self, task: Task, clean: bool) -> Option<Doing> {
+        let (executor, order) = (self.executor.clone(), task.clone());
         if matches!(task, Task::Idle) {
-            return None;
+            // It goes on until there is something else to do.
+            let outcome = async move {
+                executor.prepare().await;
+                std::future::pending().await
+            };
+            return clean.then(|| Doing { task, outcome: Box::pin(outcome) });
         }
         tracing::info!(?task, "begins");
-        let (executor, order) = (self.executor.clone(), task.clone());
         Some(Doing { task, outcome: Box::pin(async move { executor.execute(order).await }) })
     }
 }

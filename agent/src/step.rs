@@ -66,6 +66,8 @@ pub struct AgentStatus {
     pub say: Option<Say>,
     /// The runner's name.
     pub runner_name: Option<String>,
+    /// GitHub's number of the runner, for the operator to remove it.
+    pub runner_id: Option<u64>,
     /// Mode `job`: the last box used up.
     pub registration_done: Option<u64>,
 }
@@ -291,8 +293,8 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             served.stage = ClaimStage::Stopping(None);
             Task::Stop { claim, runner: None, since }
         }
-        ClaimStage::Stopped if !served.swept || !served.registered => {
-            let wipe = match (served.swept, served.registered) {
+        ClaimStage::Stopped if !served.swept || !served.removes_its_runner() => {
+            let wipe = match (served.swept, served.removes_its_runner()) {
                 (true, _) => Wipe::AfterRemoval,
                 (false, true) => Wipe::BeforeRemoval,
                 (false, false) => Wipe::Whole,
@@ -363,6 +365,7 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
     AgentStatus {
         say: said,
         runner_name: served.and_then(|served| served.runner_name.clone()),
+        runner_id: served.and_then(|served| served.runner_id),
         // Also where an earlier claim left a number: it says nothing of this one.
         registration_done: served
             .filter(|served| served.mode == Some(Mode::Job) || counts_boxes(stored))

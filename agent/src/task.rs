@@ -200,12 +200,38 @@ pub enum TaskOutcome {
     Unproved(String),
 }
 
+impl TaskOutcome {
+    /// Whether the number of a registered runner can be known after it.
+    pub const fn tells_of_a_registration(&self) -> bool {
+        match self {
+            Self::Configured | Self::Listening | Self::Stopped { .. } => true,
+            Self::Booted(_)
+            | Self::Started(_)
+            | Self::Ended
+            | Self::Intruded
+            | Self::Renewed
+            | Self::Failed(_)
+            | Self::Deregistered
+            | Self::Wiped
+            | Self::Unproved(_) => false,
+        }
+    }
+}
+
 /// Executes tasks and has no choices left. Dropping the future of a task abandons it; any task may be started again from
 /// the beginning.
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// Executes one task.
     async fn execute(&self, task: Task) -> TaskOutcome;
+    /// Nothing is asked of a machine that is clean: what its next claim needs may be prepared meanwhile. Dropping the
+    /// future abandons this too.
+    async fn prepare(&self) {}
+
+    /// GitHub's number of the runner whose registration is kept here; none where it is not known.
+    fn runner_id(&self) -> Option<u64> {
+        None
+    }
     /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);
 }

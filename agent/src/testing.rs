@@ -192,6 +192,8 @@ pub(crate) struct FakeExecutor {
     answers: Mutex<VecDeque<(&'static str, TaskOutcome)>>,
     pub(crate) asked: Mutex<Vec<String>>,
     pub(crate) killed: Mutex<u32>,
+    /// After how many tasks it was told to prepare the next claim, each time.
+    pub(crate) prepared: Mutex<Vec<usize>>,
 }
 
 impl FakeExecutor {
@@ -220,6 +222,11 @@ impl Executor for FakeExecutor {
             Some((_, outcome)) => outcome,
             None => std::future::pending().await,
         }
+    }
+
+    async fn prepare(&self) {
+        let asked = self.asked.lock().unwrap().len();
+        self.prepared.lock().unwrap().push(asked);
     }
 
     async fn kill_everything(&self) {

@@ -244,7 +244,8 @@ fn settings(config: &Config, identity: String) -> Settings {
         }),
         created: timing.created,
         claimed: timing.claimed,
-        cleanup: timing.cleanup,
+        // A job that is asked to stop has this long before anything is cleaned.
+        cleanup: timing.cleanup.saturating_add(config.agent.stop),
         grace: timing.grace,
         heartbeat: timing.heartbeat,
         stale: timing.stale,
@@ -330,4 +331,21 @@ fn hostname(environment: &BTreeMap<String, String>) -> String {
     name.map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "operator".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_that_ends_by_itself_costs_nothing_of_the_time_to_clean() {
+        let config = |stop: &str| {
+            let given = [("RUNYARD_COMPUTE__KIND", "none"), ("RUNYARD_GITHUB__KIND", "none"), ("RUNYARD_AGENT__STOP", stop)];
+            let given = given.into_iter().chain([("RUNYARD_TABLE", "yard"), ("RUNYARD_TIMING__CLEANUP", "2m")]);
+            Config::load(None, given.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap()
+        };
+        let minutes = |n| std::time::Duration::from_secs(60 * n);
+        assert_eq!(settings(&config("60s"), "o".to_owned()).cleanup, minutes(3));
+        assert_eq!(settings(&config("8m"), "o".to_owned()).cleanup, minutes(10));
+    }
 }

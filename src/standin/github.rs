@@ -2,11 +2,13 @@
 //! runners that registered with it, and carries the runner package that really executes them. [`StandIn`] is the
 //! handle for the process that serves it.
 
+pub mod behaviour;
 mod files;
 mod http;
 pub mod listener;
 mod package;
 mod pages;
+mod settings_file;
 mod shared_state;
 pub mod state;
 
@@ -19,7 +21,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use package::{PACKAGE_VERSION, Package};
+pub use behaviour::{Behaviour, EndOfLife, PACKAGE_VERSION, PackageBehaviour, PackageSize, PastEndOfLife};
+pub use package::Package;
 use shared_state::SharedState;
 pub use shared_state::{Clock, StandInFailure};
 pub use state::{Conclusion, Job, JobSpec, JobStatus, RegisteredRunner, Run, RunId};
@@ -34,6 +37,8 @@ pub struct Settings {
     pub executable: PathBuf,
     /// What time it is.
     pub clock: Clock,
+    /// How it and its runner package are unlike a GitHub that tells the truth at once.
+    pub behaviour: Behaviour,
 }
 
 /// A served stand-in. Dropping it stops serving.
@@ -68,9 +73,10 @@ impl StandIn {
                 "the stand-in GitHub serves on loopback only, not on {address}"
             )));
         }
-        let package = Package::build(&settings.executable)?;
+        let package = Package::build(&settings.executable, &settings.behaviour.package)?;
         let kept = settings.dir.as_deref().and_then(http::exchanges::kept_in);
-        let shared = Arc::new(SharedState::open(settings.dir, address, package, settings.clock)?);
+        let shared = SharedState::open(settings.dir, address, package, settings.clock, settings.behaviour)?;
+        let shared = Arc::new(shared);
         let stop = CancellationToken::new();
         let (router, stopped) = (http::router(Arc::clone(&shared), kept, stop.clone()), stop.clone());
         let router = router.layer(axum::middleware::from_fn(pages::refuse_pages));
@@ -144,6 +150,17 @@ impl StandIn {
     /// A run that is unknown.
     pub fn cancel_run(&self, run_id: RunId) -> Result<(), StandInFailure> {
         self.shared.change(|state, now| state.cancel_run(run_id, now))
+    }
+
+    /// Behaves in another way from now on. The package stays as it was built.
+    ///
+    /// # Errors
+    /// A state that cannot be stored.
+    pub fn behave(&self, behaviour: Behaviour) -> Result<(), StandInFailure> {
+        self.shared.change(|state, _| {
+            state.behave(behaviour);
+            Ok(())
+        })
     }
 
     /// The jobs of a run with their results, all attempts.

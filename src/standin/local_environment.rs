@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::engine::{Engine, EngineError, REGION, SECRET_KEY};
 use crate::files;
-use crate::github::{self, StandIn};
+use crate::github::{self, PackageSize, StandIn};
 use crate::model::TableName;
 use crate::port::{self, PortError};
 use crate::ports::Clock;
@@ -24,6 +24,8 @@ pub struct LocalEnvironmentOptions {
     pub executable: PathBuf,
     /// Whether a stand-in GitHub is wanted, for want of a real one.
     pub stand_in: bool,
+    /// How large its runner package is.
+    pub package: PackageSize,
 }
 
 /// Why a data directory cannot be served.
@@ -74,10 +76,10 @@ impl LocalEnvironment {
         options: LocalEnvironmentOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, LocalEnvironmentError> {
-        let LocalEnvironmentOptions { dir, executable, stand_in } = options;
+        let LocalEnvironmentOptions { dir, executable, stand_in, package } = options;
         let lock = lock(&dir)?;
         let engine = Engine::start(&dir).await?;
-        let standin = if stand_in { Some(serve_github(&dir, executable, clock).await?) } else { None };
+        let standin = if stand_in { Some(serve_github(&dir, executable, package, clock).await?) } else { None };
         Ok(Self { dir, engine, standin, _lock: lock })
     }
 
@@ -150,6 +152,7 @@ fn lock(dir: &Path) -> Result<File, LocalEnvironmentError> {
 async fn serve_github(
     dir: &Path,
     executable: PathBuf,
+    package: PackageSize,
     clock: Arc<dyn Clock>,
 ) -> Result<StandIn, LocalEnvironmentError> {
     let dir = dir.join("github");
@@ -157,7 +160,9 @@ async fn serve_github(
     files::private_dir(&dir).map_err(failed)?;
     let listener = port::listen(&dir.join("api.port")).await?;
     let clock: github::Clock = Arc::new(move || clock.now());
-    let settings = github::Settings { listener, dir: Some(dir.clone()), executable, clock };
+    let mut behaviour = github::Behaviour::default();
+    behaviour.package.size = package;
+    let settings = github::Settings { listener, dir: Some(dir.clone()), executable, clock, behaviour };
     StandIn::start(settings).await.map_err(failed)
 }
 
@@ -167,7 +172,12 @@ mod tests {
     use runyard_fakes::ManualClock;
 
     fn options(dir: &Path) -> LocalEnvironmentOptions {
-        LocalEnvironmentOptions { dir: dir.to_owned(), executable: "/bin/true".into(), stand_in: true }
+        LocalEnvironmentOptions {
+            dir: dir.to_owned(),
+            executable: "/bin/true".into(),
+            stand_in: true,
+            package: PackageSize::default(),
+        }
     }
 
     fn clock() -> Arc<dyn Clock> {

@@ -73,6 +73,22 @@ async fn a_signal_does_not_wait_for_the_beat_and_an_old_detail_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runners_number_is_told_and_goes_with_the_next_claims_signal() {
+    let yard = begin();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let status = AgentStatus { runner_id: Some(17), ..say(Signal::RegOk, "c1", None) };
+    yard.status.send_replace(status.clone());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(yard.records.shown().unwrap().runner_id, Some(17));
+    yard.status.send_replace(AgentStatus { say: None, runner_id: None, ..status });
+    tokio::time::sleep(EVERY * 2).await;
+    assert_eq!(yard.records.shown().unwrap().runner_id, Some(17), "nothing is said of another claim yet");
+    yard.status.send_replace(say(Signal::RegFailed, "c2", None));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(yard.records.shown().unwrap().runner_id, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_signal_that_somebody_changed_is_said_again_with_the_next_beat() {
     let yard = begin();
     yard.status.send_replace(say(Signal::RegOk, "c1", None));

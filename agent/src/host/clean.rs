@@ -2,15 +2,17 @@
 //! that cannot be proved is reported as unproved.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 
 use runyard_core::model::ClaimId;
+use rustix::fs::{AtFlags, Gid, Mode, RawDir, Uid};
 
 use super::layout::ClaimDirs;
 use super::output::detail;
 use super::reach::keeps_to_its_own;
-use super::remove::{empty, remove};
+use super::remove::{DIRECTORY, ENTRIES, empty, is_dir, remove};
 use super::sweep::{nothing_is_given, sweep};
 use super::walk::Moment;
 use super::{Account, Host, disk, kept, processes};
@@ -50,6 +52,7 @@ impl Host {
         runner: Option<RunnerProcess>,
         since: Option<u64>,
     ) -> Result<(), String> {
+        self.forget_next();
         if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)) {
             processes::interrupt(runner);
             if tokio::time::timeout(self.settings.stop, self.ended(runner)).await.is_err() {
@@ -184,13 +187,9 @@ impl Host {
     pub(super) async fn make_fresh(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let (dirs, mark) = (dirs.clone(), self.layout.begun());
         self.in_turn(move || {
-            if begun(&mark)?.is_none() {
-                disk::create_anew(&mark)?;
-            }
+            mark_begun(&mark)?;
             remove(&dirs.root)?;
-            [&dirs.root, &dirs.home(), &dirs.tmp(), &dirs.var_tmp()]
-                .into_iter()
-                .try_for_each(|dir| disk::private_dir(dir))
+            dirs.make()
         })
         .await
     }
@@ -203,7 +202,7 @@ impl Host {
     ) -> io::Result<()> {
         // Whatever the job left there goes; the registration is elsewhere.
         self.make_fresh(dirs).await?;
-        self.unpack(package.clone()).await?;
+        self.unpacked(package.clone()).await?;
         kept::copy(&self.layout.registration(), nix::unistd::geteuid().as_raw(), &package)?;
         self.hand_over(dirs).await
     }
@@ -214,6 +213,14 @@ impl Host {
         let root = dirs.root.clone();
         self.in_turn(move || give(&root, &account)).await
     }
+}
+
+/// From now on what appears may be a job's.
+pub(super) fn mark_begun(mark: &Path) -> io::Result<()> {
+    if begun(mark)?.is_none() {
+        disk::create_anew(mark)?;
+    }
+    Ok(())
 }
 
 /// When the first job could begin, by the clock of the file system; none where none could.
@@ -231,10 +238,27 @@ fn begun(mark: &Path) -> io::Result<Option<Moment>> {
 /// Gives a tree to the user jobs run as. Its root comes last: until then it keeps everybody out who could put a link in
 /// the place of what was given already.
 fn give(tree: &Path, account: &Account) -> io::Result<()> {
-    if tree.symlink_metadata().map_err(|e| disk::at(tree, &e))?.is_dir() {
-        for entry in std::fs::read_dir(tree)? {
-            give(&entry?.path(), account)?;
+    let given = disk::open_dir(tree).and_then(|dir| {
+        give_below(&dir.into(), Uid::from_raw(account.uid), Gid::from_raw(account.gid))?;
+        lchown(tree, Some(account.uid), Some(account.gid))
+    });
+    given.map_err(|e| disk::at(tree, &e))
+}
+
+/// A package has ten thousand files, and a claim waits for this: a call for each, and no path to be walked.
+fn give_below(dir: &OwnedFd, uid: Uid, gid: Gid) -> io::Result<()> {
+    let mut buffer = Vec::with_capacity(ENTRIES);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
         }
+        if is_dir(dir, name, entry.file_type())? {
+            give_below(&rustix::fs::openat(dir, name, DIRECTORY, Mode::empty())?, uid, gid)?;
+        }
+        rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
     }
-    lchown(tree, Some(account.uid), Some(account.gid)).map_err(|e| disk::at(tree, &e))
+    Ok(())
 }

@@ -1,18 +1,19 @@
 //! Runs the isolation check as the job user before each registration. A machine that is not isolated registers nothing.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::process::Command;
-
-use super::jail::{ITSELF, Jail};
+use super::jail::{ITSELF, Jail, StandingJail};
 use super::layout::ClaimDirs;
 use super::output::detail;
-use super::{Account, Host, account, network};
+use super::{Account, Host, account};
+use crate::disk;
 use crate::isolation_check::{Targets, arguments};
 
 /// Where the metadata service is by the sixth version of the protocol (EC2's own; no machine has another).
@@ -47,24 +48,42 @@ impl Host {
             home: isolation.home.clone(),
             hidden: self.layout.hidden(),
             hook: self.layout.hook(),
-            directory: "/".into(),
         })
     }
 
-    /// A script of a package, which lies in the directories of a claim, in a jail; none where jobs are not isolated.
-    pub(super) fn jailed(&self, package: &Path, name: &str, dirs: &ClaimDirs) -> Option<Command> {
-        let (isolation, mut jail) = (self.settings.isolation.as_ref()?, self.jail(Some(dirs))?);
-        jail.directory = jail.inside.join(package.strip_prefix(&dirs.root).unwrap_or(package));
+    /// Begins to make a jail with the directories of a claim, for a script that writes into a log, a new one; none where
+    /// jobs are not isolated. A script that `lasts` outlives this agent.
+    pub(super) fn jail_for(
+        &self,
+        dirs: &ClaimDirs,
+        log: &Path,
+        lasts: bool,
+    ) -> io::Result<Option<StandingJail>> {
+        let (Some(jail), Some(isolation)) = (self.jail(Some(dirs)), &self.settings.isolation) else {
+            return Ok(None);
+        };
+        let out = disk::create_anew(log)?;
+        let output = (out.try_clone()?.into(), out.into());
         let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
-        command.args(jail.words()).arg(jail.directory.join(name)).current_dir("/");
-        Some(command)
+        command.kill_on_drop(!lasts);
+        StandingJail::begin(command, &jail, output, self.settings.group.as_ref()).map(Some)
     }
 
-    /// Tries whether jobs are kept from what is the machine's.
+    /// Begins to make the jail of the isolation check: it has the directories of no claim.
+    pub(super) fn jail_for_check(&self) -> io::Result<Option<StandingJail>> {
+        let (Some(jail), Some(isolation)) = (self.jail(None), &self.settings.isolation) else {
+            return Ok(None);
+        };
+        let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
+        command.kill_on_drop(true);
+        StandingJail::begin(command, &jail, (Stdio::piped(), Stdio::piped()), None).map(Some)
+    }
+
+    /// Tries whether jobs are kept from what is the machine's, in a jail that stands, or else in one that is made for it.
     ///
     /// # Errors
     /// What they could reach, or why that cannot be told.
-    pub(super) async fn isolated(&self) -> Result<(), String> {
+    pub(super) async fn isolated(&self, standing: Option<StandingJail>) -> Result<(), String> {
         let (Some(isolation), Some(account)) = (&self.settings.isolation, &self.settings.account) else {
             return Ok(());
         };
@@ -96,13 +115,16 @@ impl Host {
             ],
             fixed,
         };
-        let Some(jail) = self.jail(None) else { return Ok(()) };
-        network::cut().map_err(|why| format!("{why:#}"))?;
-        let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));
-        command.args(jail.words()).arg(ITSELF).arg("probe").args(arguments(&targets));
-        command.current_dir("/").kill_on_drop(true);
-        let run = tokio::time::timeout(LIMIT, command.output()).await;
-        let output = run
+        let jail = match standing {
+            Some(jail) => Some(jail),
+            None => self.jail_for_check().map_err(|why| cannot(why.to_string()))?,
+        };
+        let Some(jail) = jail else { return Ok(()) };
+        let mut command = self.script(Path::new(ITSELF), &isolation.home, Path::new("/tmp"));
+        command.arg("probe").args(arguments(&targets)).current_dir("/");
+        let run = async { jail.does(&command).await?.wait_with_output().await };
+        let output = tokio::time::timeout(LIMIT, run)
+            .await
             .map_err(|_| cannot(format!("the isolation check took longer than {LIMIT:?}")))?
             .map_err(|e| cannot(e.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout);

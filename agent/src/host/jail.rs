@@ -1,16 +1,18 @@
 //! Runs each script of a claim in namespaces of its own. What the script changes or starts exists only in them and ends
 //! with them. A program that the agent starts as root creates them (`job-init outside`); its child is the first process
-//! in them and mounts the file system view (`job-init inside`); the child of that becomes the job (`job-init job`). No
-//! namespace ever serves two scripts.
+//! in them, mounts the file system view and waits for what is to be done (`job-init inside`); the child of that becomes
+//! the job (`job-init job`). No namespace ever serves two scripts.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::sched::{CloneFlags, unshare};
@@ -20,8 +22,11 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, close, setsid};
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Child;
 
-use super::keys::own_session;
+use super::JobGroup;
+use super::keys::{in_own_session, own_session};
 use super::{mounts, network};
 
 /// The word by which the agent's program makes a jail.
@@ -30,6 +35,8 @@ pub const WORD: &str = "job-init";
 pub const NO_JAIL: u8 = 125;
 /// The program itself, wherever it is and whatever is mounted there.
 pub(super) const ITSELF: &str = "/proc/self/exe";
+/// How long a jail may take until it is made.
+const MADE: Duration = Duration::from_secs(30);
 /// Each user is the same in there as outside; what belongs to the namespace, keyrings for example, is not.
 const SAME: &str = "0 0 4294967295";
 
@@ -54,14 +61,94 @@ pub struct Jail {
     pub hidden: Vec<PathBuf>,
     /// What the runner calls before each job, below one of those: seen, and not to be changed.
     pub hook: PathBuf,
-    /// Where the job begins, as it is called inside.
-    pub directory: PathBuf,
 }
 
-impl Jail {
-    /// The words with which the agent's program makes it; the job's own follow.
-    pub(super) fn words(&self) -> [String; 3] {
-        [WORD.to_owned(), "outside".to_owned(), serde_json::to_string(self).expect("paths are text")]
+/// What is to be done in a jail. It is told when the jail stands, which may be long after it was begun.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Work {
+    /// The program, as it is called inside, and its arguments.
+    words: Vec<String>,
+    /// Its whole environment.
+    environment: BTreeMap<String, String>,
+    /// Where it begins, as it is called inside.
+    directory: PathBuf,
+}
+
+impl Work {
+    /// As a command says that would do it in there.
+    fn of(command: &Command) -> Self {
+        let text = |text: &OsStr| text.to_string_lossy().into_owned();
+        let set = command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?))));
+        Self {
+            words: [command.get_program()].into_iter().chain(command.get_args()).map(text).collect(),
+            environment: set.collect(),
+            directory: command.get_current_dir().map_or_else(|| "/".into(), PathBuf::from),
+        }
+    }
+}
+
+/// A jail that is being made, or that stands and waits for what is to be done in it. Left to itself it ends: whoever
+/// waits in it ends when nobody can tell it anything any more.
+pub(super) struct StandingJail {
+    /// The process that is outside.
+    child: Child,
+    /// How it says that it is made, and is told what to do.
+    orders: tokio::net::UnixStream,
+    /// Whether it said so.
+    made: bool,
+}
+
+impl StandingJail {
+    /// Begins to make one, by a command that is the agent's own program. What is done in it writes to these two.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(super) fn begin(
+        mut command: tokio::process::Command,
+        jail: &Jail,
+        (out, error): (Stdio, Stdio),
+        group: Option<&JobGroup>,
+    ) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let spec = serde_json::to_string(jail).expect("paths are text");
+        command.args([WORD, "outside", &spec]).current_dir("/").process_group(0);
+        command.stdin(OwnedFd::from(theirs)).stdout(out).stderr(error);
+        let mut start = || in_own_session(|| command.spawn());
+        let child = match group {
+            Some(group) => group.start(start)?,
+            None => start()?,
+        };
+        Ok(Self { child, orders: tokio::net::UnixStream::from_std(ours)?, made: false })
+    }
+
+    /// Waits until it is made, and sees that it is still there.
+    ///
+    /// # Errors
+    /// It cannot be made, or is gone.
+    pub(super) async fn stands(&mut self) -> io::Result<()> {
+        if !self.made {
+            let said = tokio::time::timeout(MADE, self.orders.read_exact(&mut [0])).await;
+            said.map_err(io::Error::other)?.map_err(|_| io::Error::other("a jail cannot be made"))?;
+            self.made = true;
+        }
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => Err(io::Error::other(format!("a jail ended: {status}"))),
+        }
+    }
+
+    /// Has this be done in it, as soon as it stands: the program with its arguments, its environment, and its directory, all as they are
+    /// called inside.
+    ///
+    /// # Errors
+    /// It cannot be made, or is gone.
+    pub(super) async fn does(mut self, command: &tokio::process::Command) -> io::Result<Child> {
+        self.stands().await?;
+        let work = serde_json::to_vec(&Work::of(command.as_std())).expect("it is text");
+        // That nothing more comes is what has it begin.
+        self.orders.write_all(&work).await?;
+        Ok(self.child)
     }
 }
 
@@ -75,30 +162,30 @@ pub fn enter(words: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
     let stage = next("stage")?;
     let spec = next("jail")?.into_string().ok().context("the jail is no text")?;
     let jail: Jail = serde_json::from_str(&spec).context("the jail")?;
-    let job: Vec<OsString> = words.collect();
     match stage.to_str() {
-        Some("outside") => outside(&jail, &spec, &job),
-        Some("inside") => inside(&jail, &spec, &job),
-        Some("job") => become_the_job(&jail, &job),
+        Some("outside") => outside(&jail, &spec),
+        Some("inside") => inside(&jail, &spec),
+        Some("job") => become_the_job(&jail, &words.collect::<Vec<_>>()),
         Some(_) | None => bail!("{WORD}: no stage {}", stage.display()),
     }
 }
 
 /// The next stage of the same program.
-fn stage(name: &str, spec: &str, job: &[OsString]) -> Command {
+fn stage(name: &str, spec: &str) -> Command {
     let mut command = Command::new(ITSELF);
-    command.arg0("runyard-agent").args([WORD, name, spec]).args(job);
+    command.arg0("runyard-agent").args([WORD, name, spec]);
     command
 }
 
 /// In the machine's namespaces but for the network: whoever ends this ends all that is in the others.
-fn outside(jail: &Jail, spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
+fn outside(jail: &Jail, spec: &str) -> anyhow::Result<u8> {
     close_others()?;
     // They are meant for the job, which is asked by the next stage; that one is in the same group.
     told().thread_block()?;
     network::connect(jail.link)?;
     unshare(CloneFlags::CLONE_NEWPID).context("a PID namespace")?;
-    let ended = stage("inside", spec, job).stdin(Stdio::null()).status().context("inside")?;
+    // It has our end of what is told, too.
+    let ended = stage("inside", spec).status().context("inside")?;
     Ok(code(ended))
 }
 
@@ -114,7 +201,7 @@ fn close_others() -> anyhow::Result<()> {
 }
 
 /// The first process of the PID namespace: with it, the kernel ends all others in there.
-fn inside(jail: &Jail, spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
+fn inside(jail: &Jail, spec: &str) -> anyhow::Result<u8> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let mut signals = told();
     signals.add(Signal::SIGCHLD);
@@ -127,8 +214,11 @@ fn inside(jail: &Jail, spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
     ];
     own.into_iter().try_for_each(|(flag, name)| unshare(flag).context(name))?;
     mounts::make(jail)?;
+    let Some(work) = told_what_to_do()? else { return Ok(NO_JAIL) };
     let (mut here, there) = UnixStream::pair()?;
-    let child = stage("job", spec, job).stdin(Stdio::from(OwnedFd::from(there))).spawn().context("job")?;
+    let mut job = stage("job", spec);
+    job.arg(&work.directory).args(&work.words).env_clear().envs(&work.environment);
+    let child = job.stdin(Stdio::from(OwnedFd::from(there))).spawn().context("job")?;
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     map_users(&mut here, pid).context("a user namespace")?;
     loop {
@@ -142,6 +232,16 @@ fn inside(jail: &Jail, spec: &str, job: &[OsString]) -> anyhow::Result<u8> {
             signal => drop(killpg(pid, signal)),
         }
     }
+}
+
+/// Says that the jail stands, and waits for what is to be done in it; none where nobody is there any more to tell.
+fn told_what_to_do() -> anyhow::Result<Option<Work>> {
+    let mut orders = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut work = Vec::new();
+    if orders.write_all(&[1]).is_err() || orders.read_to_end(&mut work)? == 0 {
+        return Ok(None);
+    }
+    serde_json::from_slice(&work).context("what is to be done").map(Some)
 }
 
 /// Only a process outside of a user namespace, and privileged there, may say who is who in it.
@@ -169,7 +269,7 @@ fn reap(job: Pid) -> nix::Result<Option<u8>> {
 
 /// Gives away everything that is root's and becomes the job.
 fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
-    let (program, arguments) = job.split_first().context("no program")?;
+    let [directory, program, arguments @ ..] = job else { bail!("no program") };
     let mut init = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     setsid()?;
     // The agent's own place in the order of being killed is not for jobs.
@@ -184,7 +284,7 @@ fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
     SigSet::empty().thread_set_mask()?;
     // With a user, `Command` also gives up the groups.
     let mut command = Command::new(program);
-    command.args(arguments).uid(jail.uid).gid(jail.gid).current_dir(&jail.directory).stdin(Stdio::null());
+    command.args(arguments).uid(jail.uid).gid(jail.gid).current_dir(directory).stdin(Stdio::null());
     Err(command.exec()).with_context(|| program.display().to_string())
 }
 

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde_json::{Map, Value};
+
 use crate::disk;
 
 /// How they are called (actions/runner, `ConfigurationStore.cs`).
@@ -52,6 +54,17 @@ pub(super) fn settle(copy: &Path) -> io::Result<()> {
     disk::create_anew(&copy.join(SETTLED)).map(drop)
 }
 
+/// GitHub's number of the registered runner. The file is .NET's: a byte order mark may come first, and the number is a
+/// text in a single-use configuration, whose names are in another case.
+pub(super) fn runner_id(copy: &Path) -> Option<u64> {
+    let mut text = String::new();
+    let file = disk::open_plain(&disk::open_dir(copy).ok()?, Path::new(REGISTERED)).ok()?;
+    file.take(BYTES).read_to_string(&mut text).ok()?;
+    let all: Map<String, Value> = serde_json::from_str(text.trim_start_matches('\u{feff}')).ok()?;
+    let id = all.iter().find(|(name, _)| name.eq_ignore_ascii_case("agentId"))?.1;
+    id.as_u64().or_else(|| id.as_str()?.parse().ok())
+}
+
 /// Whether that was said.
 pub(super) fn is_settled(copy: &Path) -> bool {
     copy.join(SETTLED).symlink_metadata().is_ok()
@@ -65,6 +78,21 @@ mod tests {
     use nix::sys::stat::Mode;
 
     use super::*;
+
+    #[test]
+    fn the_number_of_a_runner_is_read_from_either_form_of_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            fs::write(dir.path().join(REGISTERED), text).unwrap();
+            runner_id(dir.path())
+        };
+        assert_eq!(runner_id(dir.path()), None);
+        assert_eq!(read("\u{feff}{\"agentId\": 17, \"agentName\": \"r\"}"), Some(17));
+        assert_eq!(read("{\"AgentId\":\"18\",\"Ephemeral\":\"True\"}"), Some(18));
+        for other in ["registered", "{}", "{\"agentId\": -1}", "{\"agentId\": \"x\"}", "[17]"] {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
 
     fn owner() -> u32 {
         nix::unistd::geteuid().as_raw()

@@ -55,14 +55,18 @@ fn said(error: KeyError) -> io::Error {
 /// # Errors
 /// What the kernel says.
 pub(super) fn own_session() -> io::Result<()> {
-    match keyutils_raw::keyctl_join_session_keyring(None).map_err(io::Error::from) {
-        // A kernel without keys, or a container in which nobody has any.
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) =>
-        {
-            Ok(())
-        }
-        joined => joined.map(drop),
+    let joined = keyutils_raw::keyctl_join_session_keyring(None).map_err(io::Error::from).map(drop);
+    alone(joined, || KeyRing::from_special_id(KeyRingIdentifier::User, false).is_ok())
+}
+
+/// Whether nobody else's keys are at hand, by whether a session of one's own could be joined. A refusal proves it only
+/// where all of the call is refused, as containers have it: a filter holds for all that is started, too.
+fn alone(joined: io::Result<()>, finds_a_ring: impl FnOnce() -> bool) -> io::Result<()> {
+    match joined {
+        // A kernel without keys.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !finds_a_ring() => Ok(()),
+        joined => joined.map_err(|e| io::Error::new(e.kind(), format!("no session keyring of its own: {e}"))),
     }
 }
 
@@ -145,6 +149,16 @@ mod tests {
         assert_eq!(seen(&|command| command.output()), 1, "a child is in its parent's session");
         assert_eq!(seen(&|command| in_own_session(|| command.output())), 0);
         assert_eq!(seen(&|command| command.output()), 0, "and the starter has left both");
+    }
+
+    #[test]
+    fn where_keys_can_be_used_a_refused_session_keyring_is_an_error() {
+        let refused = |errno: nix::errno::Errno| Err(io::Error::from(errno));
+        assert!(alone(Ok(()), || true).is_ok());
+        assert!(alone(refused(nix::errno::Errno::ENOSYS), || true).is_ok(), "a kernel without keys");
+        assert!(alone(refused(nix::errno::Errno::EPERM), || false).is_ok(), "nobody has keys here");
+        assert!(alone(refused(nix::errno::Errno::EPERM), || true).is_err());
+        assert!(alone(refused(nix::errno::Errno::EDQUOT), || false).is_err());
     }
 
     #[test]

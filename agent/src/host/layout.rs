@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use runyard_core::model::ClaimId;
 use sha2::{Digest, Sha256};
 
+use super::remove::remove;
 use crate::disk;
 
 /// The directories of a machine.
@@ -44,6 +45,8 @@ impl Layout {
         fs::create_dir_all(self.hook()).map_err(|e| disk::at(&self.hook(), &e))?;
         fs::set_permissions(self.hook(), Permissions::from_mode(0o711))
             .map_err(|e| disk::at(&self.hook(), &e))?;
+        // What an earlier agent prepared is of no use: who knows how far it got.
+        remove(&self.next())?;
         disk::private_dir(&self.package())
     }
 
@@ -53,6 +56,11 @@ impl Layout {
 
     pub(super) fn package(&self) -> PathBuf {
         self.work.join("package")
+    }
+
+    /// The directories of the next claim while they are prepared. They move to their place in one step.
+    pub(super) fn next(&self) -> PathBuf {
+        self.work.join("next")
     }
 
     /// Where the directories of a claim, whichever it is, are for its jobs: what they keep by its path stays the same.
@@ -131,6 +139,11 @@ fn directory_name(claim: &ClaimId) -> String {
 }
 
 impl ClaimDirs {
+    /// Makes them, but for those of packages.
+    pub(super) fn make(&self) -> io::Result<()> {
+        [&self.root, &self.home(), &self.tmp(), &self.var_tmp()].into_iter().try_for_each(|dir| disk::private_dir(dir))
+    }
+
     /// The unpacked runner.
     pub(super) fn runner(&self) -> PathBuf {
         self.root.join("runner")

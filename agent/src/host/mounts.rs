@@ -87,6 +87,24 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
     Ok(chdir("/")?)
 }
 
+/// What the view of a job is made of and may change by itself: the machine's disks, devices and resolvers.
+///
+/// # Errors
+/// What cannot be read.
+pub(super) fn made_of() -> io::Result<String> {
+    let machine = fs::read_to_string("/proc/self/mountinfo")?;
+    let on_disk = |line: &&str| {
+        let kind = line.split_once(" - ").and_then(|(_, kind)| kind.split(' ').next());
+        kind.is_some_and(|kind| DISKS.contains(&kind))
+    };
+    let devices = found_devices().into_iter().map(|(name, there)| {
+        format!("{} {} {:o} {} {}", name.display(), there.rdev(), there.mode(), there.uid(), there.gid())
+    });
+    let disks = machine.lines().filter(on_disk).map(str::to_owned);
+    let lines: Vec<String> = disks.chain(devices).chain([network::resolvers()]).collect();
+    Ok(lines.join("\n"))
+}
+
 /// A read-only view of directories, the first above the others. By way of it, a socket or a pipe is another than
 /// theirs.
 fn view(lower: &[&Path], place: &Path) -> anyhow::Result<()> {
@@ -173,9 +191,8 @@ fn bind(dir: &Path, place: &Path) -> anyhow::Result<File> {
     Ok(open)
 }
 
-fn devices(dev: &Path) -> anyhow::Result<()> {
-    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-    mount_at(Some("tmpfs"), dev, Some("tmpfs"), quiet, "mode=0755,size=1m")?;
+/// The machine's devices that jobs may use.
+fn found_devices() -> Vec<(PathBuf, fs::Metadata)> {
     let mut names: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
     for family in FAMILIES {
         let dir = Path::new(family).parent().unwrap_or(Path::new(""));
@@ -183,16 +200,25 @@ fn devices(dev: &Path) -> anyhow::Result<()> {
         let entries = entries.map(|entry| dir.join(entry.file_name()));
         names.extend(entries.filter(|name| name.to_string_lossy().starts_with(family)));
     }
-    for name in names {
-        let Ok(there) = fs::symlink_metadata(Path::new("/dev").join(&name)) else { continue };
-        if there.file_type().is_char_device() {
-            let own = dev.join(&name);
-            own.parent().map_or(Ok(()), fs::create_dir_all)?;
-            mknod(&own, SFlag::S_IFCHR, Mode::empty(), there.rdev())
-                .with_context(|| own.display().to_string())?;
-            chown(&own, Some(there.uid()), Some(there.gid()))?;
-            fs::set_permissions(&own, there.permissions())?;
-        }
+    names.sort();
+    names.dedup();
+    let found = names.into_iter().filter_map(|name| {
+        let there = fs::symlink_metadata(Path::new("/dev").join(&name)).ok()?;
+        there.file_type().is_char_device().then_some((name, there))
+    });
+    found.collect()
+}
+
+fn devices(dev: &Path) -> anyhow::Result<()> {
+    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount_at(Some("tmpfs"), dev, Some("tmpfs"), quiet, "mode=0755,size=1m")?;
+    for (name, there) in found_devices() {
+        let own = dev.join(&name);
+        own.parent().map_or(Ok(()), fs::create_dir_all)?;
+        mknod(&own, SFlag::S_IFCHR, Mode::empty(), there.rdev())
+            .with_context(|| own.display().to_string())?;
+        chown(&own, Some(there.uid()), Some(there.gid()))?;
+        fs::set_permissions(&own, there.permissions())?;
     }
     for (target, name) in LINKS {
         symlink(target, dev.join(name))?;

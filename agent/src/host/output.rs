@@ -56,7 +56,7 @@ impl ListenerEnd {
 }
 
 /// What .NET and GitHub's runner write when the other side is away or unwell; never when it refuses.
-const UNREACHABLE: [&str; 20] = [
+const UNREACHABLE: [&str; 21] = [
     "connection refused",
     "connection reset",
     "connection timed out",
@@ -72,6 +72,8 @@ const UNREACHABLE: [&str; 20] = [
     "httpclient.timeout",
     "a task was canceled",
     "retrying until reconnected",
+    // GitHub takes the runner for busy, which it is not: that passes (actions/runner, `RunnerDotcomServer.cs`).
+    "unprocessableentity from 'delete",
     "toomanyrequests",
     "internalservererror",
     "badgateway",
@@ -110,6 +112,12 @@ pub(super) fn detail(reason: &str, said: &str, secrets: &[&str]) -> String {
     whole.chars().take(DETAIL).collect()
 }
 
+/// Whether `config.sh remove` failed because GitHub does not know the runner: the admin flow, which newer registrations
+/// have, makes an error of it (actions/runner, `RunnerDotcomServer.cs`).
+pub(super) fn is_gone(said: &str) -> bool {
+    said.to_lowercase().contains("notfound from 'delete")
+}
+
 /// What a script's failure means.
 pub(super) fn judge(said: &str, detail: String) -> GithubFailure {
     let said = said.to_lowercase();
@@ -135,6 +143,7 @@ mod tests {
             "Name or service not known (api.github.com:443)",
             "Response status code does not indicate success: 503 (Service Unavailable).",
             "Http response code: BadGateway from 'POST https://api.github.com/actions/runner-registration'",
+            "Http response code: UnprocessableEntity from 'Delete https://api.github.com/repos/a/b/actions/runners/7'",
             "The request was canceled due to the configured HttpClient.Timeout of 100 seconds elapsing.",
         ];
         for said in away {
@@ -150,6 +159,16 @@ mod tests {
         for said in refused {
             assert!(matches!(judge(said, String::new()), GithubFailure::Refused(_)), "{said}");
         }
+    }
+
+    #[test]
+    fn a_removal_of_a_runner_that_is_gone_is_told_from_one_without_a_right() {
+        let gone =
+            "Http response code: NotFound from 'Delete https://api.github.com/repos/a/b/actions/runners/7'";
+        assert!(is_gone(gone));
+        let refused =
+            "Http response code: NotFound from 'POST https://api.github.com/actions/runner-registration'";
+        assert!(!is_gone(refused) && !is_gone(""));
     }
 
     #[test]

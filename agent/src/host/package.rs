@@ -1,5 +1,5 @@
-//! The runner package. It is fetched once, checked against its digest at each use, and unpacked afresh for every claim,
-//! so that no change that a job makes to one copy reaches the next.
+//! The runner package. It is fetched once, checked against its digest each time before it is unpacked, and unpacked
+//! afresh for every claim, so that no change that a job makes to one copy reaches the next.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -34,7 +34,7 @@ enum FetchError {
 }
 
 impl Host {
-    fn archive(&self) -> PathBuf {
+    pub(super) fn archive(&self) -> PathBuf {
         self.layout.package().join(format!("{}.tar.gz", self.settings.package.sha256))
     }
 
@@ -117,27 +117,41 @@ impl Host {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"))
     }
 
-    /// Unpacks the package into a directory that must not exist, where no job can reach yet.
+    /// Unpacks the package into a directory that must not exist, where no job can reach yet. A package that is not here,
+    /// or not right any more, is fetched before.
     ///
     /// # Errors
-    /// The package is not right any more, or the disk does not take it.
-    pub(super) async fn unpack(&self, into: PathBuf) -> io::Result<()> {
-        let (archive, sha256) = (self.archive(), self.settings.package.sha256.clone());
-        self.in_turn(move || {
-            let mut file = File::open(&archive).map_err(|e| disk::at(&archive, &e))?;
-            if digest(&mut file)? != sha256 {
-                let _ = fs::remove_file(&archive);
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "the runner package on disk was changed",
-                ));
+    /// The package cannot be had, or the disk does not take it.
+    pub(super) async fn unpacked(&self, into: PathBuf) -> io::Result<()> {
+        for _ in 0..ATTEMPTS {
+            let (archive, sha256, into) = (self.archive(), self.settings.package.sha256.clone(), into.clone());
+            if self.in_turn(move || unpack(&archive, &sha256, &into)).await? {
+                return Ok(());
             }
-            file.rewind()?;
-            fs::create_dir(&into).map_err(|e| disk::at(&into, &e))?;
-            tar::Archive::new(GzDecoder::new(file)).unpack(&into)
-        })
-        .await
+            self.fetch().await.map_err(io::Error::other)?;
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk is changed again and again"))
     }
+}
+
+/// Unpacks an archive into a directory that must not exist; whether the archive was there, and the right one. One that
+/// is not is removed.
+///
+/// # Errors
+/// The disk does not take it.
+pub(super) fn unpack(archive: &Path, sha256: &str, into: &Path) -> io::Result<bool> {
+    let mut file = match File::open(archive) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file.map_err(|e| disk::at(archive, &e))?,
+    };
+    if digest(&mut file)? != sha256 {
+        fs::remove_file(archive).map_err(|e| disk::at(archive, &e))?;
+        return Ok(false);
+    }
+    file.rewind()?;
+    fs::create_dir(into).map_err(|e| disk::at(into, &e))?;
+    tar::Archive::new(GzDecoder::new(file)).unpack(into)?;
+    Ok(true)
 }
 
 /// Made for each download: the roots of trust it holds are worth a MiB, and a machine downloads once.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::disk;
 
 /// How a directory is opened: itself, not what a link leads to.
-const DIRECTORY: OFlags =
+pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Room for what one call tells of a directory's entries, in bytes.
 pub(super) const ENTRIES: usize = 32 * 1024;
@@ -146,7 +146,8 @@ fn files_gone(dir: impl AsFd) -> io::Result<Vec<CString>> {
     Ok(dirs)
 }
 
-fn is_dir(dir: impl AsFd, name: &CStr, told: FileType) -> io::Result<bool> {
+/// Whether an entry of a directory is one itself, not a link to one.
+pub(super) fn is_dir(dir: impl AsFd, name: &CStr, told: FileType) -> io::Result<bool> {
     match told {
         FileType::Directory => Ok(true),
         // Not every file system tells.

@@ -7,17 +7,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use runyard_core::model::{ClaimId, RegistrationBox, RemovalBox};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
+use super::ahead::ScriptJails;
+use super::jail::StandingJail;
 use super::layout::ClaimDirs;
 use super::output::{self, LISTENING, ListenerEnd, detail, judge};
 use super::processes::{self, Process};
 use super::refusal::HOOK;
-use super::shell::{ScriptEnd, run, spawn};
+use super::shell::{ScriptEnd, finished, spawn};
 use super::version::too_old;
-use super::{Host, disk, kept};
+use super::{Host, disk, kept, network};
 use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
@@ -30,8 +32,8 @@ const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_COD
 
 /// Longest run of `config.sh`; it talks to GitHub a few times.
 const CONFIG: Duration = Duration::from_secs(180);
-/// How often a log or a process is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often a log or a process is looked at, by a claim that waits for it.
+const LOOK: Duration = Duration::from_millis(20);
 /// How often a runner at work is looked at if nothing tells of its end: a child, and one of an earlier agent's.
 const CHILD: Duration = Duration::from_secs(60);
 const OTHER: Duration = Duration::from_millis(500);
@@ -43,9 +45,13 @@ impl Host {
         if let Some(why) = too_old(&self.settings.package.version, &registration.url) {
             return TaskOutcome::Failed(GithubFailure::Refused(why));
         }
-        if let Err(why) = self.fresh(claim, &dirs).await {
-            return TaskOutcome::Failed(GithubFailure::Refused(detail("no fresh directory", &why, &[])));
-        }
+        let jails = match self.fresh(claim, &dirs).await {
+            Ok(jails) => jails,
+            Err(why) => {
+                return TaskOutcome::Failed(GithubFailure::Refused(detail("no fresh directory", &why, &[])));
+            }
+        };
+        let (own, next) = jails.unzip();
         let token = registration.token.as_deref().unwrap_or_default();
         let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs);
         command.args(["--url", &registration.url, "--name", &registration.runner_name]);
@@ -55,9 +61,13 @@ impl Host {
         if !registration.runner_group.is_empty() {
             command.args(["--runnergroup", &registration.runner_group]);
         }
-        let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
-        if let Err(failure) = configured(run(command, &log, CONFIG, group).await, &log, "config.sh", token) {
+        let log = self.layout.config_log();
+        let child = self.begin(command, own, &dirs, &log, false).await;
+        if let Err(failure) = configured(finished(child, CONFIG).await, &log, "config.sh", token) {
             return TaskOutcome::Failed(failure);
+        }
+        if let Some(jail) = next {
+            self.keep_runner_jail(claim, jail);
         }
         match self.keep_registration(&dirs).and_then(|()| kept::settle(&self.layout.registration())) {
             Ok(()) => TaskOutcome::Configured,
@@ -77,18 +87,22 @@ impl Host {
         single_use: Option<&RegistrationBox>,
     ) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
-        let prepared = match single_use {
-            Some(_) => self.fresh(claim, &dirs).await,
+        let prepared = match (single_use, self.runner_jail(claim).await) {
+            (Some(_), _) => self.fresh(claim, &dirs).await.map(|jails| jails.map(|(_, run)| run)),
+            (None, Some(jail)) => Ok(Some(jail)),
             // An earlier agent may have started one and been killed before it wrote that down.
-            None => self.end(self.claim_scope(claim, None, None)).await.map(drop),
+            (None, None) => self.end(self.claim_scope(claim, None, None)).await.map(|_| None),
         };
-        if let Err(why) = prepared {
-            return TaskOutcome::Failed(GithubFailure::Refused(detail(
-                "the runner cannot be started",
-                &why,
-                &[],
-            )));
-        }
+        let jail = match prepared {
+            Ok(jail) => jail,
+            Err(why) => {
+                return TaskOutcome::Failed(GithubFailure::Refused(detail(
+                    "the runner cannot be started",
+                    &why,
+                    &[],
+                )));
+            }
+        };
         let hook = match self.write_hook(holder) {
             Ok(hook) => hook,
             Err(why) => {
@@ -101,9 +115,8 @@ impl Host {
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
             command.env(SINGLE_USE, config);
         }
-        match spawn(command, &self.layout.run_log(), self.settings.group.as_ref())
-            .and_then(|child| self.adopt(child))
-        {
+        let child = self.begin(command, jail, &dirs, &self.layout.run_log(), true).await;
+        match child.and_then(|child| self.adopt(child)) {
             Ok(runner) => TaskOutcome::Started(runner),
             Err(why) => TaskOutcome::Failed(GithubFailure::Refused(detail(
                 "run.sh cannot be started",
@@ -194,26 +207,59 @@ impl Host {
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
         command.arg("remove").env(TOKEN, &removal.token);
-        let (log, group) = (self.layout.config_log(), self.settings.group.as_ref());
-        match configured(run(command, &log, CONFIG, group).await, &log, "config.sh remove", &removal.token) {
+        let log = self.layout.config_log();
+        let end = finished(self.begin(command, None, &dirs, &log, false).await, CONFIG).await;
+        match configured(end, &log, "config.sh remove", &removal.token) {
             Ok(()) => TaskOutcome::Deregistered,
+            // Somebody else was quicker, or an answer was lost.
+            Err(_) if output::is_gone(&output::end_of(&log)) => TaskOutcome::Deregistered,
             Err(failure) => TaskOutcome::Failed(failure),
         }
     }
 
-    /// An empty place for a runner, with the package in it and no process of the claim.
-    async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<(), String> {
+    /// Begins a script of the package, in a jail where jobs are isolated: in this one, or else in one that is made for
+    /// it. A script that `lasts` outlives this agent; any other ends when nobody waits for it any more.
+    async fn begin(
+        &self,
+        mut command: Command,
+        jail: Option<StandingJail>,
+        dirs: &ClaimDirs,
+        log: &Path,
+        lasts: bool,
+    ) -> io::Result<Child> {
+        let jail = match jail {
+            Some(jail) => Some(jail),
+            None => self.jail_for(dirs, log, lasts)?,
+        };
+        match jail {
+            Some(jail) => jail.does(&command).await,
+            None => {
+                command.kill_on_drop(!lasts);
+                spawn(command, log, self.settings.group.as_ref())
+            }
+        }
+    }
+
+    /// An empty place for a runner, with the package in it and no process of the claim: as it was prepared, or else made
+    /// now, without jails.
+    async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<ScriptJails, String> {
+        if let Some(jails) = self.prepared(claim, dirs).await {
+            return Ok(jails);
+        }
+        self.forget_next();
         self.end(self.claim_scope(claim, None, None)).await?;
         self.can_be_cleaned().await?;
+        if self.settings.isolation.is_some() {
+            network::cut().map_err(|why| format!("{why:#}"))?;
+        }
         let files = async {
-            self.make_fresh(dirs).await.map_err(|e| e.to_string())?;
-            self.fetch().await?;
-            self.unpack(dirs.runner()).await.map_err(|e| e.to_string())?;
-            self.hand_over(dirs).await.map_err(|e| e.to_string())
+            self.make_fresh(dirs).await?;
+            self.unpacked(dirs.runner()).await?;
+            self.hand_over(dirs).await
         };
         // The one needs processor, the other the disk; nothing is in there yet that could be reached.
-        let (isolated, files) = tokio::join!(self.isolated(), files);
-        isolated.and(files)
+        let (isolated, files) = tokio::join!(self.isolated(None), files);
+        isolated.and(files.map_err(|e| e.to_string())).map(|()| None)
     }
 
     pub(super) fn keep_registration(&self, dirs: &ClaimDirs) -> io::Result<()> {

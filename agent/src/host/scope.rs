@@ -68,6 +68,16 @@ impl Scope {
         Ok((found, self.group.as_ref().map_or(Ok(true), JobGroup::is_empty)?))
     }
 
+    /// Sees that there are none, and ends nobody: those that wait in jails for the next claim are in its group.
+    ///
+    /// # Errors
+    /// Names those there are.
+    pub(super) async fn is_nobody(self) -> Result<(), String> {
+        let look = tokio::task::spawn_blocking(move || self.find());
+        let found = look.await.map_err(io::Error::other).flatten().map_err(|e| e.to_string())?;
+        if found.is_empty() { Ok(()) } else { Err(format!("there are already {}", named(&found))) }
+    }
+
     /// Ends them all, until none is left; whether there were any.
     ///
     /// # Errors
@@ -86,16 +96,19 @@ impl Scope {
                 return Ok(any);
             }
             if Instant::now() >= until {
-                let names = found.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, p.name));
-                let names = names.collect::<Vec<_>>().join(", ");
                 if found.is_empty() {
                     return Err("their control group does not become empty".to_owned());
                 }
-                return Err(format!("{} processes do not end: {names}", found.len()));
+                return Err(format!("{} processes do not end: {}", found.len(), named(&found)));
             }
             sleep(LOOK).await;
         }
     }
+}
+
+fn named(found: &[Process]) -> String {
+    let names = found.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, p.name));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Unless another process leads a group of that number by now.

@@ -53,7 +53,8 @@ impl Host {
         command
     }
 
-    /// A script of the runner package, for a claim, as the user jobs run as.
+    /// A script of the runner package, for a claim, as the user jobs run as; where jobs are isolated, as it is called
+    /// in a jail.
     pub(super) fn runner_script(
         &self,
         name: &str,
@@ -61,11 +62,19 @@ impl Host {
         claim: &ClaimId,
         dirs: &ClaimDirs,
     ) -> Command {
-        let mut command = self.jailed(package, name, dirs).unwrap_or_else(|| {
-            let mut command = self.script(&package.join(name), &dirs.home(), &dirs.tmp());
-            command.current_dir(package);
-            command
-        });
+        let mut command = match &self.settings.isolation {
+            Some(isolation) => {
+                let package = self.layout.inside().root.join(package.strip_prefix(&dirs.root).unwrap_or(package));
+                let mut command = self.script(&package.join(name), &isolation.home, Path::new("/tmp"));
+                command.current_dir(package);
+                command
+            }
+            None => {
+                let mut command = self.script(&package.join(name), &dirs.home(), &dirs.tmp());
+                command.current_dir(package);
+                command
+            }
+        };
         command.env("RUNYARD_CLAIM", claim.as_str());
         match &self.settings.account {
             // The jail changes to it when all is made.
@@ -102,7 +111,12 @@ pub(super) async fn run(
     group: Option<&JobGroup>,
 ) -> ScriptEnd {
     command.kill_on_drop(true);
-    let mut child = match spawn(command, log, group) {
+    finished(spawn(command, log, group), limit).await
+}
+
+/// Waits for the end of a script, if it could be started.
+pub(super) async fn finished(child: io::Result<Child>, limit: Duration) -> ScriptEnd {
+    let mut child = match child {
         Ok(child) => child,
         Err(error) => return ScriptEnd::Failed(format!("cannot be started: {error}")),
     };

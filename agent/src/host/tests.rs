@@ -441,6 +441,99 @@ async fn a_refused_job_ends_with_its_runner_and_the_runs_own_job_finds_no_trace_
     yard.nothing_is_left(&claim);
 }
 
+/// By its number: what was prepared moves, and what is unpacked anew has another.
+fn runner_in(place: &Path) -> Option<u64> {
+    Some(std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(place.join("runner")).ok()?))
+}
+
+/// A claim is configured and cleaned; which directory its runner had.
+async fn configured(yard: &TestHost, host: &Host) -> Option<u64> {
+    let claim = claim(&unique("prepared"));
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
+    let had = runner_in(&yard.settings.work_dir.join("claims").join(claim.as_str()));
+    let wipe = Task::Wipe { claim, since: None, wipe: Wipe::Whole };
+    assert_eq!(host.execute(wipe).await, TaskOutcome::Wiped);
+    had
+}
+
+#[tokio::test]
+async fn a_package_that_was_unpacked_ahead_serves_one_claim_without_the_archive() {
+    let yard = TestHost::usual();
+    let (host, next) = (yard.host(), yard.settings.work_dir.join("next"));
+    host.prepare().await;
+    let mode = std::fs::metadata(&next).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o700);
+    let prepared = runner_in(&next);
+    assert!(prepared.is_some());
+    // Nothing of the package is in the way of the claim.
+    let archive = host.archive();
+    std::fs::rename(&archive, yard.dir.path().join("archive")).unwrap();
+    assert_eq!(configured(&yard, &host).await, prepared);
+    assert!(!next.exists());
+    // The next one has to be unpacked again.
+    std::fs::rename(yard.dir.path().join("archive"), &archive).unwrap();
+    assert_ne!(configured(&yard, &host).await, prepared);
+}
+
+#[tokio::test]
+async fn a_package_that_is_being_unpacked_ahead_is_waited_for_by_its_claim() {
+    let yard = TestHost::usual();
+    let (host, next) = (yard.host(), yard.settings.work_dir.join("next"));
+    let mut preparing = Box::pin(host.prepare());
+    // Up to where it goes on by itself.
+    while futures::poll!(&mut preparing).is_pending() && !next.join("runner").exists() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(preparing);
+    let prepared = runner_in(&next);
+    assert_eq!(configured(&yard, &host).await, prepared);
+}
+
+#[tokio::test]
+async fn what_an_earlier_agent_left_half_unpacked_is_not_believed() {
+    let yard = TestHost::usual();
+    let next = yard.settings.work_dir.join("next");
+    for whole in [false, true] {
+        if whole {
+            // It had even finished: nothing on the disk tells that.
+            yard.host().prepare().await;
+        } else {
+            disk::private_dir(&next.join("runner")).unwrap();
+        }
+        std::fs::write(next.join("runner/run.sh"), "half").unwrap();
+        let host = yard.host();
+        assert!(!next.exists());
+        assert!(configured(&yard, &host).await.is_some(), "its config.sh is the package's");
+        host.prepare().await;
+        assert_ne!(std::fs::read_to_string(next.join("runner/run.sh")).unwrap(), "half");
+    }
+}
+
+#[tokio::test]
+async fn another_package_than_the_one_unpacked_ahead_is_the_one_a_claim_gets() {
+    let mut yard = TestHost::usual();
+    yard.host().prepare().await;
+    let (archive, sha256) = package(&config_script(&yard.dir.path().join("calls")), "#!/bin/sh\n# another\n");
+    std::fs::write(yard.settings.work_dir.join(format!("package/{sha256}.tar.gz")), archive).unwrap();
+    yard.settings.package.sha256 = sha256;
+    let (host, claim) = (yard.host(), claim(&unique("other")));
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
+    let run = yard.settings.work_dir.join("claims").join(claim.as_str()).join("runner/run.sh");
+    assert!(std::fs::read_to_string(run).unwrap().contains("another"));
+}
+
+#[tokio::test]
+async fn a_package_that_was_changed_on_disk_is_not_unpacked_ahead() {
+    let yard = TestHost::usual();
+    let host = yard.host();
+    std::fs::write(host.archive(), "changed").unwrap();
+    host.prepare().await;
+    assert!(!host.archive().exists() && runner_in(&yard.settings.work_dir.join("next")).is_none());
+    assert!(host.next.try_lock().unwrap().is_none());
+}
+
 #[tokio::test]
 async fn what_cannot_be_removed_is_unproved() {
     let yard = TestHost::usual();
@@ -635,5 +728,17 @@ async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used()
     std::fs::write(archive, "poison").unwrap();
     let task = Task::Configure { claim: claim(&unique("c")), registration: Box::new(run_box("c")) };
     assert_eq!(host.execute(task).await, TaskOutcome::Configured);
+    assert_eq!(asked.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_changed_package_is_fetched_again_to_deregister() {
+    let (yard, asked) = remote(|content| vec![answer("200 OK", content.len(), content)]).await;
+    let (host, claim) = (yard.host(), claim(&unique("c")));
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
+    std::fs::write(host.archive(), "poison").unwrap();
+    let deregister = Task::Deregister { claim, removal: Box::new(removal_box("c")) };
+    assert_eq!(host.execute(deregister).await, TaskOutcome::Deregistered);
     assert_eq!(asked.lock().unwrap().len(), 2);
 }

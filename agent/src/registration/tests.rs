@@ -96,6 +96,25 @@ async fn a_claim_goes_from_boot_to_clean_and_each_signal_is_said_once() {
     let signals =
         test.records.changes.lock().unwrap().iter().filter(|c| c.set.contains_key("signal")).count();
     assert_eq!(signals, 3);
+    // A clean machine prepares its next claim: after its boot, and when nothing of the claim is left, once each.
+    tokio::time::sleep(POLL * 10).await;
+    assert_eq!(*executor.prepared.lock().unwrap(), [1, 9]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_a_claim_or_one_that_is_not_clean_prepares_nothing() {
+    let test = TestAgent::new(registered("claimed", "42", "c1"));
+    let refused = ("configure", TaskOutcome::Failed(GithubFailure::Refused("no".to_owned())));
+    let unproved = ("stop", TaskOutcome::Unproved("something is left".to_owned()));
+    let executor = FakeExecutor::answering([booted(), refused.clone(), refused.clone(), refused, unproved]);
+    let _agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::RegFailed, "c1").await;
+    test.records.set(Some(released("c1")));
+    test.records.says(Signal::RemoveRegFailed, "c1").await;
+    tokio::time::sleep(POLL * 10).await;
+    // Only before it had read its record.
+    assert_eq!(*executor.prepared.lock().unwrap(), [1]);
+    assert!(executor.asked().len() > 4);
 }
 
 #[tokio::test(start_paused = true)]

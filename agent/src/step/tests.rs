@@ -421,6 +421,39 @@ fn a_machine_is_swept_before_its_runner_is_deregistered_and_again_afterwards() {
 }
 
 #[test]
+fn a_runner_whose_number_is_known_is_left_to_the_operator() {
+    let sight = record("idle", "", "c1");
+    let stopping = at("c1", ClaimStage::Stopping(Some(RUNNER)));
+    let mut stopped = stopping.after(TaskOutcome::Stopped { registered: true }, NOW, 0.0);
+    stopped.registered_as(Some(17));
+    let effects = judged(&sight, &shows(Some(Signal::RegOk), "c1"), &stopped);
+    assert!(matches!(effects.task, Task::Wipe { wipe: Wipe::Whole, .. }), "nothing waits for a removal");
+    let clean = effects.local.after(TaskOutcome::Wiped, NOW, 0.0);
+    let effects = judged(&sight, &shows(Some(Signal::RegOk), "c1"), &clean);
+    assert_eq!(effects.status.say.map(|say| say.signal), Some(Signal::RemoveRegOk));
+    assert_eq!(effects.status.runner_id, Some(17));
+}
+
+#[test]
+fn a_number_is_kept_while_it_is_not_told_anew_and_goes_with_its_runner() {
+    let mut local = at("c1", ClaimStage::Configured);
+    local.registered_as(Some(17));
+    local.registered_as(None);
+    assert_eq!(local.claim.as_ref().unwrap().runner_id, Some(17));
+    let job = edit(local, |served| {
+        (served.mode, served.stage) = (Some(Mode::Job), ClaimStage::Listening(RUNNER));
+    });
+    let mut ended = job.after(TaskOutcome::Ended, NOW, 0.0);
+    assert_eq!(
+        ended.claim.as_ref().unwrap().runner_id,
+        None,
+        "GitHub removes a runner that served its one job"
+    );
+    ended.registered_as(Some(17));
+    assert_eq!(ended.claim.unwrap().runner_id, None, "a file that is left says nothing");
+}
+
+#[test]
 fn a_refused_job_costs_a_run_only_its_runners_directory() {
     let sight = record("running", "42", "c1");
     let said = shows(Some(Signal::RegOk), "c1");

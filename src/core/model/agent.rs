@@ -65,6 +65,9 @@ pub struct Agent {
     /// The name under which its runner is registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_name: Option<String>,
+    /// GitHub's number of that runner: it is removed by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_id: Option<u64>,
     /// Its X25519 public key, base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
@@ -98,6 +101,7 @@ impl Agent {
             heartbeat_seq: 0,
             agent_version: None,
             runner_name: None,
+            runner_id: None,
             public_key: None,
             interruption: None,
             registration_done: None,

@@ -88,8 +88,9 @@ pub(crate) async fn open(
     let mut environment = environment.clone();
     environment.retain(|name, _| !name.starts_with("AWS_"));
     environment.insert("RUNYARD_DIR".into(), dir.to_string_lossy().into_owned());
-    let local =
-        LocalEnvironment::open(LocalEnvironmentOptions { dir, executable, stand_in }, clock.clone()).await?;
+    let package = options::package(&environment).map_err(WireError::from)?;
+    let opened = LocalEnvironmentOptions { dir, executable, stand_in, package };
+    let local = LocalEnvironment::open(opened, clock.clone()).await?;
     let config = options::config(&local, &environment).map_err(WireError::from)?;
     // Whoever set up logging before us has the say.
     let _ = crate::telemetry::init(&config.log);

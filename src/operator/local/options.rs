@@ -9,7 +9,7 @@ use aws_config::SdkConfig;
 
 use super::compute::{AgentOptions, AgentTiming, LocalOptions, RunnerPackage};
 use super::local_environment::LocalEnvironment;
-use super::standin::{PACKAGE_VERSION, StandIn};
+use super::standin::{PACKAGE_VERSION, PackageSize, StandIn};
 use crate::config::{Config, ConfigErrors};
 use crate::model::FieldError;
 
@@ -83,6 +83,19 @@ fn served(standin: &StandIn) -> [(String, String); 6] {
         ("AGENT__RUNNER_VERSION", PACKAGE_VERSION.to_owned()),
     ];
     settings.map(|(name, value)| (format!("RUNYARD_{name}"), value))
+}
+
+/// How large the stand-in's runner package is to be.
+const PACKAGE: &str = "RUNYARD_STAND_IN_PACKAGE";
+
+/// What the environment says of the stand-in's runner package.
+///
+/// # Errors
+/// It is neither `small` nor `real`.
+pub(crate) fn package(environment: &BTreeMap<String, String>) -> Result<PackageSize, FieldError> {
+    let Some(name) = environment.get(PACKAGE) else { return Ok(PackageSize::default()) };
+    let wrong = || FieldError::new(PACKAGE, name.clone(), "is no size", "write small, or real (200 MB, 10 000 files)");
+    PackageSize::named(name).ok_or_else(wrong)
 }
 
 /// Whether the environment names a credential for a real GitHub.

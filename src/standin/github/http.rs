@@ -1,6 +1,7 @@
 //! The stand-in's HTTP interface: GitHub's REST API as published (`rest`), and two interfaces of its own where GitHub's
 //! are private or on a web page: `/_runner/…` for its runner package, `/_workflow/…` for simulated workflows.
 
+mod apps;
 pub(super) mod exchanges;
 mod render;
 mod rest;
@@ -38,7 +39,8 @@ pub(super) struct Served {
     stop: CancellationToken,
 }
 
-/// All routes. A runner's own calls carry the runner's credential; all others the API token.
+/// All routes. A runner's own calls carry the runner's credential, an App's its assertion; all others the API token, or the
+/// token of an App's installation in the account that they are about.
 pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: CancellationToken) -> Router {
     let served = Served { shared, stop };
     let published = match kept {
@@ -49,13 +51,18 @@ pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: Ca
         .merge(workflow::routes())
         .layer(from_fn_with_state(served.clone(), require_token))
         .merge(runner::routes())
+        .merge(apps::routes())
         .route(PACKAGE_PATH, get(package))
         .fallback(|| async { StandInFailure::Refused(Refusal::NotFound) })
         .with_state(served)
 }
 
 async fn require_token(State(served): State<Served>, request: Request, next: Next) -> Response {
-    if bearer(request.headers()) == Some(served.shared.api_token()) {
+    let given = bearer(request.headers());
+    // `/repos/OWNER/…` and `/orgs/OWNER/…`.
+    let account = request.uri().path().split('/').nth(2).unwrap_or_default();
+    let of_an_app = |token| served.shared.read(|state| state.token_reaches(token, account)).unwrap_or(false);
+    if given == Some(served.shared.api_token()) || given.is_some_and(of_an_app) {
         next.run(request).await
     } else {
         StandInFailure::Refused(Refusal::Unauthorized).into_response()
@@ -94,6 +101,7 @@ impl IntoResponse for StandInFailure {
             Refusal::NotFound => StatusCode::NOT_FOUND,
             Refusal::NameTaken(_) | Refusal::SessionConflict => StatusCode::CONFLICT,
             Refusal::NotYours => StatusCode::GONE,
+            Refusal::Deprecated(_) => StatusCode::FORBIDDEN,
             Refusal::Busy(_) | Refusal::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
         };
         error(status, &refusal.to_string())

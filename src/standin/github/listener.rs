@@ -12,9 +12,14 @@ mod process;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::behaviour::PackageBehaviour;
+use super::package::BEHAVIOUR;
 pub use super::shared_state::Clock;
 use args::Command;
+pub(super) use configure::split as scope_of;
 
+/// Asks for an exit code of its own where GitHub takes no runner of this version any more.
+const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
 /// Names the script that is called before each job.
 const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
 
@@ -29,6 +34,8 @@ pub enum Exit {
     Retryable,
     /// The runner is connected from elsewhere.
     SessionConflict,
+    /// GitHub takes no runner of this version any more, and the environment asks for this number.
+    Deprecated,
 }
 
 impl Exit {
@@ -40,6 +47,7 @@ impl Exit {
             Self::Terminated => 1,
             Self::Retryable => 2,
             Self::SessionConflict => 5,
+            Self::Deprecated => 7,
         }
     }
 }
@@ -48,10 +56,17 @@ impl Exit {
 /// environment variables that begin with `ACTIONS_RUNNER_`: some the package takes in place of options, one names its
 /// hook. `root` is the package's folder. Speaks to standard output and error as the real one does.
 pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>, clock: Clock) -> Exit {
+    let behaviour = behaviour(root);
+    tokio::time::sleep(behaviour.start).await;
     let outcome = match args::parse(args, inputs) {
-        Ok(Command::Configure(options)) => configure::configure(root, options).await,
-        Ok(Command::Remove(options)) => configure::remove(root, options).await,
-        Ok(Command::Run(options)) => return listen::listen(root, options, hook(root, inputs), clock).await,
+        Ok(Command::Configure(options)) => configure::configure(root, options, &behaviour).await,
+        Ok(Command::Remove(options)) => configure::remove(root, options, &behaviour).await,
+        Ok(Command::Run(options)) => {
+            let exit = listen::listen(root, options, hook(root, inputs), clock, behaviour).await;
+            let told =
+                exit == Exit::Deprecated && inputs.get(TELL_DEPRECATED).is_none_or(|value| value != "1");
+            return if told { Exit::Terminated } else { exit };
+        }
         Err(problem) => Err(problem),
     };
     match outcome {
@@ -61,6 +76,12 @@ pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>
             Exit::Terminated
         }
     }
+}
+
+/// How the package behaves; as usual where it does not say.
+fn behaviour(root: &Path) -> PackageBehaviour {
+    let read = std::fs::read(root.join(BEHAVIOUR)).ok();
+    read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
 /// What is called before each job: as the environment says, or the file `.env` beside the package, which goes before it

@@ -1,15 +1,17 @@
 //! Builds the runner package: scripts with the real package's command line, over a listener that is this program. The
 //! same executable always gives the same archive, byte for byte, so that its digest can be pinned.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
+use axum::body::Bytes;
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 
-/// The version the runners report.
-pub const PACKAGE_VERSION: &str = "2.999.0";
+use super::behaviour::{PackageBehaviour, PackageSize};
 
+/// Where the package says how it behaves.
+pub(super) const BEHAVIOUR: &str = "bin/stand-in.json";
 const EXECUTABLE_MARK: &str = "@EXECUTABLE@";
 const LISTENER: &str = include_str!("package/Runner.Listener");
 const SCRIPTS: [(&str, &str); 3] = [
@@ -22,17 +24,19 @@ const SCRIPTS: [(&str, &str); 3] = [
 #[derive(Clone, Debug)]
 pub struct Package {
     /// `tar.gz`.
-    pub archive: Vec<u8>,
+    pub archive: Bytes,
     /// Of the archive, in lower-case hexadecimal.
     pub sha256: String,
+    /// The version its runners report.
+    pub version: String,
 }
 
 impl Package {
-    /// Packs the scripts around this executable.
+    /// Packs the scripts around this executable, and how they behave.
     ///
     /// # Errors
     /// A path that is not absolute or not text.
-    pub fn build(executable: &Path) -> io::Result<Self> {
+    pub fn build(executable: &Path, behaviour: &PackageBehaviour) -> io::Result<Self> {
         let bad =
             || io::Error::other(format!("the executable {} must be an absolute path", executable.display()));
         let path = executable.to_str().filter(|_| executable.is_absolute()).ok_or_else(bad)?;
@@ -44,9 +48,11 @@ impl Package {
             append(&mut tar, name, content)?;
         }
         append(&mut tar, "bin/Runner.Listener", &listener)?;
-        let archive = tar.into_inner()?.finish()?;
+        append(&mut tar, BEHAVIOUR, &serde_json::to_string(behaviour)?)?;
+        fill(&mut tar, behaviour.size)?;
+        let archive = Bytes::from(tar.into_inner()?.finish()?);
         let sha256 = Sha256::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { archive, sha256 })
+        Ok(Self { archive, sha256, version: behaviour.version.clone() })
     }
 }
 
@@ -58,6 +64,49 @@ fn append(tar: &mut tar::Builder<impl Write>, name: &str, content: &str) -> io::
     tar.append_data(&mut header, name, content.as_bytes())
 }
 
+/// Beside the scripts: a few large programs and many small files, as node and npm are in the real package.
+fn fill(tar: &mut tar::Builder<impl Write>, size: PackageSize) -> io::Result<()> {
+    const LARGE: u64 = 4;
+    let large = LARGE.min(u64::from(size.files));
+    let each = size.bytes / 5;
+    let small = (size.bytes - each * large).checked_div(u64::from(size.files) - large).unwrap_or_default();
+    for number in 0..u64::from(size.files) {
+        let (name, bytes) = match number {
+            number if number < large => (format!("externals/node{number}/bin/node"), each),
+            _ => {
+                let (node, module) = (number % LARGE, number / 100);
+                (format!("externals/node{node}/lib/node_modules/npm/m{module}/f{number}.js"), small)
+            }
+        };
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o755);
+        header.set_size(bytes);
+        header.set_mtime(0);
+        tar.append_data(&mut header, name, Noise(number.wrapping_add(1)).take(bytes))?;
+    }
+    Ok(())
+}
+
+/// Digits without a pattern, the same each time: packed they are half as long (splitmix64, Steele and others 2014).
+struct Noise(u64);
+
+impl Read for Noise {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        for part in buffer.chunks_mut(16) {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut bits = self.0;
+            bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            bits ^= bits >> 31;
+            for byte in part {
+                *byte = b"0123456789abcdef"[(bits & 15) as usize];
+                bits >>= 4;
+            }
+        }
+        Ok(buffer.len())
+    }
+}
+
 /// One word for the shell, whatever the path holds.
 fn quote(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
@@ -65,13 +114,13 @@ fn quote(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Package;
+    use super::{Package, PackageBehaviour, PackageSize};
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::path::Path;
 
     fn content(package: &Package) -> BTreeMap<String, (u32, String)> {
-        let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(package.archive.as_slice()));
+        let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(package.archive.as_ref()));
         let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
             let mut entry = entry.unwrap();
             let mut text = String::new();
@@ -83,22 +132,43 @@ mod tests {
 
     #[test]
     fn the_same_executable_gives_the_same_digest_and_another_gives_another() {
-        let build = |path: &str| Package::build(Path::new(path)).unwrap().sha256;
-        assert_eq!(build("/opt/runyard"), build("/opt/runyard"));
-        assert_ne!(build("/opt/runyard"), build("/opt/other"));
+        let usual = PackageBehaviour::default();
+        let build = |path: &str, of: &PackageBehaviour| Package::build(Path::new(path), of).unwrap().sha256;
+        assert_eq!(build("/opt/runyard", &usual), build("/opt/runyard", &usual));
+        assert_ne!(build("/opt/runyard", &usual), build("/opt/other", &usual));
+        let newer = PackageBehaviour { version: "2.999.1".to_owned(), ..usual.clone() };
+        assert_ne!(build("/opt/runyard", &usual), build("/opt/runyard", &newer));
     }
 
     #[test]
     fn every_script_is_executable_and_the_listener_survives_an_odd_path() {
-        let content = content(&Package::build(Path::new("/o'pt/run yard")).unwrap());
+        let content =
+            content(&Package::build(Path::new("/o'pt/run yard"), &PackageBehaviour::default()).unwrap());
         let names: Vec<_> = content.keys().map(String::as_str).collect();
-        assert_eq!(names, ["bin/Runner.Listener", "config.sh", "run-helper.sh", "run.sh"]);
+        assert_eq!(
+            names,
+            ["bin/Runner.Listener", "bin/stand-in.json", "config.sh", "run-helper.sh", "run.sh"]
+        );
         assert!(content.values().all(|(mode, _)| *mode == 0o755));
         assert!(content["bin/Runner.Listener"].1.contains(r"exec '/o'\''pt/run yard' stand-in-runner"));
     }
 
     #[test]
+    fn a_package_of_a_size_has_so_many_files_and_does_not_pack_away() {
+        let size = PackageSize { files: 50, bytes: 1_000_000 };
+        let of = PackageBehaviour { size, ..PackageBehaviour::default() };
+        let package = Package::build(Path::new("/opt/runyard"), &of).unwrap();
+        let content = content(&package);
+        assert_eq!(content.len(), 5 + 50);
+        let bytes: usize = content.values().map(|(_, text)| text.len()).sum();
+        assert!((990_000..1_010_000).contains(&bytes), "{bytes}");
+        assert!((480_000..700_000).contains(&package.archive.len()), "{}", package.archive.len());
+        let again = Package::build(Path::new("/opt/runyard"), &of).unwrap();
+        assert_eq!(again.sha256, package.sha256);
+    }
+
+    #[test]
     fn a_relative_executable_is_refused() {
-        assert!(Package::build(Path::new("runyard")).is_err());
+        assert!(Package::build(Path::new("runyard"), &PackageBehaviour::default()).is_err());
     }
 }

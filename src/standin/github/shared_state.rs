@@ -12,6 +12,7 @@ use rand::Rng;
 use rand::distr::Alphanumeric;
 use tokio::sync::Notify;
 
+use super::behaviour::Behaviour;
 use super::files;
 use super::package::Package;
 use super::state::{Refusal, State};
@@ -52,6 +53,7 @@ impl SharedState {
         address: SocketAddr,
         package: Package,
         clock: Clock,
+        behaviour: Behaviour,
     ) -> io::Result<Self> {
         let (mut state, mut api_token) = (State::default(), secret());
         if let Some(dir) = &dir {
@@ -61,6 +63,7 @@ impl SharedState {
             state.resume(clock());
             files::save_port(dir, address.port())?;
         }
+        state.behave(behaviour);
         Ok(Self { state: Mutex::new(state), changed: Notify::new(), dir, address, api_token, package, clock })
     }
 

@@ -1,6 +1,7 @@
 //! The state of the stand-in: runners, tokens, runs, jobs and the rules between them, without I/O. Time and randomness
 //! are arguments, and the caller stores the result.
 
+mod apps;
 mod jobs;
 mod registry;
 mod sessions;
@@ -15,6 +16,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::behaviour::Behaviour;
+
+pub use apps::{App, Installation, Manifest};
 pub use registry::Registration;
 pub use types::{
     Conclusion, Job, JobId, JobSpec, JobStatus, Label, MintedToken, Refusal, RegisteredRunner, Run, RunId,
@@ -34,6 +38,12 @@ pub struct State {
     /// Raised by every change worth storing (a heartbeat is none).
     #[serde(skip)]
     pub revision: u64,
+    /// How it is unlike a GitHub that tells the truth at once.
+    #[serde(skip)]
+    behaviour: Behaviour,
+    /// When it was last looked at.
+    #[serde(skip)]
+    now: Timestamp,
     next_id: u64,
     /// Unexpired runner tokens.
     tokens: Vec<MintedToken>,
@@ -43,23 +53,40 @@ pub struct State {
     jobs: BTreeMap<JobId, Job>,
     /// Custom labels and their ids.
     labels: BTreeMap<String, u64>,
+    /// GitHub Apps.
+    #[serde(default)]
+    apps: apps::Apps,
 }
 
 impl Default for State {
     fn default() -> Self {
         Self {
             revision: 0,
+            behaviour: Behaviour::default(),
+            now: Timestamp::UNIX_EPOCH,
             next_id: 1000,
             tokens: Vec::new(),
             runners: BTreeMap::new(),
             runs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             labels: BTreeMap::new(),
+            apps: apps::Apps::default(),
         }
     }
 }
 
 impl State {
+    /// Behaves in this way from now on.
+    pub fn behave(&mut self, behaviour: Behaviour) {
+        self.behaviour = behaviour;
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn behaviour(&self) -> &Behaviour {
+        &self.behaviour
+    }
+
     /// What to do with a state read back after a restart: nobody could say a word meanwhile, so silence starts anew.
     pub fn resume(&mut self, now: Timestamp) {
         for session in self.runners.values_mut().filter_map(|r| r.session.as_mut()) {
@@ -69,6 +96,7 @@ impl State {
 
     /// Lets time take effect: silent sessions end, tokens expire, old runs are forgotten. Every entry point calls it.
     pub fn tick(&mut self, now: Timestamp) {
+        self.now = now;
         let silent: Vec<RunnerId> = self
             .runners
             .values()

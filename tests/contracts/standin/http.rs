@@ -1,7 +1,7 @@
 //! The stand-in as its clients see it: the adapter that also talks to the real GitHub, and bare HTTP.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use runyard::github::{ApiUrl, Credential, RestGitHub};
 use runyard_core::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope};
-use runyard_standin::github::{Conclusion, JobSpec, JobStatus, Settings, StandIn};
+use runyard_standin::github::{Behaviour, Conclusion, EndOfLife, JobSpec, JobStatus, Settings, StandIn};
 
 const REPO: &str = "octo/app";
 
@@ -25,8 +25,23 @@ async fn start(dir: &Path) -> StandIn {
         dir: Some(dir.to_owned()),
         executable: "/nowhere/runyard".into(),
         clock: Arc::new(now),
+        behaviour: Behaviour::default(),
     };
     StandIn::start(settings).await.unwrap()
+}
+
+/// The same, with a clock that is moved by hand.
+async fn start_at(dir: &Path, behaviour: Behaviour) -> (StandIn, Arc<Mutex<Timestamp>>) {
+    let time = Arc::new(Mutex::new(now()));
+    let clock = Arc::clone(&time);
+    let settings = Settings {
+        listener: StandIn::bind(Some(dir)).await.unwrap(),
+        dir: Some(dir.to_owned()),
+        executable: "/nowhere/runyard".into(),
+        clock: Arc::new(move || *clock.lock().unwrap()),
+        behaviour,
+    };
+    (StandIn::start(settings).await.unwrap(), time)
 }
 
 fn adapter(stand_in: &StandIn) -> RestGitHub {
@@ -187,6 +202,76 @@ async fn a_job_reaches_the_runner_with_its_label_and_a_busy_runner_stays() {
 }
 
 #[tokio::test]
+async fn the_busy_flag_is_late_forgets_a_job_and_lingers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stand_in, time) = start_at(dir.path(), Behaviour::of_github_com()).await;
+    let pass = |seconds: u64| *time.lock().unwrap() += Duration::from_secs(seconds);
+    let github = adapter(&stand_in);
+    let token = github.registration_token(&repository()).await.unwrap().value;
+    let player = Player::register(&stand_in, &token, "r", "x").await.connect().await;
+    let run = stand_in.enqueue_run(REPO, None, "w", vec![job("x")], false).unwrap().id;
+    let taken = player.take().await;
+    let busy = async || github.runner(&repository(), "r").await.unwrap().unwrap().busy;
+    let alive =
+        async || assert_eq!(player.post("heartbeat", json!({"session": player.session})).await.0, 200);
+    assert!(!busy().await, "the flag is late");
+    for _ in 0..6 {
+        pass(10);
+        alive().await;
+    }
+    assert!(busy().await);
+    for _ in 0..24 {
+        pass(10);
+        alive().await;
+    }
+    assert!(!busy().await, "and false in the middle of the job");
+    for _ in 0..6 {
+        pass(10);
+        alive().await;
+    }
+    assert!(busy().await);
+    assert_eq!(player.finish(taken).await, 204);
+    let id = stand_in.runners().unwrap()[0].id;
+    assert!(matches!(github.remove_runner(&repository(), id).await, Err(GitHubError::Busy(_))), "it lingers");
+    pass(600);
+    github.remove_runner(&repository(), id).await.unwrap();
+    assert_eq!(stand_in.jobs(run).unwrap()[0].status, JobStatus::Completed(Conclusion::Success));
+}
+
+#[tokio::test]
+async fn a_runner_whose_job_github_forgot_is_removed_and_the_job_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stand_in, _) = start_at(dir.path(), Behaviour::of_github_com()).await;
+    let github = adapter(&stand_in);
+    let token = github.registration_token(&repository()).await.unwrap().value;
+    let player = Player::register(&stand_in, &token, "r", "x").await.connect().await;
+    let run = stand_in.enqueue_run(REPO, None, "w", vec![job("x")], false).unwrap().id;
+    player.take().await;
+    let id = stand_in.runners().unwrap()[0].id;
+    github.remove_runner(&repository(), id).await.unwrap();
+    assert_eq!(stand_in.jobs(run).unwrap()[0].status, JobStatus::Completed(Conclusion::Lost));
+}
+
+#[tokio::test]
+async fn packages_and_the_end_of_their_support_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stand_in, _) = start_at(dir.path(), Behaviour::of_github_com()).await;
+    let http = reqwest::Client::new();
+    let ask = async |path: &str| {
+        let url = format!("{}/repos/octo/app/actions/runners/{path}", stand_in.url());
+        let answer = http.get(url).bearer_auth(stand_in.api_token()).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let (status, listed) = ask("downloads").await;
+    assert_eq!((status, &listed[0]["sha256_checksum"]), (200, &json!(stand_in.package_sha256())));
+    let told = json!({"runner_version": "2.336.0", "runtime_deprecates_at": "2026-11-05T08:04:55Z"});
+    assert_eq!(ask("deprecations/2.336.0").await, (200, told));
+    assert_eq!(ask("deprecations/2.337.0").await, (200, json!({"runner_version": "2.337.0"})));
+    assert_eq!(ask("deprecations/9.9.9").await.0, 404);
+    assert_eq!(EndOfLife::known().len(), 11);
+}
+
+#[tokio::test]
 async fn a_waiting_runner_is_woken_by_a_job() {
     let dir = tempfile::tempdir().unwrap();
     let stand_in = start(dir.path()).await;
@@ -262,6 +347,7 @@ async fn what_it_stores_is_for_its_owner_only_and_a_damaged_state_is_not_overwri
         dir: Some(dir.path().to_owned()),
         executable: "/nowhere/runyard".into(),
         clock: Arc::new(now),
+        behaviour: Behaviour::default(),
     };
     let error = StandIn::start(settings).await.err().unwrap().to_string();
     assert!(error.contains("github.json"), "{error}");
@@ -270,8 +356,13 @@ async fn what_it_stores_is_for_its_owner_only_and_a_damaged_state_is_not_overwri
 #[tokio::test]
 async fn it_serves_on_loopback_only() {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let settings =
-        Settings { listener, dir: None, executable: "/nowhere/runyard".into(), clock: Arc::new(now) };
+    let settings = Settings {
+        listener,
+        dir: None,
+        executable: "/nowhere/runyard".into(),
+        clock: Arc::new(now),
+        behaviour: Behaviour::default(),
+    };
     assert!(StandIn::start(settings).await.is_err());
 }
 

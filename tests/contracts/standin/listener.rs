@@ -15,7 +15,10 @@ use tokio::process::{Child, Command};
 
 use runyard::github::{ApiUrl, Credential, RestGitHub};
 use runyard_core::ports::github::{GitHub, RunnerSpec, Scope};
-use runyard_standin::github::{Conclusion, Job, JobSpec, JobStatus, RunId, Settings, StandIn};
+use runyard_standin::github::{
+    Behaviour, Conclusion, EndOfLife, Job, JobSpec, JobStatus, PACKAGE_VERSION, PackageBehaviour,
+    PastEndOfLife, RunId, Settings, StandIn,
+};
 
 const REPO: &str = "octo/app";
 const ARGUMENTS: &str = "RUNYARD_TEST_LISTENER_ARGUMENTS";
@@ -51,10 +54,15 @@ fn the_listener_s_process() {
 struct Bench {
     stand_in: Option<StandIn>,
     dir: TempDir,
+    behaviour: Behaviour,
 }
 
 impl Bench {
     async fn new() -> Self {
+        Self::behaving(Behaviour::default()).await
+    }
+
+    async fn behaving(behaviour: Behaviour) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = std::env::current_exe().unwrap();
         let shim = format!(
@@ -65,7 +73,7 @@ impl Bench {
         let path = dir.path().join("runyard");
         std::fs::write(&path, shim).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut bench = Self { stand_in: None, dir };
+        let mut bench = Self { stand_in: None, dir, behaviour };
         bench.start().await;
         bench
     }
@@ -77,6 +85,7 @@ impl Bench {
             dir: Some(dir),
             executable: self.dir.path().join("runyard"),
             clock: Arc::new(wall_clock),
+            behaviour: self.behaviour.clone(),
         };
         self.stand_in = Some(StandIn::start(settings).await.unwrap());
     }
@@ -361,7 +370,7 @@ async fn a_cancelled_run_ends_the_job_on_its_runner() {
 }
 
 #[tokio::test]
-async fn a_runner_removed_on_the_server_stops_and_can_be_cleaned_up() {
+async fn a_runner_removed_on_the_server_stops_and_cannot_be_removed_again() {
     let bench = Bench::new().await;
     let package = bench.configured("r1", "x").await;
     let mut running = package.run(&[]);
@@ -372,7 +381,116 @@ async fn a_runner_removed_on_the_server_stops_and_can_be_cleaned_up() {
     assert!(output.contains("deleted from the server") && output.contains("terminated error"), "{output}");
     let token = bench.github().removal_token(&scope()).await.unwrap().value;
     let (status, output) = package.removed(&token).await;
-    assert!(status.success() && output.contains("Does not exist"), "{output}");
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert!(output.contains("Http response code: NotFound from 'Delete http://"), "{output}");
+    assert!(package.root.join(".runner").exists(), "what is not removed is kept");
+}
+
+#[tokio::test]
+async fn by_the_older_way_a_runner_that_github_does_not_know_is_removed() {
+    let older = Bench::behaving(Behaviour { admin_flow: false, ..Behaviour::default() }).await;
+    let configured = older.configured("r1", "x").await;
+    let jit = Bench::new().await;
+    let single_use = jit.package("once").await;
+    let spec = RunnerSpec {
+        name: "once".to_owned(),
+        labels: vec!["x".to_owned()],
+        group_id: 1,
+        work_folder: "_work".to_owned(),
+    };
+    let config = jit.github().job_config(&scope(), &spec).await.unwrap().encoded;
+    let mut running = single_use.run(&[("ACTIONS_RUNNER_INPUT_JITCONFIG", config.as_str())]);
+    running.says("Listening for Jobs").await;
+    running.signal(Signal::SIGINT);
+    running.ends().await;
+    for (bench, package) in [(&older, &configured), (&jit, &single_use)] {
+        let id = bench.stand_in().runners().unwrap()[0].id;
+        bench.github().remove_runner(&scope(), id).await.unwrap();
+        let token = bench.github().removal_token(&scope()).await.unwrap().value;
+        let (status, output) = package.removed(&token).await;
+        assert!(status.success() && output.contains("Does not exist. Skipping"), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn a_version_past_its_end_of_life_is_refused_or_starved() {
+    let ended = |registration: bool| EndOfLife {
+        version: PACKAGE_VERSION.to_owned(),
+        registration: registration.then_some(Timestamp::UNIX_EPOCH),
+        runtime: Some(Timestamp::UNIX_EPOCH),
+    };
+    let behaviour = Behaviour { ends_of_life: vec![ended(false)], ..Behaviour::default() };
+    let bench = Bench::behaving(behaviour.clone()).await;
+    let package = bench.configured("r1", "x").await;
+    let (status, output) = package.call("run.sh", &[]).await;
+    assert!(status.success() && output.contains("exit with terminated error"), "{output}");
+    let told = [("ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE", "1")];
+    let mut running = package.run(&told);
+    let status = tokio::time::timeout(PATIENCE, running.child.wait()).await.unwrap().unwrap();
+    let output = read(&running.output);
+    assert_eq!(status.code(), Some(7), "{output}");
+    assert!(
+        output.contains("is deprecated") && output.contains("deprecated version exit code: 7"),
+        "{output}"
+    );
+    let starved = Behaviour { past_end_of_life: PastEndOfLife::Starved, ..behaviour.clone() };
+    bench.stand_in().behave(starved).unwrap();
+    let listening = package.run(&[]);
+    listening.says("Listening for Jobs").await;
+    let run = bench.queue("x", &["true"]);
+    until("it is connected", || bench.stand_in().runners().unwrap()[0].online()).await;
+    assert_eq!(bench.stand_in().jobs(run).unwrap()[0].status, JobStatus::Queued);
+    // Its time comes with the date: the same runner gets the job once its version is supported.
+    bench.stand_in().behave(Behaviour::default()).unwrap();
+    assert_eq!(bench.finished(run).await.status, JobStatus::Completed(Conclusion::Success));
+    bench.stand_in().behave(Behaviour { ends_of_life: vec![ended(true)], ..behaviour }).unwrap();
+    let package = bench.package("r2").await;
+    let token = bench.github().registration_token(&scope()).await.unwrap().value;
+    let url = bench.github().runner_url(&scope());
+    let (status, output) =
+        package.call("config.sh", &["--unattended", "--url", &url, "--token", &token]).await;
+    assert!(status.code() == Some(1) && output.contains("is deprecated"), "{output}");
+}
+
+#[tokio::test]
+async fn steps_always_to_be_done_follow_a_cancellation_but_not_the_runners_end() {
+    let slow = PackageBehaviour { stop: Duration::from_millis(300), ..PackageBehaviour::default() };
+    let bench = Bench::behaving(Behaviour { package: slow, ..Behaviour::default() }).await;
+    let package = bench.configured("r1", "x").await;
+    let mut running = package.run(&[("RUNNER_MANUALLY_TRAP_SIG", "1")]);
+    let steps =
+        ["rm -f started; touch started; while :; do sleep 0.05; done", "# if: always()\necho the last step"];
+    let started = package.root.join("_work/app/app/started");
+    let cancelled = bench.queue("x", &steps);
+    until("the job runs", || started.exists()).await;
+    bench.stand_in().cancel_run(cancelled).unwrap();
+    let job = bench.finished(cancelled).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Cancelled));
+    assert!(job.log.contains("the last step\n"), "{}", job.log);
+    std::fs::remove_file(&started).unwrap();
+    let stopped = bench.queue("x", &steps);
+    until("the next job runs", || started.exists()).await;
+    running.signal(Signal::SIGINT);
+    running.ends().await;
+    let job = bench.finished(stopped).await;
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Cancelled));
+    assert!(!job.log.contains("the last step\n"), "{}", job.log);
+}
+
+#[tokio::test]
+async fn the_removal_of_a_busy_runner_is_tried_thrice_and_refused() {
+    let bench = Bench::new().await;
+    let package = bench.configured("r1", "x").await;
+    let _running = package.run(&[]);
+    let run = bench.queue("x", &["touch started; while [ ! -e go ]; do sleep 0.05; done"]);
+    let workspace = package.root.join("_work/app/app");
+    until("the job runs", || workspace.join("started").exists()).await;
+    let token = bench.github().removal_token(&scope()).await.unwrap().value;
+    let (status, output) = package.removed(&token).await;
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert_eq!(output.matches("UnprocessableEntity from 'Delete").count(), 3, "{output}");
+    std::fs::write(workspace.join("go"), "").unwrap();
+    assert_eq!(bench.finished(run).await.status, JobStatus::Completed(Conclusion::Success));
 }
 
 #[tokio::test]

@@ -236,7 +236,7 @@ class Lab:
             for kind in ("before", "plant", "during", "find", "root"):
                 if text := plant.get(kind):
                     (LAB / "scripts" / f"{plant['id']}.{kind}").write_text(text + "\n")
-        told = {"limits": self.spec["limits"]}
+        told = {"limits": self.spec["limits"], "open": self.spec.get("open", False)}
         if self.spec["group"]:
             told["group"] = "/sys/fs/cgroup"
         (LAB / "lab.json").write_text(json.dumps(told))
@@ -332,6 +332,8 @@ class Lab:
         environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "RUNYARD_AGENT": str(LAB / "agent"),
                        "AWS_EC2_METADATA_DISABLED": "true", "RUNYARD_TIMING__AGENT_POLL": "100ms",
                        "RUNYARD_TIMING__HEARTBEAT": "500ms", "RUNYARD_GITHUB__API_URL": "http://localhost:8080"}
+        if self.spec.get("real"):
+            environment["RUNYARD_STAND_IN_PACKAGE"] = "real"
         up = self.start("operator", "/usr/local/bin/runyard", "up", "--dir", str(YARD / "data"), env=environment, cwd=YARD)
 
         def is_up() -> bool:
@@ -384,6 +386,8 @@ class Lab:
             run = self.provision()
             self.release(run)
             self.settled()
+            # A pooled machine prepares its next claim meanwhile.
+            wait("a quiet machine", self.is_quiet)
         said = "\n".join(log.read_text(errors="replace") for log in sorted((YARD / "data").glob("**/agent.log")))
         said = re.sub(r"\x1b\[[0-9;]*m", "", said)
         begun, last, spent = None, None, {}
@@ -397,12 +401,20 @@ class Lab:
             elif words.startswith("begins"):
                 last = at
             elif words.startswith("done") and begun and last and spent.get("claims"):
-                spent["claims"][-1][re.search(r"work=(?:Some\()?(\w+)", words)[1]] = at - last
+                spent["claims"][-1][re.search(r"task=(?:Some\()?(\w+)", words)[1]] = at - last
             elif "saying signal=UD_REG_OK" in words and begun:
                 spent["claims"][-1]["claim to listening"] = at - begun
                 begun = None
         self.result["claims"] = spent.get("claims", [])[1:]
         self.result["said"] = said[-4000:]
+
+    def is_quiet(self) -> bool:
+        """Whether what is prepared for the next claim is as large as it was a moment ago."""
+        def size() -> int:
+            return sum(1 for _ in Path("/var/lib/runyard").glob("next/**/*"))
+        before = size()
+        time.sleep(0.5)
+        return size() == before
 
     # One run plants, the next one looks, and plants again.
 

@@ -186,13 +186,15 @@ class Service:
         os.execvp(words[0], words)
 
 
-def configure(given: Path) -> None:
+def configure(given: Path, isolated: bool = True) -> None:
     """The configuration that user data would write, with what local mode gave this agent."""
     text = given.read_text()
     own = {"state_dir": "/run/runyard", "work_dir": "/var/lib/runyard", "power.off": "systemctl", "job_user": JOB_USER}
     for key, value in own.items():
         text = re.sub(rf"^{re.escape(key)} = .*\n", "", text, flags=re.MULTILINE)
         text = f'{key} = "{value}"\n{text}'
+    if not isolated:
+        text = f"isolation.required = false\n{text}"
     CONFIG.parent.mkdir(mode=0o700, exist_ok=True)
     CONFIG.touch(mode=0o600)
     CONFIG.write_text(text)
@@ -200,7 +202,7 @@ def configure(given: Path) -> None:
 
 def main() -> None:
     lab = json.loads((LAB / "lab.json").read_text())
-    configure(Path(sys.argv[sys.argv.index("--config") + 1]))
+    configure(Path(sys.argv[sys.argv.index("--config") + 1]), not lab.get("open"))
     # The runtime directory is the unit's, new for each boot; one machine follows the other here.
     Path("/run/runyard").mkdir(mode=0o700, exist_ok=True)
     subprocess.run([AGENT, "install", "--config", str(CONFIG)], check=True)

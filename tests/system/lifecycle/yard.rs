@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use runyard::clock::SystemClock;
-use runyard::local::standin::{PACKAGE_VERSION, Settings, StandIn};
+use runyard::local::standin::{Behaviour, PACKAGE_VERSION, Settings, StandIn};
 use runyard::model::{Instance, Launch};
 use runyard::ports::Clock as _;
 use runyard::store::DynamoStore;
@@ -182,6 +182,7 @@ async fn github(dir: PathBuf) -> StandIn {
         dir: Some(dir),
         executable: runyard().to_owned(),
         clock: Arc::new(move || clock.now()),
+        behaviour: Behaviour::default(),
     };
     StandIn::start(settings).await.expect("the stand-in starts")
 }

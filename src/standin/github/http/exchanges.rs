@@ -63,7 +63,7 @@ fn as_published(route: &str) -> String {
 fn shown(body: &Bytes) -> Value {
     let mut value: Value = serde_json::from_slice(body).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
-        for name in ["token", "encoded_jit_config"] {
+        for name in ["token", "encoded_jit_config", "pem", "client_secret", "webhook_secret"] {
             if let Some(secret) = fields.get_mut(name) {
                 *secret = LEFT_OUT.into();
             }

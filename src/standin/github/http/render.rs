@@ -4,7 +4,8 @@
 use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 
-use super::super::state::{Conclusion, Job, JobStatus, RegisteredRunner, Run};
+use super::super::behaviour::EndOfLife;
+use super::super::state::{Conclusion, Job, JobStatus, RegisteredRunner, Run, State};
 
 const SHA: &str = "0000000000000000000000000000000000000000";
 
@@ -13,7 +14,7 @@ pub(super) fn time(at: Timestamp) -> String {
     at.round(Unit::Second).unwrap_or(at).to_string()
 }
 
-pub(super) fn runner(runner: &RegisteredRunner) -> Value {
+pub(super) fn runner(state: &State, runner: &RegisteredRunner) -> Value {
     let labels: Vec<Value> = runner
         .labels
         .iter()
@@ -25,11 +26,24 @@ pub(super) fn runner(runner: &RegisteredRunner) -> Value {
         "name": runner.name,
         "os": if runner.version.is_some() { "linux" } else { "unknown" },
         "status": if runner.online() { "online" } else { "offline" },
-        "busy": runner.busy(),
+        "busy": state.told_busy(runner),
         "ephemeral": runner.ephemeral,
         "version": runner.version,
         "labels": labels,
     })
+}
+
+/// As measured, a date that GitHub does not name is left out of its answer.
+pub(super) fn end_of_life(end: &EndOfLife) -> Value {
+    let mut body = json!({"runner_version": end.version});
+    for (name, at) in
+        [("registration_deprecates_at", end.registration), ("runtime_deprecates_at", end.runtime)]
+    {
+        if let Some(at) = at {
+            body[name] = time(at).into();
+        }
+    }
+    body
 }
 
 pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {

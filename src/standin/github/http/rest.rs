@@ -6,14 +6,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::settings_file::RunnerConfig;
 use super::super::shared_state::{StandInFailure, secret};
 use super::super::state::{Refusal, Registration, RunId, RunnerId, TokenKind};
-use super::{Served, error, render, wire};
+use super::{Served, error, render};
 
 const PAGE_SIZE: u64 = 30;
 const MAX_PAGE_SIZE: u64 = 100;
@@ -29,6 +28,8 @@ pub(super) fn routes() -> Router<Served> {
             .route(&at("/registration-token"), post(registration_token))
             .route(&at("/remove-token"), post(removal_token))
             .route(&at("/generate-jitconfig"), post(job_config))
+            .route(&at("/downloads"), get(downloads))
+            .route(&at("/deprecations/{version}"), get(deprecation))
             .route(&at("/{runner_id}"), get(one).delete(remove));
     }
     router
@@ -40,6 +41,7 @@ struct Place {
     owner: String,
     repo: Option<String>,
     runner_id: Option<String>,
+    version: Option<String>,
 }
 
 impl Place {
@@ -111,16 +113,19 @@ async fn job_config(
     };
     let stored = credential.clone();
     let runner = served.shared.change(|state, now| state.create_single_use(registration, stored, now))?;
-    let config = wire::RunnerConfig {
+    let config = RunnerConfig {
         url: served.shared.url(),
         scope: runner.scope.clone(),
         runner_id: runner.id,
         name: runner.name.clone(),
         ephemeral: true,
         work_folder: request.work_folder,
+        // GitHub tells it to no single-use runner (actions/runner, `ConfigurationManager.cs` alone sets it).
+        admin_flow: false,
     };
-    let encoded = BASE64_STANDARD.encode(json!({"runner": config, "credential": credential}).to_string());
-    let body = json!({"runner": render::runner(&runner), "encoded_jit_config": encoded});
+    let encoded = config.single_use(&credential);
+    let shown = served.shared.read(|state| render::runner(state, &runner))?;
+    let body = json!({"runner": shown, "encoded_jit_config": encoded});
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 
@@ -140,7 +145,7 @@ async fn list(
     let page = query.page.unwrap_or(1).max(1);
     let runners: Vec<Value> = served.shared.read(|state| {
         let wanted = |name: &str| query.name.as_deref().is_none_or(|q| q.eq_ignore_ascii_case(name));
-        state.in_scope(&place.scope()).filter(|r| wanted(&r.name)).map(render::runner).collect()
+        state.in_scope(&place.scope()).filter(|r| wanted(&r.name)).map(|r| render::runner(state, r)).collect()
     })?;
     let total = runners.len() as u64;
     let skip = usize::try_from((page - 1).saturating_mul(size)).unwrap_or(usize::MAX);
@@ -169,9 +174,9 @@ fn links(base: &str, page: u64, last: u64) -> HeaderMap {
 
 async fn one(State(served): State<Served>, Path(place): Path<Place>) -> Result<Json<Value>, StandInFailure> {
     let id = place.runner()?;
-    let found = served
-        .shared
-        .read(|state| state.in_scope(&place.scope()).find(|r| r.id == id).map(render::runner))?;
+    let found = served.shared.read(|state| {
+        state.in_scope(&place.scope()).find(|r| r.id == id).map(|r| render::runner(state, r))
+    })?;
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 
@@ -182,6 +187,27 @@ async fn remove(
     let id = place.runner()?;
     served.shared.change(|state, now| state.remove_runner(&place.scope(), id, now))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// What runs on the machines of this stand-in: its one package.
+async fn downloads(State(served): State<Served>) -> Json<Value> {
+    let package = served.shared.package();
+    let file = format!("actions-runner-linux-x64-{}.tar.gz", package.version);
+    let url = format!("{}{}", served.shared.url(), super::PACKAGE_PATH);
+    Json(json!([{
+        "os": "linux", "architecture": "x64", "download_url": url, "filename": file,
+        "sha256_checksum": package.sha256,
+    }]))
+}
+
+async fn deprecation(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+) -> Result<Json<Value>, StandInFailure> {
+    let version = place.version.unwrap_or_default();
+    let found =
+        served.shared.read(|state| state.behaviour().end_of_life(&version).map(render::end_of_life))?;
+    Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 
 #[derive(Deserialize)]

@@ -23,17 +23,6 @@ pub(in super::super) mod wire {
 
     use super::super::super::state::{Conclusion, JobId, JobSpec, RunId, RunnerId};
 
-    /// What a registered runner knows of itself: the content of `.runner`.
-    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    pub(in super::super::super) struct RunnerConfig {
-        pub(in super::super::super) url: String,
-        pub(in super::super::super) scope: String,
-        pub(in super::super::super) runner_id: RunnerId,
-        pub(in super::super::super) name: String,
-        pub(in super::super::super) ephemeral: bool,
-        pub(in super::super::super) work_folder: String,
-    }
-
     #[derive(Serialize, Deserialize)]
     pub(in super::super::super) struct Register {
         pub(in super::super::super) token: String,
@@ -43,12 +32,16 @@ pub(in super::super) mod wire {
         pub(in super::super::super) no_default_labels: bool,
         pub(in super::super::super) replace: bool,
         pub(in super::super::super) ephemeral: bool,
+        #[serde(default)]
+        pub(in super::super::super) version: String,
     }
 
     #[derive(Serialize, Deserialize)]
     pub(in super::super::super) struct Registered {
         pub(in super::super::super) runner_id: RunnerId,
         pub(in super::super::super) credential: String,
+        #[serde(default)]
+        pub(in super::super::super) admin_flow: bool,
     }
 
     #[derive(Serialize, Deserialize)]
@@ -129,10 +122,14 @@ async fn register(
         replace: body.replace,
         ephemeral: body.ephemeral,
         group_id: 1,
+        version: body.version,
     };
     let stored = credential.clone();
-    let runner = served.shared.change(|state, now| state.register(&body.token, registration, stored, now))?;
-    Ok(Json(wire::Registered { runner_id: runner.id, credential }))
+    let (runner_id, admin_flow) = served.shared.change(|state, now| {
+        let runner = state.register(&body.token, registration, stored, now)?;
+        Ok((runner.id, state.behaviour().admin_flow))
+    })?;
+    Ok(Json(wire::Registered { runner_id, credential, admin_flow }))
 }
 
 async fn deregister(State(served): State<Served>, body: String) -> Result<StatusCode, StandInFailure> {

@@ -24,6 +24,10 @@ pub(super) enum CallError {
     Conflict(String),
     /// The job is not this runner's any more.
     Gone,
+    /// The runner has a job; in the stand-in's words.
+    Busy(String),
+    /// GitHub takes no runner of this version any more, in the stand-in's words.
+    Deprecated(String),
     /// Any other refusal, in the stand-in's words.
     Refused(String),
     /// No usable answer; worth another try.
@@ -36,7 +40,11 @@ impl std::fmt::Display for CallError {
             Self::Unauthorized => f.write_str("Http response code: Unauthorized"),
             Self::NotFound => f.write_str("Http response code: NotFound"),
             Self::Gone => f.write_str("Http response code: Gone"),
-            Self::Conflict(text) | Self::Refused(text) | Self::Unreachable(text) => f.write_str(text),
+            Self::Conflict(text)
+            | Self::Busy(text)
+            | Self::Deprecated(text)
+            | Self::Refused(text)
+            | Self::Unreachable(text) => f.write_str(text),
         }
     }
 }
@@ -124,6 +132,8 @@ impl Calls {
             StatusCode::NOT_FOUND => CallError::NotFound,
             StatusCode::CONFLICT => CallError::Conflict(text),
             StatusCode::GONE => CallError::Gone,
+            StatusCode::FORBIDDEN => CallError::Deprecated(text),
+            StatusCode::UNPROCESSABLE_ENTITY if path == "deregister" => CallError::Busy(text),
             other if other.is_server_error() => CallError::Unreachable(text),
             _ => CallError::Refused(text),
         })

@@ -4,13 +4,19 @@ use std::path::Path;
 
 use reqwest::Url;
 
+use super::super::behaviour::PackageBehaviour;
 use super::super::http::wire;
+use super::super::settings_file::RunnerConfig;
 use super::args::{Configure, Remove};
 use super::calls::{CallError, Calls};
 use super::files::{self, Identity};
 
 /// Registers the runner and stores who it is.
-pub(super) async fn configure(root: &Path, options: Configure) -> Result<(), String> {
+pub(super) async fn configure(
+    root: &Path,
+    options: Configure,
+    behaviour: &PackageBehaviour,
+) -> Result<(), String> {
     if Identity::load(root)?.is_some() {
         return Err(
             "Cannot configure the runner because it is already configured. To reconfigure the runner, run \
@@ -30,16 +36,18 @@ pub(super) async fn configure(root: &Path, options: Configure) -> Result<(), Str
             no_default_labels: options.no_default_labels,
             replace: options.replace,
             ephemeral: options.ephemeral,
+            version: behaviour.version.clone(),
         })
         .await
         .map_err(|error| explain(&error, &name))?;
-    let config = wire::RunnerConfig {
+    let config = RunnerConfig {
         url: server,
         scope,
         runner_id: registered.runner_id,
         name,
         ephemeral: options.ephemeral,
         work_folder: options.work,
+        admin_flow: registered.admin_flow,
     };
     Identity { config, credential: registered.credential }.store(root)?;
     println!("\u{221a} Connected to GitHub\n");
@@ -48,8 +56,12 @@ pub(super) async fn configure(root: &Path, options: Configure) -> Result<(), Str
     Ok(())
 }
 
-/// Removes the runner here and on the server. One that the server does not know any more is removed here.
-pub(super) async fn remove(root: &Path, options: Remove) -> Result<(), String> {
+/// How often the admin flow tries a call.
+const TRIES: u32 = 3;
+
+/// Removes the runner here and on the server. One that the server does not know any more is an error by the admin flow,
+/// which lets a 404 out at once (actions/runner, `RunnerDotcomServer.cs`), and a success by the older way.
+pub(super) async fn remove(root: &Path, options: Remove, behaviour: &PackageBehaviour) -> Result<(), String> {
     if options.local {
         return files::remove(root);
     }
@@ -61,15 +73,47 @@ pub(super) async fn remove(root: &Path, options: Remove) -> Result<(), String> {
     };
     let token = options.token.ok_or("Invalid configuration provided for token: give --token.")?;
     let config = identity.config;
-    let body = wire::Deregister { token, scope: config.scope, runner_id: config.runner_id };
-    match Calls::anonymous(&config.url)?.deregister(&body).await {
-        Ok(()) => println!("\n\u{221a} Runner removed successfully"),
-        Err(CallError::NotFound) => println!("Does not exist. Skipping Removing runner from the server"),
-        Err(error) => return Err(format!("Failed: Removing runner from the server\n{error}")),
+    let body = wire::Deregister { token, scope: config.scope.clone(), runner_id: config.runner_id };
+    let calls = Calls::anonymous(&config.url)?;
+    let tries = if config.admin_flow { TRIES } else { 1 };
+    for again in (0..tries).rev() {
+        match calls.deregister(&body).await {
+            Ok(()) => break,
+            Err(CallError::NotFound) if !config.admin_flow => {
+                println!("Does not exist. Skipping Removing runner from the server");
+                break;
+            }
+            Err(error) => {
+                if config.admin_flow {
+                    eprintln!("{}", by_admin_flow(&error, &config));
+                }
+                if again == 0 || error == CallError::NotFound {
+                    return Err(format!("Failed: Removing runner from the server\n{error}"));
+                }
+                tokio::time::sleep(behaviour.retry).await;
+            }
+        }
     }
+    println!("\n\u{221a} Runner removed successfully");
     files::remove(root)?;
     println!("\u{221a} Removed .credentials\n\u{221a} Removed .runner");
     Ok(())
+}
+
+/// The line that the admin flow writes for an answer that is no success.
+fn by_admin_flow(error: &CallError, config: &RunnerConfig) -> String {
+    let code = match error {
+        CallError::Unauthorized => "Unauthorized",
+        CallError::NotFound => "NotFound",
+        CallError::Conflict(_) => "Conflict",
+        CallError::Gone => "Gone",
+        CallError::Busy(_) => "UnprocessableEntity",
+        CallError::Deprecated(_) => "Forbidden",
+        CallError::Refused(_) => "BadRequest",
+        CallError::Unreachable(text) => return text.clone(),
+    };
+    let address = format!("{}/{}/actions/runners/{}", config.url, config.scope, config.runner_id);
+    format!("Http response code: {code} from 'Delete {address}' (Request Id: 0)\n{error}")
 }
 
 fn explain(error: &CallError, name: &str) -> String {
@@ -78,12 +122,17 @@ fn explain(error: &CallError, name: &str) -> String {
         CallError::Unauthorized => {
             "Http response code: NotFound from 'POST /actions/runner-registration': the token is not valid here".to_owned()
         }
-        CallError::NotFound | CallError::Gone | CallError::Refused(_) | CallError::Unreachable(_) => error.to_string(),
+        CallError::NotFound
+        | CallError::Gone
+        | CallError::Busy(_)
+        | CallError::Deprecated(_)
+        | CallError::Refused(_)
+        | CallError::Unreachable(_) => error.to_string(),
     }
 }
 
 /// `http://host:port/owner/name` → the server and the scope.
-fn split(url: &str) -> Result<(String, String), String> {
+pub(in super::super) fn split(url: &str) -> Result<(String, String), String> {
     let bad = || {
         format!("Invalid configuration provided for url: {url:?} must be like https://github.com/owner/name")
     };

@@ -8,7 +8,8 @@ use std::process::ExitStatus;
 
 use tokio::process::Command;
 
-use super::super::http::wire::{Assignment, RunnerConfig};
+use super::super::http::wire::Assignment;
+use super::super::settings_file::RunnerConfig;
 use super::super::shared_state::secret;
 use super::super::state::Conclusion;
 use super::files::DIAG;
@@ -19,7 +20,7 @@ const LOG_BYTES: u64 = 16 * 1024;
 /// The variable by which the real runner, too, finds what a job leaves behind.
 const TRACKING: &str = "RUNNER_TRACKING_ID";
 
-/// A step whose first line is this is done whatever failed before it, a hook too: the real runner has no other way to
+/// A step whose first line is this is done whatever failed before it, a hook or a cancellation too: the real runner has no other way to
 /// fail a job than to go on with the steps that are always to be done (actions/runner, `StepsRunner.cs`).
 const ALWAYS: &str = "# if: always()";
 
@@ -33,8 +34,10 @@ pub(super) struct Outcome {
 /// How urgently a job must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
-    /// It is asked, told, killed.
-    Gracefully,
+    /// It is asked, told, killed; then come the steps that are always to be done.
+    Cancelled,
+    /// The runner is stopped: it is asked, told, killed, and no step comes after it (actions/runner, `StepsRunner.cs`).
+    Shutdown,
     /// It is killed.
     Now,
 }
@@ -120,7 +123,7 @@ impl Place {
         for what in hook.map(|_| None).into_iter().chain(steps) {
             let mut step = match (what, hook) {
                 (Some((_, script)), _)
-                    if result == Conclusion::StandInFailure && !script.trim_start().starts_with(ALWAYS) =>
+                    if result != Conclusion::Success && !script.trim_start().starts_with(ALWAYS) =>
                 {
                     continue;
                 }
@@ -128,14 +131,20 @@ impl Place {
                 (None, Some(hook)) => self.start_hook(config, assignment, hook)?,
                 (None, None) => continue,
             };
-            let Some(status) = finish(&mut step, end).await else {
-                return Ok((Conclusion::Cancelled, exit_code));
+            // What is always to be done is not asked to end a second time.
+            let urgency = if result == Conclusion::Cancelled { End::Shutdown } else { End::Cancelled };
+            let Some(status) = finish(&mut step, end, urgency).await else {
+                result = Conclusion::Cancelled;
+                if *end.borrow() >= Some(End::Shutdown) {
+                    return Ok((result, exit_code));
+                }
+                continue;
             };
             let code = code(status?);
             if result == Conclusion::Success {
                 exit_code = Some(code);
             }
-            if code != 0 {
+            if code != 0 && result != Conclusion::Cancelled {
                 result = Conclusion::StandInFailure;
             }
         }
@@ -227,16 +236,17 @@ impl Place {
     }
 }
 
-/// The step's own end, or `None` when it was ended.
+/// The step's own end, or `None` when it was ended, which an end of this urgency does.
 async fn finish(
     step: &mut Step,
     end: &mut tokio::sync::watch::Receiver<Option<End>>,
+    at_least: End,
 ) -> Option<io::Result<ExitStatus>> {
     let urgency = tokio::select! {
         status = step.wait() => return Some(status),
-        urgency = wanted(end, End::Gracefully) => urgency,
+        urgency = wanted(end, at_least) => urgency,
     };
-    if urgency == End::Gracefully {
+    if urgency < End::Now {
         tokio::select! {
             () = step.stop() => return None,
             _ = wanted(end, End::Now) => {}

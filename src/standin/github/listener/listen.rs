@@ -8,8 +8,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use super::super::behaviour::PackageBehaviour;
 use super::super::http::wire::{Assignment, Finish};
-use super::super::package::PACKAGE_VERSION;
 use super::args::Run;
 use super::calls::{CallError, Calls};
 use super::files::{self, Identity};
@@ -27,7 +27,13 @@ const DELETED: &str = "Failed to create a session. The runner registration has b
                        to the service recently.";
 
 /// `run.sh`: serves until there is a reason to end.
-pub(super) async fn listen(root: &Path, options: Run, hook: Option<PathBuf>, clock: Clock) -> Exit {
+pub(super) async fn listen(
+    root: &Path,
+    options: Run,
+    hook: Option<PathBuf>,
+    clock: Clock,
+    behaviour: PackageBehaviour,
+) -> Exit {
     let prepared = prepare(root, &options);
     let (identity, calls, stop) = match prepared {
         Ok(prepared) => prepared,
@@ -37,7 +43,7 @@ pub(super) async fn listen(root: &Path, options: Run, hook: Option<PathBuf>, clo
         }
     };
     let once = options.once || identity.config.ephemeral;
-    let mut listener = Listener { root, identity, calls, stop, once, hook, clock };
+    let mut listener = Listener { root, identity, calls, stop, once, hook, clock, behaviour };
     let exit = listener.serve().await;
     // As the real one does: a single-use registration is worth nothing any more.
     if exit == Exit::Success && listener.identity.config.ephemeral && !listener.stop.asked() {
@@ -48,11 +54,7 @@ pub(super) async fn listen(root: &Path, options: Run, hook: Option<PathBuf>, clo
 
 fn prepare(root: &Path, options: &Run) -> Result<(Identity, Calls, Stop), String> {
     let identity = match &options.jitconfig {
-        Some(jitconfig) => {
-            let identity = Identity::decode(jitconfig)?;
-            identity.store(root)?;
-            identity
-        }
+        Some(jitconfig) => Identity::unpack(root, jitconfig)?,
         None => {
             Identity::load(root)?.ok_or("Not configured. Run config.(sh/cmd) to configure the runner.")?
         }
@@ -97,6 +99,7 @@ struct Listener<'a> {
     once: bool,
     hook: Option<PathBuf>,
     clock: Clock,
+    behaviour: PackageBehaviour,
 }
 
 impl Listener<'_> {
@@ -107,7 +110,7 @@ impl Listener<'_> {
                 Err(exit) => return exit,
             };
             println!("\n\u{221a} Connected to GitHub\n");
-            println!("Current runner version: '{PACKAGE_VERSION}'");
+            println!("Current runner version: '{}'", self.behaviour.version);
             self.say("Listening for Jobs");
             if let Some(exit) = self.take_jobs(session).await {
                 return exit;
@@ -121,7 +124,7 @@ impl Listener<'_> {
         let mut complained = false;
         loop {
             let opened = tokio::select! {
-                opened = calls.open_session(PACKAGE_VERSION) => opened,
+                opened = calls.open_session(&self.behaviour.version) => opened,
                 () = self.stop.next() => return Err(self.exiting()),
             };
             let problem = match opened {
@@ -129,6 +132,10 @@ impl Listener<'_> {
                 Err(CallError::Unauthorized) => {
                     eprintln!("{DELETED}");
                     return Err(Exit::Terminated);
+                }
+                Err(CallError::Deprecated(text)) => {
+                    eprintln!("An error occurred: {text}");
+                    return Err(Exit::Deprecated);
                 }
                 Err(CallError::Conflict(text)) if Instant::now() < patience => text,
                 Err(CallError::Conflict(text)) => {
@@ -138,7 +145,12 @@ impl Listener<'_> {
                 Err(CallError::Unreachable(text)) => {
                     format!("Runner connect error: {text}. Retrying until reconnected.")
                 }
-                Err(error @ (CallError::NotFound | CallError::Gone | CallError::Refused(_))) => {
+                Err(
+                    error @ (CallError::NotFound
+                    | CallError::Gone
+                    | CallError::Busy(_)
+                    | CallError::Refused(_)),
+                ) => {
                     eprintln!("{error}");
                     return Err(Exit::Retryable);
                 }
@@ -187,6 +199,8 @@ impl Listener<'_> {
                     CallError::Unreachable(_)
                     | CallError::Conflict(_)
                     | CallError::Gone
+                    | CallError::Busy(_)
+                    | CallError::Deprecated(_)
                     | CallError::Refused(_),
                 ) => {
                     sleep(RETRY_PAUSE).await;
@@ -213,19 +227,36 @@ impl Listener<'_> {
                 outcome = &mut execution => break outcome,
                 () = self.stop.next() => {
                     println!("Exiting...");
-                    let twice = end.borrow().is_some();
-                    end.send_replace(Some(if twice { End::Now } else { End::Gracefully }));
+                    let twice = *end.borrow() >= Some(End::Shutdown);
+                    end.send_replace(Some(if twice { End::Now } else { End::Shutdown }));
                 }
                 _ = beat.tick() => match calls.heartbeat(session).await {
-                    Ok(true) => { end.send_if_modified(|e| e.replace(End::Gracefully).is_none()); }
+                    Ok(true) => { end.send_if_modified(|e| e.is_none() && e.replace(End::Cancelled).is_none()); }
                     // The runner was removed or given up: nobody wants this job any more.
                     Err(CallError::Unauthorized | CallError::NotFound | CallError::Gone) => {
                         end.send_replace(Some(End::Now));
                     }
-                    Ok(false) | Err(CallError::Unreachable(_) | CallError::Conflict(_) | CallError::Refused(_)) => {}
+                    Ok(false)
+                    | Err(
+                        CallError::Unreachable(_)
+                        | CallError::Conflict(_)
+                        | CallError::Busy(_)
+                        | CallError::Deprecated(_)
+                        | CallError::Refused(_),
+                    ) => {}
                 },
             }
         };
+        if self.stop.asked() {
+            // The worker sends what it has to say; the listener waits for it, and goes on telling that it is alive.
+            let mut over = std::pin::pin!(sleep(self.behaviour.stop));
+            loop {
+                tokio::select! {
+                    () = &mut over => break,
+                    _ = beat.tick() => drop(calls.heartbeat(session).await),
+                }
+            }
+        }
         self.say(&format!("Job {} completed with result: {}", assignment.spec.name, result(&outcome)));
         self.report(session, assignment, outcome).await
     }
@@ -241,6 +272,8 @@ impl Listener<'_> {
                     | CallError::NotFound
                     | CallError::Gone
                     | CallError::Conflict(_)
+                    | CallError::Busy(_)
+                    | CallError::Deprecated(_)
                     | CallError::Refused(_),
                 ) => return false,
             }
@@ -254,7 +287,13 @@ impl Listener<'_> {
             match self.calls.finish(&body).await {
                 Ok(()) => return true,
                 Err(CallError::Unreachable(_)) => sleep(RETRY_PAUSE).await,
-                Err(CallError::Gone | CallError::Refused(_) | CallError::Conflict(_)) => return true,
+                Err(
+                    CallError::Gone
+                    | CallError::Busy(_)
+                    | CallError::Deprecated(_)
+                    | CallError::Refused(_)
+                    | CallError::Conflict(_),
+                ) => return true,
                 // A single-use runner whose first report did arrive is not known any more either.
                 Err(CallError::Unauthorized) => return self.identity.config.ephemeral,
                 Err(CallError::NotFound) => return false,

@@ -9,6 +9,10 @@ fi
 
 "$dir/bin/Runner.Listener" run "$@"
 code=$?
+if [ "$ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE" = 1 ] && [ "$code" -eq 7 ]; then
+    echo "Runner listener exit with deprecated version exit code: $code."
+    exit "$code"
+fi
 case $code in
     0) echo "Runner listener exit with 0 return code, stop the service, no retry needed." ;;
     1) echo "Runner listener exit with terminated error, stop the service, no retry needed." ;;

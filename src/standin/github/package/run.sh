@@ -1,6 +1,7 @@
 #!/bin/bash
 # Listens for jobs, again after a retryable error. Exits with 0 whatever the listener says, unless
-# RUNNER_MANUALLY_TRAP_SIG is set: then it also passes SIGINT and SIGTERM on, as SIGINT.
+# RUNNER_MANUALLY_TRAP_SIG is set: then it also passes SIGINT and SIGTERM on, as SIGINT. 7, that its version is deprecated,
+# is passed on to whoever asked for it.
 dir="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)" || exit 1
 
 if [ -n "$RUNNER_MANUALLY_TRAP_SIG" ]; then
@@ -27,6 +28,7 @@ while :; do
     if [ "$code" -ne 2 ]; then
         echo "Exiting runner..."
         [ -n "$RUNNER_MANUALLY_TRAP_SIG" ] && exit "$code"
+        [ "$ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE" = 1 ] && [ "$code" -eq 7 ] && exit "$code"
         exit 0
     fi
     echo "Restarting runner..."

@@ -1,5 +1,7 @@
 //! Registered runners: tokens, registration, single-use runners, removal.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::types::{Label, MintedToken, Refusal, RegisteredRunner, RunnerId, TokenKind};
@@ -27,6 +29,8 @@ pub struct Registration {
     pub ephemeral: bool,
     /// 1 is the default group.
     pub group_id: u64,
+    /// The version of its package, where it tells it.
+    pub version: String,
 }
 
 impl State {
@@ -58,6 +62,9 @@ impl State {
     ) -> Result<RegisteredRunner, Refusal> {
         self.tick(now);
         self.check_token(TokenKind::Registration, &registration.scope, token)?;
+        if self.behaviour.cannot_register(&registration.version, now) {
+            return Err(Refusal::Deprecated(registration.version));
+        }
         self.admit(registration, credential, now)
     }
 
@@ -107,6 +114,8 @@ impl State {
             credential,
             session: None,
             job: None,
+            assigned_at: None,
+            busy_until: None,
         };
         self.runners.insert(id, runner.clone());
         self.changed();
@@ -146,16 +155,27 @@ impl State {
         self.runners.values()
     }
 
-    /// Removes a runner on behalf of whoever administers the scope.
+    /// What GitHub says of `busy`: late, early and too long, as [`Behaviour`](super::Behaviour) has it.
+    #[must_use]
+    pub fn told_busy(&self, runner: &RegisteredRunner) -> bool {
+        let lingers = runner.busy_until.is_some_and(|until| self.now < until);
+        let since = |at: Timestamp| Duration::try_from(self.now.duration_since(at)).unwrap_or_default();
+        let tells = runner.assigned_at.is_none_or(|at| self.behaviour.tells_busy(since(at)));
+        lingers || runner.busy() && tells
+    }
+
+    /// Removes a runner on behalf of whoever administers the scope. A job that it has, and GitHub does not know of, is
+    /// settled as by its silence.
     ///
     /// # Errors
-    /// When it is not there, or has a job.
+    /// When it is not there, or is taken for busy.
     pub fn remove_runner(&mut self, scope: &str, id: RunnerId, now: Timestamp) -> Result<(), Refusal> {
         self.tick(now);
         let runner = self.in_scope(scope).find(|r| r.id == id).ok_or(Refusal::NotFound)?;
-        if runner.busy() {
+        if self.told_busy(runner) {
             return Err(Refusal::Busy(runner.name.clone()));
         }
+        self.end_session(id, now);
         self.runners.remove(&id);
         self.changed();
         Ok(())

@@ -4,6 +4,8 @@
 use jiff::Timestamp;
 
 use super::State;
+use crate::github::behaviour::PastEndOfLife;
+
 use super::types::{Conclusion, Job, JobId, JobStatus, Refusal, RegisteredRunner, RunnerId, Session};
 
 /// The most that is kept of what a job prints.
@@ -13,7 +15,8 @@ impl State {
     /// Connects a runner.
     ///
     /// # Errors
-    /// An unknown credential (the runner was deleted), or a session that is still alive.
+    /// An unknown credential (the runner was deleted), a version that is not taken any more, or a session that is still
+    /// alive.
     pub fn open_session(&mut self, credential: &str, version: &str, now: Timestamp) -> Result<u64, Refusal> {
         self.tick(now);
         let runner = self.by_credential(credential)?;
@@ -21,6 +24,12 @@ impl State {
             return Err(Refusal::SessionConflict);
         }
         let runner_id = runner.id;
+        if self.behaviour.gets_no_job(version, now) {
+            match self.behaviour.past_end_of_life {
+                PastEndOfLife::Refused => return Err(Refusal::Deprecated(version.to_owned())),
+                PastEndOfLife::Starved => {}
+            }
+        }
         let id = self.fresh_id();
         let runner = self.runners.get_mut(&runner_id).ok_or(Refusal::Unauthorized)?;
         runner.session = Some(Session { id, last_seen: now });
@@ -69,6 +78,9 @@ impl State {
             }
         }
         let Some(runner) = self.runners.get(&id) else { return Ok(None) };
+        if runner.version.as_deref().is_some_and(|version| self.behaviour.gets_no_job(version, now)) {
+            return Ok(None);
+        }
         let fits = |job: &&Job| {
             job.status == JobStatus::Queued
                 && runner.serves(&job.repository)
@@ -79,6 +91,7 @@ impl State {
         self.changed();
         if let Some(runner) = self.runners.get_mut(&id) {
             runner.job = Some(job_id);
+            runner.assigned_at = Some(now);
         }
         let job = self.jobs.get_mut(&job_id).map(|job| {
             job.status = JobStatus::Assigned;
@@ -139,8 +152,10 @@ impl State {
         job.exit_code = exit_code;
         job.completed_at = Some(now);
         job.log = tail(log).to_owned();
+        let lingers = now + self.behaviour.busy_lingers;
         let ephemeral = self.runners.get_mut(&id).is_some_and(|runner| {
             runner.job = None;
+            runner.busy_until = Some(lingers);
             runner.ephemeral
         });
         if ephemeral {
@@ -176,7 +191,12 @@ impl State {
 
     /// What becomes of the job of a runner that will not finish it: not begun, it is queued again; begun, it is lost.
     fn settle(&mut self, id: RunnerId, now: Timestamp) {
-        let held = self.runners.get_mut(&id).and_then(|r| r.job.take());
+        let lingers = now + self.behaviour.busy_lingers;
+        let runner = self.runners.get_mut(&id).filter(|runner| runner.job.is_some());
+        let held = runner.and_then(|runner| {
+            runner.busy_until = Some(lingers);
+            runner.job.take()
+        });
         let Some(job) = held.and_then(|job| self.jobs.get_mut(&job)) else { return };
         match job.status {
             JobStatus::Assigned => {

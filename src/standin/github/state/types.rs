@@ -98,6 +98,12 @@ pub struct RegisteredRunner {
     pub(super) credential: String,
     pub(super) session: Option<Session>,
     pub(super) job: Option<JobId>,
+    /// When its job was assigned.
+    #[serde(default)]
+    pub(super) assigned_at: Option<Timestamp>,
+    /// How long GitHub takes it for busy after its last job.
+    #[serde(default)]
+    pub(super) busy_until: Option<Timestamp>,
 }
 
 impl RegisteredRunner {
@@ -107,7 +113,7 @@ impl RegisteredRunner {
         self.session.is_some()
     }
 
-    /// Whether a job is assigned to it.
+    /// Whether a job is assigned to it, which GitHub's own `busy` does not always tell.
     #[must_use]
     pub fn busy(&self) -> bool {
         self.job.is_some()
@@ -253,6 +259,9 @@ pub enum Refusal {
     /// The runner has a job.
     #[error("Bad request - Runner \"{0}\" is still running a job")]
     Busy(String),
+    /// GitHub takes no runner of this version any more.
+    #[error("Runner version v{0} is deprecated and cannot receive messages.")]
+    Deprecated(String),
     /// The runner is connected from elsewhere.
     #[error("A session for this runner already exists.")]
     SessionConflict,

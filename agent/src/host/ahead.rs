@@ -1,0 +1,167 @@
+//! Prepares, while nothing is asked of the machine, what its next claim needs: a claim's directories with the unpacked
+//! package, and the jails of its first scripts. All of it is root's until the claim, and serves one claim. What this
+//! agent did not make itself on a clean machine, or what would be made in another way now, is thrown away.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use runyard_core::model::ClaimId;
+
+use super::clean::mark_begun;
+use super::jail::StandingJail;
+use super::layout::ClaimDirs;
+use super::remove::remove;
+use super::{Host, disk, mounts, network, package};
+
+/// What the next claim needs, all but its directories, which have their place.
+pub(super) struct Prepared {
+    jails: Option<Jails>,
+    /// What jails are made of, when these were.
+    made_of: String,
+}
+
+/// The jails of a claim's first scripts.
+struct Jails {
+    check: StandingJail,
+    config: StandingJail,
+    run: StandingJail,
+}
+
+/// The jails of `config.sh` and `run.sh`; none where jobs are not isolated, and where they are made when they are needed.
+pub(super) type ScriptJails = Option<(StandingJail, StandingJail)>;
+
+impl Host {
+    /// Prepares the next claim, unless that is done or under way. It goes on in the background if nobody waits for it.
+    pub(super) async fn prepare_next(&self) {
+        let Ok(mut next) = self.next.clone().try_lock_owned() else { return };
+        if next.is_some() {
+            return;
+        }
+        let begun = self.begin_next().await;
+        let (archive, sha256) = (self.archive(), self.settings.package.sha256.clone());
+        let runner = self.next_dirs().runner();
+        let unpacking = tokio::task::spawn_blocking(move || {
+            match begun.and_then(|prepared| Ok((prepared, package::unpack(&archive, &sha256, &runner)?))) {
+                Ok((prepared, true)) => *next = Some(prepared),
+                // The claim fetches it.
+                Ok((_, false)) => tracing::warn!("the runner package on disk is not the right one"),
+                Err(error) => tracing::warn!(%error, "the next claim cannot be prepared"),
+            }
+        });
+        if let Err(error) = unpacking.await {
+            tracing::warn!(%error, "the next claim cannot be prepared");
+        }
+    }
+
+    fn next_dirs(&self) -> ClaimDirs {
+        ClaimDirs { root: self.layout.next() }
+    }
+
+    /// Empty directories, and jails around them that are being made.
+    async fn begin_next(&self) -> io::Result<Prepared> {
+        let dirs = self.next_dirs();
+        let fresh = dirs.clone();
+        self.in_turn(move || {
+            remove(&fresh.root)?;
+            fresh.make()
+        })
+        .await?;
+        if self.settings.isolation.is_none() {
+            return Ok(Prepared { jails: None, made_of: String::new() });
+        }
+        network::cut().map_err(io::Error::other)?;
+        let made_of = mounts::made_of()?;
+        let jails = (
+            self.jail_for_check()?,
+            self.jail_for(&dirs, &self.layout.config_log(), false)?,
+            self.jail_for(&dirs, &self.layout.run_log(), true)?,
+        );
+        let jails = match jails {
+            (Some(check), Some(config), Some(run)) => Some(Jails { check, config, run }),
+            (None, _, _) | (_, None, _) | (_, _, None) => None,
+        };
+        Ok(Prepared { jails, made_of })
+    }
+
+    /// Lets go of what was prepared: it is of no use for a claim under which something ran or ended. What is being
+    /// unpacked meanwhile has no living jail, by which it is known.
+    pub(super) fn forget_next(&self) {
+        drop(self.runner_jail.lock().expect("no holder panics").take());
+        if let Ok(mut next) = self.next.try_lock() {
+            drop(next.take());
+        }
+    }
+
+    /// Gives the claim what was prepared; none where nothing was, or where that is not as it should be.
+    pub(super) async fn prepared(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Option<ScriptJails> {
+        let prepared = self.next.lock().await.take()?;
+        match self.lend(prepared, claim, dirs).await {
+            Ok(jails) => Some(jails),
+            Err(why) => {
+                tracing::warn!(why, "what was prepared for this claim is thrown away");
+                None
+            }
+        }
+    }
+
+    async fn lend(
+        &self,
+        mut prepared: Prepared,
+        claim: &ClaimId,
+        dirs: &ClaimDirs,
+    ) -> Result<ScriptJails, String> {
+        self.still_good(&mut prepared).await.map_err(|why| why.to_string())?;
+        self.can_be_cleaned().await?;
+        let (check, scripts) = match prepared.jails {
+            Some(Jails { check, config, run }) => (Some(check), Some((config, run))),
+            None => (None, None),
+        };
+        // Before the check, which is the job user's.
+        let (alone, moved) =
+            tokio::join!(self.claim_scope(claim, None, None).is_nobody(), self.move_next(dirs));
+        alone.and(moved.map_err(|e| e.to_string()))?;
+        let (isolated, given) = tokio::join!(self.isolated(check), self.hand_over(dirs));
+        isolated.and(given.map_err(|e| e.to_string())).map(|()| scripts)
+    }
+
+    /// Whether it is as it was made, and would be made the same now.
+    async fn still_good(&self, prepared: &mut Prepared) -> io::Result<()> {
+        let next = self.layout.next();
+        let found = next.symlink_metadata().map_err(|e| disk::at(&next, &e))?;
+        let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
+        if !own || found.mode() & 0o7777 != 0o700 {
+            return Err(io::Error::other(format!("{}: not as it was made", next.display())));
+        }
+        let Some(jails) = &mut prepared.jails else { return Ok(()) };
+        if mounts::made_of()? != prepared.made_of {
+            return Err(io::Error::other("the machine's disks, devices or resolvers are others now"));
+        }
+        for jail in [&mut jails.check, &mut jails.config, &mut jails.run] {
+            jail.stands().await?;
+        }
+        Ok(())
+    }
+
+    /// In one step: the directories that were prepared are the claim's.
+    async fn move_next(&self, dirs: &ClaimDirs) -> io::Result<()> {
+        let (next, root, mark) = (self.layout.next(), dirs.root.clone(), self.layout.begun());
+        self.in_turn(move || {
+            mark_begun(&mark)?;
+            remove(&root)?;
+            fs::rename(&next, &root).map_err(|e| disk::at(&root, &e))
+        })
+        .await
+    }
+
+    /// The jail that was prepared for the runner of a claim, once.
+    pub(super) async fn runner_jail(&self, claim: &ClaimId) -> Option<StandingJail> {
+        let kept = self.runner_jail.lock().expect("no holder panics").take();
+        let (_, mut jail) = kept.filter(|(of, _)| of == claim)?;
+        jail.stands().await.is_ok().then_some(jail)
+    }
+
+    pub(super) fn keep_runner_jail(&self, claim: &ClaimId, jail: StandingJail) {
+        *self.runner_jail.lock().expect("no holder panics") = Some((claim.clone(), jail));
+    }
+}

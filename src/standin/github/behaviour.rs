@@ -1,0 +1,227 @@
+//! How github.com and its runner differ from a GitHub that tells the truth at once: what the stand-in imitates, each with
+//! where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests and for `runyard up`;
+//! [`Behaviour::of_github_com`] has the realistic times.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The version of the stand-in's runner package.
+pub const PACKAGE_VERSION: &str = "2.999.0";
+
+/// When GitHub's support of a runner version ends, as `GET …/actions/runners/deprecations/{version}` tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndOfLife {
+    /// The version, such as `2.336.0`.
+    pub version: String,
+    /// From when on it cannot register.
+    pub registration: Option<Timestamp>,
+    /// From when on it gets no job.
+    pub runtime: Option<Timestamp>,
+}
+
+/// What GitHub does with a runner that connects with a version whose support has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PastEndOfLife {
+    /// It is refused; its listener ends with exit code 7, or 1 where nobody asked for 7.
+    #[default]
+    Refused,
+    /// It listens, and gets no job: the brownouts of 2026 and the state after "we will not queue jobs to your runner".
+    Starved,
+}
+
+/// What the stand-in imitates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// Runners that register with a token are told to remove themselves by the REST API (`UseRunnerAdminFlow`,
+    /// actions/runner#3954). `config.sh remove` of one that GitHub does not know any more is then an error (exit 1);
+    /// by the older way, which single-use configurations always have, it is a success.
+    pub admin_flow: bool,
+    /// How long after an assignment `busy` is still false, and a removal succeeds.
+    pub busy_late: Duration,
+    /// From when and for how long after an assignment `busy` is false although the job runs on.
+    pub busy_gap: Option<(Duration, Duration)>,
+    /// How long after the end of a job `busy` is still true, and a removal is refused (422).
+    pub busy_lingers: Duration,
+    /// The versions whose end of life GitHub knows. Of others it knows nothing (404).
+    pub ends_of_life: Vec<EndOfLife>,
+    /// What becomes of a runner past the end of its version's life.
+    pub past_end_of_life: PastEndOfLife,
+    /// How the runner package behaves.
+    pub package: PackageBehaviour,
+}
+
+/// What the runner package imitates; it is told by a file in the package.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageBehaviour {
+    /// The version it reports.
+    pub version: String,
+    /// How long a process of the package takes before it does anything: a .NET start.
+    pub start: Duration,
+    /// How long a listener that is stopped in the middle of a job takes beyond the end of the job's processes.
+    pub stop: Duration,
+    /// How long `config.sh` waits between its three tries of a call that failed.
+    pub retry: Duration,
+    /// How large it is.
+    #[serde(default)]
+    pub size: PackageSize,
+}
+
+/// What a package has beside its scripts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageSize {
+    /// How many files more.
+    pub files: u32,
+    /// How many bytes there are in them; half as many when they are packed.
+    pub bytes: u64,
+}
+
+impl PackageSize {
+    /// As GitHub's package is (actions-runner-linux-x64 of 2026: 200 MB packed, 10 000 files, most of them npm's, which is
+    /// there once for each version of node in `externals`). Unpacked it has 700 MB; this one has 400.
+    pub const REAL: Self = Self { files: 10_000, bytes: 400_000_000 };
+
+    /// The size of this name, `small` or `real`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "small" => Some(Self::default()),
+            "real" => Some(Self::REAL),
+            _ => None,
+        }
+    }
+}
+
+impl Default for PackageBehaviour {
+    fn default() -> Self {
+        Self {
+            version: PACKAGE_VERSION.to_owned(),
+            start: Duration::ZERO,
+            stop: Duration::ZERO,
+            retry: Duration::ZERO,
+            size: PackageSize::default(),
+        }
+    }
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self {
+            admin_flow: true,
+            busy_late: Duration::ZERO,
+            busy_gap: None,
+            busy_lingers: Duration::ZERO,
+            ends_of_life: Vec::new(),
+            past_end_of_life: PastEndOfLife::Refused,
+            package: PackageBehaviour::default(),
+        }
+    }
+}
+
+/// `runtime_deprecates_at` as the endpoint gave it on 2026-09-29; it names no registration date.
+const KNOWN: [(&str, Option<&str>); 11] = [
+    ("2.329.0", Some("2026-01-23T17:10:35Z")),
+    ("2.330.0", Some("2026-03-13T18:34:13Z")),
+    ("2.331.0", Some("2026-04-30T21:52:20Z")),
+    ("2.332.0", Some("2026-05-25T15:23:35Z")),
+    ("2.333.0", Some("2026-05-29T17:27:54Z")),
+    ("2.333.1", Some("2026-06-30T15:52:45Z")),
+    ("2.334.0", Some("2026-08-10T17:08:55Z")),
+    ("2.335.0", Some("2026-08-14T16:59:37Z")),
+    ("2.335.1", Some("2026-09-24T15:30:55Z")),
+    ("2.336.0", Some("2026-11-05T08:04:55Z")),
+    ("2.337.0", None),
+];
+
+impl EndOfLife {
+    /// The eleven versions whose dates github.com published in 2026.
+    ///
+    /// # Panics
+    /// Never: the dates are constants, and a test reads them.
+    #[must_use]
+    pub fn known() -> Vec<Self> {
+        let read = |at: &str| at.parse().expect("a constant");
+        KNOWN
+            .into_iter()
+            .map(|(version, runtime)| Self {
+                version: version.to_owned(),
+                registration: None,
+                runtime: runtime.map(read),
+            })
+            .collect()
+    }
+}
+
+impl Behaviour {
+    /// As github.com and its runner are, at their worst.
+    ///
+    /// | what | value | seen in |
+    /// |---|---|---|
+    /// | `busy` after an assignment | 25 to 60 s late | github-aws-runners/terraform-aws-github-runner#5085 |
+    /// | `busy` in the middle of a job | false for a while, and a removal succeeds | the same, #5228 |
+    /// | `busy` after a killed job | up to 10 min | machulav/ec2-github-runner#23 |
+    /// | start of the listener | 1 to 5 s on a small machine | four .NET starts a registration |
+    /// | stop of the listener with a job | up to 45 s | actions/runner, `JobDispatcher.cs` |
+    /// | tries of `config.sh` | 1 to 5 s apart | actions/runner, `RunnerDotcomServer.cs` |
+    #[must_use]
+    pub fn of_github_com() -> Self {
+        Self {
+            busy_late: Duration::from_secs(60),
+            busy_gap: Some((Duration::from_secs(300), Duration::from_secs(60))),
+            busy_lingers: Duration::from_secs(600),
+            ends_of_life: EndOfLife::known(),
+            package: PackageBehaviour {
+                start: Duration::from_secs(3),
+                stop: Duration::from_secs(45),
+                retry: Duration::from_secs(3),
+                ..PackageBehaviour::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// What GitHub knows of a version.
+    #[must_use]
+    pub fn end_of_life(&self, version: &str) -> Option<&EndOfLife> {
+        self.ends_of_life.iter().find(|end| end.version == version)
+    }
+
+    /// Whether a version cannot register any more.
+    pub(super) fn cannot_register(&self, version: &str, now: Timestamp) -> bool {
+        self.end_of_life(version).and_then(|end| end.registration).is_some_and(|at| at <= now)
+    }
+
+    /// Whether a version gets no job any more.
+    pub(super) fn gets_no_job(&self, version: &str, now: Timestamp) -> bool {
+        self.end_of_life(version).and_then(|end| end.runtime).is_some_and(|at| at <= now)
+    }
+
+    /// Whether `busy` is told so long after an assignment.
+    pub(super) fn tells_busy(&self, since: Duration) -> bool {
+        let in_gap = self.busy_gap.is_some_and(|(from, long)| since >= from && since < from + long);
+        since >= self.busy_late && !in_gap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eleven_dates_are_known_and_each_version_outlives_the_one_before() {
+        let known = EndOfLife::known();
+        assert_eq!(known.len(), 11);
+        let dates: Vec<_> = known.iter().filter_map(|end| end.runtime).collect();
+        assert_eq!(dates.len(), 10);
+        assert!(dates.is_sorted());
+    }
+
+    #[test]
+    fn the_busy_flag_is_late_and_forgets_a_job_for_a_while() {
+        let github = Behaviour::of_github_com();
+        let tells = |seconds| github.tells_busy(Duration::from_secs(seconds));
+        assert!(!tells(59) && tells(60) && tells(299) && !tells(300) && !tells(359) && tells(360));
+        assert!(Behaviour::default().tells_busy(Duration::ZERO));
+    }
+}

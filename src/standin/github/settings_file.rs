@@ -1,0 +1,136 @@
+//! The file `.runner`, in which a registered runner keeps who it is, in the two forms that the real ones have: of a token,
+//! with the names of .NET in camel case and a byte order mark before them (actions/runner, `IOUtil.SaveObject`); of a
+//! single-use configuration, with all values as text.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::listener::scope_of;
+use super::state::RunnerId;
+
+/// What .NET writes before UTF-8.
+const MARK: &str = "\u{feff}";
+
+/// What a registered runner knows of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RunnerConfig {
+    pub(super) url: String,
+    pub(super) scope: String,
+    pub(super) runner_id: RunnerId,
+    pub(super) name: String,
+    pub(super) ephemeral: bool,
+    pub(super) work_folder: String,
+    /// `UseRunnerAdminFlow`.
+    pub(super) admin_flow: bool,
+}
+
+impl RunnerConfig {
+    /// The file of a runner that registered with a token. What is false is left out.
+    pub(super) fn file(&self) -> String {
+        let mut all = json!({
+            "agentId": self.runner_id,
+            "agentName": self.name,
+            "poolId": 1,
+            "poolName": "Default",
+            "disableUpdate": true,
+            "serverUrl": self.address(),
+            "gitHubUrl": self.address(),
+            "workFolder": self.work_folder,
+        });
+        for (name, flag) in [("ephemeral", self.ephemeral), ("useRunnerAdminFlow", self.admin_flow)] {
+            if flag {
+                all[name] = true.into();
+            }
+        }
+        format!("{MARK}{all:#}")
+    }
+
+    /// What `generate-jitconfig` gives: the files by name, each in base64, all of it in base64 again.
+    pub(super) fn single_use(&self, credential: &str) -> String {
+        let runner = json!({
+            "AgentId": self.runner_id.to_string(),
+            "AgentName": self.name,
+            "PoolId": "1",
+            "PoolName": "Default",
+            "DisableUpdate": "True",
+            "Ephemeral": "True",
+            "ServerUrl": self.address(),
+            "WorkFolder": self.work_folder,
+        });
+        let files = json!({
+            ".runner": BASE64_STANDARD.encode(runner.to_string()),
+            ".credentials": BASE64_STANDARD.encode(json!({"credential": credential}).to_string()),
+        });
+        BASE64_STANDARD.encode(files.to_string())
+    }
+
+    /// The files inside a single-use configuration.
+    pub(super) fn files(jitconfig: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+        let text = BASE64_STANDARD.decode(jitconfig.trim()).ok()?;
+        let files: BTreeMap<String, String> = serde_json::from_slice(&text).ok()?;
+        files.into_iter().map(|(name, content)| Some((name, BASE64_STANDARD.decode(content).ok()?))).collect()
+    }
+
+    /// Reads either form, as .NET does: names without regard to case, numbers and flags as themselves or as text.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let all: Map<String, Value> = serde_json::from_str(text.strip_prefix(MARK).unwrap_or(text)).ok()?;
+        let value = |name: &str| {
+            let found = all.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?.1;
+            Some(found.as_str().map_or_else(|| found.to_string(), str::to_owned))
+        };
+        let flag = |name| value(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let (url, scope) = scope_of(&value("gitHubUrl").or_else(|| value("serverUrl"))?).ok()?;
+        Some(Self {
+            url,
+            scope,
+            runner_id: value("agentId")?.parse().ok()?,
+            name: value("agentName")?,
+            ephemeral: flag("ephemeral"),
+            work_folder: value("workFolder")?,
+            admin_flow: flag("useRunnerAdminFlow"),
+        })
+    }
+
+    fn address(&self) -> String {
+        format!("{}/{}", self.url, self.scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> RunnerConfig {
+        RunnerConfig {
+            url: "http://127.0.0.1:4711".to_owned(),
+            scope: "octo/app".to_owned(),
+            runner_id: 7,
+            name: "r".to_owned(),
+            ephemeral: false,
+            work_folder: "_work".to_owned(),
+            admin_flow: true,
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_token_begins_with_a_mark_and_is_read_again() {
+        let text = config().file();
+        assert!(
+            text.starts_with("\u{feff}{") && text.contains("\"agentId\": 7") && !text.contains("ephemeral")
+        );
+        assert_eq!(RunnerConfig::read(&text), Some(config()));
+    }
+
+    #[test]
+    fn a_single_use_configuration_holds_text_only_and_no_admin_flow() {
+        let config = RunnerConfig { ephemeral: true, admin_flow: false, ..config() };
+        let files = RunnerConfig::files(&config.single_use("secret")).unwrap();
+        let text = String::from_utf8(files[".runner"].clone()).unwrap();
+        assert!(text.contains("\"AgentId\":\"7\""), "{text}");
+        assert_eq!(RunnerConfig::read(&text), Some(config));
+        assert_eq!(RunnerConfig::files("hunter2"), None);
+    }
+}
