@@ -47,7 +47,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
         plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
     let written: BTreeSet<RecordId> = plan.actions.iter().flat_map(Action::records).chain(busy).collect();
     let mut told = Plan::default();
-    let oldest = line.values().take(TOLD_OF_A_LINE);
+    let oldest = line.iter().map(|(_, key)| key).take(TOLD_OF_A_LINE);
     for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
         let Some(request) = cx.yard.request(key) else { continue };
         if request.status.phase.is_none() || gives_back(request) || leaves_line(cx, request) {
