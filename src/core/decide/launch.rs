@@ -201,7 +201,14 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
             next.progress(crate::model::Phase::Fulfilling, message);
         })
     });
-    let step = Step::of(launch, now, |next| {
+    let step = bound_launch(cx, launch, launched, refused);
+    plan.actions.push(Planned::bind(step, request, machines));
+    plan
+}
+
+/// The launch's record with its machines, of which so many are ended because nobody asked for their type.
+fn bound_launch(cx: &Context<'_>, launch: &Launch, launched: &Launched, refused: u32) -> Step<Launch> {
+    Step::of(launch, cx.now.wall, |next| {
         next.phase = LaunchPhase::Bound;
         next.instances = launched.machines.iter().map(|machine| machine.id.clone()).collect();
         next.message =
@@ -213,10 +220,8 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
             next.message.push_str(&format!("; {}: {}", shortfall.code, shortfall.message));
         }
         next.message.truncate(next.message.floor_char_boundary(1000));
-        next.expires_at = Some(now.as_second() + KEPT);
-    });
-    plan.actions.push(Planned::bind(step, request, machines));
-    plan
+        next.expires_at = Some(cx.now.wall.as_second() + KEPT);
+    })
 }
 
 /// The record of a new machine, bound to a request or warm.

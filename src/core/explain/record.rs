@@ -42,7 +42,7 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
 fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -> Option<&'a str> {
     let class = yard.class(name)?;
     let rank = request.rank();
-    let key = class.line.all().get(&rank)?;
+    let (_, key) = class.line.all().get(&rank)?;
     let written = plan.actions.iter().any(|action| action.holds(key));
     if written || plan.waits.iter().any(|wait| wait.subject.request() == Some(key)) {
         return None;
@@ -99,7 +99,7 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
     if pool.spec.paused {
         lines.push("it is paused: nothing is launched or claimed".into());
     }
-    if let Some(((since, first), _)) = class.line.all().first_key_value() {
+    if let Some((since, first)) = class.line.all().first() {
         lines.push(match class.line.all().len() {
             1 => format!("1 request waits for machines ({first}), since {since}"),
             many => format!("{many} requests wait for machines, the oldest ({first}) since {since}"),
@@ -169,7 +169,7 @@ fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
 fn ahead(yard: &Yard, request: &Request) -> Option<String> {
     let class = yard.class(&Yard::class_of(request)?)?;
     let rank = request.rank();
-    class.line.all().contains_key(&rank).then(|| {
+    class.line.all().contains(&rank).then(|| {
         let before = class.line.all().range(..&rank).count();
         format!("place in the line of its class: {} (older ones are served first)", before + 1)
     })

@@ -113,55 +113,55 @@ impl Demand {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     /// All of them, the oldest first; those that nobody took on yet come last.
-    all: BTreeMap<Rank, RequestKey>,
+    all: BTreeSet<Rank>,
     /// Those with a place in the line, by what they accept.
-    demands: BTreeMap<Demand, BTreeMap<Rank, RequestKey>>,
+    demands: BTreeMap<Demand, BTreeSet<Rank>>,
     /// Those that nobody took on yet.
-    new: BTreeMap<RequestKey, RequestKey>,
+    new: BTreeSet<RequestKey>,
     /// Those that were given a machine before.
-    served: BTreeMap<Rank, RequestKey>,
+    served: BTreeSet<Rank>,
 }
 
 impl Line {
     /// All of them, the oldest first.
-    pub(crate) const fn all(&self) -> &BTreeMap<Rank, RequestKey> {
+    pub(crate) const fn all(&self) -> &BTreeSet<Rank> {
         &self.all
     }
 
     /// Those with a place in the line, by what they accept.
-    pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeMap<Rank, RequestKey>> {
+    pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeSet<Rank>> {
         &self.demands
     }
 
     /// Those that nobody took on yet.
-    pub(crate) const fn new_ones(&self) -> &BTreeMap<RequestKey, RequestKey> {
+    pub(crate) const fn new_ones(&self) -> &BTreeSet<RequestKey> {
         &self.new
     }
 
     /// Those that were given a machine before and lack one.
-    pub(crate) const fn served(&self) -> &BTreeMap<Rank, RequestKey> {
+    pub(crate) const fn served(&self) -> &BTreeSet<Rank> {
         &self.served
     }
 
     /// Puts a request in, as it is now. It must not stand here as it was before.
-    pub(crate) fn enter(&mut self, request: &Request, key: &RequestKey, spec: Option<&PoolSpec>) {
+    pub(crate) fn enter(&mut self, request: &Request, spec: Option<&PoolSpec>) {
         let rank = request.rank();
         if !request.status.served.is_empty() {
-            self.served.insert(rank.clone(), key.clone());
+            self.served.insert(rank.clone());
         }
         if request.status.accepted_at.is_none() {
-            self.new.insert(request.id.clone(), key.clone());
+            self.new.insert(request.id.clone());
         } else if let Some(spec) = spec {
             let demand = Demand::of(request, spec);
-            self.demands.entry(demand).or_default().insert(rank.clone(), key.clone());
+            self.demands.entry(demand).or_default().insert(rank.clone());
         }
-        self.all.insert(rank, key.clone());
+        self.all.insert(rank);
     }
 
     /// Takes a request out, as it was when it was put in.
     pub(crate) fn leave(&mut self, request: &Request, spec: Option<&PoolSpec>) {
         let rank = request.rank();
-        if self.all.remove(&rank).is_none() {
+        if !self.all.remove(&rank) {
             return;
         }
         self.served.remove(&rank);
@@ -183,9 +183,9 @@ impl Line {
         request: impl Fn(&RequestKey) -> Option<&'a Request>,
     ) {
         let all = std::mem::take(self).all;
-        for key in all.values() {
+        for (_, key) in &all {
             if let Some(request) = request(key) {
-                self.enter(request, key, spec);
+                self.enter(request, spec);
             }
         }
     }

@@ -2,8 +2,8 @@
 //! line: requests of one demand are left as soon as one of them can have nothing, and no more are written at a time than
 //! leave the table room for other classes.
 
-use std::collections::BTreeSet;
-use std::collections::btree_map::{self, BTreeMap};
+use std::collections::BTreeMap;
+use std::collections::btree_set::{self, BTreeSet};
 use std::time::Duration;
 
 use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, Slot};
@@ -97,26 +97,25 @@ struct Pass<'a, 'p> {
 
 impl<'a> Pass<'a, '_> {
     /// Those with a place in the line: the oldest of all demands in turn.
-    fn those_in_line(&mut self, demands: &'a BTreeMap<Demand, BTreeMap<Rank, RequestKey>>) {
-        let mut heads: BTreeMap<&Rank, (&RequestKey, &Demand, btree_map::Iter<'_, Rank, RequestKey>)> =
-            BTreeMap::new();
+    fn those_in_line(&mut self, demands: &'a BTreeMap<Demand, BTreeSet<Rank>>) {
+        let mut heads: BTreeMap<&Rank, (&Demand, btree_set::Iter<'_, Rank>)> = BTreeMap::new();
         for (demand, alike) in demands {
             let mut rest = alike.iter();
-            heads.extend(rest.next().map(|(rank, key)| (rank, (key, demand, rest))));
+            heads.extend(rest.next().map(|rank| (rank, (demand, rest))));
         }
-        while let Some((_, (key, demand, mut rest))) = heads.pop_first() {
+        while let Some(((_, key), (demand, mut rest))) = heads.pop_first() {
             if self.is_full() {
                 return;
             }
             if self.one(key, demand) == Others::MayHave {
-                heads.extend(rest.next().map(|(rank, key)| (rank, (key, demand, rest))));
+                heads.extend(rest.next().map(|rank| (rank, (demand, rest))));
             }
         }
     }
 
     /// Those that nobody took on yet, while their repositories may have more.
-    fn new_ones(&mut self, new: &'a BTreeMap<RequestKey, RequestKey>) {
-        for key in new.values() {
+    fn new_ones(&mut self, new: &'a BTreeSet<RequestKey>) {
+        for key in new {
             if self.is_full() {
                 return;
             }

@@ -48,7 +48,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     let written: BTreeSet<RecordId> =
         plan.actions.iter().flat_map(Planned::records).cloned().chain(busy).collect();
     let mut told = Plan::default();
-    let oldest = line.values().take(TOLD_OF_A_LINE);
+    let oldest = line.iter().map(|(_, key)| key).take(TOLD_OF_A_LINE);
     for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
         let Some(request) = cx.yard.request(key) else { continue };
         if request.status.phase.is_none() || gives_back(request) || leaves_line(cx, request) {

@@ -33,7 +33,7 @@ pub(super) fn yield_parts(
         return;
     }
     let younger = || {
-        let after = class.line.served().range(wanting.rank()..).filter(|(_, key)| *key != oldest);
+        let after = class.line.served().range(wanting.rank()..).filter(|(_, key)| key != oldest);
         after.filter_map(|(_, key)| Some((key, cx.yard.request(key)?)))
     };
     if younger().map(|(key, request)| cx.yard.leaving(key, request)).sum::<u32>() >= lack {

@@ -153,10 +153,10 @@ impl Yard {
         let lacks = lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
         let stands = lacks && !gives_back(request);
         let entry = self.classes.entry(class.clone()).or_default();
-        let stood = entry.line.all().contains_key(&request.rank());
+        let stood = entry.line.all().contains(&request.rank());
         let spec = entry.pool.as_ref().map(|pool| &pool.spec);
         match (stood, stands) {
-            (false, true) => entry.line.enter(request, key, spec),
+            (false, true) => entry.line.enter(request, spec),
             (true, false) => entry.line.leave(request, spec),
             (true, true) | (false, false) => {}
         }

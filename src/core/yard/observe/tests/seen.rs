@@ -207,7 +207,7 @@ fn an_end_asked_for_again_is_counted() {
 
 /// The requests in line of a class, the oldest first.
 fn line(scene: &Scene) -> Vec<crate::model::RequestKey> {
-    scene.yard.class(&linux()).unwrap().line.all().values().cloned().collect()
+    scene.yard.class(&linux()).unwrap().line.all().iter().map(|(_, key)| key.clone()).collect()
 }
 
 #[test]
