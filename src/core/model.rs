@@ -23,6 +23,7 @@ mod state;
 mod stored;
 mod text;
 mod time;
+mod timing;
 mod transition;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
@@ -58,4 +59,5 @@ pub use state::{Reason, Signal, State, UsageClass};
 pub use stored::{Guard, Operation, Write};
 pub(crate) use time::after;
 pub use time::{Seconds, millis};
+pub use timing::Timing;
 pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};

@@ -230,7 +230,6 @@ fn unsupported(kind: ComputeKind) -> WireError {
 }
 
 fn settings(config: &Config, identity: String) -> Settings {
-    let timing = &config.timing;
     Settings {
         identity,
         table: config.table.clone(),
@@ -238,19 +237,9 @@ fn settings(config: &Config, identity: String) -> Settings {
             ScopeKind::Organization => true,
             ScopeKind::Repository => false,
         }),
-        created: timing.created,
-        claimed: timing.claimed,
-        cleanup: timing.cleanup,
-        grace: timing.grace,
-        heartbeat: timing.heartbeat,
-        stale: timing.stale,
-        agent_poll: timing.agent_poll,
-        resync: timing.resync,
-        reannounce: timing.reannounce,
-        lease: timing.lease,
-        orphan: timing.orphan,
+        timing: config.timing,
         requests_per_repository: config.requests_per_repository,
-        sweep: timing.resync.min(SWEEP),
+        sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }
 }

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 
 use crate::model::{ClassName, Condition, ConditionType, Hours, Pool, Record, Slot, State};
 
-use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::schedule::effective;
+use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::Class;
 
 mod claims;
@@ -58,7 +58,7 @@ fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     if !class.line.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
         return;
     }
-    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.reannounce;
+    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.timing.reannounce;
     if cx.now.mono >= due {
         plan.actions.push(Planned::receive(name.clone()));
     } else {
@@ -75,8 +75,8 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let desired = effective(pool, cx.now.wall).desired;
     let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
     let held_back = cx.now.mono < class.brake.until;
-    let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
-    let doubt = class.beats.doubt(&cx.now, cx.policy.stale);
+    let before = cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN);
+    let doubt = class.beats.doubt(&cx.now, cx.policy.timing.stale);
     let stuck = cx.yard.stuck_in(&pool.spec.resource_class);
     let message = if let Some(gone) = class.unbelieved(before) {
         let message = format!(

@@ -150,7 +150,7 @@ pub(super) async fn run(
     let (history, started) = (History::new(ports.clock.now()), ports.clock.elapsed());
     let mut state = Loop {
         last_look: ports.clock.elapsed(),
-        vouches: intake::vouches(settings.heartbeat, settings.stale),
+        vouches: intake::vouches(settings.timing.heartbeat, settings.timing.stale),
         ports,
         policy,
         executor,

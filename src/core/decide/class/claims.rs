@@ -6,10 +6,10 @@ use crate::model::{
 };
 use crate::yard::target;
 
-use crate::decide::{Planned, RunnerConfig, Step};
 use crate::decide::context::Context;
 use crate::decide::reason;
 use crate::decide::request;
+use crate::decide::{Planned, RunnerConfig, Step};
 
 /// Most machines in one claim: with the request, well within DynamoDB's 100 items a transaction.
 pub(super) const CLAIM_LIMIT: usize = 40;
@@ -33,7 +33,7 @@ pub(super) fn claim(
                 next.life = Life::Claimed { run: request.id.run_id.clone() };
                 next.claim = Some(Claim { id, request: key.into() });
                 next.state_since = now;
-                next.threshold = Some(Threshold { at: after(now, cx.policy.claimed), set_at: now });
+                next.threshold = Some(Threshold { at: after(now, cx.policy.timing.claimed), set_at: now });
                 next.trust_domain = spec.trust_domain(&request.id.repository);
                 next.registration = None;
                 next.removal = None;

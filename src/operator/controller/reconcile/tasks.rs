@@ -73,8 +73,8 @@ impl BackgroundTasks {
         let follower = Follower {
             store: ports.store.clone(),
             clock: ports.clock.clone(),
-            resync: settings.resync,
-            silence: settings.lease * SILENT_LEASES,
+            resync: settings.timing.resync,
+            silence: settings.timing.lease * SILENT_LEASES,
             tell: seen_sender,
             shutdown: shutdown.child_token(),
         };
@@ -113,7 +113,7 @@ async fn spawn_lease(
 ) -> watch::Receiver<Option<u64>> {
     let (lease_sender, lease) = watch::channel(None);
     let (store, clock) = (ports.store.clone(), ports.clock.clone());
-    let mut candidate = lease::Candidate::new(store, clock, settings.identity.clone(), settings.lease);
+    let mut candidate = lease::Candidate::new(store, clock, settings.identity.clone(), settings.timing.lease);
     if let Ok(token) = candidate.attempt().await {
         lease_sender.send_replace(token);
     }
