@@ -5,27 +5,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, ConditionType, Desired, InstanceId, Intent, LabelMode, Phase, Pool, PoolSpec, Reason, Record,
+    ClassName, ConditionType, Desired, InstanceId, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
+    LabelMode, MOST_MACHINES, Phase, Pool, PoolSpec, Reason, Record,
     ReleasedBy, Request, RequestKey, Status, after,
 };
 
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::context::Context;
 use crate::decide::reason::{self, are, machines};
 use crate::decide::unread::Account;
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::{Holding, LAST_REPLACEMENT, Lost, Yard, gives_back, over_time, target};
 
 mod intent;
 
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
-/// Most machines one request may ask for.
-const MOST: u32 = 500;
 /// How often the list of a request that gives back is written at most: its machines come back one by one, and each would
 /// cost a write. Whoever waits for one of them has it taken off the list at once ([`let_go`]).
 const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
-/// Longest a request may wait, in seconds.
-const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
 
 /// Why a new request cannot be taken on: one word and a sentence. None when it can, or when its class must be read
 /// again before it counts as unknown.
@@ -104,22 +101,22 @@ pub(super) fn leaves_line(cx: &Context<'_>, request: &Request) -> bool {
 
 /// What is wrong with the numbers of an intent.
 fn invalid(intent: &Intent) -> Option<String> {
-    if !(1..=MOST).contains(&intent.count) {
-        return Some(format!("count: {} is not within 1 to {MOST}", intent.count));
+    if !(1..=MOST_MACHINES).contains(&intent.count) {
+        return Some(format!("count: {} is not within 1 to {MOST_MACHINES}", intent.count));
     }
     if intent.min_count > intent.count || intent.min_count == 0 {
         return Some(format!("minCount: {} is not within 1 to count ({})", intent.min_count, intent.count));
     }
-    if !(1..=LONGEST_TIMEOUT).contains(&intent.timeout_seconds) {
+    if !(1..=LONGEST_TIMEOUT_SECONDS).contains(&intent.timeout_seconds) {
         return Some(format!(
-            "timeoutSeconds: {} is not within 1 to {LONGEST_TIMEOUT}",
+            "timeoutSeconds: {} is not within 1 to {LONGEST_TIMEOUT_SECONDS}",
             intent.timeout_seconds
         ));
     }
     intent
         .max_runtime_minutes
-        .filter(|minutes| !(1..=60 * 24 * 35).contains(minutes))
-        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 35))
+        .filter(|minutes| !(1..=LONGEST_RUNTIME_MINUTES).contains(minutes))
+        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {LONGEST_RUNTIME_MINUTES}"))
 }
 
 /// What to do about one request now.
