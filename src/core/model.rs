@@ -50,8 +50,8 @@ pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
 pub use replacement::{Hours, Replacement};
 pub use request::{
     Condition, ConditionType, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
-    MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, label,
-    release, runner_name,
+    MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS,
+    label, release, runner_name,
 };
 pub use selector::InstanceTypes;
 #[doc(hidden)]

@@ -125,3 +125,6 @@ pub async fn run(
 ) -> Result<(), OperatorError> {
     reconcile::run(ports, settings, health, shutdown).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use crate::model::{
     ClassName, ConditionType, Desired, InstanceId, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
-    LabelMode, MOST_MACHINES, Phase, Pool, PoolSpec, Reason, Record,
-    ReleasedBy, Request, RequestKey, Status, after,
+    LabelMode, MOST_MACHINES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, Status,
+    after,
 };
 
 use crate::decide::context::Context;

@@ -110,8 +110,21 @@ mod tests {
         let mut names: Vec<&str> = item.keys().map(String::as_str).collect();
         names.sort_unstable();
         let expected = [
-            "attempt", "count", "createdAt", "desired", "generation", "kind", "name", "pk", "repository",
-            "resourceClass", "runId", "sk", "uid", "updatedAt", "version",
+            "attempt",
+            "count",
+            "createdAt",
+            "desired",
+            "generation",
+            "kind",
+            "name",
+            "pk",
+            "repository",
+            "resourceClass",
+            "runId",
+            "sk",
+            "uid",
+            "updatedAt",
+            "version",
         ];
         assert_eq!(names, expected);
         let Reading::Record(request) = read::<Request>(&item) else { panic!("{item:?}") };
