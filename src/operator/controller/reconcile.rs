@@ -327,7 +327,16 @@ impl Loop {
         self.dirty.extend(self.yard.units());
     }
 
-    /// Judges everything dirty.
+    /// Judges everything dirty and starts what is planned.
+    ///
+    /// # Guarantees
+    /// - Nothing is judged before the table was listed completely once.
+    /// - A stand-by starts no action of the leader's, and any other only when it was due for [`STAND_BY`].
+    /// - What failed lately is not started again before its pause is over.
+    /// - A unit with anything left to do is dirty, has a timer, or is queued for a slot.
+    ///
+    /// # Assumes
+    /// Whoever changes the yard adds the units that this concerns to `dirty`.
     fn settle(&mut self) {
         // A newer program's records are as unreadable to this one as broken ones.
         let newer = self.yard.newer.len();
@@ -374,8 +383,11 @@ impl Loop {
         }
     }
 
-    /// Starts an action unless a record it writes is being written already, or too many of its kind are under way; then
-    /// its unit is judged again after that.
+    /// Starts an action, unless something it holds is held already or too many of its kind are under way.
+    ///
+    /// # Guarantees
+    /// - What the action holds is busy until [`Self::finish`]: nobody plans for it meanwhile.
+    /// - An action that is not started is forgotten; its unit is judged again when what was in its way is over.
     fn start(&mut self, unit: &Unit, action: Planned) {
         let slots = &action.slots;
         if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action)
@@ -394,6 +406,14 @@ impl Loop {
     }
 
     /// Takes in what came of an action.
+    ///
+    /// # Guarantees
+    /// - Everything the action held is free again, and whatever depends on that is dirty.
+    /// - What was written or found instead is in the yard before anything is judged again.
+    /// - An event is left only for what succeeded, or for the first of failures in a row.
+    ///
+    /// # Assumes
+    /// It is called once for each action that [`Self::start`] started, unless that action panicked.
     fn finish(&mut self, done: Done) {
         self.concurrency.release(&done.action);
         for slot in &done.action.slots {
