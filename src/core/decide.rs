@@ -32,6 +32,16 @@ pub(crate) use class::is_telling;
 use crate::yard::Unit;
 
 /// What to do about one unit now.
+///
+/// # Guarantees
+/// - The same context gives the same plan, in the same order; there is a plan for whatever the records say.
+/// - No two actions of a plan hold the same slot, but for intents of one class, which have no name yet.
+/// - Each write names the version it replaces; a machine moves along [`TRANSITIONS`](crate::model::TRANSITIONS) only.
+/// - What is not done has its reason in `waits`, and the moment to look again in `wake`.
+///
+/// # Assumes
+/// - The yard was listed completely once; a record that is missing before that is not known to be absent.
+/// - What is under way is in `Yard::busy`: nothing is planned for it.
 pub fn decide(cx: &Context<'_>, unit: &Unit) -> Plan {
     match unit {
         Unit::Instance(arn) => instance::decide(cx, arn),

@@ -23,6 +23,7 @@ mod state;
 mod stored;
 mod text;
 mod time;
+mod timing;
 mod transition;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
@@ -48,8 +49,9 @@ pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
 pub use replacement::{Hours, Replacement};
 pub use request::{
-    Condition, ConditionType, Desired, Intent, MAX_RUNTIME_MINUTES, Phase, ReleasedBy, Request, Status,
-    TIMEOUT_SECONDS, label, runner_name,
+    Condition, ConditionType, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
+    MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS,
+    label, release, runner_name,
 };
 pub use selector::InstanceTypes;
 #[doc(hidden)]
@@ -58,4 +60,5 @@ pub use state::{Reason, Signal, State, UsageClass};
 pub use stored::{Guard, Operation, Write};
 pub(crate) use time::after;
 pub use time::{Seconds, millis};
+pub use timing::Timing;
 pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item,
     Launch, LaunchId, LaunchPhase, Life, Pool, Reading, Reason, Record, RecordId, Repository, Request,
-    RequestKey, RequestName, RunId, Signal, Threshold, UsageClass, Versioned, read,
+    RequestKey, RequestName, RunId, Signal, Threshold, Timing, UsageClass, Versioned, read,
 };
 use crate::ports::{Machine, MachineState};
 
@@ -19,13 +19,19 @@ use crate::yard::{Now, Observation, Unit, Yard};
 pub(crate) fn a_minute_each() -> Policy {
     let minute = secs(60);
     Policy {
-        created: minute,
-        claimed: minute,
-        cleanup: minute,
-        grace: minute,
-        stale: minute,
-        reannounce: minute,
-        orphan: minute,
+        timing: Timing {
+            created: minute,
+            claimed: minute,
+            cleanup: minute,
+            grace: minute,
+            heartbeat: minute,
+            stale: minute,
+            agent_poll: minute,
+            resync: minute,
+            reannounce: minute,
+            lease: minute,
+            orphan: minute,
+        },
         requests_per_repository: 2000,
         github: false,
         inventory: false,
@@ -282,13 +288,19 @@ impl Scene {
     /// An empty yard, completely listed; we hold the lease.
     pub(crate) fn empty() -> Self {
         let policy = Policy {
-            created: secs(900),
-            claimed: secs(300),
-            cleanup: secs(240),
-            grace: secs(300),
-            stale: secs(60),
-            reannounce: secs(300),
-            orphan: secs(600),
+            timing: Timing {
+                created: secs(900),
+                claimed: secs(300),
+                cleanup: secs(240),
+                grace: secs(300),
+                heartbeat: secs(10),
+                stale: secs(60),
+                agent_poll: secs(1),
+                resync: secs(300),
+                reannounce: secs(300),
+                lease: secs(15),
+                orphan: secs(600),
+            },
             requests_per_repository: 2000,
             github: false,
             inventory: true,

@@ -18,7 +18,7 @@ pub use reader::{SHORTEST, duration};
 
 use crate::controller::GitHubWatch;
 use crate::limits::{Limits, Rate};
-use crate::model::{TableName, words};
+use crate::model::{TableName, Timing, words};
 use crate::telemetry;
 use reader::Reader;
 
@@ -99,23 +99,6 @@ pub struct Config {
     pub log: Log,
     /// What is passed on to agents.
     pub agent: Agent,
-}
-
-/// The deadlines and intervals of `[timing]`, each at least 100 ms; `config/default.toml` says what they mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is a key of the reference, described there and nowhere else")]
-pub struct Timing {
-    pub created: Duration,
-    pub claimed: Duration,
-    pub cleanup: Duration,
-    pub grace: Duration,
-    pub heartbeat: Duration,
-    pub stale: Duration,
-    pub agent_poll: Duration,
-    pub resync: Duration,
-    pub reannounce: Duration,
-    pub lease: Duration,
-    pub orphan: Duration,
 }
 
 /// With which GitHub runners are registered, and by which right.
@@ -213,7 +196,7 @@ impl Config {
         // Everything is read before the first `?`, so that every problem is seen.
         let table = reader.parsed("table", TableName::parse);
         let compute = reader.parsed("compute.kind", str::parse);
-        let timing = Timing::read(reader).inspect(|timing| check::timing(timing, compute, reader));
+        let timing = timing(reader).inspect(|timing| check::timing(timing, compute, reader));
         let limits = Limits::read(reader);
         let requests_per_repository =
             reader.parsed("limits.requests_per_repository", reader::requests_per_repository);
@@ -240,27 +223,25 @@ impl Config {
     }
 }
 
-impl Timing {
-    fn read(reader: &mut Reader) -> Option<Self> {
-        let mut read = |key: &str| reader.parsed(&format!("timing.{key}"), duration);
-        let (created, claimed, cleanup) = (read("created"), read("claimed"), read("cleanup"));
-        let (grace, heartbeat, stale) = (read("grace"), read("heartbeat"), read("stale"));
-        let (agent_poll, resync, reannounce) = (read("agent_poll"), read("resync"), read("reannounce"));
-        let (lease, orphan) = (read("lease"), read("orphan"));
-        Some(Self {
-            created: created?,
-            claimed: claimed?,
-            cleanup: cleanup?,
-            grace: grace?,
-            heartbeat: heartbeat?,
-            stale: stale?,
-            agent_poll: agent_poll?,
-            resync: resync?,
-            reannounce: reannounce?,
-            lease: lease?,
-            orphan: orphan?,
-        })
-    }
+fn timing(reader: &mut Reader) -> Option<Timing> {
+    let mut read = |key: &str| reader.parsed(&format!("timing.{key}"), duration);
+    let (created, claimed, cleanup) = (read("created"), read("claimed"), read("cleanup"));
+    let (grace, heartbeat, stale) = (read("grace"), read("heartbeat"), read("stale"));
+    let (agent_poll, resync, reannounce) = (read("agent_poll"), read("resync"), read("reannounce"));
+    let (lease, orphan) = (read("lease"), read("orphan"));
+    Some(Timing {
+        created: created?,
+        claimed: claimed?,
+        cleanup: cleanup?,
+        grace: grace?,
+        heartbeat: heartbeat?,
+        stale: stale?,
+        agent_poll: agent_poll?,
+        resync: resync?,
+        reannounce: reannounce?,
+        lease: lease?,
+        orphan: orphan?,
+    })
 }
 
 impl Limits {

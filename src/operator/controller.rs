@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
-use crate::model::TableName;
+use crate::model::{TableName, Timing};
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
@@ -62,28 +62,8 @@ pub struct Settings {
     pub table: TableName,
     /// Whether runners are registered for a whole organisation instead of one repository.
     pub organization: bool,
-    /// Deadline of `created`.
-    pub created: Duration,
-    /// Deadline of `claimed`.
-    pub claimed: Duration,
-    /// Deadline of a clean-up.
-    pub cleanup: Duration,
-    /// How long past a threshold agents wait.
-    pub grace: Duration,
-    /// How often agents speak.
-    pub heartbeat: Duration,
-    /// When their silence counts.
-    pub stale: Duration,
-    /// How often agents read.
-    pub agent_poll: Duration,
-    /// How often everything is read again.
-    pub resync: Duration,
-    /// How often a pooled machine is announced again.
-    pub reannounce: Duration,
-    /// The lease's term.
-    pub lease: Duration,
-    /// The grace of machines without a record and of records without a machine.
-    pub orphan: Duration,
+    /// The deadlines and intervals.
+    pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
     /// How often the machines are listed.
@@ -117,13 +97,7 @@ impl Settings {
     /// What decisions depend on.
     pub fn policy(&self, github: bool, inventory: bool) -> Policy {
         Policy {
-            created: self.created,
-            claimed: self.claimed,
-            cleanup: self.cleanup,
-            grace: self.grace,
-            stale: self.stale,
-            reannounce: self.reannounce,
-            orphan: self.orphan,
+            timing: self.timing,
             requests_per_repository: self.requests_per_repository,
             github,
             inventory,
@@ -151,3 +125,6 @@ pub async fn run(
 ) -> Result<(), OperatorError> {
     reconcile::run(ports, settings, health, shutdown).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ use crate::limits::Limited;
 use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
-use crate::model::FieldError;
+use crate::model::{FieldError, Timing};
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
@@ -234,7 +234,6 @@ fn unsupported(kind: ComputeKind) -> WireError {
 }
 
 fn settings(config: &Config, identity: String) -> Settings {
-    let timing = &config.timing;
     Settings {
         identity,
         table: config.table.clone(),
@@ -242,20 +241,13 @@ fn settings(config: &Config, identity: String) -> Settings {
             ScopeKind::Organization => true,
             ScopeKind::Repository => false,
         }),
-        created: timing.created,
-        claimed: timing.claimed,
-        // A job that is asked to stop has this long before anything is cleaned.
-        cleanup: timing.cleanup.saturating_add(config.agent.stop),
-        grace: timing.grace,
-        heartbeat: timing.heartbeat,
-        stale: timing.stale,
-        agent_poll: timing.agent_poll,
-        resync: timing.resync,
-        reannounce: timing.reannounce,
-        lease: timing.lease,
-        orphan: timing.orphan,
+        // A job that is asked to stop has its time before anything is cleaned.
+        timing: Timing {
+            cleanup: config.timing.cleanup.saturating_add(config.agent.stop),
+            ..config.timing
+        },
         requests_per_repository: config.requests_per_repository,
-        sweep: timing.resync.min(SWEEP),
+        sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }
 }
@@ -350,7 +342,7 @@ mod tests {
             Config::load(None, given.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap()
         };
         let minutes = |n: u64| std::time::Duration::from_secs(60 * n);
-        assert_eq!(settings(&config("60s"), "o".to_owned()).cleanup, minutes(3));
-        assert_eq!(settings(&config("8m"), "o".to_owned()).cleanup, minutes(10));
+        assert_eq!(settings(&config("60s"), "o".to_owned()).timing.cleanup, minutes(3));
+        assert_eq!(settings(&config("8m"), "o".to_owned()).timing.cleanup, minutes(10));
     }
 }

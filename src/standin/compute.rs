@@ -25,7 +25,7 @@ use crate::model::{InstanceId, TableName};
 use crate::ports::{Clock, Compute, ComputeError, Entropy, LaunchOrder, Launched, Machine, MachineState};
 
 use super::process::Process;
-pub use agent::{AgentOptions, AgentTiming, RunnerPackage};
+pub use agent::{AgentOptions, RunnerPackage};
 use directory::{Directory, Facts};
 
 /// How an ended machine is remembered: long enough to answer for it, and to read its log.

@@ -1,18 +1,25 @@
 use std::time::Duration;
 
 use runyard_core::decide::Policy;
+use runyard_core::model::Timing;
 
 /// Deadlines of a minute each, where a test does not care.
 pub fn a_minute_each() -> Policy {
     let minute = Duration::from_secs(60);
     Policy {
-        created: minute,
-        claimed: minute,
-        cleanup: minute,
-        grace: minute,
-        stale: minute,
-        reannounce: minute,
-        orphan: minute,
+        timing: Timing {
+            created: minute,
+            claimed: minute,
+            cleanup: minute,
+            grace: minute,
+            heartbeat: minute,
+            stale: minute,
+            agent_poll: minute,
+            resync: minute,
+            reannounce: minute,
+            lease: minute,
+            orphan: minute,
+        },
         requests_per_repository: 2000,
         github: false,
         inventory: false,

@@ -275,8 +275,8 @@ async fn a_third_of_a_class_that_falls_silent_at_once_and_speaks_again_loses_no_
 #[tokio::test(start_paused = true)]
 async fn a_table_that_was_away_ages_no_beat_however_short_silence_is_borne() {
     let world = World::new().set(|settings| {
-        settings.heartbeat = Duration::from_millis(500);
-        settings.stale = seconds(3);
+        settings.timing.heartbeat = Duration::from_millis(500);
+        settings.timing.stale = seconds(3);
     });
     world.agents.beats(Duration::from_millis(500));
     world.agents.pace(Duration::from_millis(300));

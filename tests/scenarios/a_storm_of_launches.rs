@@ -105,8 +105,9 @@ async fn five_thousand_launches_use_the_accounts_rate_and_no_class_delays_anothe
     let seen = Arc::new(Mutex::new(Seen::default()));
     let mut settings = settings("storm");
     // Nobody plays the agents here: the machines boot all the while, and the table is not read over and over.
-    (settings.created, settings.stale) = (Duration::from_secs(1 << 20), Duration::from_secs(1 << 20));
-    (settings.resync, settings.sweep) = (Duration::from_secs(3600), Duration::from_secs(3600));
+    (settings.timing.created, settings.timing.stale) =
+        (Duration::from_secs(1 << 20), Duration::from_secs(1 << 20));
+    (settings.timing.resync, settings.sweep) = (Duration::from_secs(3600), Duration::from_secs(3600));
     let world = World::new();
     for (class, count) in wanted {
         world

@@ -12,10 +12,10 @@ const DOUBT_LOOKS: Duration = Duration::from_secs(1);
 
 /// When a class is looked at for doubt again, on the monotonic clock.
 pub(super) fn look_again(cx: &Context<'_>, class: &Class) -> Option<Duration> {
-    if class.beats.doubt(&cx.now, cx.policy.stale).is_some() {
+    if class.beats.doubt(&cx.now, cx.policy.timing.stale).is_some() {
         return Some(cx.now.mono + DOUBT_LOOKS);
     }
-    let left = class.beats.doubtful_at(cx.policy.stale)?.saturating_sub(cx.now.seen);
+    let left = class.beats.doubtful_at(cx.policy.timing.stale)?.saturating_sub(cx.now.seen);
     Some(cx.now.mono + left + Duration::from_millis(1))
 }
 

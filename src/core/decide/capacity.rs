@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, Hours, Instance, InstanceArn, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, PoolSpec, RecordId,
-    Request, RequestKey, Slot, UsageClass, after,
+    ClassName, Hours, Instance, InstanceArn, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, Pool, PoolSpec,
+    RecordId, Request, RequestKey, Slot, UsageClass, after,
 };
 
 use crate::decide::context::Context;
@@ -123,7 +123,6 @@ impl<'a> Launches<'a> {
     /// Plans the launches: what requests want, then what the class wants idle.
     pub(super) fn plan(mut self, plan: &mut Plan) {
         let (cx, spec) = (self.cx, self.spec);
-        let pool_key = crate::model::Pool::key_of(self.name);
         let warm = warm_lack(cx, self.class).min(self.room);
         if warm > 0 {
             self.wanted.push((None, Offering { usage: spec.usage_class, types: Vec::new() }, warm));
@@ -131,33 +130,12 @@ impl<'a> Launches<'a> {
         if self.wanted.is_empty() {
             return;
         }
-        if cx.yard.is_busy(Slot::Launches(self.name.clone())) {
-            plan.wait(&pool_key, WaitReason::Busy, "a launch of the class is being written");
-            return;
-        }
-        if spec.paused {
-            plan.wait(&pool_key, WaitReason::Paused, format!("class {} is paused", self.name));
-            return;
-        }
-        let requests = || self.wanted.iter().filter_map(|(key, ..)| key.map(RecordId::from));
-        let subjects = || requests().chain([pool_key.clone()]);
-        if cx.now.mono < self.class.brake.until {
-            let failures = self.class.brake.failures;
-            let why = refused(self.class);
-            plan.wake_at(self.class.brake.until);
-            let message = format!("launches are held back after {failures} failures{why}");
-            subjects().for_each(|subject| plan.wait(subject, WaitReason::BackOff, message.as_str()));
-            return;
-        }
-        let Some(token) = cx.role.lease else {
-            let message = "the operator that holds the lease launches";
-            subjects().for_each(|subject| plan.wait(subject, WaitReason::NotLeader, message));
-            return;
-        };
+        let Some(token) = self.may_launch(plan) else { return };
         for (request, offering, count) in self.wanted {
             if let Some(until) = self.class.rests(&offering, cx.now.mono) {
                 plan.wake_at(until);
-                plan.wait(&pool_key, WaitReason::NoCapacity, account(&offering, until, &cx.now));
+                let why = account(&offering, until, &cx.now);
+                plan.wait(Pool::key_of(self.name), WaitReason::NoCapacity, why);
                 continue;
             }
             for part in parts(count) {
@@ -168,6 +146,34 @@ impl<'a> Launches<'a> {
                 plan.actions.push(Planned::intend(launch, token));
             }
         }
+    }
+
+    /// The token of the lease under which is launched; none when nothing of the class is launched now, which is explained.
+    fn may_launch(&self, plan: &mut Plan) -> Option<u64> {
+        let (cx, pool_key) = (self.cx, Pool::key_of(self.name));
+        if cx.yard.is_busy(Slot::Launches(self.name.clone())) {
+            plan.wait(&pool_key, WaitReason::Busy, "a launch of the class is being written");
+            return None;
+        }
+        if self.spec.paused {
+            plan.wait(&pool_key, WaitReason::Paused, format!("class {} is paused", self.name));
+            return None;
+        }
+        let requests = || self.wanted.iter().filter_map(|(key, ..)| key.map(RecordId::from));
+        let subjects = || requests().chain([pool_key.clone()]);
+        if cx.now.mono < self.class.brake.until {
+            let failures = self.class.brake.failures;
+            let why = refused(self.class);
+            plan.wake_at(self.class.brake.until);
+            let message = format!("launches are held back after {failures} failures{why}");
+            subjects().for_each(|subject| plan.wait(subject, WaitReason::BackOff, message.as_str()));
+            return None;
+        }
+        if cx.role.lease.is_none() {
+            let message = "the operator that holds the lease launches";
+            subjects().for_each(|subject| plan.wait(subject, WaitReason::NotLeader, message));
+        }
+        cx.role.lease
     }
 }
 

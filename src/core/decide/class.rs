@@ -12,7 +12,7 @@ use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, Step, WaitReason};
-use crate::yard::Class;
+use crate::yard::{Class, Doubt};
 
 mod claims;
 mod serve;
@@ -58,11 +58,86 @@ fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     if !class.line.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
         return;
     }
-    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.reannounce;
+    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.timing.reannounce;
     if cx.now.mono >= due {
         plan.actions.push(Planned::receive(name.clone()));
     } else {
         plan.wake_at(due);
+    }
+}
+
+/// What a class's status tells.
+struct Report<'a> {
+    idle: u32,
+    desired: u32,
+    held_back: bool,
+    doubt: Option<Doubt>,
+    /// How many actions can never succeed, and the first of them.
+    stuck: Option<(usize, &'a str)>,
+}
+
+impl<'a> Report<'a> {
+    fn of(cx: &Context<'a>, class: &Class, pool: &Pool) -> Self {
+        Self {
+            idle: class.pooled.len() as u32 + class.cleaning + class.warm_created,
+            desired: effective(pool, cx.now.wall).desired,
+            held_back: cx.now.mono < class.brake.until,
+            doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
+            stuck: cx.yard.stuck_in(&pool.spec.resource_class),
+        }
+    }
+
+    /// The one sentence that a person should read first.
+    fn message(&self, cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) -> String {
+        let (idle, desired) = (self.idle, self.desired);
+        let before = cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN);
+        if let Some(gone) = class.unbelieved(before) {
+            let message = format!(
+                "the list of machines lacks {gone} of {}: too many to believe it, none is ended for that; `runyard doctor` tells more",
+                class.live()
+            );
+            plan.wait(pool.key(), WaitReason::Doubt, message.clone());
+            message
+        } else if let Some(doubt) = self.doubt {
+            plan.wait(pool.key(), WaitReason::Doubt, beats::told(doubt));
+            beats::told(doubt)
+        } else if let Some((_, stuck)) = self.stuck {
+            stuck.to_owned()
+        } else if self.held_back {
+            format!(
+                "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
+                class.brake.failures,
+                capacity::refused(class)
+            )
+        } else if let Some((offering, rest)) = class.resting(cx.now.mono).next() {
+            plan.wake_at(rest.until);
+            format!("{idle} idle of {desired} wanted; {}", capacity::account(offering, rest.until, &cx.now))
+        } else {
+            // With room for any numbers: a longer number must not cost another allocation.
+            let mut message = String::with_capacity(96);
+            let (live, max) = (class.live(), pool.spec.max);
+            let _ = write!(message, "{idle} idle of {desired} wanted, {live} live of at most {max}");
+            message
+        }
+    }
+
+    fn conditions(&self, cx: &Context<'_>, class: &Class, pool: &Pool) -> Vec<Condition> {
+        let is = |kind, status, reason: &str, message| {
+            Condition::since(&pool.status.conditions, kind, status, reason, message, cx.now.wall)
+        };
+        let warm = format!("{} idle of {}", self.idle, self.desired);
+        let failures = format!("{} failures in a row{}", class.brake.failures, capacity::refused(class));
+        let mut conditions = vec![
+            is(ConditionType::Warm, self.idle >= self.desired, "Idle", warm),
+            is(ConditionType::Blocked, self.held_back, "Launches", failures),
+        ];
+        conditions
+            .extend(self.doubt.map(|doubt| is(ConditionType::Doubtful, true, "Silence", beats::told(doubt))));
+        conditions.extend(self.stuck.map(|(actions, first)| {
+            let more = if actions > 1 { format!(" (and {} more)", actions - 1) } else { String::new() };
+            is(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"))
+        }));
+        conditions
     }
 }
 
@@ -72,46 +147,10 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     for state in State::ALL.iter().filter(|state| state.live()) {
         counts.insert(*state, class.counts.get(state).copied().unwrap_or(0));
     }
-    let desired = effective(pool, cx.now.wall).desired;
-    let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
-    let held_back = cx.now.mono < class.brake.until;
-    let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
-    let doubt = class.beats.doubt(&cx.now, cx.policy.stale);
-    let stuck = cx.yard.stuck_in(&pool.spec.resource_class);
-    let message = if let Some(gone) = class.unbelieved(before) {
-        let message = format!(
-            "the list of machines lacks {gone} of {}: too many to believe it, none is ended for that; `runyard doctor` tells more",
-            class.live()
-        );
-        plan.wait(pool.key(), WaitReason::Doubt, message.clone());
-        message
-    } else if let Some(doubt) = doubt {
-        plan.wait(pool.key(), WaitReason::Doubt, beats::told(doubt));
-        beats::told(doubt)
-    } else if let Some((_, stuck)) = stuck {
-        stuck.to_owned()
-    } else if held_back {
-        format!(
-            "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
-            class.brake.failures,
-            capacity::refused(class)
-        )
-    } else if let Some((offering, rest)) = class.resting(cx.now.mono).next() {
-        let why = capacity::account(offering, rest.until, &cx.now);
-        plan.wake_at(rest.until);
-        format!("{idle} idle of {desired} wanted; {why}")
-    } else {
-        // With room for any numbers: a longer number must not cost another allocation.
-        let mut message = String::with_capacity(96);
-        let (live, max) = (class.live(), pool.spec.max);
-        let _ = write!(message, "{idle} idle of {desired} wanted, {live} live of at most {max}");
-        message
-    };
-    let key = pool.key();
-    if (pool.status.counts == counts && pool.status.message == message)
-        || cx.yard.is_busy(&key)
-        || cx.role.lease.is_none()
-    {
+    let report = Report::of(cx, class, pool);
+    let message = report.message(cx, class, pool, plan);
+    let same = pool.status.counts == counts && pool.status.message == message;
+    if same || cx.yard.is_busy(&pool.key()) || cx.role.lease.is_none() {
         return;
     }
     if let Some(reported) = class.reported
@@ -120,49 +159,12 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
         plan.wake_at(reported + REPORT_EVERY);
         return;
     }
-    let step =
-        Step::of(pool, cx.now.wall, |next| {
-            next.status.counts = counts;
-            next.status.message = message;
-            next.status.conditions = vec![
-                condition(
-                    ConditionType::Warm,
-                    idle >= desired,
-                    "Idle",
-                    format!("{idle} idle of {desired}"),
-                    pool,
-                    cx,
-                ),
-                condition(
-                    ConditionType::Blocked,
-                    held_back,
-                    "Launches",
-                    format!("{} failures in a row{}", class.brake.failures, capacity::refused(class)),
-                    pool,
-                    cx,
-                ),
-            ];
-            next.status.conditions.extend(doubt.map(|doubt| {
-                condition(ConditionType::Doubtful, true, "Silence", beats::told(doubt), pool, cx)
-            }));
-            next.status.conditions.extend(stuck.map(|(actions, first)| {
-                let more = if actions > 1 { format!(" (and {} more)", actions - 1) } else { String::new() };
-                condition(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"), pool, cx)
-            }));
-        });
+    let step = Step::of(pool, cx.now.wall, |next| {
+        next.status.counts = counts;
+        next.status.message = message;
+        next.status.conditions = report.conditions(cx, class, pool);
+    });
     plan.actions.push(Planned::pool(step));
-}
-
-/// A condition, keeping the time since when it is so.
-fn condition(
-    condition_type: ConditionType,
-    status: bool,
-    reason: &str,
-    message: String,
-    pool: &Pool,
-    cx: &Context<'_>,
-) -> Condition {
-    Condition::since(&pool.status.conditions, condition_type, status, reason, message, cx.now.wall)
 }
 
 #[cfg(test)]

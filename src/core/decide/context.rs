@@ -1,27 +1,14 @@
 //! What a decision may look at besides the records: the time, the settings, and whether this operator may spend
 //! budgets.
 
-use std::time::Duration;
-
+use crate::model::Timing;
 use crate::yard::{Now, Yard};
 
 /// The settings decisions depend on (contract, section 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Deadline of `created`.
-    pub created: Duration,
-    /// Deadline of `claimed`.
-    pub claimed: Duration,
-    /// Deadline of a clean-up.
-    pub cleanup: Duration,
-    /// How long past a threshold an agent waits before it ends its machine itself.
-    pub grace: Duration,
-    /// A heartbeat older than this is stale.
-    pub stale: Duration,
-    /// How often a pooled machine is announced again.
-    pub reannounce: Duration,
-    /// How young a machine without a record, or a record without a machine, is given time.
-    pub orphan: Duration,
+    /// The deadlines and intervals.
+    pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
     /// Whether runners are registered at a GitHub.

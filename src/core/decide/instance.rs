@@ -67,12 +67,12 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
 
 /// Whether a machine's maker must know it by now if it has it: a new machine may be unknown to it for a while.
 fn settled(cx: &Context<'_>, instance: &Instance) -> bool {
-    after(instance.facts.created_at, cx.policy.orphan) <= cx.now.wall
+    after(instance.facts.created_at, cx.policy.timing.orphan) <= cx.now.wall
 }
 
 /// Whether the agent's last word is young enough to rely on.
 pub(super) fn fresh(cx: &Context<'_>, tracked: &Tracked) -> bool {
-    tracked.beat.is_some_and(|beat| cx.now.seen.saturating_sub(beat.at) <= cx.policy.stale)
+    tracked.beat.is_some_and(|beat| cx.now.seen.saturating_sub(beat.at) <= cx.policy.timing.stale)
 }
 
 /// One machine with everything its decision looks at.
@@ -212,7 +212,7 @@ impl<'a> MachineView<'a> {
             plan.wake_at(now.mono + until.saturating_sub(now.seen) + Duration::from_millis(1));
             plan.wait(self.instance.key(), WaitReason::Doubt, beats::told(doubt));
         } else if let Some(beat) = self.tracked.beat.filter(|beat| beat.seq > 0 && self.fresh()) {
-            let left = (beat.at + self.cx.policy.stale).saturating_sub(now.seen);
+            let left = (beat.at + self.cx.policy.timing.stale).saturating_sub(now.seen);
             plan.wake_at(now.mono + left + Duration::from_millis(1));
         }
         // One that has passed has done what it does.

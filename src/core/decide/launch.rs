@@ -110,7 +110,7 @@ fn unasked(cx: &Context<'_>, tracked: &TrackedLaunch, why: &str) -> Option<Plan>
     if !found.is_empty() {
         return Some(bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() }));
     }
-    let over = cx.now.mono >= tracked.since.saturating_add(cx.policy.orphan);
+    let over = cx.now.mono >= tracked.since.saturating_add(cx.policy.timing.orphan);
     over.then(|| fail(cx, launch, &format!("{why}, and no machine of this launch was found")))
 }
 
@@ -121,7 +121,7 @@ fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
         return plan;
     }
     let mut plan = Plan::default();
-    plan.wake_at(tracked.since.saturating_add(cx.policy.orphan));
+    plan.wake_at(tracked.since.saturating_add(cx.policy.timing.orphan));
     let why = format!("there is no record of class {} to launch by", tracked.launch.resource_class);
     plan.wait(tracked.launch.key(), WaitReason::Mismatch, why);
     plan
@@ -250,7 +250,7 @@ fn recorded(
     };
     Instance {
         claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.into() }),
-        threshold: Some(Threshold { at: after(now, cx.policy.created), set_at: now }),
+        threshold: Some(Threshold { at: after(now, cx.policy.timing.created), set_at: now }),
         trust_domain: holder
             .zip(spec)
             .map(|((_, request), spec)| spec.trust_domain(&request.id.repository))

@@ -1,31 +1,24 @@
 //! One request: taken on or refused, ready, degraded, released or failed. What it holds is counted in its own record.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, ConditionType, Desired, InstanceId, Intent, LabelMode, Phase, Pool, PoolSpec, Reason, Record,
-    ReleasedBy, Request, RequestKey, Status, after,
+    ClassName, ConditionType, InstanceId, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode,
+    MOST_MACHINES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, after,
 };
 
 use crate::decide::context::Context;
 use crate::decide::reason::{self, are, machines};
-use crate::decide::unread::Account;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::{Holding, LAST_REPLACEMENT, Lost, Yard, gives_back, over_time, target};
 
 mod intent;
+mod release;
+
+use release::{over, release, released_because};
 
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
-/// Most machines one request may ask for.
-const MOST: u32 = 500;
-/// How often the list of a request that gives back is written at most: its machines come back one by one, and each would
-/// cost a write. Whoever waits for one of them has it taken off the list at once ([`let_go`]).
-const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
-/// Longest a request may wait, in seconds.
-const LONGEST_TIMEOUT: u64 = 7 * 24 * 3600;
 
 /// Why a new request cannot be taken on: one word and a sentence. None when it can, or when its class must be read
 /// again before it counts as unknown.
@@ -104,22 +97,22 @@ pub(super) fn leaves_line(cx: &Context<'_>, request: &Request) -> bool {
 
 /// What is wrong with the numbers of an intent.
 fn invalid(intent: &Intent) -> Option<String> {
-    if !(1..=MOST).contains(&intent.count) {
-        return Some(format!("count: {} is not within 1 to {MOST}", intent.count));
+    if !(1..=MOST_MACHINES).contains(&intent.count) {
+        return Some(format!("count: {} is not within 1 to {MOST_MACHINES}", intent.count));
     }
     if intent.min_count > intent.count || intent.min_count == 0 {
         return Some(format!("minCount: {} is not within 1 to count ({})", intent.min_count, intent.count));
     }
-    if !(1..=LONGEST_TIMEOUT).contains(&intent.timeout_seconds) {
+    if !(1..=LONGEST_TIMEOUT_SECONDS).contains(&intent.timeout_seconds) {
         return Some(format!(
-            "timeoutSeconds: {} is not within 1 to {LONGEST_TIMEOUT}",
+            "timeoutSeconds: {} is not within 1 to {LONGEST_TIMEOUT_SECONDS}",
             intent.timeout_seconds
         ));
     }
     intent
         .max_runtime_minutes
-        .filter(|minutes| !(1..=60 * 24 * 35).contains(minutes))
-        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {}", 60 * 24 * 35))
+        .filter(|minutes| !(1..=LONGEST_RUNTIME_MINUTES).contains(minutes))
+        .map(|minutes| format!("maxRuntimeMinutes: {minutes} is not within 1 to {LONGEST_RUNTIME_MINUTES}"))
 }
 
 /// What to do about one request now.
@@ -139,18 +132,6 @@ pub(super) fn decide(cx: &Context<'_>, key: &RequestKey) -> Plan {
         }
         (None, false) => arrived(cx, key, request),
         (Some(Phase::Pending | Phase::Fulfilling | Phase::Ready), false) => serve(cx, key, request, &holding),
-    }
-}
-
-/// Why a request is released, for a person.
-fn released_because(request: &Request) -> &'static str {
-    match (request.intent.desired, request.status.released_by) {
-        (Desired::Released, _) => "released",
-        (Desired::Provisioned, Some(ReleasedBy::MaxRuntime)) => "its maximum runtime is over",
-        (Desired::Provisioned, Some(ReleasedBy::RunEnded)) => "GitHub says that its run is over",
-        (Desired::Provisioned, Some(ReleasedBy::Superseded)) => "superseded by a newer attempt",
-        // An operator of an earlier version did not write why.
-        (Desired::Provisioned, None) => "superseded by a newer attempt, or over its time",
     }
 }
 
@@ -340,126 +321,6 @@ fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
     let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
     next.status.set_condition(ConditionType::Degraded, true, cause, loss(holding), now);
     next.status.message = loss(holding);
-}
-
-/// Given back: `Releasing` until every machine it held is pooled or ended.
-fn release(
-    cx: &Context<'_>,
-    key: &RequestKey,
-    request: &Request,
-    holding: &Holding<'_>,
-    by: Option<ReleasedBy>,
-    why: &str,
-) -> Plan {
-    let account = Account::of(cx, request, holding);
-    let out = holding.out + cx.yard.leaving(key, request) + account.waiting();
-    if out == 0 {
-        let told = account.told(request);
-        let message = match &told {
-            Some(told) => format!("{why}; {told}"),
-            None => format!("{why}; {} given back", machines(request.status.served.len() as u32)),
-        };
-        let note = match &told {
-            Some(_) => Note::warning("Unaccounted", message.clone()),
-            None => Note::normal("Released", message.clone()),
-        };
-        return write(cx, request, note, |next| {
-            next.progress(Phase::Released, message);
-            next.status.released_by = by;
-            unaccounted(&mut next.status, told, cx.now.wall);
-            next.let_all_go();
-            next.status.expires_at = Some(cx.now.wall.as_second() + KEPT);
-        });
-    }
-    if request.status.phase != Some(Phase::Releasing) {
-        let unread = match account.waiting() {
-            0 => String::new(),
-            unread => format!(", {unread} of them with a record that cannot be read"),
-        };
-        let message = format!("{why}; waiting for {} to be cleaned{unread}", machines(out));
-        return write(cx, request, Note::normal("Releasing", message.clone()), |next| {
-            next.progress(Phase::Releasing, message);
-            next.status.released_by = by;
-            drop_lost(cx, key, request, next);
-        });
-    }
-    let mut plan = returning(cx, key, request, holding, out);
-    waits_for_unread(cx, key, &account, &mut plan);
-    plan
-}
-
-/// When a release looks again for machines whose records cannot be read, and what it says meanwhile.
-fn waits_for_unread(cx: &Context<'_>, key: &RequestKey, account: &Account<'_>, plan: &mut Plan) {
-    for (id, until) in &account.waits {
-        plan.wake_at(cx.now.when(*until));
-        let why = format!("the record of {id} cannot be read; it has ended itself by {until}");
-        plan.wait(key, WaitReason::Doubt, why);
-    }
-}
-
-/// Says of a request that is over which of its machines nobody can account for.
-fn unaccounted(status: &mut Status, told: Option<String>, now: Timestamp) {
-    if let Some(told) = told {
-        status.set_condition(ConditionType::Unaccounted, true, "Unreadable", told, now);
-    }
-}
-
-/// A request that gives everything back takes its machines off its list soon after they are pooled or ended.
-fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
-    let mut plan = Plan::default();
-    let back = holding.lost.iter().filter(|lost| !lost.out).count();
-    let written = request.updated_at.map(|at| cx.now.wall.duration_since(at));
-    // A time to come is another operator's clock, and not waited for.
-    let since = written.and_then(|since| Duration::try_from(since).ok()).unwrap_or(GIVEN_BACK_EVERY);
-    if back > 0 && since < GIVEN_BACK_EVERY {
-        plan.wake_at(cx.now.mono + (GIVEN_BACK_EVERY - since));
-    } else if back > 0 {
-        let message = format!("{} given back, waiting for {out}", machines(back as u32));
-        return write(cx, request, Note::normal("GivenBack", message.clone()), |next| {
-            drop_lost(cx, key, request, next);
-            if !next.phase().is_final() {
-                next.status.message = message;
-            }
-        });
-    }
-    plan.wait(key, WaitReason::Cleaning, format!("{} {} being given back", machines(out), are(out)));
-    plan
-}
-
-/// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
-fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
-    if !request.status.instances.is_empty() {
-        let account = Account::of(cx, request, holding);
-        // It is over: its list empties once it holds nothing, whether or not everything is clean already.
-        if holding.held.iter().all(|id| account.unaccounted.contains(id)) {
-            let told = account.told(request);
-            let note = match &told {
-                Some(told) => Note::warning("Unaccounted", told.clone()),
-                None => Note::normal("GivenBack", "all its machines are given back"),
-            };
-            return write(cx, request, note, |next| {
-                if let Some(told) = &told {
-                    next.status.message = format!("{}; {told}", next.status.message);
-                }
-                unaccounted(&mut next.status, told, cx.now.wall);
-                next.let_all_go();
-            });
-        }
-        let mut plan = returning(cx, key, request, holding, holding.out + account.waiting());
-        waits_for_unread(cx, key, &account, &mut plan);
-        return plan;
-    }
-    let mut plan = Plan::default();
-    if let Some(expires_at) = request.status.expires_at
-        && let Ok(at) = jiff::Timestamp::from_second(expires_at)
-    {
-        if at <= cx.now.wall {
-            plan.actions.push(Planned::expire(request.key(), expires_at));
-        } else {
-            plan.wake_at(cx.now.when(at));
-        }
-    }
-    plan
 }
 
 fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: String) -> Plan {

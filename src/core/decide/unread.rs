@@ -25,11 +25,12 @@ impl<'a> Account<'a> {
             return account;
         }
         let spec = Yard::class_of(request).and_then(|class| cx.yard.pool(&class)).map(|pool| &pool.spec);
-        let longest = max_runtime(Some(request), spec).max(cx.policy.cleanup).max(cx.policy.created);
+        let longest =
+            max_runtime(Some(request), spec).max(cx.policy.timing.cleanup).max(cx.policy.timing.created);
         for (id, deadline) in &holding.unread {
             // One whose record nobody ever wrote is about to be.
             let written = request.updated_at.unwrap_or(cx.now.wall);
-            let until = after(deadline.unwrap_or_else(|| after(written, longest)), cx.policy.grace);
+            let until = after(deadline.unwrap_or_else(|| after(written, longest)), cx.policy.timing.grace);
             if until > cx.now.wall {
                 account.waits.push((id, until));
             } else {

@@ -66,15 +66,19 @@ pub trait Record: Sized + Clone {
 
     /// The whole stored item.
     fn to_item(&self) -> Item {
-        let row: serde_dynamo::Item =
-            serde_dynamo::to_item(self.to_row()).expect("a row has only types that DynamoDB can hold");
-        let mut item: Item = row.into_inner().into_iter().collect();
-        let key = self.key();
-        item.insert("pk".into(), AttributeValue::S(key.pk()));
-        item.insert("sk".into(), AttributeValue::S(key.sk()));
-        item.insert("kind".into(), AttributeValue::S(Self::KIND.as_str().into()));
-        item
+        item_of::<Self>(&self.key(), &self.to_row())
     }
+}
+
+/// The stored item of a row.
+pub(super) fn item_of<T: Record>(key: &RecordId, row: &T::Row) -> Item {
+    let row: serde_dynamo::Item =
+        serde_dynamo::to_item(row).expect("a row has only types that DynamoDB can hold");
+    let mut item: Item = row.into_inner().into_iter().collect();
+    item.insert("pk".into(), AttributeValue::S(key.pk()));
+    item.insert("sk".into(), AttributeValue::S(key.sk()));
+    item.insert("kind".into(), AttributeValue::S(T::KIND.as_str().into()));
+    item
 }
 
 /// A record that counts its writes: born with version 1, exactly one more on each write.

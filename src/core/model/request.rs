@@ -17,6 +17,10 @@ use super::selector::InstanceTypes;
 use super::state::{UsageClass, words};
 use super::time::after;
 
+mod intents;
+
+pub use intents::{LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MOST_MACHINES, NewIntent, release};
+
 words! {
     /// What the workflow wants now.
     Desired {

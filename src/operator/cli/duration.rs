@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo};
 
-use crate::model::FieldError;
+use crate::model::{FieldError, LONGEST_RUNTIME_MINUTES};
 
 const FIX: &str = "write a number and its unit, such as 90s, 30m, 2h or 1h30m";
 
 /// The longest wait for a request: GitHub itself gives up on a queued job after a day.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
-
-/// The longest run: GitHub ends a workflow run after 35 days.
-pub(crate) const LONGEST_RUN: Duration = Duration::from_hours(35 * 24);
 
 /// The longest a person's `scale` holds, and the farthest anybody looks back.
 pub(crate) const LONGEST_SCALE: Duration = Duration::from_hours(366 * 24);
@@ -45,7 +42,7 @@ pub(crate) fn wait(text: &str) -> Result<Duration, FieldError> {
 
 /// Reads how long a machine may run: whole minutes, as its record carries them.
 pub(crate) fn run(text: &str) -> Result<Duration, FieldError> {
-    let length = parse(text, LONGEST_RUN)?;
+    let length = parse(text, Duration::from_mins(LONGEST_RUNTIME_MINUTES))?;
     if !length.as_secs().is_multiple_of(60) || length.subsec_nanos() != 0 {
         let fix = "write whole minutes, such as 30m, 2h or 1h30m";
         return Err(FieldError::new("duration", text, "must be whole minutes", fix));

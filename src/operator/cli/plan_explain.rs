@@ -71,15 +71,8 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
     }
     let config = Config::load(file.map(PathBuf::as_path), given.into_iter());
     let config = config.map_err(|errors| CliFailure::all_usage(errors.problems().to_vec()))?;
-    let times = &config.timing;
     Ok(Policy {
-        created: times.created,
-        claimed: times.claimed,
-        cleanup: times.cleanup,
-        grace: times.grace,
-        stale: times.stale,
-        reannounce: times.reannounce,
-        orphan: times.orphan,
+        timing: config.timing,
         requests_per_repository: config.requests_per_repository,
         github: config.github.is_some(),
         inventory: false,

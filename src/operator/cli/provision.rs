@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{CliContext, attributes, number, text};
+use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult, Problems};
 use super::follow;
 use super::run::{RunArgs, in_field};
 use super::{completion, context, duration, github_output, names, selector, usage};
 use crate::model::{
-    AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, LabelSuffix,
-    MAX_RUNTIME_MINUTES, Phase, Pool, Request, RequestKey, RunId, TableName, UsageClass, Write, millis,
+    ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent,
+    Phase, Pool, Request, RequestKey, RunId, TableName, Uid, UsageClass, Write,
 };
 use crate::ports::StoreError;
 
@@ -77,9 +77,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const LONGER: Duration = Duration::from_secs(30);
 
 fn count(text: &str) -> Result<u32, FieldError> {
-    let number = text.parse::<u32>().ok().filter(|n| (1..=500).contains(n));
+    let number = text.parse::<u32>().ok().filter(|n| (1..=MOST_MACHINES).contains(n));
     number.ok_or_else(|| {
-        FieldError::new("count", text, "must be a whole number from 1 to 500", "ask for 1 to 500 machines")
+        let message = format!("must be a whole number from 1 to {MOST_MACHINES}");
+        FieldError::new("count", text, message, format!("ask for 1 to {MOST_MACHINES} machines"))
     })
 }
 
@@ -233,40 +234,22 @@ async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> 
     Ok(theirs)
 }
 
-/// The record as it is born: what was given, and nothing where the contract's defaults hold.
+/// The record as it is born.
 fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
-    let folded = RequestKey { repository: id.repository.folded(), ..id.clone() };
-    let (key, now) = (Request::key_of(&folded), text(millis(context.clock.now())));
-    let mut item = attributes([
-        ("pk", text(key.pk())),
-        ("sk", text(key.sk())),
-        ("kind", text(Kind::Request)),
-        ("uid", text(context.entropy.hex())),
-        ("version", number(1u64)),
-        ("runId", text(&id.run_id)),
-        ("attempt", number(id.attempt)),
-        ("repository", text(&id.repository)),
-        ("name", text(&id.name)),
-        ("resourceClass", text(&args.class)),
-        ("count", number(args.count)),
-        ("desired", text(Desired::Provisioned)),
-        ("generation", number(1u64)),
-        ("createdAt", now.clone()),
-        ("updatedAt", now),
-    ]);
-    let types = args.allowed_instance_types.as_ref();
+    let uid = Uid::parse(&context.entropy.hex()).expect("hexadecimal digits make a uid");
     let drawn = || LabelSuffix::draw(|buffer| context.entropy.fill(buffer));
-    let given = [
-        ("minCount", args.min_count.map(number)),
-        ("usageClass", args.usage_class.map(text)),
-        ("onDemandFallback", args.on_demand_fallback.then_some(AttributeValue::Bool(true))),
-        ("allowedInstanceTypes", types.map(|t| AttributeValue::L(t.0.iter().map(text).collect()))),
-        ("maxRuntimeMinutes", args.max_runtime.map(|length| number(length.as_secs() / 60))),
-        ("timeoutSeconds", args.timeout.map(|length| number(length.as_secs()))),
-        ("labelSuffix", args.secret_label.then(|| text(drawn()))),
-    ];
-    item.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    item
+    let given = NewIntent {
+        resource_class: args.class.clone(),
+        count: args.count,
+        min_count: args.min_count,
+        usage_class: args.usage_class,
+        on_demand_fallback: args.on_demand_fallback,
+        allowed_instance_types: args.allowed_instance_types.clone(),
+        max_runtime_minutes: args.max_runtime.map(|length| length.as_secs() / 60),
+        timeout_seconds: args.timeout.map(|length| length.as_secs()),
+        label_suffix: args.secret_label.then(drawn),
+    };
+    given.item(id, uid, context.clock.now())
 }
 
 /// Whether what is there is what we ask for: the same request, still open.

@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::context::{CliContext, attributes, one_more, readable, text};
+use super::context::{CliContext, readable};
 use super::failure::{CliFailure, CliResult, Exit, Problems};
 use super::json;
 use super::polling::{Interrupts, Waited, again, until};
 use super::run::{RunArgs, in_field};
 use super::{duration, selector};
-use crate::model::{
-    Desired, Guard, Item, Kind, Record, RecordId, Repository, Request, RequestName, RunId, Write, millis,
-};
+use crate::model::{self, Desired, Item, Kind, Record, RecordId, Repository, Request, RequestName, RunId};
 use crate::ports::StoreError;
 
 /// Gives machines back.
@@ -114,9 +112,7 @@ async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<Item> {
 /// Writes `desired = released` unless it says so already; answers the record as it is then.
 pub(crate) async fn write_released(context: &CliContext, request: &Request) -> CliResult<Item> {
     let key = request.key();
-    let set =
-        attributes([("desired", text(Desired::Released)), ("updatedAt", text(millis(context.clock.now())))]);
-    let write = Write::update(key.clone(), Guard::StillProvisioned, set, one_more(["generation", "version"]));
+    let write = model::release(&request.id, context.clock.now());
     let written = again(async || match context.store.write(&write).await {
         Err(StoreError::Refused { .. }) => Ok(None),
         Ok(item) => Ok(Some(item)),

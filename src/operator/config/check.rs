@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::reader::Reader;
-use super::{ComputeKind, Credential, QueueKind, RunnerPackage, Timing};
+use super::{ComputeKind, Credential, QueueKind, RunnerPackage};
+use crate::model::Timing;
 
 pub(super) fn timing(timing: &Timing, compute: Option<ComputeKind>, reader: &mut Reader) {
     // Where another program plays the agents, how often they beat and poll is not ours to say.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
@@ -23,22 +23,22 @@ use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, runner_gc, runs};
 
-mod background;
 mod clock_skew;
 mod concurrency;
 mod hints;
 mod intake;
 mod metrics;
 mod resting;
+mod sources;
 mod stuck;
 mod tasks;
 
-use background::Background;
 use clock_skew::ClockSkew;
 use concurrency::ConcurrencyLimits;
 use resting::Resting;
+use sources::{BackgroundTasks, Inputs};
 use stuck::Failing;
-use tasks::{BackgroundTasks, Inputs};
+use tasks::Tasks;
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -64,53 +64,79 @@ struct Loop {
     yard: Yard,
     dirty: BTreeSet<Unit>,
     timers: Timers,
-    /// What failed last and is not tried again yet.
+    role: Role,
+    lease: watch::Receiver<Option<u64>>,
+    concurrency: ConcurrencyLimits,
+    tasks: Tasks,
+    backoffs: Backoffs,
+    reads: Reads,
+    listing: Listing,
+    reported: Reported,
+    measures: Measures,
+}
+
+/// What is not tried again yet, or left to another operator.
+#[derive(Default)]
+struct Backoffs {
+    /// What failed last.
     resting: Resting,
     /// What failed again and again, and for which reason.
     failing: Failing,
     /// Since when a stand-by knows of something to do.
     due: BTreeMap<Unit, Duration>,
-    tasks: JoinSet<Done>,
-    background: Background,
-    /// The removal of old events, which takes its time: one at once.
-    removing: Option<AbortHandle>,
-    concurrency: ConcurrencyLimits,
-    /// Monotonic time during which the table could be read.
+}
+
+/// How long the table could be read.
+struct Reads {
+    /// Monotonic time during which it could.
     seen: Duration,
     last_look: Duration,
     /// Longest stretch of successful reads that one look vouches for.
     vouches: Duration,
-    /// The list under way: when it began, and the keys seen since.
-    listing: Option<(Duration, BTreeSet<RecordId>)>,
-    role: Role,
-    lease: watch::Receiver<Option<u64>>,
-    clock_skew: ClockSkew,
+}
+
+/// Lists of the whole table: the one under way, and those that are asked for.
+struct Listing {
+    /// When the list under way began, and the keys seen since.
+    under_way: Option<(Duration, BTreeSet<RecordId>)>,
     /// When the lease was taken that no list has followed yet.
     taken: Option<(u64, Duration)>,
     /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
     late: Vec<(RecordId, i64)>,
+    /// When a person's request for a resync was seen.
+    requested: Option<Duration>,
+    /// When that was, by the clock of who asked.
+    requested_at: Option<Timestamp>,
+    /// Starts a list.
+    resync: mpsc::Sender<()>,
+    /// Starts a look at all machines.
+    sweep: mpsc::Sender<()>,
+    /// Why the table cannot be listed at all.
+    refused: Option<StoreError>,
+}
+
+/// What was said already, and what was not acknowledged yet.
+#[derive(Default)]
+struct Reported {
+    clock_skew: ClockSkew,
+    /// What classes do without now, as far as it was told.
+    open: BTreeSet<(ClassName, Breaker)>,
+    /// Records that were said to be unreadable, or of a newer program.
+    unreadable: BTreeSet<RecordId>,
     /// Notices that are not acknowledged yet, because something remains to be done.
     unacknowledged: Vec<Delivery>,
-    /// What machines were, for people who look.
+}
+
+/// What is kept for people and for metrics.
+struct Measures {
+    /// What machines were.
     history: History,
     table: TableName,
     /// When the time of machines was last counted, and when the queues were last asked how much they hold.
     measured: Duration,
     queues_measured: Option<Duration>,
-    /// What classes do without now, as far as it was told.
-    open: BTreeSet<(ClassName, Breaker)>,
-    /// A resync that somebody asked for.
-    resync_requested: Option<Duration>,
-    /// When that was, by the clock of who asked.
-    resync_requested_at: Option<Timestamp>,
-    /// Records that were said to be unreadable, or of a newer program.
-    reported_unreadable: BTreeSet<RecordId>,
     /// The requests whose runs are watched at GitHub.
     live: watch::Sender<runs::Live>,
-    resync_trigger: mpsc::Sender<()>,
-    sweep_trigger: mpsc::Sender<()>,
-    /// Why the table cannot be listed at all.
-    refused: Option<StoreError>,
 }
 
 /// Runs the loop until told to stop.
@@ -129,7 +155,7 @@ pub(super) async fn run(
     let asks = health.snapshots().answer();
     let started = BackgroundTasks::start(&ports, &settings, asks, &shutdown).await;
     let BackgroundTasks {
-        mut tasks,
+        tasks,
         follower,
         mut inputs,
         lease,
@@ -147,10 +173,10 @@ pub(super) async fn run(
         receipts: Receipts::default(),
         unsettled: Unsettled::default(),
     };
-    let (history, started) = (History::new(ports.clock.now()), ports.clock.elapsed());
+    let (history, now) = (History::new(ports.clock.now()), ports.clock.elapsed());
+    let vouches = intake::vouches(settings.timing.heartbeat, settings.timing.stale);
+    let table = settings.table.clone();
     let mut state = Loop {
-        last_look: ports.clock.elapsed(),
-        vouches: intake::vouches(settings.heartbeat, settings.stale),
         ports,
         policy,
         executor,
@@ -159,49 +185,39 @@ pub(super) async fn run(
         yard: Yard::default(),
         dirty: BTreeSet::new(),
         timers: Timers::default(),
-        resting: Resting::default(),
-        failing: Failing::default(),
-        due: BTreeMap::new(),
-        tasks: JoinSet::new(),
-        background: Background::new(shutdown.clone()),
-        removing: None,
-        concurrency: ConcurrencyLimits::default(),
-        seen: Duration::ZERO,
-        listing: None,
         role: Role { lease: None },
         lease,
-        clock_skew: ClockSkew::default(),
-        taken: None,
-        late: Vec::new(),
-        unacknowledged: Vec::new(),
-        history,
-        table: settings.table.clone(),
-        measured: started,
-        queues_measured: None,
-        open: BTreeSet::new(),
-        resync_requested: None,
-        resync_requested_at: None,
-        reported_unreadable: BTreeSet::new(),
-        live,
-        resync_trigger,
-        sweep_trigger,
-        refused: None,
+        concurrency: ConcurrencyLimits::default(),
+        tasks,
+        backoffs: Backoffs::default(),
+        reads: Reads { seen: Duration::ZERO, last_look: now, vouches },
+        listing: Listing {
+            under_way: None,
+            taken: None,
+            late: Vec::new(),
+            requested: None,
+            requested_at: None,
+            resync: resync_trigger,
+            sweep: sweep_trigger,
+            refused: None,
+        },
+        reported: Reported::default(),
+        measures: Measures { history, table, measured: now, queues_measured: None, live },
     };
     state.roles();
-    tasks.spawn(follower);
+    state.tasks.spawn_lasting(follower);
     state.turn(&mut inputs, &shutdown).await;
-    let refused = state.refused.take();
+    let refused = state.listing.refused.take();
     shutdown.cancel();
     // The actions in hand are finished; nothing new is begun.
     state.ports.compute.stop();
-    while let Some(done) = state.tasks.join_next().await {
+    while let Some(done) = state.tasks.actions.join_next().await {
         if let Ok(done) = done {
             state.finish(done);
         }
     }
-    state.background.finish().await;
-    drop(state);
-    while tasks.join_next().await.is_some() {}
+    state.tasks.finish_calls().await;
+    state.into_tasks().finish_lasting().await;
     refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
@@ -211,6 +227,11 @@ const fn hopeless(error: &StoreError) -> bool {
 }
 
 impl Loop {
+    /// Drops everything but the tasks: without the loop's ends of their channels those that last come to their end.
+    fn into_tasks(self) -> Tasks {
+        self.tasks
+    }
+
     /// Turn by turn: judges what is dirty, waits until something happens, takes in all that happened. Whatever came first
     /// wakes the loop; nothing that comes often is taken in alone, so nothing waits behind it.
     async fn turn(&mut self, inputs: &mut Inputs, shutdown: &CancellationToken) {
@@ -228,7 +249,7 @@ impl Loop {
                 _ = gauges.tick() => {
                     self.gauge();
                     self.measure();
-                    self.history.forget(self.ports.clock.now());
+                    self.measures.history.forget(self.ports.clock.now());
                     self.report_breakers();
                     self.acknowledge();
                 }
@@ -236,12 +257,12 @@ impl Loop {
                 Some(machines) = inputs.machines.recv() => self.listed_at_maker(machines),
                 Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
                 Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
-                Some(done) = self.tasks.join_next() => self.finished(done),
+                Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),
                 () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}
             }
             self.catch_up(inputs);
-            if self.refused.is_some() {
+            if self.listing.refused.is_some() {
                 return;
             }
             if self.yard.classes().count() > classes {
@@ -254,7 +275,7 @@ impl Loop {
     /// Takes in the actions that are finished, the news that are there and the moments that are due, so that a class is
     /// judged once for all of them.
     fn catch_up(&mut self, inputs: &mut Inputs) {
-        while let Some(done) = self.tasks.try_join_next() {
+        while let Some(done) = self.tasks.actions.try_join_next() {
             self.finished(done);
         }
         // No more than there were when this began: whoever tells them goes on meanwhile.
@@ -274,7 +295,7 @@ impl Loop {
     }
 
     fn now(&self) -> Now {
-        Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.seen }
+        Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.reads.seen }
     }
 
     /// Why machines ended goes before where they stand, so that their end is told with it.
@@ -294,19 +315,28 @@ impl Loop {
             Some(token) if self.role.lease != Some(token) => {
                 // Budgets only after everything was read once more.
                 self.role.lease = None;
-                self.taken = Some((token, self.ports.clock.elapsed()));
-                let _ = self.resync_trigger.try_send(());
+                self.listing.taken = Some((token, self.ports.clock.elapsed()));
+                let _ = self.listing.resync.try_send(());
             }
             Some(_) => {}
             None => {
                 self.role.lease = None;
-                self.taken = None;
+                self.listing.taken = None;
             }
         }
         self.dirty.extend(self.yard.units());
     }
 
-    /// Judges everything dirty.
+    /// Judges everything dirty and starts what is planned.
+    ///
+    /// # Guarantees
+    /// - Nothing is judged before the table was listed completely once.
+    /// - A stand-by starts no action of the leader's, and any other only when it was due for [`STAND_BY`].
+    /// - What failed lately is not started again before its pause is over.
+    /// - A unit with anything left to do is dirty, has a timer, or is queued for a slot.
+    ///
+    /// # Assumes
+    /// Whoever changes the yard adds the units that this concerns to `dirty`.
     fn settle(&mut self) {
         // A newer program's records are as unreadable to this one as broken ones.
         let newer = self.yard.newer.len();
@@ -326,7 +356,7 @@ impl Loop {
             let leader = self.role.lease.is_some();
             let mut actions = plan.actions;
             actions.retain(|action| leader || !action.leader_only);
-            actions.retain(|action| match self.resting.until(&unit, action, now.mono) {
+            actions.retain(|action| match self.backoffs.resting.until(&unit, action, now.mono) {
                 Some(until) => {
                     wake = Some(wake.map_or(until, |wake| wake.min(until)));
                     false
@@ -338,9 +368,9 @@ impl Loop {
                 wake = Some(now.mono + Duration::from_millis(10));
             }
             if actions.is_empty() {
-                self.due.remove(&unit);
+                self.backoffs.due.remove(&unit);
             } else if !leader {
-                let since = *self.due.entry(unit.clone()).or_insert(now.mono);
+                let since = *self.backoffs.due.entry(unit.clone()).or_insert(now.mono);
                 if now.mono < since + STAND_BY {
                     self.timers.set(&unit, Some(wake.unwrap_or(Duration::MAX).min(since + STAND_BY)));
                     continue;
@@ -353,8 +383,11 @@ impl Loop {
         }
     }
 
-    /// Starts an action unless a record it writes is being written already, or too many of its kind are under way; then
-    /// its unit is judged again after that.
+    /// Starts an action, unless something it holds is held already or too many of its kind are under way.
+    ///
+    /// # Guarantees
+    /// - What the action holds is busy until [`Self::finish`]: nobody plans for it meanwhile.
+    /// - An action that is not started is forgotten; its unit is judged again when what was in its way is over.
     fn start(&mut self, unit: &Unit, action: Planned) {
         let slots = &action.slots;
         if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action)
@@ -365,7 +398,7 @@ impl Loop {
         let executor = self.executor.clone();
         let unit = unit.clone();
         let clock = self.ports.clock.clone();
-        self.tasks.spawn(async move {
+        self.tasks.actions.spawn(async move {
             let begun = clock.elapsed();
             let outcome = executor.execute(action.clone()).await;
             Done { unit, action, outcome, took: clock.elapsed().saturating_sub(begun) }
@@ -373,6 +406,14 @@ impl Loop {
     }
 
     /// Takes in what came of an action.
+    ///
+    /// # Guarantees
+    /// - Everything the action held is free again, and whatever depends on that is dirty.
+    /// - What was written or found instead is in the yard before anything is judged again.
+    /// - An event is left only for what succeeded, or for the first of failures in a row.
+    ///
+    /// # Assumes
+    /// It is called once for each action that [`Self::start`] started, unless that action panicked.
     fn finish(&mut self, done: Done) {
         self.concurrency.release(&done.action);
         for slot in &done.action.slots {
@@ -386,7 +427,7 @@ impl Loop {
         self.ports.metrics.reconcile(done.took);
         match &done.outcome.failure {
             None => {
-                self.resting.succeeded(&done.unit, &done.action, &mut self.yard);
+                self.backoffs.resting.succeeded(&done.unit, &done.action, &mut self.yard);
                 self.succeeded(&done.unit, &done.action);
                 self.count(&done.action);
                 for event in &done.outcome.events {
@@ -397,7 +438,7 @@ impl Loop {
             }
             Some(failure) => {
                 // Told once: it fails the same way until somebody mends it.
-                if !self.resting.failed_before(&done.unit, &done.action) {
+                if !self.backoffs.resting.failed_before(&done.unit, &done.action) {
                     done.outcome.events.iter().for_each(|event| self.events.send(event));
                 }
                 self.rest(&done.unit, &done.action, failure);
@@ -420,7 +461,7 @@ impl Loop {
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) => 0,
         };
-        match self.resting.failed(unit, action, free, now, &mut self.yard) {
+        match self.backoffs.resting.failed(unit, action, free, now, &mut self.yard) {
             Some(pause) => {
                 tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
             }

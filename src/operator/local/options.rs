@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_config::SdkConfig;
 
-use super::compute::{AgentOptions, AgentTiming, LocalOptions, RunnerPackage};
+use super::compute::{AgentOptions, LocalOptions, RunnerPackage};
 use super::local_environment::LocalEnvironment;
 use super::standin::{PACKAGE_VERSION, PackageSize, StandIn};
 use crate::config::{Config, ConfigErrors};
@@ -115,7 +115,6 @@ pub(crate) fn machines(
     sdk: &SdkConfig,
     environment: &BTreeMap<String, String>,
 ) -> Result<LocalOptions, FieldError> {
-    let timing = &config.timing;
     let runner = config.agent.runner.as_ref().ok_or_else(|| {
         let fix = "set agent.runner_url, agent.runner_sha256 and agent.runner_version: a local machine brings none along";
         FieldError::new("agent.runner_url", "", "is missing", fix)
@@ -124,12 +123,7 @@ pub(crate) fn machines(
         program: agent(environment)?,
         endpoint: sdk.endpoint_url().unwrap_or("aws").to_owned(),
         environment: passed_on(environment),
-        timing: AgentTiming {
-            heartbeat: timing.heartbeat,
-            poll: timing.agent_poll,
-            grace: timing.grace,
-            created: timing.created,
-        },
+        timing: config.timing,
         runner: RunnerPackage {
             url: runner.url.clone(),
             sha256: runner.sha256.clone(),

@@ -13,23 +13,10 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 
 use crate::files;
-use crate::model::InstanceArn;
+use crate::model::{InstanceArn, Timing};
 use crate::process::{MARKER, Process};
 
 use super::directory::Facts;
-
-/// The durations an agent needs to know; they are the operator's.
-#[derive(Clone, Debug)]
-pub struct AgentTiming {
-    /// Between two beats.
-    pub heartbeat: Duration,
-    /// Between two looks at its record.
-    pub poll: Duration,
-    /// How long past its threshold it waits before it ends itself.
-    pub grace: Duration,
-    /// How long it waits for its record.
-    pub created: Duration,
-}
 
 /// Where the runner comes from.
 #[derive(Clone, Debug)]
@@ -52,7 +39,7 @@ pub struct AgentOptions {
     /// What else its environment holds: `PATH`, the AWS variables, a proxy.
     pub environment: BTreeMap<String, String>,
     /// Its clocks.
-    pub timing: AgentTiming,
+    pub timing: Timing,
     /// Its runner.
     pub runner: RunnerPackage,
     /// What runs at first boot unless the class names a script of its own.
@@ -130,7 +117,7 @@ fn configuration(dir: &Path, facts: &Facts, options: &AgentOptions) -> String {
         line("pre_runner_timeout", &milliseconds(options.pre_runner_timeout));
     }
     line("timing.heartbeat", &milliseconds(timing.heartbeat));
-    line("timing.poll", &milliseconds(timing.poll));
+    line("timing.poll", &milliseconds(timing.agent_poll));
     line("timing.grace", &milliseconds(timing.grace));
     line("timing.created", &milliseconds(timing.created));
     line("runner.url", &runner.url);

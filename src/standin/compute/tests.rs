@@ -12,7 +12,7 @@ use figment::providers::{Format as _, Toml};
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::model::{ClassName, InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, UsageClass};
+use crate::model::{ClassName, InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, Timing, UsageClass};
 use crate::process::{self, MARKER};
 
 const IDLE: &str = "exec sleep 600";
@@ -76,11 +76,18 @@ impl TestDirectory {
                 program: self.dir.path().join("agent"),
                 endpoint: "http://127.0.0.1:1".into(),
                 environment: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
-                timing: AgentTiming {
-                    heartbeat: Duration::from_secs(2),
-                    poll: Duration::from_millis(100),
-                    grace: Duration::from_secs(60),
+                timing: Timing {
                     created: Duration::from_secs(60),
+                    claimed: Duration::from_secs(300),
+                    cleanup: Duration::from_secs(300),
+                    grace: Duration::from_secs(60),
+                    heartbeat: Duration::from_secs(2),
+                    stale: Duration::from_secs(60),
+                    agent_poll: Duration::from_millis(100),
+                    resync: Duration::from_secs(300),
+                    reannounce: Duration::from_secs(300),
+                    lease: Duration::from_secs(15),
+                    orphan: Duration::from_secs(600),
                 },
                 runner: RunnerPackage { url: "http://r/".into(), sha256: "00".into(), version: "2".into() },
                 pre_runner_script: None,

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use runyard_core::decide::{Context, Effect, Plan, Planned, Policy, Role, decide};
 use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
-    RecordId, Request, Signal, Versioned, read,
+    RecordId, Request, Signal, Timing, Versioned, read,
 };
 use runyard_core::ports::{Launched, Machine, MachineState};
 use runyard_core::yard::{Now, Observation, Unit, Written, Yard};
@@ -23,13 +23,19 @@ pub(crate) fn start() -> Timestamp {
 pub(crate) fn policy() -> Policy {
     let minutes = |n: u64| Duration::from_secs(60 * n);
     Policy {
-        created: minutes(15),
-        claimed: minutes(5),
-        cleanup: minutes(5),
-        grace: minutes(5),
-        stale: Duration::from_secs(1 << 32),
-        reannounce: minutes(5),
-        orphan: minutes(10),
+        timing: Timing {
+            created: minutes(15),
+            claimed: minutes(5),
+            cleanup: minutes(5),
+            grace: minutes(5),
+            heartbeat: Duration::from_secs(10),
+            stale: Duration::from_secs(1 << 32),
+            agent_poll: Duration::from_secs(1),
+            resync: minutes(5),
+            reannounce: minutes(5),
+            lease: Duration::from_secs(15),
+            orphan: minutes(10),
+        },
         requests_per_repository: u32::MAX,
         github: false,
         inventory: false,

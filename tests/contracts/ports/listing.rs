@@ -9,7 +9,7 @@ use runyard::clock::{SystemClock, SystemEntropy};
 use runyard::compute_none::NoCompute;
 use runyard::controller::{GitHubWatch, Ports, Settings, run};
 use runyard::metrics::Metrics;
-use runyard::model::{AttributeValue, Item, RecordId, TableName, Write};
+use runyard::model::{AttributeValue, Item, RecordId, TableName, Timing, Write};
 use runyard::ports::{Clock, Store as _};
 use runyard::queue_memory::InProcessQueue;
 use runyard::store::{DynamoStore, Watching};
@@ -27,17 +27,19 @@ fn settings() -> Settings {
         identity: "one".into(),
         table: table(),
         organization: false,
-        created: minutes(15),
-        claimed: minutes(5),
-        cleanup: minutes(5),
-        grace: minutes(5),
-        heartbeat: Duration::from_secs(10),
-        stale: minutes(1),
-        agent_poll: Duration::from_secs(1),
-        resync: Duration::from_millis(200),
-        reannounce: minutes(5),
-        lease: Duration::from_secs(15),
-        orphan: minutes(10),
+        timing: Timing {
+            created: minutes(15),
+            claimed: minutes(5),
+            cleanup: minutes(5),
+            grace: minutes(5),
+            heartbeat: Duration::from_secs(10),
+            stale: minutes(1),
+            agent_poll: Duration::from_secs(1),
+            resync: Duration::from_millis(200),
+            reannounce: minutes(5),
+            lease: Duration::from_secs(15),
+            orphan: minutes(10),
+        },
         sweep: minutes(1),
         requests_per_repository: 2000,
         github: GitHubWatch::default(),

@@ -71,13 +71,13 @@ fn with(mut spec: Value, name: &str, value: impl Into<Value>) -> Value {
 /// Deadlines short enough that every one of them passes within a plan, in the proportions of the defaults.
 pub(crate) fn timing(settings: &mut Settings) {
     let seconds = Duration::from_secs;
-    settings.created = seconds(120);
-    settings.claimed = seconds(60);
-    settings.cleanup = seconds(60);
-    settings.grace = seconds(30);
-    settings.resync = seconds(30);
-    settings.reannounce = seconds(30);
-    settings.orphan = seconds(60);
+    settings.timing.created = seconds(120);
+    settings.timing.claimed = seconds(60);
+    settings.timing.cleanup = seconds(60);
+    settings.timing.grace = seconds(30);
+    settings.timing.resync = seconds(30);
+    settings.timing.reannounce = seconds(30);
+    settings.timing.orphan = seconds(60);
     settings.sweep = seconds(10);
     settings.github = GitHubWatch {
         run_poll: Some(seconds(10)),

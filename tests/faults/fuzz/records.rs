@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use runyard::decide::{Context, Policy, Role, decide};
 use runyard::model::{
     Agent, Event, Instance, Item, Launch, Lease, Pool, PoolMessage, Reading, Record, RecordId, Request,
-    Unreadable, read, read_notices,
+    Timing, Unreadable, read, read_notices,
 };
 use runyard::yard::{Now, Observation, Yard};
 
@@ -44,13 +44,19 @@ fn judged(item: &Item, beside: &[Item]) {
     let now = Now { wall, mono, seen: mono };
     let minutes = |n: u64| Duration::from_secs(60 * n);
     let policy = Policy {
-        created: minutes(15),
-        claimed: minutes(5),
-        cleanup: minutes(5),
-        grace: minutes(5),
-        stale: minutes(1),
-        reannounce: minutes(5),
-        orphan: minutes(10),
+        timing: Timing {
+            created: minutes(15),
+            claimed: minutes(5),
+            cleanup: minutes(5),
+            grace: minutes(5),
+            heartbeat: Duration::from_secs(10),
+            stale: minutes(1),
+            agent_poll: Duration::from_secs(1),
+            resync: minutes(5),
+            reannounce: minutes(5),
+            lease: Duration::from_secs(15),
+            orphan: minutes(10),
+        },
         requests_per_repository: 2000,
         github: true,
         inventory: true,

@@ -234,7 +234,7 @@ fn astray(world: &World) -> Vec<String> {
 /// L1: and it stays so. Nothing is launched any more, and nothing is ended but what is old or too many.
 async fn stays(world: &Arc<World>) -> Result<(), String> {
     let launches = world.compute.orders().len();
-    let end = Instant::now() + world.settings.resync + Duration::from_secs(30);
+    let end = Instant::now() + world.settings.timing.resync + Duration::from_secs(30);
     while Instant::now() < end {
         within(world, "", Duration::from_secs(20), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
     }

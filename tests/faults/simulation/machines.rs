@@ -116,9 +116,9 @@ fn parts(actor: &Arc<Actor>, sim_host: &Arc<SimHost>) -> Parts {
         entropy: Arc::new(SeededEntropy::new(life)),
         power: Arc::new(Exit),
         timing: Timing {
-            heartbeat: settings.heartbeat,
-            poll: settings.agent_poll,
-            guard: Lengths { created: settings.created, grace: settings.grace },
+            heartbeat: settings.timing.heartbeat,
+            poll: settings.timing.agent_poll,
+            guard: Lengths { created: settings.timing.created, grace: settings.timing.grace },
         },
         state_dir,
         boot_id: "boot".into(),

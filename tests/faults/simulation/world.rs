@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use runyard::controller::{GitHubWatch, Settings};
 use runyard::model::{
-    Instance, InstanceArn, InstanceId, Item, Life, Record, RecordId, RegistrationMode, State, Write,
+    Instance, InstanceArn, InstanceId, Item, Life, Record, RecordId, RegistrationMode, State, Timing, Write,
 };
 use runyard::ports::{Clock, Machine, Store};
 use runyard_fakes::{
@@ -207,17 +207,19 @@ fn settings(chance: &Chance) -> Settings {
         identity: String::new(),
         table: "runyard".parse().unwrap(),
         organization: false,
-        created: pick(900, 240),
-        claimed: pick(300, 120),
-        cleanup: pick(300, 120),
-        grace: pick(300, 60),
-        heartbeat: Duration::from_secs(10),
-        stale: pick(60, 45),
-        agent_poll: Duration::from_secs(*chance.one(&[1, 1, 3])),
-        resync: pick(300, 60),
-        reannounce: pick(300, 60),
-        lease: pick(15, 9),
-        orphan: pick(600, 150),
+        timing: Timing {
+            created: pick(900, 240),
+            claimed: pick(300, 120),
+            cleanup: pick(300, 120),
+            grace: pick(300, 60),
+            heartbeat: Duration::from_secs(10),
+            stale: pick(60, 45),
+            agent_poll: Duration::from_secs(*chance.one(&[1, 1, 3])),
+            resync: pick(300, 60),
+            reannounce: pick(300, 60),
+            lease: pick(15, 9),
+            orphan: pick(600, 150),
+        },
         requests_per_repository: 2000,
         sweep: pick(60, 20),
         github: GitHubWatch {

@@ -64,7 +64,7 @@ impl Mutant {
     /// The settings that the production code decides by.
     pub(crate) fn policy(self, policy: &mut Policy) {
         if self == Self::NoGrace {
-            policy.orphan = std::time::Duration::ZERO;
+            policy.timing.orphan = std::time::Duration::ZERO;
         }
     }
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard_core::decide::Policy;
-use runyard_core::model::{Agent, Claim, ClaimId, Instance, InstanceArn, Place, Record, RecordId, Signal};
+use runyard_core::model::{
+    Agent, Claim, ClaimId, Instance, InstanceArn, Place, Record, RecordId, Signal, Timing,
+};
 use runyard_core::ports::Machine;
 use runyard_core::yard::{Now, Observation};
 
@@ -152,13 +154,19 @@ impl World {
     pub(crate) fn new(operators: usize, left: Left, mutant: Option<Mutant>) -> Self {
         let minutes = |n: u64| Duration::from_secs(60 * n);
         let mut policy = Policy {
-            created: minutes(600),
-            claimed: minutes(600),
-            cleanup: minutes(600),
-            grace: minutes(5),
-            stale: minutes(1),
-            reannounce: minutes(600),
-            orphan: minutes(10),
+            timing: Timing {
+                created: minutes(600),
+                claimed: minutes(600),
+                cleanup: minutes(600),
+                grace: minutes(5),
+                heartbeat: Duration::from_secs(10),
+                stale: minutes(1),
+                agent_poll: Duration::from_secs(1),
+                resync: minutes(5),
+                reannounce: minutes(600),
+                lease: Duration::from_secs(15),
+                orphan: minutes(10),
+            },
             requests_per_repository: 2000,
             github: false,
             inventory: false,

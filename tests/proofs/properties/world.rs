@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use runyard_core::decide::{Context, Credential, Effect, Plan, Planned, Policy, Role, Step, decide};
 use runyard_core::model::{
     Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
-    RecordId, Registration, Request, State, Versioned, read,
+    RecordId, Registration, Request, State, Timing, Versioned, read,
 };
 use runyard_core::ports::{ComputeError, Launched, Machine, MachineState};
 use runyard_core::yard::{Now, Observation, Unit, Yard};
@@ -28,13 +28,19 @@ pub(crate) struct World {
 pub(crate) fn policy() -> Policy {
     let minutes = |n: u64| Duration::from_secs(60 * n);
     Policy {
-        created: minutes(15),
-        claimed: minutes(5),
-        cleanup: minutes(5),
-        grace: minutes(5),
-        stale: minutes(1),
-        reannounce: minutes(5),
-        orphan: minutes(10),
+        timing: Timing {
+            created: minutes(15),
+            claimed: minutes(5),
+            cleanup: minutes(5),
+            grace: minutes(5),
+            heartbeat: Duration::from_secs(10),
+            stale: minutes(1),
+            agent_poll: Duration::from_secs(1),
+            resync: minutes(5),
+            reannounce: minutes(5),
+            lease: Duration::from_secs(15),
+            orphan: minutes(10),
+        },
         requests_per_repository: 2000,
         github: false,
         inventory: true,

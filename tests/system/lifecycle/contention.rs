@@ -15,8 +15,8 @@ use runyard::controller::{Ports, Settings, run};
 use runyard::metrics::Metrics;
 use runyard::model::{
     Agent, AttributeValue, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Life, Pool, PoolSpec,
-    PoolStatus, Record as _, RecordId, Request, TableName, Threshold, UsageClass, Versioned as _, Write,
-    millis,
+    PoolStatus, Record as _, RecordId, Request, TableName, Threshold, Timing, UsageClass, Versioned as _,
+    Write, millis,
 };
 use runyard::ports::{Clock, PoolQueue as _, Store as _};
 use tokio_util::sync::CancellationToken;
@@ -40,17 +40,19 @@ fn settings(identity: &str) -> Settings {
         identity: identity.into(),
         table: "runyard".parse().unwrap(),
         organization: false,
-        created: minutes(15),
-        claimed: minutes(15),
-        cleanup: minutes(15),
-        grace: minutes(5),
-        heartbeat: minutes(5),
-        stale: minutes(15),
-        agent_poll: minutes(1),
-        resync: minutes(1),
-        reannounce: minutes(5),
-        lease: Duration::from_secs(15),
-        orphan: minutes(10),
+        timing: Timing {
+            created: minutes(15),
+            claimed: minutes(15),
+            cleanup: minutes(15),
+            grace: minutes(5),
+            heartbeat: minutes(5),
+            stale: minutes(15),
+            agent_poll: minutes(1),
+            resync: minutes(1),
+            reannounce: minutes(5),
+            lease: Duration::from_secs(15),
+            orphan: minutes(10),
+        },
         requests_per_repository: 2000,
         sweep: minutes(5),
         github: runyard::controller::GitHubWatch::default(),

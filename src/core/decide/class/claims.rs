@@ -33,7 +33,7 @@ pub(super) fn claim(
                 next.life = Life::Claimed { run: request.id.run_id.clone() };
                 next.claim = Some(Claim { id, request: key.into() });
                 next.state_since = now;
-                next.threshold = Some(Threshold { at: after(now, cx.policy.claimed), set_at: now });
+                next.threshold = Some(Threshold { at: after(now, cx.policy.timing.claimed), set_at: now });
                 next.trust_domain = spec.trust_domain(&request.id.repository);
                 next.registration = None;
                 next.removal = None;

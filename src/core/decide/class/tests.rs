@@ -144,7 +144,7 @@ fn a_queue_that_nobody_needs_is_read_now_and_then_by_the_leader() {
     let asks = |scene: &Scene| scene.of_class().actions.contains(&Planned::receive(linux()));
     assert!(asks(&scene), "it was never read");
     scene.see(Observation::Hints(linux(), vec![]));
-    let due = scene.now.mono + scene.policy.reannounce;
+    let due = scene.now.mono + scene.policy.timing.reannounce;
     scene.wait(299);
     let plan = scene.of_class();
     assert_eq!((asks(&scene), plan.wake), (false, Some(due)));

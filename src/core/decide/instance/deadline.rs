@@ -31,10 +31,10 @@ impl MachineView<'_> {
     pub(super) fn deadline(&self, next: &Instance) -> Option<Threshold> {
         let (policy, now) = (self.cx.policy, self.cx.now.wall);
         let term = match next.life {
-            Life::Created { .. } => policy.created,
-            Life::Claimed { .. } => policy.claimed,
+            Life::Created { .. } => policy.timing.created,
+            Life::Claimed { .. } => policy.timing.claimed,
             Life::Running { .. } => max_runtime(self.request, self.spec),
-            Life::Idle { pooled_at: None } => policy.cleanup,
+            Life::Idle { pooled_at: None } => policy.timing.cleanup,
             Life::Idle { pooled_at: Some(_) } => {
                 ClassRecord::of(self.cx.yard, &next.facts.resource_class).idle_time()
             }

@@ -52,9 +52,9 @@ impl MachineView<'_> {
     /// fell silent with it.
     pub(super) fn put_off(&self) -> Option<(Duration, Doubt)> {
         let beat = self.tracked.beat.filter(|_| !self.fresh())?;
-        let until = beat.at.saturating_add(self.cx.policy.stale.saturating_mul(2));
+        let until = beat.at.saturating_add(self.cx.policy.timing.stale.saturating_mul(2));
         let class = self.cx.yard.class(&self.instance.facts.resource_class)?;
-        let doubt = class.beats.doubt(&self.cx.now, self.cx.policy.stale)?;
+        let doubt = class.beats.doubt(&self.cx.now, self.cx.policy.timing.stale)?;
         (self.cx.now.seen <= until).then_some((until, doubt))
     }
 
@@ -73,7 +73,7 @@ impl MachineView<'_> {
         {
             return None;
         }
-        let before = cx.now.wall.saturating_sub(cx.policy.orphan).unwrap_or(Timestamp::MIN);
+        let before = cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN);
         let class = cx.yard.class(&self.instance.facts.resource_class)?;
         if class.unbelieved(before).is_some() {
             // Its class says so.

@@ -108,12 +108,12 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
             let note = Note::normal("Kept", "kept: its class wants it idle");
             return Some(machine.go(Cause::Renewed, note, |_| ()));
         }
-        let due = machine.tracked.announced.map(|at| at.saturating_add(cx.policy.reannounce));
+        let due = machine.tracked.announced.map(|at| at.saturating_add(cx.policy.timing.reannounce));
         let mut plan = match due {
             Some(due) if due > cx.now.mono => Plan::default(),
             Some(_) | None => Plan::act(Planned::announce(instance)),
         };
-        plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.reannounce)).max(cx.now.mono));
+        plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.timing.reannounce)).max(cx.now.mono));
         plan.wake_at(renew_at.max(cx.now.mono + Duration::from_secs(1)));
         if let Some((why, _)) = drift {
             waits(machine, spec, why, &mut plan);

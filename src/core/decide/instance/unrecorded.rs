@@ -18,7 +18,7 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         plan.wait(&key, WaitReason::Busy, "its record, or its launch's, cannot be judged");
         return plan;
     }
-    let due = since.saturating_add(cx.policy.orphan);
+    let due = since.saturating_add(cx.policy.timing.orphan);
     if cx.now.mono < due {
         plan.wake_at(due);
         plan.wait(&key, WaitReason::Deadline, "ours without a record, given time to be adopted");
@@ -26,7 +26,7 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     }
     let adoptable = machine.launch.as_ref().and_then(|id| cx.yard.launch(id));
     if adoptable.is_some_and(|tracked| Yard::is_open(&tracked.launch)) {
-        plan.wake_at(cx.now.mono.saturating_add(cx.policy.orphan));
+        plan.wake_at(cx.now.mono.saturating_add(cx.policy.timing.orphan));
         plan.wait(&key, WaitReason::Starting, "its launch is still open and will adopt it");
         return plan;
     }
@@ -38,7 +38,7 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         let why = format!(
             "{unrecorded} machines of its class or more have neither a record nor a launch: too many to believe the table, none is ended for that"
         );
-        plan.wake_at(cx.now.mono.saturating_add(cx.policy.orphan));
+        plan.wake_at(cx.now.mono.saturating_add(cx.policy.timing.orphan));
         plan.wait(&key, WaitReason::Doubt, why);
         return plan;
     }

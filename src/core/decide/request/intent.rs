@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 
-use crate::model::{Condition, ConditionType, Request};
+use crate::model::{Condition, ConditionType, MOST_MACHINES, Request};
 
-use super::{MOST, write};
+use super::write;
 use crate::decide::context::Context;
 use crate::decide::reason::machines;
 use crate::decide::{Note, Plan};
@@ -16,7 +16,7 @@ use crate::yard::Yard;
 pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     let (intent, now) = (&request.intent, cx.now.wall);
     let pool = Yard::class_of(request).and_then(|class| cx.yard.pool(&class));
-    let most = pool.map_or(0, |pool| pool.spec.max).min(MOST);
+    let most = pool.map_or(0, |pool| pool.spec.max).min(MOST_MACHINES);
     let raised = request.written.as_ref().map(|written| written.count);
     if let Some(count) = raised.filter(|count| *count > intent.count && *count <= most) {
         let message = format!("asks for {} instead of {}", machines(count), intent.count);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{Config, RunnerPackage};
-use crate::model::{FieldError, TableName};
+use crate::model::{FieldError, TableName, Timing};
 
 /// How long a launch waits for EC2 to know the machines it has just named.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -14,14 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Ec2Options {
     /// The table they belong to.
     pub table: TableName,
-    /// How often an agent says that it is alive.
-    pub heartbeat: Duration,
-    /// How often an agent reads its record.
-    pub poll: Duration,
-    /// How long past its threshold a machine waits before it ends itself.
-    pub grace: Duration,
-    /// How long a machine waits for its record.
-    pub created: Duration,
+    /// The operator's deadlines and intervals, of which agents are told their own.
+    pub timing: Timing,
     /// The runner package; without one only machines of launch templates of somebody's own can be of use.
     pub runner: Option<RunnerPackage>,
     /// The script of classes that name none of their own.
@@ -42,7 +36,7 @@ impl Ec2Options {
     /// # Errors
     /// The pre-runner script cannot be read.
     pub fn of(config: &Config) -> Result<Self, FieldError> {
-        let (timing, agent) = (&config.timing, &config.agent);
+        let agent = &config.agent;
         let script = agent.pre_runner_script.as_ref().map(|path| {
             std::fs::read_to_string(path).map_err(|error| {
                 let (key, message) = ("agent.pre_runner_script", format!("cannot be read: {error}"));
@@ -51,10 +45,7 @@ impl Ec2Options {
         });
         Ok(Self {
             table: config.table.clone(),
-            heartbeat: timing.heartbeat,
-            poll: timing.agent_poll,
-            grace: timing.grace,
-            created: timing.created,
+            timing: config.timing,
             runner: agent.runner.clone(),
             pre_runner_script: script.transpose()?,
             pre_runner_timeout: agent.pre_runner_timeout,

@@ -52,10 +52,10 @@ fn configuration(options: &Ec2Options, pre_runner: bool) -> String {
         line("pre_runner_script", "/etc/runyard/pre-runner.sh");
         line("pre_runner_timeout", &milliseconds(options.pre_runner_timeout));
     }
-    line("timing.heartbeat", &milliseconds(options.heartbeat));
-    line("timing.poll", &milliseconds(options.poll));
-    line("timing.grace", &milliseconds(options.grace));
-    line("timing.created", &milliseconds(options.created));
+    line("timing.heartbeat", &milliseconds(options.timing.heartbeat));
+    line("timing.poll", &milliseconds(options.timing.agent_poll));
+    line("timing.grace", &milliseconds(options.timing.grace));
+    line("timing.created", &milliseconds(options.timing.created));
     // What an agent takes anyway is not said: user data that changes is another version of the launch template.
     if options.stop != Agent::STOP {
         line("timing.stop", &milliseconds(options.stop));

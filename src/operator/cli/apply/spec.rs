@@ -10,8 +10,8 @@ use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
 use super::{fits_queue_name, launch};
 use crate::cli::failure::Problems;
 use crate::model::{
-    ClassName, FieldError, Item, LabelMode, PoolSpec, RegistrationMode, Replacement, ReuseWithin, TableName,
-    UsageClass,
+    ClassName, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegistrationMode, Replacement,
+    ReuseWithin, TableName, UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -112,7 +112,7 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         "max" => field.whole(1, MACHINES),
         "usageClass" => field.parsed::<UsageClass>().map(|_| ()),
         "idleSeconds" | "maxAgeSeconds" => field.whole(1, LONGEST),
-        "maxRuntimeMinutes" => field.whole(1, 35 * 24 * 60),
+        "maxRuntimeMinutes" => field.whole(1, LONGEST_RUNTIME_MINUTES),
         "maxUses" => field.whole(1, u64::from(u32::MAX)),
         "paused" => field.flag(),
         "labelMode" => field.parsed::<LabelMode>().map(|_| ()),

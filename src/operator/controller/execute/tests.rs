@@ -1,6 +1,6 @@
 use super::*;
 use crate::metrics::Metrics;
-use crate::model::{LaunchPhase, Lease, UsageClass};
+use crate::model::{Launch, LaunchId, LaunchPhase, Lease, UsageClass};
 use crate::ports::Refusal;
 use runyard_fakes::{FakeCompute, Fault, MemoryQueue, MemoryStore, SeededEntropy, TokioClock};
 

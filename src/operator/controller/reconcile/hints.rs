@@ -24,7 +24,7 @@ impl Loop {
             return;
         }
         let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
-        self.background.spawn(async move {
+        self.tasks.spawn(async move {
             for receipts in stale.chunks(10) {
                 receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Stale));
                 if let Err(error) = queue.delete(&class, receipts).await {

@@ -30,7 +30,7 @@ pub(super) fn vouches(heartbeat: Duration, stale: Duration) -> Duration {
 impl Loop {
     pub(super) fn observe(&mut self, seen: Observation) {
         let now = self.now();
-        match (&mut self.listing, &seen) {
+        match (&mut self.listing.under_way, &seen) {
             (Some((_, keys)), Observation::Record(key, Some(_))) => drop(keys.insert(key.clone())),
             (Some((_, keys)), Observation::Written(record)) => drop(keys.insert(record.key())),
             _ => {}
@@ -43,10 +43,10 @@ impl Loop {
         let dirty = self.yard.observe(seen, &now);
         self.dirty.extend(dirty);
         if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
-            self.background.spawn_long(report_refusal(self.ports.compute.clone(), pool.spec.clone()));
+            self.tasks.spawn_long(report_refusal(self.ports.compute.clone(), pool.spec.clone()));
         }
         if let Some(tracked) = machine.and_then(|arn| self.yard.instance(&arn)) {
-            self.history.record(&tracked.instance);
+            self.measures.history.record(&tracked.instance);
         }
         let after = concerned.as_ref().and_then(|arn| self.interruption(arn));
         if let Some(action) = after.filter(|_| after != before) {
@@ -58,7 +58,11 @@ impl Loop {
     pub(super) fn look(&self) -> Snapshot {
         let (now, role) = (self.now(), self.role);
         let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
-        status::snapshot(&status::SnapshotInput { cx, history: &self.history, table: self.table.as_str() })
+        status::snapshot(&status::SnapshotInput {
+            cx,
+            history: &self.measures.history,
+            table: self.measures.table.as_str(),
+        })
     }
 
     /// The machine that something seen may say is taken back.
@@ -85,7 +89,7 @@ impl Loop {
             for notice in &delivery.notices {
                 self.observe(Observation::Notice(notice.clone()));
             }
-            self.unacknowledged.push(delivery);
+            self.reported.unacknowledged.push(delivery);
         }
         self.settle();
         self.acknowledge();
@@ -93,18 +97,18 @@ impl Loop {
 
     /// Acknowledges the notices about which nothing remains to be done.
     pub(super) fn acknowledge(&mut self) {
-        if self.unacknowledged.is_empty() {
+        if self.reported.unacknowledged.is_empty() {
             return;
         }
         let yard = &self.yard;
         let settled =
             |delivery: &Delivery| delivery.notices.iter().all(|notice| yard.settled_notice(&notice.instance));
         let (done, left): (Vec<Delivery>, Vec<Delivery>) =
-            std::mem::take(&mut self.unacknowledged).into_iter().partition(settled);
-        self.unacknowledged = left;
+            std::mem::take(&mut self.reported.unacknowledged).into_iter().partition(settled);
+        self.reported.unacknowledged = left;
         let receipts: Vec<String> = done.into_iter().map(|delivery| delivery.receipt).collect();
         if let Some(port) = self.ports.notices.clone().filter(|_| !receipts.is_empty()) {
-            self.background.spawn(async move {
+            self.tasks.spawn(async move {
                 if let Err(error) = port.acknowledge(&receipts).await {
                     tracing::debug!(%error, "notices were not acknowledged, they come again");
                 }
@@ -115,31 +119,31 @@ impl Loop {
     /// A successful read vouches for the time since the one before.
     fn looked(&mut self) {
         let now = self.ports.clock.elapsed();
-        self.seen += now.saturating_sub(self.last_look).min(self.vouches);
-        self.last_look = now;
+        self.reads.seen += now.saturating_sub(self.reads.last_look).min(self.reads.vouches);
+        self.reads.last_look = now;
         self.health.table_answered(now);
     }
 
     pub(super) fn take_in(&mut self, news: Seen) {
         match news {
-            Seen::ListBegins(at) => self.listing = Some((at, BTreeSet::new())),
+            Seen::ListBegins(at) => self.listing.under_way = Some((at, BTreeSet::new())),
             Seen::Page(items, _place) => {
                 self.looked();
                 let now = self.ports.clock.now().as_second();
-                let begun = self.listing.as_ref().map(|(begun, _)| *begun);
+                let begun = self.listing.under_way.as_ref().map(|(begun, _)| *begun);
                 for item in items {
-                    self.late.extend(events::left_over(&item, now));
+                    self.listing.late.extend(events::left_over(&item, now));
                     self.record(item, begun);
                 }
                 self.report_unreadable();
             }
             Seen::ListEnds(keys) => self.listed(keys),
             Seen::ListFails(error) => {
-                self.listing = None;
+                self.listing.under_way = None;
                 tracing::warn!(%error, "the table could not be listed");
                 // Later it is a passing mistake in a policy: what is known is kept, and it is asked again.
                 if self.yard.listed.is_none() && super::hopeless(&error) {
-                    self.refused = Some(error);
+                    self.listing.refused = Some(error);
                 }
             }
             Seen::Changes(changes) => {
@@ -167,22 +171,22 @@ impl Loop {
         {
             self.ports.metrics.lease_seen(lease.token, lease.renewals);
             let (wall, mono) = (self.ports.clock.now(), self.ports.clock.elapsed());
-            if let Some(ahead) = self.clock_skew.ahead(&lease, wall, mono) {
+            if let Some(ahead) = self.reported.clock_skew.ahead(&lease, wall, mono) {
                 let seconds = ahead.as_secs();
                 tracing::warn!(holder = %lease.holder, seconds, "the lease was written later than now: this operator's clock is behind, or the holder's ahead; deadlines pass too early or too late until both agree");
             }
         }
         if let Some(resync) = lease::resync(&item) {
             // Another moment than before is another question, also by a clock that is behind the answer's.
-            let another = self.resync_requested_at.is_some()
-                && resync.requested_at.is_some_and(|at| self.resync_requested_at != Some(at));
+            let another = self.listing.requested_at.is_some()
+                && resync.requested_at.is_some_and(|at| self.listing.requested_at != Some(at));
             let open = resync.requested_at > resync.completed_at;
-            if another || open && self.resync_requested.is_none() {
-                self.resync_requested = Some(self.ports.clock.elapsed());
-                let _ = self.resync_trigger.try_send(());
-                let _ = self.sweep_trigger.try_send(());
+            if another || open && self.listing.requested.is_none() {
+                self.listing.requested = Some(self.ports.clock.elapsed());
+                let _ = self.listing.resync.try_send(());
+                let _ = self.listing.sweep.try_send(());
             }
-            self.resync_requested_at = resync.requested_at;
+            self.listing.requested_at = resync.requested_at;
         }
         if self.role.lease.is_none() {
             self.leader_claims(&key, &item);
@@ -196,14 +200,14 @@ impl Loop {
     /// Says once of each record that it cannot be read, and why.
     fn report_unreadable(&mut self) {
         let (unreadable, newer) = (&self.yard.unreadable, &self.yard.newer);
-        self.reported_unreadable.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
+        self.reported.unreadable.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
         for (key, problem) in unreadable {
-            if self.reported_unreadable.insert(key.clone()) {
+            if self.reported.unreadable.insert(key.clone()) {
                 tracing::warn!(%key, problem, "a record cannot be read, it is left alone");
             }
         }
         for (key, schema) in newer {
-            if self.reported_unreadable.insert(key.clone()) {
+            if self.reported.unreadable.insert(key.clone()) {
                 tracing::warn!(%key, schema, "a record is of a newer program, it is left alone");
             }
         }
@@ -216,40 +220,40 @@ impl Loop {
         let Reading::Record(instance) = read::<Instance>(item) else { return };
         let known = self.yard.instance(arn).map_or(0, |tracked| tracked.instance.version);
         if instance.state() == State::Claimed && instance.version > known {
-            self.due.remove(&Unit::Class(instance.facts.resource_class));
+            self.backoffs.due.remove(&Unit::Class(instance.facts.resource_class));
         }
     }
 
     fn listed(&mut self, mut keys: BTreeSet<RecordId>) {
-        let Some((begun, also)) = self.listing.take() else { return };
+        let Some((begun, also)) = self.listing.under_way.take() else { return };
         keys.extend(also);
         if self.yard.listed.is_none() {
             tracing::info!("the table is listed, working");
         }
         self.observe(Observation::Listed(begun, keys));
         let now = self.ports.clock.elapsed();
-        self.resting.forget(now, &mut self.yard);
+        self.backoffs.resting.forget(now, &mut self.yard);
         self.health.listed();
         self.ports.metrics.resynced();
-        if let Some((token, since)) = self.taken
+        if let Some((token, since)) = self.listing.taken
             && begun >= since
         {
             self.role.lease = Some(token);
-            self.taken = None;
+            self.listing.taken = None;
         }
-        let late = std::mem::take(&mut self.late);
-        let removing = self.removing.as_ref().is_some_and(|removing| !removing.is_finished());
+        let late = std::mem::take(&mut self.listing.late);
+        let removing = self.tasks.removing.as_ref().is_some_and(|removing| !removing.is_finished());
         if self.role.lease.is_some() && !late.is_empty() && !removing {
             let removal = events::remove(self.ports.store.clone(), late);
-            self.removing = Some(self.background.spawn_long(removal));
+            self.tasks.removing = Some(self.tasks.spawn_long(removal));
         }
-        if let Some(requested) = self.resync_requested
+        if let Some(requested) = self.listing.requested
             && begun >= requested
         {
-            self.resync_requested = None;
+            self.listing.requested = None;
             if self.role.lease.is_some() {
                 let ports = self.ports.clone();
-                self.background.spawn(async move {
+                self.tasks.spawn(async move {
                     if let Err(error) = lease::answer(ports.store.as_ref(), ports.clock.as_ref()).await {
                         tracing::warn!(%error, "a resync was done and could not be reported");
                     }

@@ -73,18 +73,18 @@ impl Loop {
     /// Counts machine time and measures queue depths at intervals. Only the leader does so, for all operators.
     pub(super) fn measure(&mut self) {
         let now = self.ports.clock.elapsed();
-        let spent = now.saturating_sub(std::mem::replace(&mut self.measured, now));
+        let spent = now.saturating_sub(std::mem::replace(&mut self.measures.measured, now));
         if self.role.lease.is_none() {
             return;
         }
         measure::time(&self.yard, &self.ports.metrics, spent);
-        if self.queues_measured.is_none_or(|at| now >= at + measure::DEPTHS) {
-            self.queues_measured = Some(now);
+        if self.measures.queues_measured.is_none_or(|at| now >= at + measure::DEPTHS) {
+            self.measures.queues_measured = Some(now);
             let classes =
                 self.yard.classes().filter(|(_, class)| class.pool.is_some()).map(|(name, _)| name.clone());
             let (queue, metrics) = (self.ports.queue.clone(), self.ports.metrics.clone());
             let depths = measure::depths(queue, metrics, classes.collect());
-            self.background.spawn_long(depths);
+            self.tasks.spawn_long(depths);
         }
     }
 
@@ -101,13 +101,13 @@ impl Loop {
                 }
             }
         }
-        let before = std::mem::replace(&mut self.open, open);
+        let before = std::mem::replace(&mut self.reported.open, open);
         // Stand-bys launch nothing and would record the same event twice.
         if self.role.lease.is_none() {
             return;
         }
-        for (class, breaker) in before.symmetric_difference(&self.open) {
-            let opened = self.open.contains(&(class.clone(), *breaker));
+        for (class, breaker) in before.symmetric_difference(&self.reported.open) {
+            let opened = self.reported.open.contains(&(class.clone(), *breaker));
             let (id, at) = (self.ports.entropy.hex(), self.ports.clock.now());
             let mut event = Event::new(&Pool::key_of(class), id, at, "operator");
             let (reason, message) = match (breaker, opened) {
@@ -172,7 +172,7 @@ impl Loop {
             }
             counts.count(request);
         }
-        self.live.send_replace(live);
+        self.measures.live.send_replace(live);
         counts
     }
 
@@ -181,7 +181,7 @@ impl Loop {
         let mut ending: BTreeMap<&ClassName, usize> = BTreeMap::new();
         let mut late = 0;
         let now = self.ports.clock.now();
-        let grace = SignedDuration::try_from(self.policy.grace).unwrap_or(SignedDuration::MAX);
+        let grace = SignedDuration::try_from(self.policy.timing.grace).unwrap_or(SignedDuration::MAX);
         for tracked in self.yard.instances() {
             let instance = &tracked.instance;
             late += usize::from(instance.threshold.is_some_and(|t| now.duration_since(t.at) > grace));

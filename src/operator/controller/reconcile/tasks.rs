@@ -1,174 +1,68 @@
-//! Background tasks (lease, table watch, EC2, GitHub and notice pollers) and their channels to the loop.
+//! Every task of an operator, in one place. None outlives it: actions and short calls are finished when it stops, what
+//! may last is broken off, and an operator that is dropped takes all of them with it.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::time::Duration;
 
-use futures::future::BoxFuture;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::credential_issuer::CredentialIssuer;
-use crate::controller::events::Events;
-use crate::controller::follow::{Follower, Seen};
-use crate::controller::{Ports, Settings, lease, notices, runner_gc, runs, sweep};
-use crate::ports::{Delivery, Machine};
-use crate::status::Snapshot;
+use super::Done;
 
-/// A watch that returns no change for this many lease terms has stalled: each term has three renewals, which are changes.
-const SILENT_LEASES: u32 = 4;
+/// Longest time an operator that stops waits for short calls.
+const FINISH: Duration = Duration::from_secs(5);
 
-/// The receiving ends of the loop's channels.
-pub(super) struct Inputs {
-    pub(super) seen: mpsc::Receiver<Seen>,
-    pub(super) machines: mpsc::Receiver<Vec<Machine>>,
-    pub(super) notices: mpsc::Receiver<Vec<Delivery>>,
-    /// Who sweeps runners at GitHub, and asks which are whose.
-    pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
-    /// Requests for a snapshot of the yard; none where another loop answers them.
-    pub(super) snapshot_requests: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
+/// The tasks of one operator.
+pub(super) struct Tasks {
+    /// Actions under way; the loop takes in what comes of them.
+    pub(super) actions: JoinSet<Done>,
+    /// Calls beside the loop that nobody waits for.
+    calls: JoinSet<()>,
+    /// What lasts as long as the operator: lease, table watch and pollers.
+    lasting: JoinSet<()>,
+    /// The removal of old events, which takes its time: one at once.
+    pub(super) removing: Option<AbortHandle>,
+    stop: CancellationToken,
 }
 
-impl Inputs {
-    /// Waits for the next request for a snapshot; for ever where another loop answers them.
-    pub(super) async fn next_request(
-        requests: &mut Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
-    ) -> Option<oneshot::Sender<Snapshot>> {
-        match requests {
-            Some(requests) => requests.recv().await,
-            None => None,
+impl Tasks {
+    /// No tasks yet; calls that may last end with `stop`.
+    pub(super) fn new(stop: CancellationToken) -> Self {
+        let (actions, calls, lasting) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        Self { actions, calls, lasting, removing: None, stop }
+    }
+
+    /// Starts a task that lasts as long as the operator. It ends when the operator stops, or when the loop drops its ends
+    /// of the task's channels.
+    pub(super) fn spawn_lasting(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.lasting.spawn(task);
+    }
+
+    /// Starts a short call, which an operator that stops waits for.
+    pub(super) fn spawn(&mut self, call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        // Those that ended are forgotten, so that the set holds what is under way.
+        while self.calls.try_join_next().is_some() {}
+        self.calls.spawn(call)
+    }
+
+    /// Starts a call that may last, which an operator that stops breaks off.
+    pub(super) fn spawn_long(&mut self, call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        let stop = self.stop.clone();
+        self.spawn(async move {
+            stop.run_until_cancelled(call).await;
+        })
+    }
+
+    /// Waits for the calls under way, for a while. Stop comes first.
+    pub(super) async fn finish_calls(&mut self) {
+        let ended = async { while self.calls.join_next().await.is_some() {} };
+        if tokio::time::timeout(FINISH, ended).await.is_err() {
+            tracing::debug!(calls = self.calls.len(), "broken off, they did not end in time");
+            self.calls.abort_all();
         }
     }
-}
 
-/// The background tasks, and the loop's ends of their channels.
-pub(super) struct BackgroundTasks {
-    /// Dropped with the loop, so that no task outlives the operator.
-    pub(super) tasks: JoinSet<()>,
-    /// Follows the table. Runs once the loop knows its role, so that the first list begins after the lease was taken and
-    /// no second one is needed.
-    pub(super) follower: BoxFuture<'static, ()>,
-    pub(super) inputs: Inputs,
-    pub(super) lease: watch::Receiver<Option<u64>>,
-    pub(super) resync_trigger: mpsc::Sender<()>,
-    pub(super) sweep_trigger: mpsc::Sender<()>,
-    /// The requests whose runs are watched at GitHub.
-    pub(super) live: watch::Sender<runs::Live>,
-    pub(super) events: Events,
-    pub(super) issuer: Option<Arc<CredentialIssuer>>,
-}
-
-impl BackgroundTasks {
-    /// Tries to take the lease once, so that a lone operator leads from its first moment; then starts all tasks.
-    pub(super) async fn start(
-        ports: &Ports,
-        settings: &Settings,
-        snapshot_requests: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
-        shutdown: &CancellationToken,
-    ) -> Self {
-        let mut tasks = JoinSet::new();
-        let lease = spawn_lease(ports, settings, &mut tasks, shutdown).await;
-        let (seen_sender, seen) = mpsc::channel(256);
-        let (resync_trigger, resync_triggered) = mpsc::channel(1);
-        let follower = Follower {
-            store: ports.store.clone(),
-            clock: ports.clock.clone(),
-            resync: settings.resync,
-            silence: settings.lease * SILENT_LEASES,
-            tell: seen_sender,
-            shutdown: shutdown.child_token(),
-        };
-        let follower = Box::pin(follower.run(resync_triggered));
-        let (sweep_trigger, sweep_triggered) = mpsc::channel(1);
-        let (machines_sender, machines) = mpsc::channel(4);
-        tasks.spawn(sweep::run(
-            ports.compute.clone(),
-            settings.sweep,
-            lease.clone(),
-            sweep_triggered,
-            machines_sender,
-            shutdown.child_token(),
-        ));
-        let (notices_sender, notices_received) = mpsc::channel(4);
-        if let Some(port) = ports.notices.clone() {
-            let (metrics, stop) = (ports.metrics.clone(), shutdown.child_token());
-            tasks.spawn(notices::run(port, metrics, lease.clone(), notices_sender, stop));
-        }
-        let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
-        tasks.spawn(writing);
-        let (live, live_runs) = watch::channel(runs::Live::new());
-        spawn_run_watcher(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
-        let (ask, sweeps) = mpsc::channel(1);
-        let issuer = spawn_runner_gc(ports, settings, &lease, ask, &mut tasks, shutdown);
-        let inputs = Inputs { seen, machines, notices: notices_received, sweeps, snapshot_requests };
-        Self { tasks, follower, inputs, lease, resync_trigger, sweep_trigger, live, events, issuer }
+    /// Waits for what lasts as long as the operator. Stop comes first, and the end of the loop's channels.
+    pub(super) async fn finish_lasting(mut self) {
+        while self.lasting.join_next().await.is_some() {}
     }
-}
-
-async fn spawn_lease(
-    ports: &Ports,
-    settings: &Settings,
-    tasks: &mut JoinSet<()>,
-    shutdown: &CancellationToken,
-) -> watch::Receiver<Option<u64>> {
-    let (lease_sender, lease) = watch::channel(None);
-    let (store, clock) = (ports.store.clone(), ports.clock.clone());
-    let mut candidate = lease::Candidate::new(store, clock, settings.identity.clone(), settings.lease);
-    if let Ok(token) = candidate.attempt().await {
-        lease_sender.send_replace(token);
-    }
-    tasks.spawn(candidate.keep(lease_sender, shutdown.child_token()));
-    lease
-}
-
-fn spawn_run_watcher(
-    ports: &Ports,
-    settings: &Settings,
-    events: &Events,
-    lease: &watch::Receiver<Option<u64>>,
-    live: watch::Receiver<runs::Live>,
-    tasks: &mut JoinSet<()>,
-    shutdown: &CancellationToken,
-) {
-    if let Some(github) = ports.github.clone()
-        && let Some(every) = settings.github.run_poll
-    {
-        let watcher = runs::Watcher {
-            github,
-            store: ports.store.clone(),
-            clock: ports.clock.clone(),
-            entropy: ports.entropy.clone(),
-            events: events.clone(),
-            every,
-            lease: lease.clone(),
-            live,
-        };
-        tasks.spawn(watcher.run(shutdown.child_token()));
-    }
-}
-
-/// Who carries credentials to and from GitHub, and who sweeps there what is left of machines that are gone.
-fn spawn_runner_gc(
-    ports: &Ports,
-    settings: &Settings,
-    lease: &watch::Receiver<Option<u64>>,
-    ask: mpsc::Sender<runner_gc::Ask>,
-    tasks: &mut JoinSet<()>,
-    shutdown: &CancellationToken,
-) -> Option<Arc<CredentialIssuer>> {
-    let github = ports.github.clone()?;
-    let (clock, entropy) = (ports.clock.clone(), ports.entropy.clone());
-    let issuer = Arc::new(CredentialIssuer::new(
-        github,
-        clock,
-        entropy,
-        settings.organization,
-        settings.github.verify_run,
-    ));
-    if let Some(every) = settings.github.sweep {
-        let (store, lease, unknown) = (ports.store.clone(), lease.clone(), BTreeSet::new());
-        let gc = runner_gc::RunnerGc { issuer: issuer.clone(), store, every, lease, ask, unknown };
-        tasks.spawn(gc.run(shutdown.child_token()));
-    }
-    Some(issuer)
 }

@@ -104,7 +104,7 @@ fn a_machine_missing_from_the_list_is_described_once_it_is_older_than_the_grace(
 #[test]
 fn a_machine_that_lists_miss_again_and_again_is_asked_for_every_half_minute() {
     let mut scene = yard(machine("i-1").running(&ask("1")).with(|i| i.facts.created_at = at(-600)));
-    scene.policy.stale = secs(8000);
+    scene.policy.timing.stale = secs(8000);
     let asked = |scene: &mut Scene| {
         scene.see(Observation::Inventory(Vec::new()));
         scene.of_machine("i-1").actions.contains(&Planned::describe_machine(arn("i-1")))

@@ -149,7 +149,7 @@ fn a_kept_machine_is_renewed_at_a_tenth_of_its_time_and_in_time_to_be_claimed() 
 #[test]
 fn a_free_machine_is_looked_at_when_it_is_to_be_announced_or_renewed() {
     let mut scene = Scene::with(serde_json::json!({}));
-    scene.policy.stale = secs(8000);
+    scene.policy.timing.stale = secs(8000);
     scene.add(machine("i-0").pooled());
     let wake = |scene: &Scene| scene.of_machine("i-0").wake.unwrap() - scene.now.mono;
     assert_eq!(wake(&scene), secs(300), "it is announced now");

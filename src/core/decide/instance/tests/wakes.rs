@@ -11,7 +11,7 @@ fn looks_in(scene: &Scene) -> f64 {
 /// Held by request 1, nothing due for hours but what is told of.
 fn calm(built: Built) -> Scene {
     let mut scene = yard(built.until(9000));
-    scene.policy.stale = secs(8000);
+    scene.policy.timing.stale = secs(8000);
     scene
 }
 
@@ -26,19 +26,19 @@ fn at_its_deadline() {
 #[test]
 fn when_its_agent_has_been_silent_for_too_long_if_it_ever_spoke() {
     let mut scene = calm(machine("i-1").running(&ask("1")));
-    scene.policy.stale = secs(60);
+    scene.policy.timing.stale = secs(60);
     scene.wait(20);
     assert_eq!(looks_in(&scene), 40.001);
     let never = calm(machine("i-1").bound(&ask("1")).agent(|agent| agent.heartbeat_seq = 0));
     let mut never = never;
-    never.policy.stale = secs(60);
+    never.policy.timing.stale = secs(60);
     assert_eq!(looks_in(&never), 9000.0, "one that never spoke has until its deadline");
 }
 
 #[test]
 fn one_whose_silent_agent_cannot_be_read_is_left_to_its_deadline_without_a_loop() {
     let mut scene = calm(machine("i-1").running(&ask("1")));
-    scene.policy.stale = secs(60);
+    scene.policy.timing.stale = secs(60);
     scene.wait(61);
     scene.spoil(&Agent::key_of(&arn("i-1")), None);
     assert_eq!(looks_in(&scene), 8939.0);

@@ -1,0 +1,146 @@
+//! The two writes by which a workflow says what it wants: the intent of a new request, and its release. Everything else
+//! in a request is the operator's.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{Desired, Intent, Request, Status, TIMEOUT_SECONDS};
+use crate::model::record::item_of;
+use crate::model::{
+    AttributeValue, ClassName, Guard, InstanceTypes, Item, LabelSuffix, Record, RequestKey, Uid, UsageClass,
+    Write, millis,
+};
+
+/// Most machines that one request may ask for.
+pub const MOST_MACHINES: u32 = 500;
+/// The longest that a machine may run for a request, in minutes: GitHub ends a workflow run after 35 days.
+pub const LONGEST_RUNTIME_MINUTES: u64 = 35 * 24 * 60;
+/// The longest that a request may wait for its machines, in seconds.
+pub const LONGEST_TIMEOUT_SECONDS: u64 = 7 * 24 * 3600;
+
+/// What a workflow asks for; none where the contract's default holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is described at `Intent`")]
+pub struct NewIntent {
+    pub resource_class: ClassName,
+    pub count: u32,
+    pub min_count: Option<u32>,
+    pub usage_class: Option<UsageClass>,
+    pub on_demand_fallback: bool,
+    pub allowed_instance_types: Option<InstanceTypes>,
+    pub max_runtime_minutes: Option<u64>,
+    pub timeout_seconds: Option<u64>,
+    pub label_suffix: Option<LabelSuffix>,
+}
+
+impl NewIntent {
+    /// The record as it is born: what was given, and nothing where a default holds. Its key has the repository in lower
+    /// case.
+    pub fn item(self, id: &RequestKey, uid: Uid, now: Timestamp) -> Item {
+        let now = millis(now);
+        let (given_min, given_timeout) = (self.min_count, self.timeout_seconds);
+        let intent = Intent {
+            repository: id.repository.clone(),
+            resource_class: self.resource_class.to_string(),
+            count: self.count,
+            min_count: given_min.unwrap_or(self.count),
+            usage_class: self.usage_class,
+            on_demand_fallback: self.on_demand_fallback,
+            allowed_instance_types: self.allowed_instance_types,
+            max_runtime_minutes: self.max_runtime_minutes,
+            timeout_seconds: given_timeout.unwrap_or(TIMEOUT_SECONDS),
+            label_suffix: self.label_suffix,
+            desired: Desired::Provisioned,
+            generation: 1,
+            created_at: Some(now),
+            fail_requested_at: None,
+        };
+        let request = Request {
+            id: RequestKey { repository: id.repository.folded(), ..id.clone() },
+            intent,
+            written: None,
+            status: Status::default(),
+            uid: Some(uid),
+            version: 1,
+            updated_at: Some(now),
+        };
+        let mut row = request.to_row();
+        // A number that was given stays, even where it is the default of today.
+        (row.min_count, row.timeout_seconds) = (given_min, given_timeout);
+        item_of::<Request>(&request.key(), &row)
+    }
+}
+
+/// Gives back what a request holds, unless somebody did already.
+pub fn release(id: &RequestKey, now: Timestamp) -> Write {
+    let string = |value: String| AttributeValue::S(value);
+    let set = [("desired", Desired::Released.to_string()), ("updatedAt", millis(now).to_string())];
+    let set: Item = set.map(|(name, value)| (name.to_owned(), string(value))).into_iter().collect();
+    let more: BTreeMap<String, i64> = ["generation", "version"].map(|name| (name.to_owned(), 1)).into();
+    Write::update(Request::key_of(id), Guard::StillProvisioned, set, more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Operation, Reading, read};
+    use crate::testing::{ask, at};
+
+    fn intent() -> NewIntent {
+        NewIntent {
+            resource_class: "linux".parse().unwrap(),
+            count: 2,
+            min_count: None,
+            usage_class: None,
+            on_demand_fallback: false,
+            allowed_instance_types: None,
+            max_runtime_minutes: None,
+            timeout_seconds: None,
+            label_suffix: None,
+        }
+    }
+
+    #[test]
+    fn a_new_request_carries_what_was_given_and_no_default() {
+        let uid: Uid = "u-1".parse().unwrap();
+        let mut id = ask("7");
+        id.repository = "Acme/Web".parse().unwrap();
+        let item = intent().item(&id, uid.clone(), at(0));
+        let mut names: Vec<&str> = item.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let expected = [
+            "attempt",
+            "count",
+            "createdAt",
+            "desired",
+            "generation",
+            "kind",
+            "name",
+            "pk",
+            "repository",
+            "resourceClass",
+            "runId",
+            "sk",
+            "uid",
+            "updatedAt",
+            "version",
+        ];
+        assert_eq!(names, expected);
+        let Reading::Record(request) = read::<Request>(&item) else { panic!("{item:?}") };
+        assert_eq!((request.id, request.uid), (ask("7"), Some(uid.clone())));
+        assert_eq!((request.intent.repository, request.intent.min_count), (id.repository.clone(), 2));
+        let given = NewIntent { min_count: Some(2), timeout_seconds: Some(TIMEOUT_SECONDS), ..intent() };
+        let item = given.item(&id, uid, at(0));
+        assert!(item.contains_key("minCount") && item.contains_key("timeoutSeconds"), "they were given");
+    }
+
+    #[test]
+    fn a_release_changes_a_request_that_is_still_wanted_and_nothing_else() {
+        let write = release(&ask("7"), at(0));
+        let Operation::Update { guard, set, remove, add } = write.operation else { panic!("an update") };
+        assert_eq!((write.key, guard, remove.len()), (ask("7").into(), Guard::StillProvisioned, 0));
+        assert_eq!(set.keys().collect::<Vec<_>>(), ["desired", "updatedAt"]);
+        assert_eq!(add, [("generation".to_owned(), 1), ("version".to_owned(), 1)].into());
+    }
+}

@@ -1,0 +1,31 @@
+//! The deadlines and intervals of an operator, read once from `[timing]` of its configuration (contract, section 8) and
+//! passed on as they are: to the rules, to the loop and to the machines.
+
+use std::time::Duration;
+
+/// The keys of `[timing]`, each at least 100 ms; `config/default.toml` is their reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Deadline of `created`; also how long an agent waits for its record.
+    pub created: Duration,
+    /// Deadline of `claimed`.
+    pub claimed: Duration,
+    /// Deadline of a clean-up.
+    pub cleanup: Duration,
+    /// How long past its deadline an agent waits before it ends its machine itself.
+    pub grace: Duration,
+    /// How often an agent writes that it lives.
+    pub heartbeat: Duration,
+    /// A heartbeat older than this is stale.
+    pub stale: Duration,
+    /// How often an agent reads its record.
+    pub agent_poll: Duration,
+    /// How often the whole table is read again.
+    pub resync: Duration,
+    /// How often a pooled machine is announced again.
+    pub reannounce: Duration,
+    /// The term of the operators' lease.
+    pub lease: Duration,
+    /// How young a machine without a record, or a record without a machine, is given time.
+    pub orphan: Duration,
+}

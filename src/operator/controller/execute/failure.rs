@@ -1,0 +1,66 @@
+//! Why was an action not carried out, and what can a person do about it?
+
+use crate::controller::credential_issuer::CredentialError;
+use crate::model::RecordId;
+use crate::ports::{ComputeError, StoreError};
+
+/// Why an action was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::controller) enum Failure {
+    /// The condition of a write did not hold; the observations say what there is now.
+    #[error("the record is not as it was read: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Lost(Vec<RecordId>),
+    /// The table.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The machines' maker.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+    /// GitHub, or a machine's key.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+}
+
+impl Failure {
+    /// One word for the kind of failure: two with the same word have the same reason.
+    pub(in crate::controller) const fn label(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => "Refused",
+            Self::Store(error) => error.label(),
+            Self::Compute(_) => "Compute",
+            Self::Credential(CredentialError::GitHub(_)) => "GitHub",
+            Self::Credential(CredentialError::Group { .. }) => "RunnerGroup",
+            Self::Credential(CredentialError::Key) => "PublicKey",
+            Self::Credential(CredentialError::Run { .. }) => "Run",
+        }
+    }
+
+    /// What a person can do about one that comes again and again.
+    pub(in crate::controller) const fn fix(&self) -> &'static str {
+        match self {
+            Self::Lost(_) => {
+                "compare these records with each other and mend or delete the one that does not fit"
+            }
+            Self::Store(StoreError::Denied(_)) => {
+                "give the operator the permissions of config/iam/operator.json"
+            }
+            Self::Store(StoreError::NoTable(_)) => "run `runyard init`",
+            Self::Store(StoreError::Invalid(_)) => "look at the size and the attributes of the record",
+            Self::Store(
+                StoreError::Refused { .. }
+                | StoreError::Contended
+                | StoreError::Throttled
+                | StoreError::Unknown(_),
+            ) => "look at the table's metrics and the operator's network",
+            Self::Compute(_) => "check the operator's permissions and quotas at EC2",
+            Self::Credential(CredentialError::GitHub(_)) => "check the operator's access to GitHub",
+            Self::Credential(CredentialError::Group { .. }) => "mend the runner group",
+            Self::Credential(CredentialError::Run { .. }) => {
+                "ask for machines from a workflow run of that repository"
+            }
+            Self::Credential(CredentialError::Key) => {
+                "expire the machine: its agent shows no key that can be used"
+            }
+        }
+    }
+}

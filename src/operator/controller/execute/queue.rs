@@ -1,0 +1,88 @@
+//! The pool queue: announcements, what it says of free machines, and what becomes of its messages.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::metrics::QueueOutcome;
+use crate::model::{ClassName, InstanceId, PoolMessage};
+use crate::ports::QueueError;
+use crate::yard::Observation;
+
+use super::Executor;
+
+/// Longest a class waits for its queue before it claims from the records alone.
+const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
+
+/// Messages received and not dealt with, by class and machine.
+pub(in crate::controller) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(PoolMessage, String)>>>>;
+
+impl Executor {
+    /// Removes the messages of claimed machines; a message that stays is known as stale when it comes again.
+    pub(super) async fn claimed(&self, class: &ClassName, ids: &[InstanceId]) {
+        let spent = self.take_receipts(class, |message| ids.contains(&message.instance_id));
+        spent.iter().for_each(|_| self.ports.metrics.queue_message(QueueOutcome::Claimed));
+        if !spent.is_empty()
+            && let Err(error) = self.ports.queue.delete(class, &spent).await
+        {
+            tracing::debug!(%class, %error, "messages of claimed machines were not removed");
+        }
+    }
+
+    /// Takes the receipts of some messages of a class out of those not dealt with.
+    pub(in crate::controller) fn take_receipts(
+        &self,
+        class: &ClassName,
+        which: impl Fn(&PoolMessage) -> bool,
+    ) -> Vec<String> {
+        let mut receipts = self.receipts.lock().expect("nobody panics while holding the receipts");
+        let Some(held) = receipts.get_mut(class) else { return Vec::new() };
+        let (taken, kept) = std::mem::take(held).into_iter().partition(|(message, _)| which(message));
+        *held = kept;
+        let taken: Vec<(PoolMessage, String)> = taken;
+        taken.into_iter().map(|(_, receipt)| receipt).collect()
+    }
+
+    /// Announces a machine; a class whose queue is not there yet gets it.
+    pub(super) async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
+        match self.ports.queue.announce(message).await {
+            Err(QueueError::Missing) => {
+                self.ports.queue.ensure(&message.resource_class).await?;
+                self.ports.queue.announce(message).await
+            }
+            other => other,
+        }
+    }
+
+    /// Who the queue says is free. A queue that does not answer in time is done without.
+    pub(super) async fn receive(&self, class: ClassName) -> Vec<Observation> {
+        let received = tokio::time::timeout(QUEUE_PATIENCE, self.ports.queue.receive(&class, 10)).await;
+        let messages = match received {
+            Ok(Ok(messages)) => messages,
+            Ok(Err(error)) => {
+                tracing::debug!(%class, %error, "the pool queue gave no answer");
+                return vec![Observation::QueueDown(class)];
+            }
+            Err(_) => return vec![Observation::QueueDown(class)],
+        };
+        let mut hints = Vec::new();
+        for message in messages {
+            match message.body {
+                Ok(body) => {
+                    hints.push(body.instance_id.clone());
+                    let mut receipts =
+                        self.receipts.lock().expect("nobody panics while holding the receipts");
+                    receipts.entry(class.clone()).or_default().push((body, message.receipt));
+                }
+                Err(raw) => {
+                    self.ports.metrics.queue_message(QueueOutcome::Unreadable);
+                    tracing::warn!(%class, "a message of the pool queue cannot be read, moving it to the dead letters");
+                    if let Err(error) = self.ports.queue.bury(&class, &message.receipt, &raw).await {
+                        tracing::warn!(%class, %error, "it could not be moved");
+                    }
+                }
+            }
+        }
+        vec![Observation::Hints(class, hints)]
+    }
+}

@@ -1,0 +1,80 @@
+//! Writes that go with something at GitHub: credentials, and runners that must be gone.
+
+use crate::controller::credential_issuer::{CredentialError, CredentialIssuer};
+use crate::decide::{AtGitHub, Credential, StaleRunners, Step};
+use crate::model::{Instance, InstanceArn};
+use crate::ports::GitHubError;
+use crate::yard::Observation;
+
+use super::{Executor, Failure};
+
+impl Executor {
+    /// Writes a machine's record, and does before what is to be done about its runner at GitHub.
+    pub(super) async fn instance(
+        &self,
+        mut step: Step<Instance>,
+        github: AtGitHub,
+    ) -> Result<Vec<Observation>, Failure> {
+        let answered = match github {
+            AtGitHub::Nothing => false,
+            AtGitHub::AttachRemoval(repository) => {
+                self.issuer().attach_removal(&mut step.after, &repository);
+                false
+            }
+            AtGitHub::ConfirmRemoved(stale) if self.verify_removed => {
+                self.issuer().remove(&stale).await.map_err(CredentialError::from)?;
+                true
+            }
+            AtGitHub::ConfirmRemoved(_) => false,
+        };
+        let mut seen = self.replace(&step).await?;
+        seen.extend(answered.then_some(Observation::GitHub(true)));
+        Ok(seen)
+    }
+
+    /// Whoever asks GitHub for credentials.
+    pub(super) fn issuer(&self) -> &CredentialIssuer {
+        self.issuer.as_ref().expect("credentials are planned only where there is a GitHub (`Policy::github`)")
+    }
+
+    pub(super) async fn credential(
+        &self,
+        mut step: Step<Instance>,
+        credential: &Credential,
+    ) -> Result<Vec<Observation>, Failure> {
+        match credential {
+            Credential::Registration(runner) => self.issuer().register(&mut step.after, runner).await?,
+            Credential::Removal(repository) => self.issuer().deregister(&mut step.after, repository).await?,
+        }
+        let mut seen = self.replace(&step).await?;
+        seen.push(Observation::GitHub(true));
+        Ok(seen)
+    }
+
+    pub(super) async fn sweep(
+        &self,
+        arn: InstanceArn,
+        stale: Option<&StaleRunners>,
+    ) -> Result<Vec<Observation>, Failure> {
+        let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
+        match self.issuer().remove(stale).await {
+            // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.
+            Ok(()) | Err(GitHubError::Busy(_)) => {}
+            Err(error) => return Err(CredentialError::from(error).into()),
+        }
+        Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
+    }
+}
+
+/// Whether GitHub answered; none when it was not asked, since our own budget says nothing of GitHub.
+pub(super) fn answered(error: &GitHubError) -> Option<bool> {
+    match error {
+        GitHubError::Deferred { .. } => None,
+        GitHubError::Unreachable(_) | GitHubError::Throttled { .. } => Some(false),
+        GitHubError::Denied(_)
+        | GitHubError::NotFound(_)
+        | GitHubError::NameTaken(_)
+        | GitHubError::Busy(_)
+        | GitHubError::Invalid(_) => Some(true),
+    }
+}

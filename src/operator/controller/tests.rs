@@ -1,0 +1,138 @@
+//! What an operator leaves behind: nothing, however it ends.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use runyard_fakes::{
+    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
+};
+
+use super::*;
+use crate::model::{AttributeValue, InstanceId, Item, PoolSpec};
+use crate::ports::{ComputeError, LaunchOrder, Launched, Machine, MachineState};
+
+/// A provider that never answers whether a class can be launched.
+struct NeverChecks(FakeCompute);
+
+#[async_trait]
+impl Compute for NeverChecks {
+    fn keeps_inventory(&self) -> bool {
+        self.0.keeps_inventory()
+    }
+
+    async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
+        self.0.launch(order).await
+    }
+
+    async fn check(&self, _: &PoolSpec) -> Result<(), ComputeError> {
+        std::future::pending().await
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
+        self.0.terminate(ids).await
+    }
+
+    async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
+        self.0.describe(ids).await
+    }
+
+    async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
+        self.0.list().await
+    }
+}
+
+/// The record of a class that keeps two machines idle.
+fn pool() -> Item {
+    let text = |value: &str| AttributeValue::S(value.to_owned());
+    let number = |value: u32| AttributeValue::N(value.to_string());
+    let attributes = [
+        ("pk", text("pool#linux")),
+        ("sk", text("pool")),
+        ("kind", text("pool")),
+        ("version", number(1)),
+        ("resourceClass", text("linux")),
+        ("desired", number(2)),
+        ("max", number(4)),
+    ];
+    attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn settings() -> Settings {
+    let seconds = Duration::from_secs;
+    Settings {
+        identity: "one".into(),
+        table: "runyard".parse().unwrap(),
+        organization: false,
+        timing: Timing {
+            created: seconds(900),
+            claimed: seconds(300),
+            cleanup: seconds(300),
+            grace: seconds(300),
+            heartbeat: seconds(10),
+            stale: seconds(60),
+            agent_poll: seconds(1),
+            resync: seconds(300),
+            reannounce: seconds(300),
+            lease: seconds(15),
+            orphan: seconds(600),
+        },
+        requests_per_repository: 2000,
+        sweep: seconds(60),
+        github: GitHubWatch::default(),
+    }
+}
+
+/// An operator with everything that runs beside its loop, on a table in memory whose every call takes a moment.
+async fn operator(stop: CancellationToken) {
+    let clock = Arc::new(TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap()));
+    let entropy = Arc::new(SeededEntropy::new(7));
+    let store = MemoryStore::new();
+    store.put(pool());
+    store.every_call_takes(Duration::from_millis(20));
+    let ports = Ports {
+        store: Arc::new(store),
+        queue: Arc::new(MemoryQueue::new(clock.clone())),
+        compute: Arc::new(NeverChecks(FakeCompute::new(clock.clone(), entropy.clone()))),
+        github: Some(Arc::new(FakeGitHub::new(clock.clone()))),
+        notices: Some(Arc::new(MemoryNotices::new(clock.clone()))),
+        metrics: Metrics::new(clock.clone()),
+        clock: clock.clone(),
+        entropy,
+    };
+    run(ports, settings(), Arc::new(Health::new(clock)), stop).await.expect("the table is there");
+}
+
+fn tasks_alive() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// Moments of an operator's life: while it starts, while it launches, after its first resync.
+const MOMENTS: [Duration; 4] =
+    [Duration::from_millis(30), Duration::from_millis(90), Duration::from_secs(5), Duration::from_secs(400)];
+
+#[tokio::test(start_paused = true)]
+async fn no_task_outlives_an_operator_that_is_dropped() {
+    for moment in MOMENTS {
+        let mut running = Box::pin(operator(CancellationToken::new()));
+        let still = tokio::time::timeout(moment, &mut running).await;
+        assert!(still.is_err() && tasks_alive() > 3, "{} tasks after {moment:?}", tasks_alive());
+        drop(running);
+        // What was broken off is dropped when the runtime comes to it.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(tasks_alive(), 0, "dropped after {moment:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_task_outlives_an_operator_that_stops() {
+    for moment in MOMENTS {
+        let stop = CancellationToken::new();
+        let stopping = async {
+            tokio::time::sleep(moment).await;
+            assert!(tasks_alive() > 3, "{} tasks after {moment:?}", tasks_alive());
+            stop.cancel();
+        };
+        tokio::join!(operator(stop.clone()), stopping);
+        assert_eq!(tasks_alive(), 0, "stopped after {moment:?}");
+    }
+}
