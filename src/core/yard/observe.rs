@@ -48,6 +48,8 @@ pub enum Observation {
     Notice(Notice),
     /// Whether GitHub answered.
     GitHub(bool),
+    /// GitHub takes the runner of a machine's last claim for busy and does not remove it.
+    RunnerBusy(InstanceArn),
     /// GitHub does not know a request's run, and why.
     RunRefused(RequestKey, String),
     /// A pool's status was written.
@@ -115,6 +117,12 @@ impl Yard {
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
+            Observation::RunnerBusy(arn) => {
+                if let Some(tracked) = self.instances.get_mut(&arn) {
+                    tracked.busy_for = tracked.instance.claim.as_ref().map(|claim| claim.id.clone());
+                    dirty.insert(Unit::Instance(arn));
+                }
+            }
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
                     asked.refused = Some(why);

@@ -25,18 +25,23 @@ impl MachineView<'_> {
         self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
     }
 
-    /// While GitHub does not answer, the deadline of what waits for it moves on in the record, because the agent counts
-    /// by the record too.
+    /// While GitHub does not answer, or takes the runner for busy, the deadline of what waits for it moves on in the record,
+    /// because the agent counts by the record too.
     pub(super) fn given_time(&self) -> Option<Plan> {
         let threshold = self.instance.threshold?;
         let term = threshold.at.duration_since(threshold.set_at);
         let left = threshold.at.duration_since(self.cx.now.wall);
         let next = self.deadline(self.instance)?;
-        if !self.waits_for_github() || left > term / 4 || next.at <= threshold.at {
+        let (next, reason, why) = if self.waits_for_github() {
+            (next, "GitHubAway", "GitHub does not answer")
+        } else {
+            (self.busy_deadline(next)?, "RunnerBusy", "GitHub takes its runner for busy")
+        };
+        if left > term / 4 || next.at <= threshold.at {
             return None;
         }
         let step = Step::of(self.instance, self.cx.now.wall, |instance| instance.threshold = Some(next));
-        let note = Note::warning("GitHubAway", "GitHub does not answer: its deadline moves on");
+        let note = Note::warning(reason, format!("{why}: its deadline moves on"));
         Some(Plan::act(Action::Instance(Box::new(step), note)))
     }
 
@@ -62,10 +67,16 @@ impl MachineView<'_> {
             Life::Running { .. } => (known && self.box_used_up())
                 .then(|| Plan::act(Action::Credential(arn(), Credential::Registration))),
             Life::Idle { pooled_at: None } => (self.instance.registration_seq > 0
+                && !self.operator_removes()
                 && stale(&self.instance.removal))
             .then(|| Plan::act(Action::Credential(arn(), Credential::Removal))),
             Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } | Life::Terminated { .. } => None,
         }
+    }
+
+    /// Whether the operator can remove the runner itself: its agent has told GitHub's number of it.
+    fn operator_removes(&self) -> bool {
+        self.tracked.agent.as_ref().is_some_and(|agent| agent.runner_id.is_some())
     }
 
     /// When the credential in a box is minted again: some time before it runs out, but not at once again where they are
