@@ -43,13 +43,13 @@ fn while_github_is_away_deadlines_of_what_waits_for_it_are_moved_on_in_the_recor
         let mut scene = yard(built.until(30));
         scene.policy.github = true;
         scene.see(Observation::GitHub(false));
-        let moved = scene.of_machine("i-1").actions.into_iter().find_map(|action| match action {
-            Action::Instance(step, _) => Some((step.after.place(), step.after.threshold)),
+        let moved = scene.of_machine("i-1").actions.into_iter().find_map(|action| match action.effect {
+            Effect::Instance(step, _) => Some((step.after.place(), step.after.threshold)),
             _ => None,
         });
         assert_eq!(moved, more.map(|seconds| (place, renewed(seconds))), "{place:?}");
         scene.see(Observation::GitHub(true));
-        let writes = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+        let writes = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
         assert!(!writes, "{place:?}");
     }
 }
@@ -61,7 +61,7 @@ fn while_github_is_away_a_deadline_is_renewed_in_its_last_quarter() {
         let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
         scene.policy.github = true;
         scene.see(Observation::GitHub(false));
-        let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+        let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
         assert_eq!(moved, moves, "{left} of 300 s left");
     }
 }
@@ -74,7 +74,7 @@ fn while_github_is_away_a_deadline_that_is_later_than_it_would_be_set_now_stays(
     scene.policy.github = true;
     scene.see(Observation::GitHub(false));
     let moved = |scene: &Scene| write(&scene.of_machine("i-1")).0.after.threshold;
-    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..))));
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..))));
     scene.wait(11);
     assert_eq!(moved(&scene), Some(Threshold { at: at(311), set_at: at(11) }));
 }
@@ -112,8 +112,8 @@ fn while_its_runner_is_busy_a_clean_up_gets_a_quarter_of_an_hour_more_in_all() {
             scene.see(Observation::RunnerBusy(arn("i-1")));
         }
         let plan = scene.of_machine("i-1");
-        let moved = plan.actions.iter().find_map(|action| match action {
-            Action::Instance(step, _) if step.after.state() == crate::model::State::Idle => step.after.threshold,
+        let moved = effects(&plan.actions).into_iter().find_map(|effect| match effect {
+            Effect::Instance(step, _) if step.after.state() == crate::model::State::Idle => step.after.threshold,
             _ => None,
         });
         (moved, ends(&plan))
@@ -132,7 +132,7 @@ fn a_busy_runner_of_an_earlier_claim_or_of_a_machine_at_work_changes_nothing() {
     let mut scene = yard(machine("i-1").running(&ask("1")).until(1));
     scene.policy.github = true;
     scene.see(Observation::RunnerBusy(arn("i-1")));
-    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..))));
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..))));
     let mut scene = yard(machine("i-1").cleaning(&ask("1")).until(30));
     scene.policy.github = true;
     scene.see(Observation::RunnerBusy(arn("i-1")));
@@ -140,5 +140,5 @@ fn a_busy_runner_of_an_earlier_claim_or_of_a_machine_at_work_changes_nothing() {
         i.version += 1;
         i.claim.as_mut().unwrap().id = ClaimId::parse("i-1.99").unwrap();
     }));
-    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..))));
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..))));
 }
