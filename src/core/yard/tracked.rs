@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, ClaimId, ClassName, Instance, Interruption, InterruptionAction, Launch, Life, RecordId, Request, Threshold,
-    Uid,
+    Agent, ClaimId, ClassName, Instance, Interruption, InterruptionAction, Launch, Life, RecordId, Request,
+    Threshold, Uid,
 };
 use crate::ports::{ComputeError, Launched, MachineState};
 

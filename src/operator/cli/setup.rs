@@ -19,9 +19,7 @@ use super::failure::{CliFailure, CliResult, Exit};
 use super::polling::Interrupts;
 use super::screen::Screen;
 use crate::clock::{SystemClock, SystemEntropy};
-use crate::github::{
-    ApiUrl, AppKey, AppRegistration, AppWish, DEFAULT_DEADLINE, Installed, NewApp, lacking,
-};
+use crate::github::{ApiUrl, AppKey, AppRegistration, AppWish, DEFAULT_DEADLINE, Installed, NewApp, lacking};
 use crate::model::FieldError;
 use crate::ports::{Clock, Entropy, GitHubError};
 use key_files::KeyFiles;
@@ -98,7 +96,12 @@ fn patience(text: &str) -> Result<Duration, FieldError> {
 fn login(text: &str) -> Result<String, FieldError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if text.is_empty() || text.len() > 39 || !text.chars().all(plain) {
-        return Err(FieldError::new("organization", text, "is no login of GitHub's", "write it as in its address"));
+        return Err(FieldError::new(
+            "organization",
+            text,
+            "is no login of GitHub's",
+            "write it as in its address",
+        ));
     }
     Ok(text.to_owned())
 }
@@ -125,18 +128,36 @@ pub(crate) fn check(args: SetupArgs) -> CliResult<GithubSetup> {
     };
     let organization_runners = args.scope == SetupScope::Organization;
     if organization_runners && args.organization.is_none() {
-        return usage("--scope", "organization", "a person's account has no runners of its own", "give --organization");
+        return usage(
+            "--scope",
+            "organization",
+            "a person's account has no runners of its own",
+            "give --organization",
+        );
     }
-    let default = || args.organization.as_ref().map_or_else(|| "runyard".to_owned(), |org| format!("runyard-{org}"));
+    let default =
+        || args.organization.as_ref().map_or_else(|| "runyard".to_owned(), |org| format!("runyard-{org}"));
     let name = args.name.clone().unwrap_or_else(default);
     if name.is_empty() || name.chars().count() > 34 {
         return usage("--name", &name, "GitHub takes 1 to 34 characters", "give a shorter --name");
     }
     if args.key_file.is_none() && args.secret_manifest.is_none() {
-        return usage("--key-file", "", "the key has no place to go", "give --key-file, --secret-manifest or both");
+        return usage(
+            "--key-file",
+            "",
+            "the key has no place to go",
+            "give --key-file, --secret-manifest or both",
+        );
     }
     let files = KeyFiles::create(args.key_file, args.secret_manifest, &args.namespace, &args.secret_name)?;
-    Ok(GithubSetup { api, name, organization: args.organization, organization_runners, files, timeout: args.timeout })
+    Ok(GithubSetup {
+        api,
+        name,
+        organization: args.organization,
+        organization_runners,
+        files,
+        timeout: args.timeout,
+    })
 }
 
 /// Runs the verb.
@@ -154,8 +175,10 @@ pub(crate) async fn run(screen: &mut Screen, setup: GithubSetup) -> CliResult {
 async fn make(screen: &mut Screen, setup: GithubSetup) -> CliResult {
     let GithubSetup { api, name, organization, organization_runners, files, timeout } = setup;
     let clock = SystemClock::new();
-    let github = AppRegistration::new(api, DEFAULT_DEADLINE, Arc::new(move || clock.now()))
-        .map_err(|error| CliFailure::error("--api-url", "", error.to_string(), "check the root certificates"))?;
+    let github =
+        AppRegistration::new(api, DEFAULT_DEADLINE, Arc::new(move || clock.now())).map_err(|error| {
+            CliFailure::error("--api-url", "", error.to_string(), "check the root certificates")
+        })?;
     let secret = || format!("{}{}", SystemEntropy.hex(), SystemEntropy.hex());
     let (path, state) = (secret(), secret());
     let page = page::Page::open(&path, &state).await?;
@@ -168,10 +191,14 @@ async fn make(screen: &mut Screen, setup: GithubSetup) -> CliResult {
     };
     let (address, manifest) = github.proposal(&wish);
     page.show(&address, &manifest);
-    tell(screen, format!("Open this page in a browser on this machine, and agree on GitHub's page:\n  {}", page.url()));
+    tell(
+        screen,
+        format!("Open this page in a browser on this machine, and agree on GitHub's page:\n  {}", page.url()),
+    );
     let code = tokio::time::timeout(timeout, page.code()).await.map_err(|_| {
         let fix = "run the command again and open the page it prints";
-        CliFailure::error("browser", "", format!("nobody came back within {timeout:?}"), fix).exiting(Exit::TimedOut)
+        CliFailure::error("browser", "", format!("nobody came back within {timeout:?}"), fix)
+            .exiting(Exit::TimedOut)
     })?;
     let app = github.convert(&code).await.map_err(|error| unmade(&error))?;
     let key = AppKey::from_pem(app.id.to_string(), app.pem.as_bytes());
@@ -179,9 +206,13 @@ async fn make(screen: &mut Screen, setup: GithubSetup) -> CliResult {
     let kept = files.keep(&app.pem)?;
     let install = format!("{}/installations/new", app.page.trim_end_matches('/'));
     page.made(&install);
-    tell(screen, format!("The App {} is made (id {}); its key is in {}", app.name, app.id, kept.join(" and ")));
+    tell(
+        screen,
+        format!("The App {} is made (id {}); its key is in {}", app.name, app.id, kept.join(" and ")),
+    );
     tell(screen, format!("Install it, for all repositories or for those that borrow machines:\n  {install}"));
-    let key = key.map_err(|error| CliFailure::error("key", "", error.to_string(), "download one on the App's page"))?;
+    let key = key
+        .map_err(|error| CliFailure::error("key", "", error.to_string(), "download one on the App's page"))?;
     let installed = installation(&github, &key, timeout, &install).await?;
     report(screen, &app, &installed, organization_runners, &kept, &install)
 }
@@ -256,7 +287,10 @@ fn report(
         return Err(CliFailure::error("permissions", installed.account.clone(), message, fix));
     }
     let scope = if organization_runners { "organization" } else { "repository" };
-    screen.say(format!("It is installed in {} with the permissions it needs. The operator's file:", installed.account));
+    screen.say(format!(
+        "It is installed in {} with the permissions it needs. The operator's file:",
+        installed.account
+    ));
     screen.say(format!("  [github]\n  app_id = \"{}\"\n  scope = \"{scope}\"", app.id));
     screen.say("  app_key_file = the place where the operator finds the key (the chart: its Secret)");
     screen.document(&json!({

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::decide::{AtGitHub, Credential, Effect, Planned, PlannedEvent, RunnerConfig, StaleRunners, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, PoolMessage,
-    Record, RecordId, Request, RequestKey, Uid, Versioned, Write,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId,
+    PoolMessage, Record, RecordId, Request, RequestKey, Uid, Versioned, Write,
 };
 use crate::ports::{ComputeError, GitHubError, QueueError, StoreError};
 use crate::yard::{Observation, Written};
@@ -146,7 +146,11 @@ impl Executor {
                 }
             }
             Err(Failure::Credential(CredentialError::GitHub(error))) => Outcome {
-                seen: answered(&error).map(Observation::GitHub).into_iter().chain(busy(&error, &keys)).collect(),
+                seen: answered(&error)
+                    .map(Observation::GitHub)
+                    .into_iter()
+                    .chain(busy(&error, &keys))
+                    .collect(),
                 failure: Some(Failure::Credential(CredentialError::GitHub(error))),
                 ..Outcome::default()
             },
@@ -474,7 +478,11 @@ impl Executor {
         Ok(seen)
     }
 
-    async fn sweep(&self, arn: InstanceArn, stale: Option<&StaleRunners>) -> Result<Vec<Observation>, Failure> {
+    async fn sweep(
+        &self,
+        arn: InstanceArn,
+        stale: Option<&StaleRunners>,
+    ) -> Result<Vec<Observation>, Failure> {
         let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
         match self.issuer().remove(stale).await {
             // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.

@@ -30,10 +30,14 @@ pub fn permissions(organization: bool) -> BTreeMap<&'static str, &'static str> {
 /// What is needed and was not granted: `administration: write`.
 #[must_use]
 pub fn lacking(organization: bool, granted: &BTreeMap<String, String>) -> Vec<String> {
-    let covers =
-        |granted: &str, needed: &str| granted == needed || (granted, needed) == ("write", "read");
-    let missing = |(name, needed): &(&str, &str)| !granted.get(*name).is_some_and(|given| covers(given, needed));
-    permissions(organization).into_iter().filter(missing).map(|(name, level)| format!("{name}: {level}")).collect()
+    let covers = |granted: &str, needed: &str| granted == needed || (granted, needed) == ("write", "read");
+    let missing =
+        |(name, needed): &(&str, &str)| !granted.get(*name).is_some_and(|given| covers(given, needed));
+    permissions(organization)
+        .into_iter()
+        .filter(missing)
+        .map(|(name, level)| format!("{name}: {level}"))
+        .collect()
 }
 
 /// An App as GitHub has just made it, with its private key, which is told once and never printed.
@@ -156,7 +160,8 @@ impl AppRegistration {
         let question = Question::new(Call::Read, Method::GET, url);
         let assertion = key.signed((self.client.clock)())?;
         let all: Vec<InstalledBody> = self.client.ask_json(&question, Some(&assertion)).await?;
-        let shown = |one: InstalledBody| Installed { account: one.account.login, permissions: one.permissions };
+        let shown =
+            |one: InstalledBody| Installed { account: one.account.login, permissions: one.permissions };
         Ok(all.into_iter().map(shown).collect())
     }
 }
@@ -168,7 +173,10 @@ mod tests {
     #[test]
     fn what_was_not_granted_is_named_and_more_than_needed_is_fine() {
         let granted = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(name, level)| ((*name).to_owned(), (*level).to_owned())).collect::<BTreeMap<_, _>>()
+            pairs
+                .iter()
+                .map(|(name, level)| ((*name).to_owned(), (*level).to_owned()))
+                .collect::<BTreeMap<_, _>>()
         };
         let enough = granted(&[("administration", "write"), ("actions", "write"), ("metadata", "read")]);
         assert_eq!(lacking(false, &enough), Vec::<String>::new());

@@ -297,7 +297,9 @@ impl GitHub for TappedGitHub {
     }
 
     async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError> {
-        self.life.read_outside("github runner by id".into(), &self.one, self.inner.runner_by_id(scope, id)).await
+        self.life
+            .read_outside("github runner by id".into(), &self.one, self.inner.runner_by_id(scope, id))
+            .await
     }
 
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {

@@ -35,7 +35,12 @@ impl Waiting {
             Ok(file) => Ok(Self { path, file, filled: false }),
             Err(error) => {
                 let fix = "name a file that does not exist in a directory that you may write to";
-                Err(CliFailure::usage(FieldError::new(field, path.display().to_string(), error.to_string(), fix)))
+                Err(CliFailure::usage(FieldError::new(
+                    field,
+                    path.display().to_string(),
+                    error.to_string(),
+                    fix,
+                )))
             }
         }
     }
@@ -72,7 +77,12 @@ impl KeyFiles {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
             if name.is_empty() || name.len() > 63 || !name.chars().all(plain) {
                 let fix = "use small letters, digits, - and .";
-                return Err(CliFailure::usage(FieldError::new(field, name, "is no name of Kubernetes'", fix)));
+                return Err(CliFailure::usage(FieldError::new(
+                    field,
+                    name,
+                    "is no name of Kubernetes'",
+                    fix,
+                )));
             }
         }
         let plain = plain.map(|path| Waiting::create(path, "--key-file")).transpose()?;

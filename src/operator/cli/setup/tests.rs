@@ -64,7 +64,8 @@ async fn browse(said: &impl Fn() -> String) -> BTreeMap<String, String> {
     let agreed = browser.post(&action).body(body.query().unwrap().to_owned()).send().await.unwrap();
     assert_eq!(agreed.status(), 302);
     let back = agreed.headers()["location"].to_str().unwrap().to_owned();
-    let stolen = Url::parse_with_params(back.split('?').next().unwrap(), [("code", "x"), ("state", "guessed")]);
+    let stolen =
+        Url::parse_with_params(back.split('?').next().unwrap(), [("code", "x"), ("state", "guessed")]);
     assert_eq!(browser.get(stolen.unwrap()).send().await.unwrap().status(), 403, "the state is ours");
     assert_eq!(browser.get(&back).send().await.unwrap().status(), 200);
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
@@ -99,7 +100,10 @@ async fn an_app_is_made_in_a_browser_and_its_key_works() {
     let (done, ()) = tokio::join!(make(&mut screen, setup), person);
     done.unwrap();
     let text = said();
-    assert!(text.contains("/apps/runyard-octo/installations/new") && text.contains("installed in octo"), "{text}");
+    assert!(
+        text.contains("/apps/runyard-octo/installations/new") && text.contains("installed in octo"),
+        "{text}"
+    );
     let pem = std::fs::read(&key).unwrap();
     assert!(!text.contains("PRIVATE KEY"), "{text}");
     for file in [&key, &secret] {
@@ -112,7 +116,10 @@ async fn an_app_is_made_in_a_browser_and_its_key_works() {
     let github = RestGitHub::new(api, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now())).unwrap();
     let scope = |owner: &str| Scope::Repository { owner: owner.to_owned(), name: "app".to_owned() };
     assert_eq!(github.runners(&scope("octo")).await, Ok(Vec::new()));
-    assert!(matches!(github.runners(&scope("other")).await, Err(GitHubError::NotFound(_))), "it is installed once");
+    assert!(
+        matches!(github.runners(&scope("other")).await, Err(GitHubError::NotFound(_))),
+        "it is installed once"
+    );
 }
 
 #[tokio::test]

@@ -113,7 +113,9 @@ fn while_its_runner_is_busy_a_clean_up_gets_a_quarter_of_an_hour_more_in_all() {
         }
         let plan = scene.of_machine("i-1");
         let moved = effects(&plan.actions).into_iter().find_map(|effect| match effect {
-            Effect::Instance(step, _) if step.after.state() == crate::model::State::Idle => step.after.threshold,
+            Effect::Instance(step, _) if step.after.state() == crate::model::State::Idle => {
+                step.after.threshold
+            }
             _ => None,
         });
         (moved, ends(&plan))
