@@ -36,6 +36,7 @@ mod run;
 mod scale;
 mod screen;
 mod selector;
+mod setup;
 mod stack;
 mod step;
 mod table;
@@ -229,6 +230,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             let (mut context, store) = connect::connect(table, environment, screen).await?;
             init::run(&mut context, &asked, &store).await
         }
+        Once::Setup(args) => setup::run(&mut screen, setup::check(args)?).await,
         Once::Plan(args) => {
             let policy = plan_explain::check_plan(&args, &table)?;
             plan_explain::plan(&mut connect::connect(table, environment, screen).await?.0, &policy).await

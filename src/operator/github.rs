@@ -8,6 +8,7 @@ mod errors;
 mod etags;
 mod origin;
 mod paging;
+mod registration;
 mod retry_after;
 mod verbs;
 mod wire;
@@ -23,6 +24,7 @@ mod scripted_fake;
 
 pub use auth::{AppKey, Credential};
 pub use origin::{ApiUrl, ApiUrlError};
+pub use registration::{AppRegistration, AppWish, Installed, NewApp, lacking, permissions};
 pub use verbs::{Clock, RestGitHub, SetupError};
 
 /// How long one call may take unless the caller says otherwise.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use jiff::SignedDuration;
 
 use super::script::{Fault, Script, locked};
-use runyard_core::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard_core::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use runyard_core::ports::{Clock, GitHub, GitHubError};
 
 /// How long a token is good for.
@@ -28,6 +28,7 @@ struct Inner {
 struct Site {
     runners: BTreeMap<Scope, Vec<Runner>>,
     runs: BTreeMap<(String, String, u64), RunState>,
+    ends_of_life: BTreeMap<String, EndOfLife>,
     groups: BTreeMap<(String, String), u64>,
     calls: BTreeMap<&'static str, u64>,
     numbers: u64,
@@ -97,6 +98,11 @@ impl FakeGitHub {
     /// Says where a run stands; a run nobody spoke of is not found.
     pub fn set_run(&self, owner: &str, name: &str, run_id: u64, state: RunState) {
         locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
+    }
+
+    /// Says when GitHub's support of a runner version ends.
+    pub fn set_end_of_life(&self, version: &str, end: EndOfLife) {
+        locked(&self.0.site).ends_of_life.insert(version.to_owned(), end);
     }
 
     /// Says that an organisation has a runner group.
@@ -175,6 +181,13 @@ impl GitHub for FakeGitHub {
         })
     }
 
+    async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError> {
+        self.call("runner_by_id", |site| {
+            let mut runners = site.runners.get(scope).into_iter().flatten();
+            Ok(runners.find(|runner| runner.id == id).cloned())
+        })
+    }
+
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
         self.call("runners", |site| Ok(site.runners.get(scope).cloned().unwrap_or_default()))
     }
@@ -188,6 +201,11 @@ impl GitHub for FakeGitHub {
             runners.retain(|runner| runner.id != id);
             Ok(())
         })
+    }
+
+    async fn end_of_life(&self, _: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
+        let unknown = || GitHubError::NotFound(version.to_owned());
+        self.call("end_of_life", |site| site.ends_of_life.get(version).copied().ok_or_else(unknown))
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {

@@ -89,14 +89,84 @@ async fn a_machine_is_not_pooled_while_github_lists_its_runner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runner_that_stays_busy_ends_its_machine_at_the_deadline_of_the_clean_up() {
+async fn a_runner_that_stays_busy_ends_its_machine_a_quarter_of_an_hour_late() {
     let world = World::with_github();
     warm(&world).await;
     let (key, name) = serving(&world, "1").await;
     world.github.set_runner(&web(), &name, true, true);
     world.release(&key).await;
-    world.until_phase(&key, "Released", 400).await;
+    world.sleep(1150).await;
+    assert!(world.pooled().is_empty() && world.reasons().is_empty(), "{}", world.show());
+    world.until_phase(&key, "Released", 120).await;
     assert_eq!(world.reasons(), ["threshold"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_busy_for_ten_minutes_costs_no_machine_and_nobody_is_called() {
+    let world = World::with_github();
+    warm(&world).await;
+    let (key, name) = serving(&world, "1").await;
+    world.github.set_runner(&web(), &name, true, true);
+    world.release(&key).await;
+    world.sleep(600).await;
+    let stuck = world.store.records().iter().any(|item| format!("{item:?}").contains("Stuck"));
+    assert!(!stuck && world.reasons().is_empty(), "{}", world.show());
+    world.github.set_runner(&web(), &name, false, false);
+    world.until_phase(&key, "Released", 60).await;
+    assert_eq!((world.pooled().len(), world.github.all_runners().len()), (1, 0));
+}
+
+/// The same as `serving`, of an agent that tells the number of its runner.
+async fn serving_by_number(world: &World, run: &str) -> (RecordId, u64) {
+    let (key, name) = serving(world, run).await;
+    let machine = world.in_state(State::Running)[0].facts.instance_id.clone();
+    let number = world.github.register(&web(), &name, vec![run.to_owned()]);
+    world.agents.tells(&machine, number);
+    (key, number)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_is_removed_by_its_number_before_its_machine_is_pooled() {
+    let world = World::with_github();
+    warm(&world).await;
+    for run in ["1", "2", "3"] {
+        let (key, _) = serving_by_number(&world, run).await;
+        let before = world.github.calls();
+        world.release(&key).await;
+        world.until_phase(&key, "Released", 60).await;
+        assert_eq!((world.pooled().len(), world.github.all_runners().len()), (1, 0));
+        let mut after = world.github.calls();
+        after.retain(|verb, n| {
+            *n -= before.get(verb).copied().unwrap_or(0);
+            *n > 0 && !["registration", "runners", "run"].contains(verb)
+        });
+        assert_eq!(after.into_iter().collect::<Vec<_>>(), [("remove_runner", 1), ("runner_by_id", 1)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_is_another_runners_removes_nothing_of_others() {
+    let world = World::with_github();
+    warm(&world).await;
+    let (key, _) = serving_by_number(&world, "1").await;
+    let theirs = world.github.register(&web(), "build-box", vec!["x".to_owned()]);
+    world.agents.tells(&world.in_state(State::Running)[0].facts.instance_id, theirs);
+    world.sleep(20).await;
+    world.release(&key).await;
+    world.until_phase(&key, "Released", 60).await;
+    let left: Vec<_> = world.github.all_runners().into_iter().map(|runner| runner.name).collect();
+    assert_eq!((left, world.pooled().len()), (vec!["build-box".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_is_gone_already_is_removed() {
+    let world = World::with_github();
+    warm(&world).await;
+    let (key, number) = serving_by_number(&world, "1").await;
+    world.github.deregister(&web(), &name_of(&world.in_state(State::Running)[0]));
+    world.release(&key).await;
+    world.until_phase(&key, "Released", 60).await;
+    assert_eq!(world.pooled().len(), 1, "runner {number} is not known any more");
 }
 
 #[tokio::test(start_paused = true)]

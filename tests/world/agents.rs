@@ -52,6 +52,8 @@ struct Inner {
     beats: Mutex<Duration>,
     /// Boxes that were opened: claim and credential.
     opened: Mutex<Vec<(String, String)>>,
+    /// GitHub's numbers of the runners, where agents tell them.
+    numbers: Mutex<BTreeMap<InstanceId, u64>>,
     /// Which claims each machine ran, as its ground truth.
     served: Mutex<BTreeMap<InstanceId, Vec<String>>>,
 }
@@ -68,6 +70,7 @@ impl Agents {
             pace: Mutex::new(Duration::from_millis(100)),
             beats: Mutex::new(Duration::from_secs(10)),
             opened: Mutex::default(),
+            numbers: Mutex::default(),
             served: Mutex::default(),
         }))
     }
@@ -80,6 +83,11 @@ impl Agents {
     /// How one machine behaves.
     pub fn one(&self, id: &InstanceId, habit: Habit) {
         self.0.habits.lock().unwrap().1.insert(id.clone(), habit);
+    }
+
+    /// Which number one machine's agent tells of its runner from its next write on.
+    pub fn tells(&self, id: &InstanceId, runner: u64) {
+        self.0.numbers.lock().unwrap().insert(id.clone(), runner);
     }
 
     /// How often agents look at their records from now on.
@@ -220,6 +228,9 @@ impl Agents {
         let mut set: Item = item(&serde_json::json!({"publicKey": key.public()}));
         if let Some((signal, claim)) = says {
             set.extend(item(&serde_json::json!({"signal": signal.as_str(), "signalClaimId": claim})));
+        }
+        if let Some(number) = self.0.numbers.lock().unwrap().get(&machine.id) {
+            set.extend(item(&serde_json::json!({"runnerId": number})));
         }
         let add = BTreeMap::from([("heartbeatSeq".to_owned(), 1)]);
         let write = Write::update(Agent::key_of(&machine.arn), Guard::Exists, set, add);

@@ -20,6 +20,7 @@ use crate::yard::Tracked;
 mod cleaning;
 mod credentials;
 mod deadline;
+mod deregistering;
 mod interruption;
 mod liveness;
 mod pooled;
@@ -197,7 +198,7 @@ impl<'a> MachineView<'a> {
         if let Some(threshold) = self.instance.threshold {
             let again = now.mono + Duration::from_secs(1);
             plan.wake_at(now.when(threshold.at).max(if threshold.at <= now.wall { again } else { now.mono }));
-            if self.waits_for_github() {
+            if self.waits_for_github() || self.busy_until().is_some() {
                 let quarter = threshold.at.duration_since(threshold.set_at) / 4;
                 let near = threshold.at.saturating_sub(quarter).unwrap_or(Timestamp::MIN);
                 plan.wake_at(now.when(near).max(now.mono + Duration::from_millis(100)));

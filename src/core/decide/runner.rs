@@ -45,6 +45,8 @@ pub struct StaleRunners {
     pub repository: Repository,
     /// Their names.
     pub names: Vec<String>,
+    /// GitHub's number of one of them, by the word of its agent.
+    pub number: Option<u64>,
 }
 
 impl StaleRunners {
@@ -60,7 +62,7 @@ impl StaleRunners {
             None => BTreeSet::from([1, last]),
         };
         let names = numbers.into_iter().map(|number| runner_name(&claim.id, number)).collect();
-        Some(Self { repository, names })
+        Some(Self { repository, names, number: None })
     }
 }
 
@@ -71,6 +73,7 @@ pub enum AtGitHub {
     Nothing,
     /// The machine is given back: what removes its runner from this repository goes with the write if it is at hand.
     AttachRemoval(Repository),
-    /// The machine goes to the pool: GitHub itself says first that these are gone, however sure its agent is.
+    /// The machine goes to the pool: these are removed first, or GitHub itself says that they are gone, however sure its
+    /// agent is.
     ConfirmRemoved(StaleRunners),
 }

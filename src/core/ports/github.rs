@@ -82,6 +82,23 @@ pub struct Runner {
     pub labels: Vec<String>,
 }
 
+/// When GitHub's support of a runner version ends, as far as it has named a date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndOfLife {
+    /// From when on a runner of it cannot register.
+    pub registration: Option<Timestamp>,
+    /// From when on a runner of it gets no job.
+    pub runtime: Option<Timestamp>,
+}
+
+impl EndOfLife {
+    /// When the version is of no use any more.
+    #[must_use]
+    pub fn first(&self) -> Option<Timestamp> {
+        self.registration.into_iter().chain(self.runtime).min()
+    }
+}
+
 /// Where a workflow run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
@@ -147,10 +164,15 @@ pub trait GitHub: Send + Sync {
     async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError>;
     /// The runner of exactly this name, if it is listed.
     async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError>;
+    /// The runner of this number, if GitHub shows one. None is no proof that there is none: the scope may not be visible.
+    async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError>;
     /// Every runner of the scope, all pages; a list that could not be read to its end is an error.
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
     /// Removes a runner; one that is not there any more is success.
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError>;
+    /// When GitHub's support of a runner version ends; [`GitHubError::NotFound`] where it does not know the version, or the
+    /// server has no such dates.
+    async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError>;
     /// Where a workflow run stands.
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError>;
 }

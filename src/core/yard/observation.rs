@@ -44,6 +44,8 @@ pub enum Observation {
     Notice(Notice),
     /// Whether GitHub answered.
     GitHub(bool),
+    /// GitHub takes the runner of a machine's last claim for busy and does not remove it.
+    RunnerBusy(InstanceArn),
     /// GitHub does not know a request's run, and why.
     RunRefused(RequestKey, String),
     /// A pool's status was written.

@@ -60,6 +60,12 @@ impl Yard {
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
+            Observation::RunnerBusy(arn) => {
+                if let Some(tracked) = self.instances.get_mut(&arn) {
+                    tracked.busy_for = tracked.instance.claim.as_ref().map(|claim| claim.id.clone());
+                    dirty.insert(Unit::Instance(arn));
+                }
+            }
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
                     asked.refused = Some(why);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Agent, ClassName, Instance, Interruption, InterruptionAction, Launch, Life, RecordId, Request, Threshold,
-    Uid,
+    Agent, ClaimId, ClassName, Instance, Interruption, InterruptionAction, Launch, Life, RecordId, Request,
+    Threshold, Uid,
 };
 use crate::ports::{ComputeError, Launched, MachineState};
 
@@ -44,6 +44,8 @@ pub struct Tracked {
     pub missing: bool,
     /// When it was last announced in the pool it is in.
     pub announced: Option<Duration>,
+    /// The claim whose runner GitHub took for busy when it was to be removed.
+    pub busy_for: Option<ClaimId>,
     /// Whether its runner was looked for at GitHub after its end.
     pub swept: bool,
     /// What EC2 said of it from outside; its agent may say so too.
@@ -73,6 +75,7 @@ impl Tracked {
             asked: None,
             missing: false,
             announced: None,
+            busy_for: None,
             swept: false,
             notice: None,
             changed: false,

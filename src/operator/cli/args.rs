@@ -10,7 +10,7 @@ use super::local_mode;
 use super::screen::Format;
 use super::{
     apply, daemon, describe, doctor, events, expire, fail, get, init, plan_explain, provision, refresh,
-    release, scale,
+    release, scale, setup,
 };
 use crate::model::TableName;
 
@@ -102,6 +102,8 @@ pub(crate) enum Once {
     Doctor(doctor::DoctorArgs),
     /// Create, complete or check the table, the queues and the launch templates
     Init(init::InitArgs),
+    /// Set up what the yard needs elsewhere: the GitHub App
+    Setup(setup::SetupArgs),
     /// Tell what the operator would do now, and why not more
     Plan(plan_explain::PlanArgs),
     /// Tell why one record is where it is, and what comes next

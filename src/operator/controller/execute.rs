@@ -24,7 +24,7 @@ mod runner;
 pub(super) use failure::Failure;
 pub(super) use launches::Unsettled;
 pub(super) use queue::Receipts;
-use runner::answered;
+use runner::{answered, busy};
 
 /// What came of an action.
 #[derive(Debug, Default)]
@@ -89,7 +89,11 @@ impl Executor {
                 }
             }
             Err(Failure::Credential(CredentialError::GitHub(error))) => Outcome {
-                seen: answered(&error).map(Observation::GitHub).into_iter().collect(),
+                seen: answered(&error)
+                    .map(Observation::GitHub)
+                    .into_iter()
+                    .chain(busy(&error, &keys))
+                    .collect(),
                 failure: Some(Failure::Credential(CredentialError::GitHub(error))),
                 ..Outcome::default()
             },

@@ -8,13 +8,19 @@ use crate::ports::github::Scope;
 use super::credential_issuer::CredentialIssuer;
 
 impl CredentialIssuer {
-    /// Sees to it that none of these runners is listed; a leftover is removed. One call for each where the agent did its
-    /// part, since GitHub looks by name.
+    /// Sees to it that none of these runners is listed. One whose number is known is removed by it, if it has one of their
+    /// names: the number is its agent's word. Otherwise they are looked for, with one call for each name.
     ///
     /// # Errors
     /// What GitHub answered; [`GitHubError::Busy`] while the runner has, or seems to have, a job: look again later.
     pub async fn remove(&self, stale: &StaleRunners) -> Result<(), GitHubError> {
         let scope = self.scope_in(&stale.repository);
+        if let Some(number) = stale.number
+            && let Some(runner) = self.github.runner_by_id(&scope, number).await?
+            && stale.names.contains(&runner.name)
+        {
+            return self.github.remove_runner(&scope, runner.id).await;
+        }
         for name in &stale.names {
             self.remove_named(&scope, name).await?;
         }

@@ -105,6 +105,11 @@ impl AppKey {
         }
     }
 
+    /// The assertion of being this App by the key in use.
+    pub(super) fn signed(&self, now: Timestamp) -> Result<String, GitHubError> {
+        self.assertion(&self.current(), now)
+    }
+
     /// The assertion of being this App, good for some minutes.
     fn assertion(&self, signing: &SigningKey, now: Timestamp) -> Result<String, GitHubError> {
         let claims = Claims {

@@ -18,9 +18,13 @@ use super::errors::{Answer, Call, accept, unusable};
 use super::etags::Etags;
 use super::origin::ApiUrl;
 use super::paging::{Listing, Next, PAGE_SIZE};
-use super::wire::{GroupsPage, JobConfigBody, JobConfigRequest, RunBody, TokenBody};
+use super::wire::{
+    EndOfLifeBody, GroupsPage, JobConfigBody, JobConfigRequest, RunBody, RunnerBody, TokenBody,
+};
 use crate::metrics::Metrics;
-use crate::ports::github::{GitHub, GitHubError, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use crate::ports::github::{
+    EndOfLife, GitHub, GitHubError, JobConfig, RunState, Runner, RunnerSpec, Scope, Token,
+};
 
 /// An organisation has a handful of runner groups; a list of thousands is a loop.
 const MAX_GROUP_PAGES: u64 = 50;
@@ -259,8 +263,25 @@ impl GitHub for RestGitHub {
         Ok(self.list(scope, Some(name)).await?.into_iter().find(|runner| runner.name == name))
     }
 
+    async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError> {
+        let url = self.address(scope, &["actions", "runners", &id.to_string()])?;
+        let question = Question::new(Call::Read, Method::GET, url).of(Priority::Deregister);
+        match self.ask_json::<RunnerBody>(scope, question).await {
+            Ok(body) => Ok(Some(body.into())),
+            Err(GitHubError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
         self.list(scope, None).await
+    }
+
+    async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
+        let url = self.address(scope, &["actions", "runners", "deprecations", version])?;
+        let question = Question::new(Call::Read, Method::GET, url).conditional();
+        let body: EndOfLifeBody = self.ask_json(scope, question).await?;
+        Ok(EndOfLife { registration: body.registration_deprecates_at, runtime: body.runtime_deprecates_at })
     }
 
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {

@@ -89,6 +89,13 @@ pub(super) struct RunBody {
     pub(super) run_attempt: Option<u32>,
 }
 
+/// A date that is absent has not been named; github.com leaves such a key out.
+#[derive(Deserialize)]
+pub(super) struct EndOfLifeBody {
+    pub(super) registration_deprecates_at: Option<Timestamp>,
+    pub(super) runtime_deprecates_at: Option<Timestamp>,
+}
+
 #[derive(Deserialize)]
 pub(super) struct GroupsPage {
     pub(super) runner_groups: Vec<GroupBody>,

@@ -12,7 +12,7 @@ use super::tests::{class, metrics, value};
 use crate::admin::{Health, Unready};
 use crate::clock::SystemClock;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Write};
-use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use crate::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
     Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
     PoolQueue, QueueError, Received, Store, StoreError, Watch,
@@ -214,6 +214,12 @@ impl GitHub for Refusing {
     async fn runner(&self, _: &Scope, _: &str) -> Result<Option<Runner>, GitHubError> {
         Ok(None)
     }
+    async fn runner_by_id(&self, _: &Scope, _: u64) -> Result<Option<Runner>, GitHubError> {
+        Ok(None)
+    }
+    async fn end_of_life(&self, _: &Scope, _: &str) -> Result<EndOfLife, GitHubError> {
+        Ok(EndOfLife::default())
+    }
     async fn runners(&self, _: &Scope) -> Result<Vec<Runner>, GitHubError> {
         Err(GitHubError::Denied(String::new()))
     }
@@ -246,6 +252,8 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert!(metered.job_config(&scope, &spec).await.is_err());
     assert_eq!(metered.runner_group("acme", "x").await.unwrap(), None);
     assert_eq!(metered.runner(&scope, "x").await.unwrap(), None);
+    assert_eq!(metered.runner_by_id(&scope, 1).await.unwrap(), None);
+    assert_eq!(metered.end_of_life(&scope, "2.330.0").await.unwrap(), EndOfLife::default());
     assert!(metered.runners(&scope).await.is_err());
     assert!(metered.remove_runner(&scope, 1).await.is_err());
     assert!(metered.run("acme", "web", 1).await.is_err());
@@ -273,6 +281,8 @@ async fn queue_compute_and_github_are_passed_on_and_counted_in_series_that_were_
         ("github", "job_config", "name-taken"),
         ("github", "runner_group", "ok"),
         ("github", "runner", "ok"),
+        ("github", "runner_by_id", "ok"),
+        ("github", "end_of_life", "ok"),
         ("github", "runners", "denied"),
         ("github", "remove_runner", "busy"),
         ("github", "run", "not-found"),

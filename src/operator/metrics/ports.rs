@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::Metrics;
 use crate::admin::Health;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
-use crate::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use crate::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use crate::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
     Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError, Watch,
@@ -42,8 +42,10 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
             "job_config",
             "runner_group",
             "runner",
+            "runner_by_id",
             "runners",
             "remove_runner",
+            "end_of_life",
             "run",
         ],
         GitHubError::OUTCOMES,
@@ -359,12 +361,20 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         self.counted("runner", self.inner.runner(scope, name)).await
     }
 
+    async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError> {
+        self.counted("runner_by_id", self.inner.runner_by_id(scope, id)).await
+    }
+
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
         self.counted("runners", self.inner.runners(scope)).await
     }
 
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
         self.counted("remove_runner", self.inner.remove_runner(scope, id)).await
+    }
+
+    async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
+        self.counted("end_of_life", self.inner.end_of_life(scope, version)).await
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {

@@ -39,6 +39,8 @@ async fn answer(State(changes): State<Arc<AtomicUsize>>, method: Method, uri: Ur
         "runner-groups" => (200, json!({"total_count": 1, "runner_groups": [{"id": 3, "name": "n"}]})),
         "runners" => (200, json!({"total_count": 1, "runners": [runner]})),
         "7" if method == Method::DELETE => return StatusCode::NO_CONTENT.into_response(),
+        "7" => (200, runner),
+        "2.330.0" => (200, json!({"runner_version": "2.330.0", "runtime_deprecates_at": null})),
         _ => (200, json!({"id": 41, "status": "completed", "run_attempt": 1})),
     };
     (StatusCode::from_u16(status).unwrap(), [(header::CONTENT_TYPE, JSON)], body.to_string()).into_response()
@@ -81,6 +83,8 @@ async fn play(cell: Cell) -> Came {
         "job_config" => letter(&github.job_config(&scope, &spec).await),
         "runner_group" => letter(&github.runner_group("acme", "n").await),
         "runner" => letter(&github.runner(&scope, "n").await),
+        "runner_by_id" => letter(&github.runner_by_id(&scope, 7).await),
+        "end_of_life" => letter(&github.end_of_life(&scope, "2.330.0").await),
         "runners" => letter(&github.runners(&scope).await),
         "remove_runner" => letter(&github.remove_runner(&scope, 7).await),
         "run" => letter(&github.run("acme", "web", 41).await),

@@ -48,13 +48,15 @@ pub(crate) const EC2: [Row; 5] = [
 ];
 
 /// Nothing is asked again underneath; the next judgement asks. That nothing is left of a runner needs no body.
-pub(crate) const GITHUB: [Row; 8] = [
+pub(crate) const GITHUB: [Row; 10] = [
     ("registration_token", "-uuuuutuuu", "uuuuuutuuu"),
     ("removal_token", "-uuuuutuuu", "uuuuuutuuu"),
     ("job_config", "-uuuuutuuu", "uuuuuutuuu"),
     ("runner_group", "-uuuuutuuu", "uuuuuutuuu"),
     ("runner", "-uuuuutuuu", "uuuuuutuuu"),
+    ("runner_by_id", "-uuuuutuuu", "uuuuuutuuu"),
     ("runners", "-uuuuutuuu", "uuuuuutuuu"),
+    ("end_of_life", "-uuuuutuuu", "uuuuuutuuu"),
     ("remove_runner", "-uu.uutuuu", "uuu.uutuuu"),
     ("run", "-uuuuutuuu", "uuuuuutuuu"),
 ];

@@ -10,7 +10,7 @@ use runyard::controller::Ports;
 use runyard::model::{
     AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, State, Write,
 };
-use runyard::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use runyard::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
     Notices, Page, PoolQueue, QueueError, Received, Store, StoreError, Watch,
@@ -296,12 +296,22 @@ impl GitHub for TappedGitHub {
         self.life.read_outside(label, &self.one, self.inner.runner(scope, name)).await
     }
 
+    async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError> {
+        self.life
+            .read_outside("github runner by id".into(), &self.one, self.inner.runner_by_id(scope, id))
+            .await
+    }
+
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
         self.life.read_outside("github runners".into(), &self.all, self.inner.runners(scope)).await
     }
 
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
         self.life.effect("github remove".into(), silent(), self.inner.remove_runner(scope, id)).await
+    }
+
+    async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
+        self.inner.end_of_life(scope, version).await
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {

@@ -37,6 +37,7 @@ bugs! {
     SubmitOverwrites = "a request that is submitted again is written again",
     VersionIsIdentity = "an operator takes a class made anew for an old image of the former one",
     EndIsForgotten = "an operator takes a machine for ended that was not",
+    PooledWhileBusy = "an operator takes a runner that GitHub calls busy for one that is gone",
     UnreadIsAbsent = "an operator takes a record that it cannot read for one that is not there",
 }
 

@@ -74,6 +74,7 @@ faults! {
     GitHubThrottles = "F21" 20_000,
     GitHubRefuses = "F20" 15_000,
     GitHubLosesAnswer = "F20" 40_000,
+    GitHubBusy = "F20" 150_000,
     RegistrationFails = "F20" 80_000,
     RunnerDies = "F16" 50_000,
     CleaningFails = "S23" 50_000,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard::model::{ClassName, InstanceId, PoolMessage};
-use runyard::ports::github::{JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
 use runyard::ports::{
     Batch, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Notices,
     PoolQueue, QueueDepth, QueueError, Received,
@@ -245,12 +245,25 @@ impl GitHub for Services {
         self.github("runner", name, self.0.world.github.runner(scope, name)).await
     }
 
+    async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError> {
+        self.github("runner", &id.to_string(), self.0.world.github.runner_by_id(scope, id)).await
+    }
+
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
         self.github("runners", "", self.0.world.github.runners(scope)).await
     }
 
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
-        self.github("remove", &id.to_string(), self.0.world.github.remove_runner(scope, id)).await
+        let removed =
+            self.github("remove", &id.to_string(), self.0.world.github.remove_runner(scope, id)).await;
+        match removed {
+            Err(GitHubError::Busy(_)) if self.0.world.bug == Some(Bug::PooledWhileBusy) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
+        self.github("end of life", version, self.0.world.github.end_of_life(scope, version)).await
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {

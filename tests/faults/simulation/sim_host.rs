@@ -1,13 +1,14 @@
 //! The true state of a simulated machine, whatever its records show: the runner's process, its registration, and whether
 //! it is clean. The executor of the production agent runs on it.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
 use runyard::ports::Machine;
-use runyard::ports::github::Scope;
+use runyard::ports::github::{Runner, Scope};
 use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,8 @@ pub(crate) struct SimHost {
     pub(crate) dead: CancellationToken,
     process: Mutex<Option<(ClaimId, RunnerProcess)>>,
     registered: Mutex<Option<(Scope, String)>>,
+    /// Every name under which a runner was registered here.
+    names: Mutex<BTreeSet<String>>,
     unclean: Mutex<bool>,
     started: Mutex<u64>,
 }
@@ -36,6 +39,7 @@ impl SimHost {
             dead: CancellationToken::new(),
             process: Mutex::default(),
             registered: Mutex::default(),
+            names: Mutex::default(),
             unclean: Mutex::default(),
             started: Mutex::default(),
         })
@@ -54,9 +58,18 @@ impl SimHost {
         if record.place() == Place::IdlePooled {
             let ours =
                 |name: &str| name.strip_prefix("runyard-").is_some_and(|rest| rest.starts_with(id.as_str()));
-            let left =
-                world.github.all_runners().into_iter().filter(|runner| runner.online && ours(&runner.name));
+            let listed = world.github.all_runners();
+            let left = listed.iter().filter(|runner| runner.online && ours(&runner.name));
             broken.extend(left.map(|runner| format!("S4 {id}: in the pool while {} is online", runner.name)));
+            // The last claim's runner is off GitHub's list before.
+            let last = claim.map(|claim| format!("runyard-{claim}")).unwrap_or_default();
+            let of_last =
+                |name: &str| name == last || name.strip_prefix(&last).is_some_and(|n| n.starts_with('-'));
+            let names = self.names.lock().unwrap();
+            let left = listed.iter().filter(|runner| of_last(&runner.name) && names.contains(&runner.name));
+            broken.extend(
+                left.map(|runner| format!("S4 {id}: in the pool while GitHub lists {}", runner.name)),
+            );
             if *self.unclean.lock().unwrap() {
                 broken.push(format!("S23 {id}: in the pool although its clean-up failed"));
             }
@@ -132,6 +145,7 @@ impl Hands {
         self.world.github.register(&scope, &sealed.runner_name, sealed.labels.clone());
         self.world.effects.registered.lock().unwrap().push(sealed.runner_name.clone());
         self.world.github.set_runner(&scope, &sealed.runner_name, false, false);
+        self.sim_host.names.lock().unwrap().insert(sealed.runner_name.clone());
         *self.sim_host.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         self.say(&format!("registers for {claim}"));
         self.takes(0..2).await;
@@ -145,6 +159,7 @@ impl Hands {
             if let Some(failed) = self.refused() {
                 return failed;
             }
+            self.sim_host.names.lock().unwrap().insert(sealed.runner_name.clone());
             *self.sim_host.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
         }
         let runner = {
@@ -168,6 +183,26 @@ impl Hands {
         if let Some((scope, name)) = self.sim_host.registered.lock().unwrap().as_ref() {
             self.world.github.set_runner(scope, name, false, false);
         }
+    }
+
+    /// GitHub may take the runner for busy for a while after its job was killed.
+    fn stays_busy(&self) {
+        let Some((scope, name)) = self.sim_host.registered.lock().unwrap().clone() else { return };
+        if !self.world.strikes(Fault::GitHubBusy) {
+            return;
+        }
+        let (world, long) = (self.world.clone(), self.world.chance.seconds(1..600));
+        world.github.set_runner(&scope, &name, false, true);
+        tokio::spawn(async move {
+            sleep(long).await;
+            world.github.set_runner(&scope, &name, false, false);
+        });
+    }
+
+    /// GitHub's listing of the runner of this machine.
+    fn listed(&self) -> Option<Runner> {
+        let (_, name) = self.sim_host.registered.lock().unwrap().clone()?;
+        self.world.github.all_runners().into_iter().find(|runner| runner.name == name)
     }
 
     fn runs(&self, runner: RunnerProcess) -> bool {
@@ -215,6 +250,7 @@ impl Hands {
             *self.sim_host.process.lock().unwrap() = None;
         }
         self.goes_offline();
+        self.stays_busy();
         self.say(&format!("stopped {claim}"));
         TaskOutcome::Stopped { registered: self.sim_host.registered.lock().unwrap().is_some() }
     }
@@ -223,6 +259,9 @@ impl Hands {
         self.takes(1..5).await;
         if let Some(failed) = self.refused() {
             return failed;
+        }
+        if self.listed().is_some_and(|runner| runner.busy) {
+            return TaskOutcome::Failed(GithubFailure::Unreachable("it is busy".into()));
         }
         if let Some((scope, name)) = self.sim_host.registered.lock().unwrap().take() {
             self.world.github.deregister(&scope, &name);
@@ -274,6 +313,12 @@ impl Executor for Hands {
             }
             Some(Wrong::Before | Wrong::Lost) | None => outcome,
         }
+    }
+
+    /// Every other machine has an agent of before this number, which deregisters by itself.
+    fn runner_id(&self) -> Option<u64> {
+        let newer = self.sim_host.machine.id.as_str().bytes().last().is_some_and(|last| last % 2 == 0);
+        self.listed().filter(|_| newer).map(|runner| runner.id)
     }
 
     async fn kill_everything(&self) {

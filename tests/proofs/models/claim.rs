@@ -51,6 +51,17 @@ fn reuse(operators: usize, left: Left, mutant: Option<Mutant>) -> World {
     world.started()
 }
 
+/// The same where runners are removed at GitHub, which may take one for busy.
+fn deregistered(left: Left, mutant: Option<Mutant>) -> World {
+    let mut world = World::new(1, left, mutant).with_github();
+    pool(&mut world, 1);
+    pooled(&mut world, "i-1");
+    let first = request(&mut world, "1", 1);
+    request(&mut world, "2", 1);
+    world.left.releases = vec![first];
+    world.started()
+}
+
 /// No machine is between states, no request is on its way out; a machine that lives is pooled or runs.
 fn tidy(world: &World) -> bool {
     let mut machines = world.all::<Instance>();
@@ -107,6 +118,19 @@ fn a_machine_goes_from_one_request_to_the_next_clean_however_slow_its_agent_is()
 #[test]
 fn a_machine_goes_from_one_request_to_the_next_between_two_operators() {
     assert_eq!(exhaust(model(reuse(2, Left::default(), None))), 91_693);
+}
+
+#[test]
+fn a_machine_is_pooled_only_after_github_let_go_of_its_runner() {
+    let left = Left { lost: 1, crashes: 1, busy: 2, ..Left::default() };
+    assert!(exhaust(model(deregistered(left, None))) > 1000);
+}
+
+#[test]
+fn a_pool_that_takes_a_busy_runner_for_gone_is_refuted() {
+    let left = Left { busy: 1, ..Left::default() };
+    let begin = deregistered(left, Some(Mutant::PooledWhileBusy));
+    assert!(refuted(model(begin)).starts_with("S4"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
-use runyard_core::decide::Effect;
+use runyard_core::decide::{AtGitHub, Effect};
 use runyard_core::model::{
     Agent, Instance, InstanceArn, InstanceId, Launch, LaunchId, Life, Place, Reason, Record, RecordId, State,
     TRANSITIONS,
@@ -21,8 +21,11 @@ impl World {
     pub(crate) fn carry_out(&mut self, who: usize, planned: &Possible, fate: Fate) {
         let heard = fate != Fate::Lost;
         match &planned.action.effect {
-            Effect::Instance(step, _) => {
+            Effect::Instance(step, github) => {
                 let arn = &step.after.facts.instance_arn;
+                if !self.lets_go(who, arn, github, fate) {
+                    return;
+                }
                 if self.is(Mutant::KillFirst) && step.after.state() == State::Terminated {
                     self.ends(who, arn, heard);
                 }
@@ -70,6 +73,22 @@ impl World {
             }
             Effect::Pool(_) | Effect::Credential(..) => {}
         }
+    }
+
+    /// Whether GitHub lets go of the runner that is to be removed before the write; nothing is asked for another write.
+    fn lets_go(&mut self, who: usize, arn: &InstanceArn, github: &AtGitHub, fate: Fate) -> bool {
+        match github {
+            AtGitHub::Nothing | AtGitHub::AttachRemoval(_) => return true,
+            AtGitHub::ConfirmRemoved(_) => {}
+        }
+        if fate == Fate::Busy {
+            self.observe(who, Observation::RunnerBusy(arn.clone()));
+            return self.is(Mutant::PooledWhileBusy);
+        }
+        for hand in self.hands.iter_mut().filter(|hand| hand.arn == *arn) {
+            hand.listed = false;
+        }
+        true
     }
 
     /// One transaction: each record at the version that was read, each new one where nothing is.
@@ -206,7 +225,7 @@ impl World {
         let answer = match fate {
             Fate::Heard => Ok(Launched { machines, shortfalls: Vec::new() }),
             Fate::Partial => Ok(Launched { machines, shortfalls: vec![short()] }),
-            Fate::Lost => Err(ComputeError::Unknown("no answer".into())),
+            Fate::Lost | Fate::Busy => Err(ComputeError::Unknown("no answer".into())),
         };
         self.observe(who, Observation::Ordered(id.clone(), answer));
     }

@@ -79,6 +79,12 @@ impl World {
             if self.buried(&hand.arn) && self.agent(&hand.arn).is_some() {
                 return Some("S12: an agent brought its record back");
             }
+            if hand.listed
+                && self.setting.policy.github
+                && self.sight(&hand.arn).is_some_and(|(place, _)| place == Place::IdlePooled)
+            {
+                return Some("S4: a machine is in the pool while GitHub lists its runner");
+            }
             let (Some(runner), true) = (&hand.runner, self.alive(&hand.arn)) else { continue };
             match self.sight(&hand.arn) {
                 None => return Some("S3: a runner executes on a machine without a record"),

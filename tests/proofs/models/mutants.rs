@@ -37,6 +37,8 @@ pub(crate) enum Mutant {
     AgentResurrects,
     /// A machine is ended for silence although its agent spoke meanwhile.
     SilenceWithoutBeat,
+    /// A machine is pooled although GitHub takes its runner for busy.
+    PooledWhileBusy,
 }
 
 impl Mutant {
@@ -57,7 +59,8 @@ impl Mutant {
             | Self::SignalForAnyClaim
             | Self::AgentReadsStale
             | Self::AgentResurrects
-            | Self::SilenceWithoutBeat => true,
+            | Self::SilenceWithoutBeat
+            | Self::PooledWhileBusy => true,
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) fn pooled(world: &mut World, name: &str) {
         "instanceType": "m7i.large", "usageClass": "on-demand", "cpu": 2, "mmem": 4096,
         "availabilityZone": "", "createdAt": born, "state": "idle", "runId": "", "claimId": "",
         "threshold": threshold, "thresholdSetAt": now, "stateSince": now, "pooledAt": now, "uses": 0,
-        "trustDomain": "", "updatedAt": now,
+        "registrationSeq": u8::from(world.setting.policy.github), "trustDomain": "", "updatedAt": now,
     });
     store(world, &record);
     let mut agent = Agent::born(&arn, now);

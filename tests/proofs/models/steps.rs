@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use runyard_core::decide::Effect;
+use runyard_core::decide::{AtGitHub, Effect};
 use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, Place, RecordId, Request, Signal, Versioned,
 };
@@ -53,6 +53,11 @@ impl World {
             }
             if self.left.partial > 0 && matches!(planned.action.effect, Effect::Order(_)) {
                 fates.push(Fate::Partial);
+            }
+            if self.left.busy > 0
+                && matches!(planned.action.effect, Effect::Instance(_, AtGitHub::ConfirmRemoved(_)))
+            {
+                fates.push(Fate::Busy);
             }
             next.extend(fates.into_iter().map(|fate| Happens::Acts(who, planned.clone(), fate)));
         }
@@ -123,6 +128,7 @@ impl World {
             Happens::Acts(who, planned, fate) => {
                 self.left.lost -= u8::from(*fate == Fate::Lost);
                 self.left.partial -= u8::from(*fate == Fate::Partial);
+                self.left.busy -= u8::from(*fate == Fate::Busy);
                 self.carry_out(*who, planned, *fate);
             }
             Happens::Crashes(who) => {
@@ -234,6 +240,7 @@ impl World {
         let Some(sight) = &hand.sight else { return };
         let Some((signal, runner)) = says(sight) else { return };
         hand.said = Some((signal, claim_of(sight).to_owned()));
+        hand.listed |= runner.is_some();
         hand.runner = runner;
         self.signals(arn);
     }
@@ -299,6 +306,7 @@ pub(crate) fn told(happens: &Happens) -> String {
                 Fate::Heard => "",
                 Fate::Lost => " (answer lost)",
                 Fate::Partial => " (in part)",
+                Fate::Busy => " (GitHub takes the runner for busy)",
             };
             format!("operator {who}: {}{fate}", planned.action.describe())
         }

@@ -34,6 +34,8 @@ pub(crate) struct Left {
     pub(crate) lost: u8,
     /// Launches that bring fewer machines than asked for.
     pub(crate) partial: u8,
+    /// Removals of a runner that GitHub refuses, because it takes the runner for busy.
+    pub(crate) busy: u8,
     /// Machines that EC2 takes away.
     pub(crate) reclaimed: u8,
     /// Lists of machines that do not show one that is there.
@@ -58,6 +60,8 @@ pub(crate) struct Hand {
     pub(crate) arn: InstanceArn,
     pub(crate) sight: Option<Sight>,
     pub(crate) runner: Option<ClaimId>,
+    /// Whether GitHub lists a runner of this machine.
+    pub(crate) listed: bool,
     /// What it said last, and for which claim.
     pub(crate) said: Option<(Signal, String)>,
     /// All that its record ever said; kept only where an agent may read the past.
@@ -67,7 +71,7 @@ pub(crate) struct Hand {
 impl Hand {
     /// Of a machine that was just recorded.
     pub(crate) fn of(arn: &InstanceArn) -> Self {
-        Self { arn: arn.clone(), sight: None, runner: None, said: None, past: Vec::new() }
+        Self { arn: arn.clone(), sight: None, runner: None, listed: false, said: None, past: Vec::new() }
     }
 }
 
@@ -148,6 +152,8 @@ pub(crate) enum Fate {
     Lost,
     /// It is done in part and answered.
     Partial,
+    /// GitHub takes the runner for busy.
+    Busy,
 }
 
 impl World {
@@ -200,6 +206,12 @@ impl World {
     /// The operators go by EC2's lists of machines.
     pub(crate) fn with_inventory(mut self) -> Self {
         Arc::get_mut(&mut self.setting).expect("nobody shares it yet").policy.inventory = true;
+        self
+    }
+
+    /// The operators remove runners at GitHub.
+    pub(crate) fn with_github(mut self) -> Self {
+        Arc::get_mut(&mut self.setting).expect("nobody shares it yet").policy.github = true;
         self
     }
 
@@ -346,7 +358,7 @@ impl World {
         machines.iter().for_each(|machine| (&machine.id, machine.state as u8).hash(&mut hasher));
         for hand in hands {
             let said = hand.said.as_ref().map(|(signal, claim)| (*signal as u8, claim));
-            (&hand.arn, &hand.sight, &hand.runner, said, &hand.past).hash(&mut hasher);
+            (&hand.arn, &hand.sight, &hand.runner, hand.listed, said, &hand.past).hash(&mut hasher);
         }
         (token, launches, unsettled, passed, silent, wrong).hash(&mut hasher);
         if with_left {

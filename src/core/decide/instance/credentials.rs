@@ -25,18 +25,23 @@ impl MachineView<'_> {
         self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
     }
 
-    /// While GitHub does not answer, the deadline of what waits for it moves on in the record, because the agent counts
-    /// by the record too.
+    /// While GitHub does not answer, or takes the runner for busy, the deadline of what waits for it moves on in the record,
+    /// because the agent counts by the record too.
     pub(super) fn given_time(&self) -> Option<Plan> {
         let threshold = self.instance.threshold?;
         let term = threshold.at.duration_since(threshold.set_at);
         let left = threshold.at.duration_since(self.cx.now.wall);
         let next = self.deadline(self.instance)?;
-        if !self.waits_for_github() || left > term / 4 || next.at <= threshold.at {
+        let (next, reason, why) = if self.waits_for_github() {
+            (next, "GitHubAway", "GitHub does not answer")
+        } else {
+            (self.busy_deadline(next)?, "RunnerBusy", "GitHub takes its runner for busy")
+        };
+        if left > term / 4 || next.at <= threshold.at {
             return None;
         }
         let step = Step::of(self.instance, self.cx.now.wall, |instance| instance.threshold = Some(next));
-        let note = Note::warning("GitHubAway", "GitHub does not answer: its deadline moves on");
+        let note = Note::warning(reason, format!("{why}: its deadline moves on"));
         Some(Plan::act(Planned::instance(step, note, AtGitHub::Nothing)))
     }
 
@@ -65,7 +70,9 @@ impl MachineView<'_> {
             }
             Life::Running { .. } if self.box_used_up() => register(),
             Life::Idle { pooled_at: None }
-                if self.instance.registration_seq > 0 && stale(&self.instance.removal) =>
+                if self.instance.registration_seq > 0
+                    && self.runner_number().is_none()
+                    && stale(&self.instance.removal) =>
             {
                 remove()
             }
@@ -97,7 +104,13 @@ impl MachineView<'_> {
             return AtGitHub::Nothing;
         }
         let stale = StaleRunners::of(before, self.spec.map(|spec| spec.registration_mode));
+        let stale = stale.map(|stale| StaleRunners { number: self.runner_number(), ..stale });
         stale.map_or(AtGitHub::Nothing, AtGitHub::ConfirmRemoved)
+    }
+
+    /// GitHub's number of the runner, as its agent tells it: the operator removes the runner itself then.
+    fn runner_number(&self) -> Option<u64> {
+        self.tracked.agent.as_ref().and_then(|agent| agent.runner_id)
     }
 
     /// When the credential in a box is minted again: some time before it runs out, but not at once again where they are

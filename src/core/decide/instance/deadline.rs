@@ -13,7 +13,8 @@ impl MachineView<'_> {
     /// The deadline of the state. While GitHub does not answer, what waits for it is given more time.
     pub(super) fn passed(&self, now: Timestamp) -> Option<(Reason, Note)> {
         let threshold = self.instance.threshold?;
-        if threshold.at > now || self.waits_for_github() || pooled::kept(self) {
+        let busy = self.busy_until().is_some_and(|until| now < until);
+        if threshold.at > now || self.waits_for_github() || busy || pooled::kept(self) {
             return None;
         }
         if let Some(by) = &self.instance.expired_by {

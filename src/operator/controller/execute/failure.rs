@@ -2,7 +2,7 @@
 
 use crate::controller::credential_issuer::CredentialError;
 use crate::model::RecordId;
-use crate::ports::{ComputeError, StoreError};
+use crate::ports::{ComputeError, GitHubError, StoreError};
 
 /// Why an action was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,11 @@ impl Failure {
             Self::Credential(CredentialError::Key) => "PublicKey",
             Self::Credential(CredentialError::Run { .. }) => "Run",
         }
+    }
+
+    /// Whether it passes by itself, so that nobody need be told although it comes again and again.
+    pub(in crate::controller) const fn passes(&self) -> bool {
+        matches!(self, Self::Credential(CredentialError::GitHub(GitHubError::Busy(_))))
     }
 
     /// What a person can do about one that comes again and again.

@@ -2,7 +2,7 @@
 
 use crate::controller::credential_issuer::{CredentialError, CredentialIssuer};
 use crate::decide::{AtGitHub, Credential, StaleRunners, Step};
-use crate::model::{Instance, InstanceArn};
+use crate::model::{Instance, InstanceArn, RecordId};
 use crate::ports::GitHubError;
 use crate::yard::Observation;
 
@@ -64,6 +64,22 @@ impl Executor {
         }
         Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
     }
+}
+
+/// The machines whose runner GitHub takes for busy.
+pub(super) fn busy(error: &GitHubError, records: &[RecordId]) -> Vec<Observation> {
+    let is_busy = match error {
+        GitHubError::Busy(_) => true,
+        GitHubError::Unreachable(_)
+        | GitHubError::Throttled { .. }
+        | GitHubError::Deferred { .. }
+        | GitHubError::Denied(_)
+        | GitHubError::NotFound(_)
+        | GitHubError::NameTaken(_)
+        | GitHubError::Invalid(_) => false,
+    };
+    let machines = records.iter().filter_map(|key| key.instance().cloned());
+    machines.filter(|_| is_busy).map(Observation::RunnerBusy).collect()
 }
 
 /// Whether GitHub answered; none when it was not asked, since our own budget says nothing of GitHub.

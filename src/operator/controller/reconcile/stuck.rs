@@ -35,6 +35,9 @@ pub(super) type Failing = BTreeMap<Unit, BTreeMap<(&'static str, Unit), Failed>>
 impl Loop {
     /// Notes that an action failed.
     pub(super) fn failed(&mut self, unit: &Unit, action: &Planned, failure: &Failure) {
+        if failure.passes() {
+            return;
+        }
         let (reason, at) = (failure.label(), self.ports.clock.elapsed());
         for subject in subjects(unit, action) {
             let of = (unit.clone(), action.kind, subject.clone());

@@ -51,6 +51,17 @@ fn a_machine_gets_a_credential_when_its_key_is_known_and_again_when_it_expires()
 }
 
 #[test]
+fn a_machine_whose_runners_number_is_known_needs_nothing_to_deregister() {
+    let cleaning = machine("i-1").cleaning(&ask("1")).with(|i| i.registration_seq = 1);
+    let told = |id| cleaning.clone().agent(|a| (a.runner_id, a.public_key) = (id, Some("key".into())));
+    for (id, lacking) in [(None, Some("remove")), (Some(17), None)] {
+        let mut scene = yard(told(id));
+        scene.policy.github = true;
+        assert_eq!(lacks(&scene), lacking);
+    }
+}
+
+#[test]
 fn in_mode_job_the_next_box_follows_when_the_last_is_used_up() {
     let used = |done| {
         let built = machine("i-1").running(&ask("1")).with(|i| i.registration_seq = 2);

@@ -101,3 +101,46 @@ fn a_deadline_that_cannot_move_on_any_more_is_not_written_again_and_again() {
     scene.apply(&actions);
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
+
+#[test]
+fn while_its_runner_is_busy_a_clean_up_gets_a_quarter_of_an_hour_more_in_all() {
+    let moved = |age: i64, left: i64, busy: bool| {
+        let built = machine("i-1").cleaning(&ask("1")).with(|i| i.state_since = at(-age));
+        let mut scene = yard(built.until(left));
+        scene.policy.github = true;
+        if busy {
+            scene.see(Observation::RunnerBusy(arn("i-1")));
+        }
+        let plan = scene.of_machine("i-1");
+        let moved = effects(&plan.actions).into_iter().find_map(|effect| match effect {
+            Effect::Instance(step, _) if step.after.state() == crate::model::State::Idle => {
+                step.after.threshold
+            }
+            _ => None,
+        });
+        (moved, ends(&plan))
+    };
+    assert_eq!(moved(210, 30, false), (None, None));
+    assert_eq!(moved(210, 30, true), (renewed(240), None));
+    assert_eq!(moved(210, 100, true), (None, None), "not before its last quarter");
+    assert_eq!(moved(1000, 30, true), (renewed(140), None), "240 s and a quarter of an hour in all");
+    assert_eq!(moved(1139, 0, true), (renewed(1), None));
+    assert_eq!(moved(1140, 0, true), (None, Some(Reason::Threshold)));
+    assert_eq!(moved(240, 0, false), (None, Some(Reason::Threshold)));
+}
+
+#[test]
+fn a_busy_runner_of_an_earlier_claim_or_of_a_machine_at_work_changes_nothing() {
+    let mut scene = yard(machine("i-1").running(&ask("1")).until(1));
+    scene.policy.github = true;
+    scene.see(Observation::RunnerBusy(arn("i-1")));
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..))));
+    let mut scene = yard(machine("i-1").cleaning(&ask("1")).until(30));
+    scene.policy.github = true;
+    scene.see(Observation::RunnerBusy(arn("i-1")));
+    scene.add(machine("i-1").cleaning(&ask("2")).until(30).with(|i| {
+        i.version += 1;
+        i.claim.as_mut().unwrap().id = ClaimId::parse("i-1.99").unwrap();
+    }));
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..))));
+}
