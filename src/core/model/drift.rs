@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::pool::{LaunchTemplate, PoolSpec};
+use super::launch_template::LaunchTemplate;
+use super::pool::PoolSpec;
 
 /// In which way a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of `cpu`,
 /// `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They tell changes apart, not adversaries.

@@ -417,6 +417,7 @@ impl Executor {
             launch: launch.clone(),
             spec: pool.spec.clone(),
             types: types.unwrap_or_else(|| pool.spec.allowed_instance_types.clone()),
+            image: pool.pinned().map(|image| image.ami.clone()),
         };
         let answer = self.ports.compute.launch(&order).await;
         Ok(vec![Observation::Ordered(id.clone(), answer)])

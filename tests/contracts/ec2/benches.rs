@@ -153,7 +153,7 @@ pub(crate) fn order(spec: &PoolSpec, name: &str, count: u32, usage_class: UsageC
         version: 1,
         updated_at: Timestamp::UNIX_EPOCH,
     };
-    LaunchOrder { launch, spec: spec.clone(), types: InstanceTypes::default() }
+    LaunchOrder { launch, spec: spec.clone(), types: InstanceTypes::default(), image: None }
 }
 
 pub(crate) fn spec(subnets: &[&str]) -> PoolSpec {

@@ -54,5 +54,5 @@ pub(super) fn order(usage_class: UsageClass, types: &[&str]) -> LaunchOrder {
         updated_at: Timestamp::UNIX_EPOCH,
     };
     let types = InstanceTypes(types.iter().map(ToString::to_string).collect());
-    LaunchOrder { launch, spec: spec(), types }
+    LaunchOrder { launch, spec: spec(), types, image: None }
 }
