@@ -25,6 +25,7 @@ mod stored;
 mod text;
 mod time;
 mod transition;
+mod variable;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
 pub use drift::{drift, launch_digest};
@@ -61,3 +62,4 @@ pub use stored::{Guard, Operation, Write};
 pub(crate) use time::after;
 pub use time::{Seconds, millis};
 pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};
+pub use variable::variable_refusal;

@@ -2,6 +2,7 @@
 //! and with which code it ends.
 
 mod manage;
+mod outside;
 mod pools;
 mod provision;
 mod read;

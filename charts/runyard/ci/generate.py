@@ -26,13 +26,17 @@ PATTERNS = {
     ("table",): "^[A-Za-z0-9_.-]{3,72}$",
     ("admin", "listen"): "^.+:[0-9]{1,5}$",
     ("github", "api_url"): "^https?://",
-    ("agent", "runner_sha256"): "^([0-9a-f]{64})?$",
-    ("agent", "runner_url"): "^(https://.+)?$",
+    **{("agent", f"{what}sha256{suffix}"): "^([0-9a-f]{64})?$" for what in ("", "runner_") for suffix in ("", "_arm64")},
+    **{("agent", f"{what}url{suffix}"): "^(https://.+)?$" for what in ("", "runner_") for suffix in ("", "_arm64")},
 }
+# Tables of texts, whose names are anybody's.
+OPEN = {("agent", "environment")}
 
 
 def key(path: tuple[str, ...], value: object) -> dict:
     """The schema of one key of the configuration, by its default."""
+    if path in OPEN:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
     if isinstance(value, dict):
         properties = {name: key((*path, name), inner) for name, inner in value.items()}
         return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -124,6 +124,14 @@ impl Ec2Compute {
         self.templates().ensure(spec, None).await.map(|(_, change)| change)
     }
 
+    /// Whether there are a runner package and an agent for a class's machines.
+    ///
+    /// # Errors
+    /// The key of the operator's file that lacks one.
+    pub fn check_packages(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        self.templates().check_packages(spec)
+    }
+
     /// What EC2 knows of the subnets and security groups a class names.
     ///
     /// # Errors
@@ -237,7 +245,7 @@ impl Compute for Ec2Compute {
     }
 
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
-        self.templates().check_runner_package(spec)?;
+        self.templates().check_packages(spec)?;
         self.templates().examine(spec).await.map(|_| ())
     }
 
@@ -261,4 +269,4 @@ impl Compute for Ec2Compute {
 }
 
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;

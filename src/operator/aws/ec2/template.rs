@@ -65,17 +65,32 @@ pub(super) struct Templates<'a> {
 }
 
 impl Templates<'_> {
-    /// Whether a class's machines would find a runner: from a template of ours they learn of it by the operator's own
+    /// Whether a class's machines would find a runner and an agent of their architecture: from a template of ours they learn of it by the operator's own
     /// settings alone, and our agent ends its machine at first boot when it knows of none. Launches go on all the same:
     /// somebody else's agent may need none, and a class whose machines come to nothing is held back.
-    pub(super) fn check_runner_package(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
-        if self.options.runner.is_some() || spec.launch.launch_template_id.is_some() {
+    pub(super) fn check_packages(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        let architecture = spec.launch.architecture.as_deref();
+        if spec.launch.launch_template_id.is_some() {
             return Ok(());
         }
-        let message = format!("missing, and machines of class {} would find no runner", spec.resource_class);
-        let fix = "set agent.runner_url, agent.runner_sha256 and agent.runner_version of the operator, or give the \
-                   class a launchTemplateId whose user data tells the agent of a runner";
-        Err(refused(&FieldError::new("agent.runner_url", "", message, fix)))
+        let of = architecture.map(|name| format!(" of {name}")).unwrap_or_default();
+        let suffix = if architecture == Some("arm64") && !self.options.runner.is_empty() { "_arm64" } else { "" };
+        if self.options.runner.of(architecture).is_none() {
+            let class = &spec.resource_class;
+            let message = format!("missing, and machines{of} of class {class} would find no runner");
+            let fix = format!(
+                "set agent.runner_url{suffix}, agent.runner_sha256{suffix} and agent.runner_version of the operator, or \
+                 give the class a launchTemplateId whose user data tells the agent of a runner"
+            );
+            return Err(refused(&FieldError::new(format!("agent.runner_url{suffix}"), "", message, fix)));
+        }
+        if !self.options.program.is_empty() && self.options.program.of(architecture).is_none() {
+            let class = &spec.resource_class;
+            let message = format!("missing, and machines{of} of class {class} would fetch no agent");
+            let fix = format!("set agent.url{suffix} and agent.sha256{suffix} of the operator");
+            return Err(refused(&FieldError::new(format!("agent.url{suffix}"), "", message, fix)));
+        }
+        Ok(())
     }
 
     /// What there is to do about a class's template, field by field; nothing is done.

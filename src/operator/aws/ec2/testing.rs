@@ -1,22 +1,26 @@
 //! Options, a class and an order for tests.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::Ec2Options;
+use crate::config::Architectures;
 use crate::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
 use crate::ports::LaunchOrder;
 
-pub(super) fn options() -> Ec2Options {
+pub(in crate::aws) fn options() -> Ec2Options {
     Ec2Options {
         table: TableName::parse("yard").expect("a valid name"),
         heartbeat: Duration::from_secs(10),
         poll: Duration::from_secs(1),
         grace: Duration::from_secs(300),
         created: Duration::from_secs(900),
-        runner: None,
+        runner: Architectures::default(),
+        program: Architectures::default(),
+        environment: BTreeMap::new(),
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
         stop: Duration::from_secs(60),
