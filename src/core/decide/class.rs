@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::{ClassName, Condition, ConditionType, Hours, Pool, Record, Slot, State};
 
-use crate::decide::action::{Action, Plan, Step, WaitReason};
+use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
@@ -15,6 +15,7 @@ use crate::decide::schedule::effective;
 use crate::yard::Class;
 
 mod claims;
+mod image;
 mod serve;
 mod tell;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     if let Some(pool) = &class.pool {
         serve::serve(cx, name, class, &pool.spec, &mut plan);
         tell::tell(cx, name, class, &pool.spec, &mut plan);
+        image::resolve(cx, pool, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);
         if let Some(at) = beats::look_again(cx, class) {
@@ -60,7 +62,7 @@ fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     }
     let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.reannounce;
     if cx.now.mono >= due {
-        plan.actions.push(Action::Receive(name.clone()));
+        plan.actions.push(Planned::receive(name.clone()));
     } else {
         plan.wake_at(due);
     }
@@ -111,6 +113,8 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     if (pool.status.counts == counts && pool.status.message == message)
         || cx.yard.is_busy(&key)
         || cx.role.lease.is_none()
+        // What is pinned is written first.
+        || plan.actions.iter().any(|planned| planned.holds(key.clone()))
     {
         return;
     }
@@ -150,7 +154,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
                 condition(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"), pool, cx)
             }));
         });
-    plan.actions.push(Action::Pool(Box::new(step)));
+    plan.actions.push(Planned::pool(step));
 }
 
 /// A condition, keeping the time since when it is so.

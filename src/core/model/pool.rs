@@ -299,13 +299,14 @@ impl Pool {
     }
 
     /// In which way its machines are launched, see [`launch_digest`]: by the image that is pinned, so that a newer one is
-    /// a change like any other.
-    pub fn launch_digest(&self) -> String {
-        let mut spec = self.spec.clone();
-        if let Some(image) = self.pinned() {
-            spec.launch.ami = Some(image.ami.clone());
+    /// a change like any other. None where an image is to be pinned and is not.
+    pub fn launch_digest(&self) -> Option<String> {
+        if self.spec.launch.parameter().is_none() {
+            return Some(launch_digest(&self.spec));
         }
-        launch_digest(&spec)
+        let mut spec = self.spec.clone();
+        spec.launch.ami = Some(self.pinned()?.ami.clone());
+        Some(launch_digest(&spec))
     }
 
     /// The key of a class's pool.
