@@ -28,7 +28,7 @@ mod transition;
 mod variable;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
-pub use drift::{drift, launch_digest};
+pub use drift::{drift, launch_digest, pool_launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use identity::{Key, Kind, RecordId, Slot};

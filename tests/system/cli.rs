@@ -1,8 +1,8 @@
 //! Does the program keep its word? The real binary against a real engine on loopback: what it writes, what it says,
 //! and with which code it ends.
 
+mod endpoints;
 mod manage;
-mod outside;
 mod pools;
 mod provision;
 mod read;

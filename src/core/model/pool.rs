@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::drift::launch_digest;
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, Repository, Uid};
@@ -296,17 +295,6 @@ impl Pool {
     pub fn pinned(&self) -> Option<&PinnedImage> {
         let parameter = self.spec.launch.parameter()?;
         self.status.image.as_ref().filter(|image| image.parameter == parameter)
-    }
-
-    /// In which way its machines are launched, see [`launch_digest`]: by the image that is pinned, so that a newer one is
-    /// a change like any other. None where an image is to be pinned and is not.
-    pub fn launch_digest(&self) -> Option<String> {
-        if self.spec.launch.parameter().is_none() {
-            return Some(launch_digest(&self.spec));
-        }
-        let mut spec = self.spec.clone();
-        spec.launch.ami = Some(self.pinned()?.ami.clone());
-        Some(launch_digest(&spec))
     }
 
     /// The key of a class's pool.

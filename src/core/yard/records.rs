@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::counts::spoke;
 use super::observe::Source;
 use super::{Beat, Class, Now, Tracked, TrackedLaunch, Unit, Yard};
-use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, UsageClass};
+use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, UsageClass, pool_launch_digest};
 
 mod instance;
 mod request;
@@ -76,7 +76,7 @@ impl Yard {
             pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone(), image(pool)))
         };
         let changed = wanted(&class.pool) != wanted(&new);
-        class.digest = new.as_ref().and_then(Pool::launch_digest);
+        class.digest = new.as_ref().and_then(pool_launch_digest);
         if changed {
             let asked = &self.requests;
             let spec = new.as_ref().map(|pool| &pool.spec);

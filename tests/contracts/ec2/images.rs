@@ -1,4 +1,4 @@
-//! Classes whose image a parameter of Systems Manager names, and classes that a company's policies demand more of.
+//! Classes whose image a parameter of Systems Manager names, and classes that an account's policies demand more of.
 
 use std::collections::BTreeMap;
 
@@ -121,7 +121,7 @@ async fn a_class_that_names_another_parameter_is_resolved_by_that_one() {
 }
 
 #[tokio::test]
-async fn a_launch_carries_the_tags_and_the_encryption_that_a_company_demands() {
+async fn a_launch_carries_the_tags_and_the_encryption_that_policies_demand() {
     let (yard, mut spec) = yard().await;
     yard.peer.rules(|rules| {
         rules.demanded_tags.insert("CostCenter");

@@ -1,5 +1,5 @@
 //! What of a launch does EC2 refuse, or the account's own policies? Tags by EC2's rules, volumes by those of gp3, and
-//! what a company demands of everything that is launched.
+//! what these demand of everything that is launched.
 
 use std::collections::BTreeSet;
 

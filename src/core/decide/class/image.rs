@@ -34,7 +34,7 @@ mod tests {
     use serde_json::json;
 
     use crate::decide::Effect;
-    use crate::model::{PinnedImage, Pool};
+    use crate::model::{PinnedImage, Pool, pool_launch_digest};
     use crate::testing::{Scene, at, linux, machine, secs, start};
 
     const PARAMETER: &str = "/aws/service/debian/release/13/latest/amd64";
@@ -111,7 +111,7 @@ mod tests {
     fn a_newer_image_makes_idle_machines_of_the_older_one_drift() {
         let mut scene = Scene::with(spec());
         pin(&mut scene, 2, "ami-1", start());
-        let digest = pool(&scene).launch_digest();
+        let digest = pool_launch_digest(&pool(&scene));
         assert!(digest.is_some());
         scene.put(&machine("i-1").pooled().with(|i| i.facts.launch_digest = digest).instance);
         let drifted = |scene: &Scene| scene.yard.class(&linux()).unwrap().drifted.len();
