@@ -1,5 +1,5 @@
 #!/bin/sh
-# First boot. The image brings /usr/local/bin/runyard-agent and systemd.
+# First boot. The image brings systemd and, unless it is fetched, /usr/local/bin/runyard-agent.
 set -eu
 umask 077
 # The console is what EC2 keeps of a machine that is gone.
@@ -18,9 +18,15 @@ cd /etc/runyard
 cat >agent.toml <<'@@END-OF-AGENT'
 @@AGENT
 @@END-OF-AGENT
+cat >agent.env <<'@@END-OF-ENVIRONMENT'
+@@ENVIRONMENT
+@@END-OF-ENVIRONMENT
 cat >pre-runner.sh <<'@@END-OF-PRE-RUNNER'
 @@PRE-RUNNER
 @@END-OF-PRE-RUNNER
+set -a
+. ./agent.env
+set +a
 # What of this a stock image lacks: the rules need nft, GitHub's runner libicu, its checkout git.
 icu() { ldconfig -p | grep -q libicuuc; }
 lacks=
@@ -40,6 +46,25 @@ if [ -n "$lacks" ]; then
   say "first boot installs ${lacks}which the image lacks"
   install_lacking || say "first boot could not install ${lacks}and goes on without"
 fi
+# The agent of this address and SHA-256, unless the image has it. Python is cloud-init's.
+fetch() {
+  step='fetched the agent'
+  file=/usr/local/bin/runyard-agent
+  ! digest $file "$2" || return 0
+  say 'first boot fetches the agent'
+  for wait in 1 2 4 8 16 32 -; do
+    python3 -c 'import sys,urllib.request as r
+with r.urlopen(sys.argv[1],timeout=60) as a,open(sys.argv[2],"wb") as f:
+  while b:=a.read(1<<20):f.write(b)' "$1" $file.new && break
+    [ $wait != - ] || { say "the agent cannot be had from $1"; exit 1; }
+    sleep $wait
+  done
+  digest $file.new "$2" || { say "the agent from $1 has not the SHA-256 $2"; exit 1; }
+  chmod 755 $file.new
+  mv $file.new $file
+}
+digest() { echo "$2  $1" | sha256sum -c --status - 2>/dev/null; }
+@@FETCH
 step='installed the agent'
 say 'first boot installs the agent'
 runyard-agent install --config agent.toml

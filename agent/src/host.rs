@@ -111,6 +111,8 @@ pub struct HostSettings {
     pub places: SweepPaths,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
+    /// Variables of the machine for every script it starts, beside what the agent sets itself.
+    pub variables: Vec<(String, String)>,
     /// The control group jobs are born in, where there can be one.
     pub group: Option<JobGroup>,
     /// Whether orphans become children of this process ([`adopt_orphans`]), so that none escapes it.

@@ -11,7 +11,7 @@ use runyard_agent::agent::{self, End, Parts};
 use runyard_agent::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::config::{Config, PowerOff};
 use runyard_agent::console::{BootOnConsole, ReadsOnConsole};
-use runyard_agent::environment::{job, listener, log_filter, metadata_endpoint};
+use runyard_agent::environment::{job, listener, log_filter, metadata_endpoint, of_machine};
 use runyard_agent::guard::Lengths;
 use runyard_agent::host::{self, Account, Host, HostSettings, Isolation, JobGroup, SweepPaths};
 use runyard_agent::lock::Lock;
@@ -257,6 +257,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         isolation,
         places: SweepPaths { spare: config.spare, ..SweepPaths::default() },
         stop: config.stop,
+        variables: if own_machine { of_machine() } else { Vec::new() },
         group,
         adopts_orphans: true,
     })?;

@@ -75,6 +75,7 @@ fn settings(dir: &Path, group: Option<JobGroup>) -> HostSettings {
         isolation: None,
         places: SweepPaths::default(),
         stop: Duration::from_secs(5),
+        variables: Vec::new(),
         group,
         adopts_orphans: false,
     }

@@ -254,6 +254,7 @@ fn executor() -> Host {
             ..SweepPaths::default()
         },
         stop: Duration::from_secs(5),
+        variables: Vec::new(),
         group: None,
         adopts_orphans: false,
     })

@@ -199,6 +199,7 @@ fn settings() -> HostSettings {
             spare: Vec::new(),
         },
         stop: Duration::from_secs(1),
+        variables: Vec::new(),
         group: None,
         adopts_orphans: false,
     }

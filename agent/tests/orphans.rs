@@ -57,6 +57,7 @@ fn settings(dir: &Path) -> HostSettings {
         isolation: None,
         places: SweepPaths::default(),
         stop: Duration::from_secs(5),
+        variables: Vec::new(),
         group: None,
         adopts_orphans: true,
     }

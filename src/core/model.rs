@@ -10,6 +10,7 @@ mod ids;
 mod instance;
 mod item;
 mod launch;
+mod launch_template;
 mod lease;
 mod message;
 mod notice;
@@ -25,9 +26,10 @@ mod text;
 mod time;
 mod timing;
 mod transition;
+mod variable;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
-pub use drift::{drift, launch_digest};
+pub use drift::{drift, launch_digest, pool_launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use identity::{Key, Kind, RecordId, Slot};
@@ -38,12 +40,13 @@ pub use ids::{
 pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold};
 pub use item::{AttributeValue, Item};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
+pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use lease::Lease;
 pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
 pub use pool::{
-    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, LaunchTemplate, Pool, PoolOverride, PoolSpec,
-    PoolStatus, RegistrationMode, ReuseWithin, Schedule,
+    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec, PoolStatus,
+    RegistrationMode, ReuseWithin, Schedule,
 };
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
@@ -62,3 +65,4 @@ pub(crate) use time::after;
 pub use time::{Seconds, millis};
 pub use timing::Timing;
 pub use transition::{Cause, Place, TRANSITIONS, Transition, legal};
+pub use variable::variable_refusal;

@@ -9,6 +9,7 @@ mod secret;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub use reader::{SHORTEST, duration};
 
 use crate::controller::GitHubWatch;
 use crate::limits::{Limits, Rate};
-use crate::model::{TableName, Timing, words};
+use crate::model::{FieldError, TableName, Timing, words};
 use crate::telemetry;
 use reader::Reader;
 
@@ -142,7 +143,7 @@ pub struct Log {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     /// The runner package; none where the image brings it.
-    pub runner: Option<RunnerPackage>,
+    pub runner: Architectures<RunnerPackage>,
     /// Runs at a machine's first boot, unless its class names another.
     pub pre_runner_script: Option<PathBuf>,
     /// How long that may take.
@@ -151,6 +152,75 @@ pub struct Agent {
     pub stop: Duration,
     /// Where file systems are mounted that are not a machine's own and that jobs may write to all the same.
     pub spare: Vec<PathBuf>,
+    /// Variables of the agent, of runners and of their jobs.
+    pub environment: BTreeMap<String, String>,
+    /// The agent's program; none where each image brings it.
+    pub program: Architectures<AgentProgram>,
+}
+
+/// What there is for machines of either architecture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Architectures<T> {
+    /// For x86_64, and for classes that do not say their architecture.
+    pub usual: Option<T>,
+    /// For arm64.
+    pub arm64: Option<T>,
+}
+
+/// What is fetched from somewhere.
+pub trait Fetched {
+    /// Where it is.
+    fn url(&self) -> &str;
+}
+
+impl<T: Fetched> Architectures<T> {
+    /// For machines of a class with this `launch.architecture`; none where the only one is another's, by the name of its
+    /// file. A yard of arm64 alone may have its own as the usual one.
+    pub fn of(&self, architecture: Option<&str>) -> Option<&T> {
+        let own = if architecture == Some("arm64") { self.arm64.as_ref() } else { None };
+        let told = |one: &&T| told_architecture(one.url());
+        let fits = |one: &&T| told(one).is_none_or(|told| architecture.is_none_or(|wanted| wanted == told));
+        own.or_else(|| self.usual.as_ref().filter(fits))
+    }
+}
+
+/// The architecture that the name of a file tells, by GitHub's words for it or by others'.
+fn told_architecture(url: &str) -> Option<&'static str> {
+    let file = url.rsplit('/').next()?;
+    let names = |words: [&str; 3]| words.iter().any(|word| file.contains(word));
+    match (names(["arm64", "aarch64", "linux-arm"]), names(["x64", "x86_64", "amd64"])) {
+        (true, false) => Some("arm64"),
+        (false, true) => Some("x86_64"),
+        (true, true) | (false, false) => None,
+    }
+}
+
+impl<T> Architectures<T> {
+    /// Whether there is nothing for anybody.
+    pub const fn is_empty(&self) -> bool {
+        self.usual.is_none() && self.arm64.is_none()
+    }
+}
+
+/// The agent's program, which machines fetch at their first boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentProgram {
+    /// Where it is fetched.
+    pub url: String,
+    /// Its digest, 64 lower-case hexadecimal digits.
+    pub sha256: String,
+}
+
+impl Fetched for AgentProgram {
+    fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Fetched for RunnerPackage {
+    fn url(&self) -> &str {
+        &self.url
+    }
 }
 
 impl Agent {
@@ -298,20 +368,35 @@ impl Log {
 
 impl Agent {
     fn read(reader: &mut Reader) -> Option<Self> {
-        let url = reader.optional("agent.runner_url", reader::url);
-        let sha256 = reader.optional("agent.runner_sha256", reader::sha256);
         let version = reader.optional("agent.runner_version", reader::version);
+        let mut fetched = |name: &str, suffix: &str| {
+            let mut read = |key: &str, parse: fn(&str) -> Result<String, FieldError>| {
+                reader.optional(&format!("agent.{name}{key}{suffix}"), parse)
+            };
+            (read("url", reader::url), read("sha256", reader::sha256))
+        };
+        let packages = (fetched("runner_", ""), fetched("runner_", "_arm64"));
+        let programs = (fetched("", ""), fetched("", "_arm64"));
+        let environment = reader.variables("agent.environment");
         let pre_runner_script = reader.optional("agent.pre_runner_script", reader::path);
         let pre_runner_timeout = reader.parsed("agent.pre_runner_timeout", duration);
         let (stop, spare) =
             (reader.parsed("agent.stop", duration), reader.parsed("agent.spare", reader::places));
-        let runner = check::runner(url?, sha256?, version?, reader);
+        let ((url, sha256), (url_arm64, sha256_arm64)) = packages;
+        let (usual, arm64) = ((url?, sha256?), (url_arm64?, sha256_arm64?));
+        let runner = check::runner(usual, arm64, version?, reader);
+        let ((url, sha256), (url_arm64, sha256_arm64)) = programs;
+        let usual = check::program("", url?, sha256?, reader);
+        let arm64 = check::program("_arm64", url_arm64?, sha256_arm64?, reader);
+        let environment = environment.inspect(|variables| check::proxy(variables, reader));
         Some(Self {
             runner: runner?,
             pre_runner_script: pre_runner_script?,
             pre_runner_timeout: pre_runner_timeout?,
             stop: stop?,
             spare: spare?,
+            environment: environment?,
+            program: Architectures { usual: usual?, arm64: arm64? },
         })
     }
 }

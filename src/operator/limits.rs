@@ -127,6 +127,10 @@ impl Compute for Limited {
         self.look(self.inner.check(spec)).await
     }
 
+    async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
+        self.look(self.inner.resolve(spec)).await
+    }
+
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
         self.endings.end(ids).await
     }

@@ -4,5 +4,6 @@
 mod bad_days;
 pub(crate) mod benches;
 mod foreign;
+mod images;
 mod suite;
 mod templates;

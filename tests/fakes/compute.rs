@@ -35,6 +35,8 @@ struct Yard {
     lag: Duration,
     inventory: bool,
     checked: Vec<PoolSpec>,
+    images: BTreeMap<String, String>,
+    resolved: Vec<PoolSpec>,
 }
 
 impl FakeCompute {
@@ -49,6 +51,8 @@ impl FakeCompute {
             lag: Duration::ZERO,
             inventory: true,
             checked: Vec::new(),
+            images: BTreeMap::new(),
+            resolved: Vec::new(),
         };
         Self(Arc::new(Inner { clock, entropy, faults: Script::default(), yard: Mutex::new(yard) }))
     }
@@ -109,6 +113,16 @@ impl FakeCompute {
     /// Every spec it was asked about before anything was launched of it.
     pub fn checked(&self) -> Vec<PoolSpec> {
         locked(&self.0.yard).checked.clone()
+    }
+
+    /// What a parameter names from now on.
+    pub fn image(&self, parameter: &str, image: &str) {
+        locked(&self.0.yard).images.insert(parameter.to_owned(), image.to_owned());
+    }
+
+    /// Every spec whose image was asked for.
+    pub fn resolved(&self) -> Vec<PoolSpec> {
+        locked(&self.0.yard).resolved.clone()
     }
 
     /// Every machine that was to be ended, repetitions included.
@@ -180,8 +194,9 @@ fn fitting(types: &InstanceTypes) -> String {
 /// Whether a token may be used again for this order: all that EC2 would be told is the same.
 fn same_parameters(a: &LaunchOrder, b: &LaunchOrder) -> bool {
     let told = |order: &LaunchOrder| {
-        let LaunchOrder { launch, spec, types } = order.clone();
-        (launch.resource_class, launch.usage_class, launch.count, spec.cpu, spec.mmem, spec.launch, types)
+        let LaunchOrder { launch, spec, types, image } = order.clone();
+        let (size, asked) = ((spec.cpu, spec.mmem), (launch.resource_class, launch.usage_class, launch.count));
+        (asked, size, spec.launch, types, image)
     };
     told(a) == told(b)
 }
@@ -200,6 +215,15 @@ impl Compute for FakeCompute {
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
         locked(&self.0.yard).checked.push(spec.clone());
         Ok(())
+    }
+
+    async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
+        let exit = self.0.faults.enter()?;
+        let mut yard = locked(&self.0.yard);
+        yard.resolved.push(spec.clone());
+        let parameter = spec.launch.parameter().unwrap_or_default();
+        let named = yard.images.get(parameter).cloned();
+        exit.answer(named.ok_or_else(|| ComputeError::Refused(format!("no parameter {parameter}"))))
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {

@@ -3,6 +3,7 @@
 //! that are lost. What is to go wrong is set before a call (`Rules`) and counted in answers, not in seconds.
 
 mod answer;
+mod checks;
 mod fleets;
 mod instances;
 mod params;
@@ -134,7 +135,7 @@ fn dispatch(world: &mut World, action: &str, asked: &Params) -> Result<Vec<Xml>,
         "CreateTags" => world.tag(asked),
         "DescribeSubnets" => subnets(world, asked),
         "DescribeSecurityGroups" => Ok(groups(asked)),
-        "DescribeImages" => Ok(images(asked)),
+        "DescribeImages" => images(asked),
         other => Err(Refused::new("InvalidAction", format!("The action {other} is not valid for this peer"))),
     }
 }
@@ -178,10 +179,14 @@ fn groups(asked: &Params) -> Vec<Xml> {
     vec![Xml::set("securityGroupInfo", told)]
 }
 
-fn images(asked: &Params) -> Vec<Xml> {
-    let told = asked
-        .texts("ImageId")
-        .into_iter()
-        .map(|id| vec![Xml::text("imageId", id), Xml::text("rootDeviceName", "/dev/xvda")]);
-    vec![Xml::set("imagesSet", told)]
+/// By their ids alone: what launch templates resolve, this call does not.
+fn images(asked: &Params) -> Result<Vec<Xml>, Refused> {
+    let ids = asked.texts("ImageId");
+    if let Some(id) = ids.iter().find(|id| !id.starts_with("ami-")) {
+        let why = format!("Invalid id: \"{id}\" (expecting \"ami-...\")");
+        return Err(Refused::new("InvalidAMIID.Malformed", why));
+    }
+    let told =
+        ids.into_iter().map(|id| vec![Xml::text("imageId", id), Xml::text("rootDeviceName", "/dev/xvda")]);
+    Ok(vec![Xml::set("imagesSet", told)])
 }

@@ -44,9 +44,10 @@ impl Host {
         command
             .env_clear()
             .env("PATH", PATH)
+            .env("LANG", "C.UTF-8")
+            .envs(self.settings.variables.iter().map(|(name, value)| (name, value)))
             .env("HOME", home)
             .env("TMPDIR", tmp)
-            .env("LANG", "C.UTF-8")
             .env("RUNYARD_MACHINE", &self.settings.machine)
             .process_group(0)
             .stdin(Stdio::null());

@@ -29,9 +29,17 @@ PATTERNS = {
     ("table",): ("^[A-Za-z0-9_.-]{3,72}$", "write 3 to 72 of letters, digits, _, - and ."),
     ("admin", "listen"): ("^.+:[0-9]{1,5}$", "write an address and a port, for example 0.0.0.0:8080"),
     ("github", "api_url"): ("^https?://", "write https://api.github.com, or https://HOST/api/v3 of a GitHub Enterprise Server"),
-    ("agent", "runner_sha256"): ("^([0-9a-f]{64})?$", "write the 64 hexadecimal digits of the package's SHA-256"),
-    ("agent", "runner_url"): ("^(https://.+)?$", "write an address that begins with https://"),
+    **{
+        ("agent", f"{what}sha256{suffix}"): ("^([0-9a-f]{64})?$", "write the 64 hexadecimal digits of the file's SHA-256")
+        for what in ("", "runner_") for suffix in ("", "_arm64")
+    },
+    **{
+        ("agent", f"{what}url{suffix}"): ("^(https://.+)?$", "write an address that begins with https://")
+        for what in ("", "runner_") for suffix in ("", "_arm64")
+    },
 }
+# Tables of texts, whose names are anybody's.
+OPEN = {("agent", "environment")}
 TIME = (r"^\d+(ms|s|m|h)$", "write a number and a unit (ms, s, m, h), for example 15s or 20m")
 # An App's id is a number to everybody, and a client id is none.
 EITHER = {("github", "app_id")}
@@ -42,6 +50,8 @@ END = "  # End of config/default.toml.\n"
 
 def key(path: tuple[str, ...], value: object) -> dict:
     """The schema of one key of the configuration, by its default."""
+    if path in OPEN:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
     if isinstance(value, dict):
         properties = {name: key((*path, name), inner) for name, inner in value.items()}
         return {"type": "object", "additionalProperties": False, "properties": properties}

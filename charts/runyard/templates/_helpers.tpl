@@ -88,7 +88,7 @@ are floats here: whole ones are written as such, or 1000000 would be 1e+06. */}}
 
 [{{ $section }}]
 {{- range $key, $value := $keys }}
-{{ $key }} = {{ if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ $value | int64 }}{{ else }}{{ $value | toJson }}{{ end }}
+{{ $key }} = {{ if kindIs "map" $value }}{{ $value | toJson | quote }}{{ else if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ $value | int64 }}{{ else }}{{ $value | toJson }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -117,7 +117,12 @@ impl<'a> Launches<'a> {
     fn blocked(&self) -> bool {
         let writing = self.cx.yard.is_busy(Slot::Launches(self.name.clone()));
         let braked = self.cx.now.mono < self.class.brake.until;
-        writing || braked || self.spec.paused || self.cx.role.lease.is_none()
+        writing || braked || self.spec.paused || self.unresolved() || self.cx.role.lease.is_none()
+    }
+
+    /// Whether it is not known yet which image the class's parameter names.
+    fn unresolved(&self) -> bool {
+        self.spec.launch.parameter().is_some() && self.class.digest.is_none()
     }
 
     /// Plans the launches: what requests want, then what the class wants idle.
@@ -161,6 +166,12 @@ impl<'a> Launches<'a> {
         }
         let requests = || self.wanted.iter().filter_map(|(key, ..)| key.map(RecordId::from));
         let subjects = || requests().chain([pool_key.clone()]);
+        if self.unresolved() {
+            let named = self.spec.launch.parameter().unwrap_or_default();
+            let message = format!("it is not known yet which image {named} names");
+            subjects().for_each(|subject| plan.wait(subject, WaitReason::Image, message.as_str()));
+            return None;
+        }
         if cx.now.mono < self.class.brake.until {
             let failures = self.class.brake.failures;
             let why = refused(self.class);

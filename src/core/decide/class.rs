@@ -15,6 +15,7 @@ use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::{Class, Doubt};
 
 mod claims;
+mod image;
 mod serve;
 mod tell;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     if let Some(pool) = &class.pool {
         serve::serve(cx, name, class, &pool.spec, &mut plan);
         tell::tell(cx, name, class, &pool.spec, &mut plan);
+        image::resolve(cx, pool, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);
         if let Some(at) = beats::look_again(cx, class) {
@@ -150,7 +152,9 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let report = Report::of(cx, class, pool);
     let message = report.message(cx, class, pool, plan);
     let same = pool.status.counts == counts && pool.status.message == message;
-    if same || cx.yard.is_busy(&pool.key()) || cx.role.lease.is_none() {
+    // What is pinned is written first.
+    let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
+    if same || pinning || cx.yard.is_busy(&pool.key()) || cx.role.lease.is_none() {
         return;
     }
     if let Some(reported) = class.reported

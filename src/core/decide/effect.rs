@@ -40,6 +40,8 @@ pub enum Effect {
     Launch(Box<Step<Launch>>),
     /// Write a pool's status. Fenced by its version.
     Pool(Box<Step<Pool>>),
+    /// Ask the maker which image the parameter of a class names, and pin it in the pool. Fenced by its version.
+    Resolve(Box<Pool>),
     /// Assign pooled machines to a request: one transaction over all their versions and the request's.
     Claim {
         /// The request, gaining the machines.
@@ -102,7 +104,8 @@ pub enum Change<'a> {
 }
 
 impl Effect {
-    /// The records it writes as they are planned. An intent and a credential are completed while they are carried out.
+    /// The records it writes as they are planned. An intent, a credential and an image are completed while they are
+    /// carried out.
     pub fn changes(&self) -> Vec<Change<'_>> {
         match self {
             Self::Instance(step, _) | Self::Silence(step, _) | Self::Bury(step) => {
@@ -120,7 +123,8 @@ impl Effect {
                 std::iter::once(Change::Launch(launch)).chain(request).chain(born).collect()
             }
             Self::Orphan(instance) => vec![Change::Born(instance)],
-            Self::Intend(..)
+            Self::Resolve(_)
+            | Self::Intend(..)
             | Self::Order(_)
             | Self::Terminate(_)
             | Self::Describe(_)

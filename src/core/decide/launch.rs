@@ -83,7 +83,8 @@ fn order_of(cx: &Context<'_>, launch: &Launch, pool: &Pool) -> LaunchOrder {
     let request = launch.request.as_ref().and_then(|id| cx.yard.request_named(id));
     let types = request.and_then(|request| request.intent.allowed_instance_types.as_ref());
     let types = types.unwrap_or(&pool.spec.allowed_instance_types).clone();
-    LaunchOrder { launch: launch.clone(), spec: pool.spec.clone(), types }
+    let image = pool.pinned().map(|image| image.ami.clone());
+    LaunchOrder { launch: launch.clone(), spec: pool.spec.clone(), types, image }
 }
 
 fn answered(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {

@@ -23,6 +23,8 @@ words! {
         BackOff = "BackOff",
         /// What it asks for was not to be had, and is left alone for a while.
         NoCapacity = "NoCapacity",
+        /// Which image the class is launched from is not known yet.
+        Image = "Image",
         /// The class is paused.
         Paused = "Paused",
         /// Somebody else holds the lease.

@@ -148,6 +148,11 @@ impl Planned {
         Self::of_record("pool", Effect::Pool(Box::new(step)), key).leaders().upkeep()
     }
 
+    /// [`Effect::Resolve`].
+    pub fn resolve(pool: &Pool) -> Self {
+        Self::of_record("resolve", Effect::Resolve(Box::new(pool.clone())), pool.key()).leaders().upkeep()
+    }
+
     /// [`Effect::Claim`].
     pub fn claim(
         request: Step<Request>,
@@ -302,6 +307,9 @@ impl Planned {
             }
             Effect::Launch(step) => format!("launch {}: {why}", step.before.launch_id),
             Effect::Pool(step) => format!("pool {}: update its status", step.before.spec.resource_class),
+            Effect::Resolve(pool) => {
+                format!("pool {}: see which image its parameter names", pool.spec.resource_class)
+            }
             Effect::Claim { request, machines, .. } => {
                 format!("request {}: claim {}", request.before.id, ids(machines))
             }

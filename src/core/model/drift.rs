@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::pool::{LaunchTemplate, PoolSpec};
+use super::launch_template::LaunchTemplate;
+use super::pool::{Pool, PoolSpec};
 
 /// In which way a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of `cpu`,
 /// `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They tell changes apart, not adversaries.
@@ -12,6 +13,17 @@ pub fn launch_digest(spec: &PoolSpec) -> String {
     });
     let launch = serde_json::to_value(&spec.launch).expect("a launch block has only plain values");
     format!("{:016x}-{:016x}", digest(launch), digest(shape))
+}
+
+/// The same of a class: by the image that is pinned where a parameter names it, so that a newer one is a change like any
+/// other. None where an image is to be pinned and is not.
+pub fn pool_launch_digest(pool: &Pool) -> Option<String> {
+    if pool.spec.launch.parameter().is_none() {
+        return Some(launch_digest(&pool.spec));
+    }
+    let mut spec = pool.spec.clone();
+    spec.launch.ami = Some(pool.pinned()?.ami.clone());
+    Some(launch_digest(&spec))
 }
 
 fn digest(value: serde_json::Value) -> u64 {

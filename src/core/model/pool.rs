@@ -12,6 +12,7 @@ use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
 use super::item::Item;
+use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::request::{Condition, known_conditions};
@@ -74,36 +75,6 @@ pub struct Schedule {
 
 fn utc() -> String {
     "UTC".into()
-}
-
-/// What EC2 is asked to launch with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LaunchTemplate {
-    /// The image.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ami: Option<String>,
-    /// `x86_64` or `arm64`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<String>,
-    /// The instance profile's name or ARN.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instance_profile: Option<String>,
-    /// Where to launch.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub subnet_ids: Vec<String>,
-    /// What may talk to the machines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub security_group_ids: Vec<String>,
-    /// Size of the root volume in GiB.
-    #[serde(rename = "volumeGiB", skip_serializing_if = "Option::is_none")]
-    pub volume_gib: Option<u32>,
-    /// A shell script run once at first boot, before any runner.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pre_runner_script: Option<String>,
-    /// A ready template, instead of all the above.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub launch_template_id: Option<String>,
 }
 
 /// What people want of a class.
@@ -283,6 +254,8 @@ pub struct PoolStatus {
     pub message: String,
     /// What is so, and why.
     pub conditions: Vec<Condition>,
+    /// The image that the parameter of `launch.ami` named when it was last resolved.
+    pub image: Option<PinnedImage>,
 }
 
 /// The pool record.
@@ -317,6 +290,13 @@ impl Pool {
         scheduled.chain([spec.desired, spec.min, scaled]).any(|desired| desired > 0)
     }
 
+    /// The image its machines are launched from, where its spec names a parameter: what that was last resolved to.
+    /// None before it was, and where the spec names another parameter now, or none.
+    pub fn pinned(&self) -> Option<&PinnedImage> {
+        let parameter = self.spec.launch.parameter()?;
+        self.status.image.as_ref().filter(|image| image.parameter == parameter)
+    }
+
     /// The key of a class's pool.
     pub fn key_of(class: &ClassName) -> RecordId {
         RecordId::Pool(class.clone())
@@ -345,6 +325,8 @@ struct PoolRest {
     #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<PinnedImage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -366,6 +348,7 @@ impl Record for Pool {
             counts: seen.then(|| self.status.counts.clone()),
             message: seen.then(|| self.status.message.clone()),
             conditions: self.status.conditions.clone(),
+            image: self.status.image.clone(),
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -386,6 +369,7 @@ impl Record for Pool {
                 counts: rest.counts.unwrap_or_default(),
                 message: rest.message.unwrap_or_default(),
                 conditions: rest.conditions,
+                image: rest.image,
             },
             uid: rest.uid,
             version: rest.version,

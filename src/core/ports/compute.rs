@@ -81,6 +81,8 @@ pub struct LaunchOrder {
     pub spec: PoolSpec,
     /// The types that will do: the request's, else the class's.
     pub types: InstanceTypes,
+    /// The image that is pinned, where the class names it by a parameter.
+    pub image: Option<String>,
 }
 
 /// What a launch lacked, and why.
@@ -134,6 +136,11 @@ pub trait Compute: Send + Sync {
     /// nothing to look at says yes.
     async fn check(&self, _spec: &PoolSpec) -> Result<(), ComputeError> {
         Ok(())
+    }
+    /// The image that the parameter of a class's `launch.ami` names now. A maker that knows no images takes the name as
+    /// it is.
+    async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
+        Ok(spec.launch.ami.clone().unwrap_or_default())
     }
     /// Ends machines; one that is gone already is no error.
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError>;

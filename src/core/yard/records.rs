@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::counts::spoke;
 use super::observe::Source;
 use super::{Beat, Class, Now, Tracked, TrackedLaunch, Unit, Yard};
-use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, UsageClass, launch_digest};
+use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, UsageClass, pool_launch_digest};
 
 mod instance;
 mod request;
@@ -71,9 +71,12 @@ impl Yard {
             self.succeeds(key, before.as_ref(), new, now);
         }
         let class = self.classes.entry(name.clone()).or_default();
-        let wanted = |pool: &Option<Pool>| pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone()));
+        let wanted = |pool: &Option<Pool>| {
+            let image = |pool: &Pool| pool.pinned().map(|image| image.ami.clone());
+            pool.as_ref().map(|pool| (pool.spec.clone(), pool.scale.clone(), image(pool)))
+        };
         let changed = wanted(&class.pool) != wanted(&new);
-        class.digest = new.as_ref().map(|pool| launch_digest(&pool.spec));
+        class.digest = new.as_ref().and_then(pool_launch_digest);
         if changed {
             let asked = &self.requests;
             let spec = new.as_ref().map(|pool| &pool.spec);

@@ -57,8 +57,8 @@ const KNOWN_GOOD: Duration = Duration::from_secs(60);
 /// A template that was good when it was last looked at.
 #[derive(Debug)]
 struct Good {
-    /// For which class.
-    wanted: LaunchTemplate,
+    /// For which class, and which image of it.
+    wanted: (LaunchTemplate, Option<String>),
     template: Template,
     /// How long that holds.
     until: Instant,
@@ -121,7 +121,15 @@ impl Ec2Compute {
     /// # Errors
     /// Its spec or its template cannot be used, or EC2 cannot be reached.
     pub async fn ensure_template(&self, spec: &PoolSpec) -> Result<TemplateChange, ComputeError> {
-        self.templates().ensure(spec).await.map(|(_, change)| change)
+        self.templates().ensure(spec, None).await.map(|(_, change)| change)
+    }
+
+    /// Whether there are a runner package and an agent for a class's machines.
+    ///
+    /// # Errors
+    /// The key of the operator's file that lacks one.
+    pub fn check_packages(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        self.templates().check_packages(spec)
     }
 
     /// What EC2 knows of the subnets and security groups a class names.
@@ -140,16 +148,18 @@ impl Ec2Compute {
         self.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn template(&self, spec: &PoolSpec) -> Result<Template, ComputeError> {
+    async fn template(&self, order: &LaunchOrder) -> Result<Template, ComputeError> {
+        let spec = &order.spec;
+        let wanted = (spec.launch.clone(), order.image.clone());
         if let Some(good) = self.good().get(&spec.resource_class)
-            && good.wanted == spec.launch
+            && good.wanted == wanted
             && Instant::now() < good.until
         {
             return Ok(good.template.clone());
         }
-        let (template, _) = self.templates().ensure(spec).await?;
+        let (template, _) = self.templates().ensure(spec, order.image.as_deref()).await?;
         let until = Instant::now() + KNOWN_GOOD;
-        let good = Good { wanted: spec.launch.clone(), template: template.clone(), until };
+        let good = Good { wanted, template: template.clone(), until };
         self.good().insert(spec.resource_class.clone(), good);
         Ok(template)
     }
@@ -205,7 +215,7 @@ impl Compute for Ec2Compute {
             let why = format!("{count} machines in one launch, 1 to {LAUNCH_LIMIT} are possible");
             return Err(ComputeError::Refused(why));
         }
-        let template = self.template(&order.spec).await?;
+        let template = self.template(order).await?;
         let subnets = self.subnets.of(&self.client, &order.spec).await?;
         let call = fleet::request(&self.options.table, order, &template, &subnets);
         let error = match call.send_with(&self.client).await {
@@ -235,8 +245,12 @@ impl Compute for Ec2Compute {
     }
 
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
-        self.templates().check_runner_package(spec)?;
+        self.templates().check_packages(spec)?;
         self.templates().examine(spec).await.map(|_| ())
+    }
+
+    async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
+        self.templates().resolve(spec).await
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
@@ -255,4 +269,4 @@ impl Compute for Ec2Compute {
 }
 
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;

@@ -169,7 +169,7 @@ fn sections(kind: &str) -> &'static [Section] {
                 ],
             ),
             ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup"]),
-            ("Launch", &["launch", "replacement"]),
+            ("Launch", &["launch", "image", "replacement"]),
         ],
         "launch" => &[
             ("Launch", &["launchId", "resourceClass", "phase", "message", "count", "instances", "request"]),

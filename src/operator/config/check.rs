@@ -1,10 +1,11 @@
 //! Do the keys make sense together? Each rule names the keys it is about and what to write instead.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::reader::Reader;
-use super::{ComputeKind, Credential, QueueKind, RunnerPackage};
+use super::{AgentProgram, Architectures, ComputeKind, Credential, QueueKind, RunnerPackage};
 use crate::model::Timing;
 
 pub(super) fn timing(timing: &Timing, compute: Option<ComputeKind>, reader: &mut Reader) {
@@ -87,28 +88,67 @@ pub(super) fn credential(
     None
 }
 
+/// An address and a digest, as far as they are given.
+type Fetched = (Option<String>, Option<String>);
+
 pub(super) fn runner(
-    url: Option<String>,
-    sha256: Option<String>,
+    (url, sha256): Fetched,
+    arm64: Fetched,
     version: Option<String>,
     reader: &mut Reader,
-) -> Option<Option<RunnerPackage>> {
-    match (url, sha256, version) {
-        (Some(url), Some(sha256), Some(version)) => Some(Some(RunnerPackage { url, sha256, version })),
-        (None, None, None) => Some(None),
-        (url, sha256, version) => {
-            let given = [
-                ("agent.runner_url", url),
-                ("agent.runner_sha256", sha256),
-                ("agent.runner_version", version),
-            ];
-            for (path, _) in given.into_iter().filter(|(_, value)| value.is_none()) {
-                let fix =
-                    "set all three of agent.runner_url, agent.runner_sha256, agent.runner_version, or none";
-                reader.refuse(path, String::new(), "is missing for the runner package", fix);
-            }
-            None
+) -> Option<Architectures<RunnerPackage>> {
+    let package = |(url, sha256): Fetched| {
+        Some(RunnerPackage { url: url?, sha256: sha256?, version: version.clone()? })
+    };
+    let (needs_usual, needs_arm64) = (url.is_some() || sha256.is_some(), arm64.0.is_some() || arm64.1.is_some());
+    // The version alone says nothing of any package.
+    let none = version.is_some() && !needs_usual && !needs_arm64;
+    let given = [
+        ("agent.runner_url", url.is_some(), needs_usual || none),
+        ("agent.runner_sha256", sha256.is_some(), needs_usual || none),
+        ("agent.runner_url_arm64", arm64.0.is_some(), needs_arm64),
+        ("agent.runner_sha256_arm64", arm64.1.is_some(), needs_arm64),
+        ("agent.runner_version", version.is_some(), needs_usual || needs_arm64),
+    ];
+    let missing: Vec<_> = given.iter().filter(|(_, given, needed)| *needed && !given).collect();
+    for (path, ..) in &missing {
+        let fix = "set all three of agent.runner_url, agent.runner_sha256, agent.runner_version, or none; those of \
+                   arm64 end in _arm64, but for the version";
+        reader.refuse(path, String::new(), "is missing for the runner package", fix);
+    }
+    missing.is_empty().then(|| Architectures { usual: package((url, sha256)), arm64: package(arm64) })
+}
+
+pub(super) fn program(
+    suffix: &str,
+    url: Option<String>,
+    sha256: Option<String>,
+    reader: &mut Reader,
+) -> Option<Option<AgentProgram>> {
+    let missing = match (&url, &sha256) {
+        (Some(_), None) => "sha256",
+        (None, Some(_)) => "url",
+        (Some(_), Some(_)) | (None, None) => {
+            return Some(url.zip(sha256).map(|(url, sha256)| AgentProgram { url, sha256 }));
         }
+    };
+    let fix = format!("set both of agent.url{suffix} and agent.sha256{suffix}, or neither");
+    reader.refuse(&format!("agent.{missing}{suffix}"), String::new(), "is missing for the agent's program", &fix);
+    None
+}
+
+/// A proxy for plain HTTP would see what the metadata service answers, and keep the agent from it.
+pub(super) fn proxy(variables: &BTreeMap<String, String>, reader: &mut Reader) {
+    let set = |names: [&str; 2]| names.into_iter().find_map(|name| variables.get(name));
+    let proxy = set(["HTTP_PROXY", "http_proxy"]).or_else(|| set(["ALL_PROXY", "all_proxy"]));
+    let without = set(["NO_PROXY", "no_proxy"]);
+    if proxy.is_some() && without.is_none_or(|list| !list.contains("169.254.")) {
+        reader.refuse(
+            "agent.environment",
+            without.cloned().unwrap_or_default(),
+            "has a proxy for http and no NO_PROXY with the address of the metadata service",
+            "add 169.254.169.254 to NO_PROXY: machines have their credentials from there",
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! What does each key say? Values are parsed one by one; a bad one is noted and the reading goes on, so that all
 //! problems are told at once.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use jiff::SignedDuration;
 use reqwest::Url;
 
 use super::layers::scalar;
-use super::secret::HIDDEN;
-use crate::model::FieldError;
+use super::secret::{HIDDEN, looks_secret, names_secret};
+use crate::model::{FieldError, variable_refusal};
 
 /// The shortest duration that can be configured: below it, polling is all a machine would do.
 pub const SHORTEST: Duration = Duration::from_millis(100);
@@ -53,6 +54,31 @@ impl Reader {
         self.parsed(path, |text| if text.is_empty() { Ok(None) } else { parse(text).map(Some) })
     }
 
+    /// Variables and their values: a table, or in one text the same as JSON.
+    pub(super) fn variables(&mut self, path: &str) -> Option<BTreeMap<String, String>> {
+        let value = self.values.find_value(path).expect("the defaults have every key");
+        let given = match scalar(&value) {
+            Some(text) if text.trim().is_empty() => Some(BTreeMap::new()),
+            Some(text) => serde_json::from_str(&text).ok(),
+            None => value.as_dict().and_then(|table| {
+                table.iter().map(|(name, value)| Some((name.clone(), scalar(value)?))).collect()
+            }),
+        };
+        let Some(given) = given else {
+            let fix = "write a table of texts, such as {HTTPS_PROXY = \"http://proxy.example:3128\"}, or by the \
+                       environment as JSON";
+            self.note(path, FieldError::new(path, "…", "is not a table of variables", fix));
+            return None;
+        };
+        let refused: Vec<FieldError> = given.iter().filter_map(|(name, value)| bad_variable(name, value)).collect();
+        let good = refused.is_empty();
+        for problem in refused {
+            let name = format!("{path}.{}", problem.field);
+            self.problems.push(problem.named(name));
+        }
+        good.then_some(given)
+    }
+
     /// Notes a problem of one key, with the place it was given at.
     fn note(&mut self, path: &str, problem: FieldError) {
         let from = self.values.find_metadata(path).map_or("the defaults", |metadata| &metadata.name);
@@ -64,6 +90,26 @@ impl Reader {
     pub(super) fn refuse(&mut self, path: &str, value: String, message: &str, fix: &str) {
         self.problems.push(FieldError::new(path, value, message, fix));
     }
+}
+
+/// Why a variable cannot be passed on: every job can read it, and its machine's user data.
+fn bad_variable(name: &str, value: &str) -> Option<FieldError> {
+    let refused = |value: &str, message: String, fix: &str| Some(FieldError::new(name, value, message, fix));
+    if let Some(why) = variable_refusal(name) {
+        return refused(value, why, "leave it out, or name another");
+    }
+    let password = value.split_once("://").and_then(|(_, rest)| rest.split('/').next()?.rsplit_once('@'));
+    if looks_secret(value) || (names_secret(name) && !value.is_empty()) {
+        return refused(HIDDEN, "looks like a secret, and every job can read it".into(), "leave it out");
+    }
+    if password.is_some_and(|(user, _)| user.contains(':')) {
+        let fix = "write the URL without USER:PASSWORD@, and let the proxy know machines by their network";
+        return refused(HIDDEN, "holds a password, and every job can read it".into(), fix);
+    }
+    if value.len() > 4096 || value.chars().any(char::is_control) {
+        return refused(value, "is not one line of at most 4096 bytes".into(), "shorten it");
+    }
+    None
 }
 
 /// A duration such as `90s`.

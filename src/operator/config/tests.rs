@@ -69,11 +69,13 @@ fn the_defaults_are_the_contracts() {
             listen: "0.0.0.0:8080".parse().unwrap(),
             log: Log { format: LogFormat::Human, filter: "info".into() },
             agent: Agent {
-                runner: None,
+                runner: Architectures::default(),
                 pre_runner_script: None,
                 pre_runner_timeout: secs(600),
                 stop: secs(60),
-                spare: vec![]
+                spare: vec![],
+                environment: BTreeMap::new(),
+                program: Architectures::default(),
             },
         }
     );
@@ -360,10 +362,90 @@ fn a_runner_package_is_an_address_a_digest_and_a_version() {
         "AB".repeat(32)
     );
     let agent = good(&file, &[]).agent;
-    assert_eq!(agent.runner.unwrap().sha256, "ab".repeat(32));
+    assert_eq!(agent.runner.usual.unwrap().sha256, "ab".repeat(32));
     assert_eq!(agent.pre_runner_script.unwrap(), Path::new("/etc/runyard/pre.sh"));
     assert_eq!((agent.stop, agent.spare), (secs(300), vec!["/mnt/efs".into(), "/mnt/tools".into()]));
     assert_eq!(agent.pre_runner_timeout, secs(90));
+}
+
+#[test]
+fn each_architecture_may_have_a_package_and_a_program_of_its_own() {
+    let (x64, arm64) = ("0a".repeat(32), "0b".repeat(32));
+    let file = format!(
+        "[agent]\nrunner_url = \"https://a.example/actions-runner-linux-x64-2.330.0.tar.gz\"\n\
+         runner_sha256 = \"{x64}\"\nrunner_version = \"2.330.0\"\n\
+         runner_url_arm64 = \"https://a.example/actions-runner-linux-arm64-2.330.0.tar.gz\"\n\
+         runner_sha256_arm64 = \"{arm64}\"\nurl = \"https://a.example/runyard-agent-x86_64\"\nsha256 = \"{x64}\"\n"
+    );
+    let agent = good(&file, &[]).agent;
+    let package = |architecture| agent.runner.of(architecture).map(|package| package.sha256.clone());
+    assert_eq!(package(Some("x86_64")), Some(x64.clone()));
+    assert_eq!(package(None), Some(x64.clone()));
+    assert_eq!(package(Some("arm64")), Some(arm64));
+    let program = |architecture| agent.program.of(architecture).map(|program| program.sha256.clone());
+    assert_eq!((program(Some("x86_64")), program(Some("arm64"))), (Some(x64), None), "it is not for the other");
+    for (key, missing) in [
+        ("runner_url_arm64 = \"https://a.example/r\"", "agent.runner_sha256_arm64"),
+        ("runner_url_arm64 = \"https://a.example/r\"", "agent.runner_version"),
+        ("url = \"https://a.example/agent\"", "agent.sha256"),
+        ("sha256_arm64 = \"0000000000000000000000000000000000000000000000000000000000000000\"", "agent.url_arm64"),
+    ] {
+        let errors = bad(format!("[agent]\n{key}\n").as_bytes(), &[]);
+        assert!(errors.problems().iter().any(|one| one.field == missing), "{key}: {errors}");
+    }
+}
+
+#[test]
+fn a_yard_of_one_architecture_needs_no_second_package() {
+    for (url, fitting) in [
+        ("https://a.example/actions-runner-linux-arm64-2.330.0.tar.gz", [false, true, true]),
+        ("https://a.example/actions-runner-linux-x64-2.330.0.tar.gz", [true, false, true]),
+        ("https://a.example/runner.tar.gz", [true, true, true]),
+    ] {
+        let package =
+            RunnerPackage { url: url.into(), sha256: "0".repeat(64), version: "2.330.0".into() };
+        let packages = Architectures { usual: Some(package), arm64: None };
+        let found = [Some("x86_64"), Some("arm64"), None].map(|architecture| packages.of(architecture).is_some());
+        assert_eq!(found, fitting, "{url}");
+    }
+}
+
+#[test]
+fn variables_of_machines_are_a_table_or_by_the_environment_json() {
+    let wanted = BTreeMap::from([
+        ("HTTPS_PROXY".to_owned(), "http://proxy.example:3128".to_owned()),
+        ("NO_PROXY".to_owned(), "169.254.169.254,.example".to_owned()),
+    ]);
+    let table = "[agent.environment]\nHTTPS_PROXY = \"http://proxy.example:3128\"\nNO_PROXY = \"169.254.169.254,.example\"";
+    assert_eq!(good(table, &[]).agent.environment, wanted);
+    let json = serde_json::to_string(&wanted).unwrap();
+    assert_eq!(good("", &[("RUNYARD_AGENT__ENVIRONMENT", &json)]).agent.environment, wanted);
+    assert_eq!(good("[agent]\nenvironment = \"\"", &[]).agent.environment, BTreeMap::new());
+}
+
+#[test]
+fn variables_that_jobs_must_not_have_are_refused_by_name() {
+    for (said, field) in [
+        ("ACTIONS_RUNNER_HOOK_JOB_STARTED = \"/x\"", "agent.environment.ACTIONS_RUNNER_HOOK_JOB_STARTED"),
+        ("HOME = \"/root\"", "agent.environment.HOME"),
+        ("\"A B\" = \"x\"", "agent.environment.A B"),
+        ("NPM_TOKEN = \"hunter2\"", "agent.environment.NPM_TOKEN"),
+        ("X = \"ghp_hunter2\"", "agent.environment.X"),
+        ("HTTPS_PROXY = \"http://me:hunter2@proxy.example\"", "agent.environment.HTTPS_PROXY"),
+        ("X = \"a\\nb\"", "agent.environment.X"),
+        ("X = [\"a\"]", "agent.environment"),
+        ("http_proxy = \"http://proxy.example\"", "agent.environment"),
+        ("ALL_PROXY = \"http://proxy.example\"\nNO_PROXY = \"example.com\"", "agent.environment"),
+    ] {
+        let errors = bad(format!("[agent.environment]\n{said}\n").as_bytes(), &[]);
+        let fields: Vec<_> = errors.problems().iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, [field], "{said}: {errors}");
+        assert!(!errors.to_string().contains("hunter2"), "{errors}");
+    }
+    for text in ["A=b", "[1]", "{\"A\": 1}"] {
+        let errors = load(None, &[MINIMAL, &[("RUNYARD_AGENT__ENVIRONMENT", text)]].concat()).unwrap_err();
+        assert_eq!(errors.problems()[0].field, "agent.environment", "{text}: {errors}");
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::decide::{Effect, Planned, PlannedEvent, RunnerConfig, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Record, RecordId, Request, RequestKey,
-    Versioned, Write,
+    Agent, Event, EventType, Guard, Instance, InstanceArn, InstanceId, PinnedImage, Pool, Record, RecordId,
+    Request, RequestKey, Versioned, Write,
 };
 use crate::ports::StoreError;
 use crate::yard::{Observation, Written};
@@ -155,6 +155,7 @@ impl Executor {
                 seen.push(Observation::Reported(class));
                 Ok(seen)
             }
+            Effect::Resolve(pool) => self.resolve(*pool).await,
             Effect::Claim { request, machines, runner } => {
                 self.claim(*request, machines, runner.as_deref()).await
             }
@@ -204,6 +205,17 @@ impl Executor {
                 Ok(vec![Observation::Record(key, None)])
             }
         }
+    }
+
+    /// Pins the image that a class's parameter names now.
+    async fn resolve(&self, pool: Pool) -> Result<Vec<Observation>, Failure> {
+        let Some(parameter) = pool.spec.launch.parameter().map(str::to_owned) else { return Ok(Vec::new()) };
+        let ami = self.ports.compute.resolve(&pool.spec).await?;
+        let resolved_at = self.ports.clock.now();
+        let step = Step::of(&pool, resolved_at, |next| {
+            next.status.image = Some(PinnedImage { parameter, ami, resolved_at });
+        });
+        self.replace(&step).await
     }
 
     /// Reads a record strongly.

@@ -19,6 +19,9 @@ pub(crate) const DIRECTORY: &str = ".runyard";
 /// Where a person says at which address the status page is.
 pub(crate) const LISTEN: &str = "RUNYARD_ADMIN__LISTEN";
 
+/// Of this machine, by the words of a class.
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
+
 /// How long an agent may take to end on SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -115,7 +118,7 @@ pub(crate) fn machines(
     sdk: &SdkConfig,
     environment: &BTreeMap<String, String>,
 ) -> Result<LocalOptions, FieldError> {
-    let runner = config.agent.runner.as_ref().ok_or_else(|| {
+    let runner = config.agent.runner.of(Some(ARCHITECTURE)).ok_or_else(|| {
         let fix = "set agent.runner_url, agent.runner_sha256 and agent.runner_version: a local machine brings none along";
         FieldError::new("agent.runner_url", "", "is missing", fix)
     })?;

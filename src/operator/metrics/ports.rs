@@ -33,7 +33,7 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
         &["ensure", "announce", "receive", "delete", "give_back", "bury", "depth", "notices", "acknowledge"],
         QueueError::OUTCOMES,
     ),
-    (ComputeError::SERVICE, &["launch", "terminate", "describe", "list"], ComputeError::OUTCOMES),
+    (ComputeError::SERVICE, &["launch", "resolve", "terminate", "describe", "list"], ComputeError::OUTCOMES),
     (
         GitHubError::SERVICE,
         &[
@@ -320,6 +320,10 @@ impl<T: Compute + ?Sized> Compute for Metered<T> {
 
     async fn check(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
         self.counted("check", self.inner.check(spec)).await
+    }
+
+    async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
+        self.counted("resolve", self.inner.resolve(spec)).await
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {

@@ -141,6 +141,7 @@ fn order(token: &str, count: u32) -> LaunchOrder {
         },
         spec: spec(),
         types: InstanceTypes::default(),
+        image: None,
     }
 }
 

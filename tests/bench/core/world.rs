@@ -340,6 +340,7 @@ impl World {
             Effect::Terminate(arn) => self.see(Observation::Ended(arn)),
             Effect::Describe(arn) => self.see(Observation::Stands(arn, Some(MachineState::Terminated))),
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
+            Effect::Resolve(_) => unreachable!("no class names a parameter"),
             Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
             Effect::Credential(..) => unreachable!("there is no GitHub"),
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),

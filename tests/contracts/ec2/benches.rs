@@ -1,5 +1,6 @@
 //! A yard of its own on every engine, and what each engine can do.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use aws_sdk_ec2::config::Credentials;
 use jiff::Timestamp;
 use runyard::aws::Ec2Compute;
 use runyard::aws::ec2::Ec2Options;
-use runyard::config::RunnerPackage;
+use runyard::config::{Architectures, RunnerPackage};
 use runyard::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, LaunchOrder};
 use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy};
@@ -153,7 +154,7 @@ pub(crate) fn order(spec: &PoolSpec, name: &str, count: u32, usage_class: UsageC
         version: 1,
         updated_at: Timestamp::UNIX_EPOCH,
     };
-    LaunchOrder { launch, spec: spec.clone(), types: InstanceTypes::default() }
+    LaunchOrder { launch, spec: spec.clone(), types: InstanceTypes::default(), image: None }
 }
 
 pub(crate) fn spec(subnets: &[&str]) -> PoolSpec {
@@ -171,17 +172,20 @@ pub(crate) fn table() -> TableName {
 }
 
 pub(crate) fn options(table: TableName) -> Ec2Options {
+    let runner = RunnerPackage {
+        url: "https://example.com/actions-runner-linux-x64.tar.gz".into(),
+        sha256: "0".repeat(64),
+        version: "2.330.0".into(),
+    };
     Ec2Options {
         table,
         heartbeat: Duration::from_secs(10),
         poll: Duration::from_secs(1),
         grace: Duration::from_secs(300),
         created: Duration::from_secs(900),
-        runner: Some(RunnerPackage {
-            url: "https://example.com/actions-runner-linux-x64.tar.gz".into(),
-            sha256: "0".repeat(64),
-            version: "2.330.0".into(),
-        }),
+        runner: Architectures { usual: Some(runner), arm64: None },
+        program: Architectures::default(),
+        environment: BTreeMap::new(),
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
         stop: Duration::from_secs(60),

@@ -11,6 +11,7 @@ use aws_sdk_ec2::types::{
 use base64::Engine as _;
 use runyard::aws::Ec2Compute;
 use runyard::aws::ec2::{Ec2Options, TemplateChange};
+use runyard::config::Architectures;
 use runyard::model::{PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, ComputeError};
 
@@ -133,7 +134,7 @@ async fn a_class_without_image_is_refused_by_the_fields_name() {
 #[tokio::test]
 async fn a_class_without_a_runner_package_is_reported_by_key_and_launched_all_the_same() {
     let mut yard = yard().await;
-    let bare = Ec2Options { runner: None, ..options(yard.table.clone()) };
+    let bare = Ec2Options { runner: Architectures::default(), ..options(yard.table.clone()) };
     yard.compute = Ec2Compute::connect(bare, &sdk_config(yard.peer.endpoint()).await);
     let outcome = yard.compute.check(&linux()).await;
     let Err(ComputeError::Refused(why)) = &outcome else { panic!("{outcome:?}") };
@@ -182,6 +183,16 @@ async fn a_good_given_template_is_launched_from_and_never_changed() {
     assert_eq!(machines[0].instance_type, "m7i.2xlarge", "the template's own type");
     assert_eq!(machines[0].class.as_ref().map(|class| class.as_str()), Some("linux"), "tagged all the same");
     assert_eq!(yard.peer.calls("CreateLaunchTemplate"), 1, "the other client's");
+}
+
+#[tokio::test]
+async fn a_given_template_is_launched_in_every_zone_of_its_class() {
+    let yard = yard().await;
+    let mut spec = given(&yard, good().build()).await;
+    spec.launch.subnet_ids = SUBNETS.iter().map(|(id, _)| (*id).to_owned()).collect();
+    yard.peer.rules(|rules| drop(rules.capacity.insert((SUBNETS[0].1.to_owned(), "on-demand".into()), 0)));
+    let machines = yard.compute.launch(&order(&spec, "l-1", 1, UsageClass::OnDemand)).await.unwrap().machines;
+    assert_eq!((machines[0].zone.as_str(), machines[0].instance_type.as_str()), (SUBNETS[1].1, "m7i.2xlarge"));
 }
 
 #[tokio::test]

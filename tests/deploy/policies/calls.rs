@@ -24,7 +24,12 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("delete_message_batch", &["sqs:DeleteMessage"], &[Operator]),
     ("describe_images", &["ec2:DescribeImages"], &[Operator, Init]),
     ("describe_instances", &["ec2:DescribeInstances"], &[Operator]),
-    ("describe_launch_template_versions", &["ec2:DescribeLaunchTemplateVersions"], &[Operator, Init]),
+    // EC2 resolves the parameter of an image in the caller's name.
+    (
+        "describe_launch_template_versions",
+        &["ec2:DescribeLaunchTemplateVersions", "ssm:GetParameters"],
+        &[Operator, Init],
+    ),
     ("describe_launch_templates", &["ec2:DescribeLaunchTemplates"], &[Operator, Init]),
     ("describe_security_groups", &["ec2:DescribeSecurityGroups"], &[Operator, Init]),
     ("describe_stream", &["dynamodb:DescribeStream"], &[Operator]),

@@ -54,6 +54,10 @@ const SPOT: &str = "arn:aws:ec2:eu-west-1:123456789012:spot-instances-request/*"
 const FAR_SPOT: &str = "arn:aws:ec2:us-east-1:123456789012:spot-instances-request/*";
 const IMAGE: &str = "arn:aws:ec2:eu-west-1::image/ami-1";
 const SNAPSHOT: &str = "arn:aws:ec2:eu-west-1::snapshot/snap-1";
+/// What an image can be named by: a parameter of AWS's, and one of the yard's.
+const PUBLIC_PARAMETER: &str =
+    "arn:aws:ssm:eu-west-1::parameter/aws/service/debian/release/13/latest/amd64";
+const OWN_PARAMETER: &str = "arn:aws:ssm:eu-west-1:123456789012:parameter/yard/image";
 const ROLE: &str = "arn:aws:iam::123456789012:role/yard-machine";
 const ADMIN: &str = "arn:aws:iam::123456789012:role/admin";
 
@@ -261,6 +265,7 @@ fn operators_machines(all: &mut Add<'_>) {
     let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
     all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
     tags(all);
+    image_parameters(all, Operator);
     all(Operator, ME, &[OURS], true, &["ec2:TerminateInstances"]);
     for carried in [&[][..], &[THEIRS], &[MARKED]] {
         all(Operator, ME, carried, false, &["ec2:TerminateInstances"]);
@@ -281,6 +286,24 @@ fn operators_machines(all: &mut Add<'_>) {
     all(Operator, ROLE, &to("lambda.amazonaws.com"), false, &["iam:PassRole"]);
     all(Operator, ROLE, &[], false, &["iam:PassRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"]);
     all(Operator, ADMIN, &to("ec2.amazonaws.com"), false, &["iam:PassRole"]);
+}
+
+fn image_parameters(all: &mut Add<'_>, who: Who) {
+    let others = [
+        "arn:aws:ssm:eu-west-1:123456789012:parameter/payroll/password",
+        "arn:aws:ssm:eu-west-1:123456789012:parameter/yard-other/image",
+        "arn:aws:ssm:us-east-1:123456789012:parameter/yard/image",
+        "arn:aws:ssm:us-east-1::parameter/aws/service/debian/release/13/latest/amd64",
+        "arn:aws:ssm:eu-west-1:999999999999:parameter/yard/image",
+    ];
+    for parameter in [PUBLIC_PARAMETER, OWN_PARAMETER] {
+        all(who, parameter, &[], true, &["ssm:GetParameters"]);
+        let never = ["ssm:PutParameter", "ssm:GetParametersByPath", "ssm:DeleteParameter", "ssm:SendCommand"];
+        all(who, parameter, &[], false, &never);
+    }
+    for other in others {
+        all(who, other, &[], false, &["ssm:GetParameters"]);
+    }
 }
 
 fn tags(all: &mut Add<'_>) {
@@ -478,6 +501,7 @@ fn inits(all: &mut Add<'_>) {
         &["sqs:DeleteQueue", "sqs:PurgeQueue", "sqs:SendMessage", "sqs:ReceiveMessage"],
     );
     all(Init, "*", &[], true, &LOOKS);
+    image_parameters(all, Init);
     all(Init, "*", &[], false, &["ec2:DescribeInstances", "iam:ListRoles"]);
     all(Init, TEMPLATE, &[MARKED], true, &["ec2:CreateLaunchTemplate"]);
     for carried in [&[][..], &[MISMARKED]] {

@@ -71,7 +71,7 @@ impl World {
                 self.table.remove(key);
                 self.sees(who, key, false);
             }
-            Effect::Pool(_) | Effect::Credential(..) => {}
+            Effect::Pool(_) | Effect::Resolve(_) | Effect::Credential(..) => {}
         }
     }
 

@@ -243,6 +243,7 @@ impl World {
                 self.see(Observation::Stands(arn, state));
             }
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
+            Effect::Resolve(_) => unreachable!("no class names a parameter"),
             Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
             Effect::Look(key) => {

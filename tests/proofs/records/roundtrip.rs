@@ -9,10 +9,10 @@ use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
-    LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, Pool,
-    PoolOverride, PoolSpec, PoolStatus, Reading, Reason, Record, RecordId, Registration, RegistrationMode,
-    ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule,
-    Signal, State, Status, Threshold, Uid, UsageClass, read,
+    LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, PinnedImage,
+    Pool, PoolOverride, PoolSpec, PoolStatus, Reading, Reason, Record, RecordId, Registration,
+    RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin,
+    RunId, Schedule, Signal, State, Status, Threshold, Uid, UsageClass, Volume, read,
 };
 
 /// The record read from what is stored of it.
@@ -311,7 +311,9 @@ fn request() -> impl Strategy<Value = Request> {
 
 fn template() -> impl Strategy<Value = LaunchTemplate> {
     let machine = (of(text()), of(text()), of(text()), vec(text(), 0..2), vec(text(), 0..2));
-    (machine, of(any::<u32>()), of(text()), of(text())).prop_map(|(machine, volume_gib, script, template)| {
+    let tags = proptest::collection::btree_map(some_text(), text(), 0..2);
+    let disk = (of(any::<u32>()), volume(), tags);
+    (machine, disk, of(text()), of(text())).prop_map(|(machine, (volume_gib, volume, tags), script, template)| {
         LaunchTemplate {
             ami: machine.0,
             architecture: machine.1,
@@ -319,9 +321,22 @@ fn template() -> impl Strategy<Value = LaunchTemplate> {
             subnet_ids: machine.3,
             security_group_ids: machine.4,
             volume_gib,
+            volume,
+            tags,
             pre_runner_script: script,
             launch_template_id: template,
         }
+    })
+}
+
+fn volume() -> impl Strategy<Value = Volume> {
+    let speed = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
+    (speed, of(any::<bool>()), of(text())).prop_map(|((gib, iops, throughput), encrypted, kms_key_id)| Volume {
+        gib,
+        iops,
+        throughput,
+        encrypted,
+        kms_key_id,
     })
 }
 
@@ -370,11 +385,15 @@ fn pool() -> impl Strategy<Value = Pool> {
     let counts = proptest::collection::btree_map(word(State::ALL), any::<u32>(), 1..4);
     let seen = (counts, some_text()).prop_map(|(counts, message)| (counts, message));
     let seen = prop_oneof![Just((Default::default(), String::new())), seen];
+    let image = (text(), text(), time());
+    let image =
+        image.prop_map(|(parameter, ami, resolved_at)| PinnedImage { parameter, ami, resolved_at });
+    let seen = (seen, of(image));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
-        |(spec, scale, (counts, message), conditions, uid, version, updated_at)| Pool {
+        |(spec, scale, ((counts, message), image), conditions, uid, version, updated_at)| Pool {
             spec,
             scale,
-            status: PoolStatus { counts, message, conditions },
+            status: PoolStatus { counts, message, conditions, image },
             uid,
             version,
             updated_at,

@@ -55,7 +55,7 @@ impl Xml {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub code: String,
-    message: String,
+    pub message: String,
     pub status: u16,
 }
 

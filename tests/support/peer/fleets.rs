@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::answer::{Refused, Xml};
+use super::checks;
 use super::params::Params;
 use super::types::{SUBNETS, choose, zone};
 use super::world::{Instance, OWNER, World};
@@ -19,6 +20,7 @@ struct Pool {
     subnet: Option<String>,
     zone: String,
     kind: String,
+    image: String,
     exhausted: bool,
 }
 
@@ -51,10 +53,15 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
         return Err(Refused::new("InvalidParameterValue", why));
     }
     no_pool_twice(&config)?;
+    checks::tags(asked)?;
     let template = config.at("LaunchTemplateSpecification").cloned().unwrap_or_default();
     let data = world.templates.resolve(&template)?.data.clone();
     let mut errors: Vec<Vec<Xml>> = Vec::new();
-    let mut pools = pools(&config, &data, &usage, &mut errors);
+    let mut pools = pools(world, &config, &data, &usage, &mut errors);
+    if let Err(refused) = checks::volumes(&data).and_then(|()| checks::demands(&world.rules, &data, asked)) {
+        errors.extend(pools.iter().map(|pool| error(&refused.code, &refused.message, &usage, Some(pool))));
+        pools.clear();
+    }
     if usage != "spot" && !data.tags_for("spot-instances-request").is_empty() {
         let why = "You cannot specify tags for Spot instances requests if there are no Spot instances requests being \
                    created by the request.";
@@ -85,7 +92,7 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
             break;
         }
         let Some(pool) = next(world, &mut pools, &usage, &mut errors) else { break };
-        let id = world.born(Instance::new(&pool.kind, &pool.zone, &usage, tags.clone()));
+        let id = world.born(Instance::new(&pool.kind, &pool.zone, &usage, &pool.image, tags.clone()));
         launched.push((id, pool.kind.clone(), pool.zone.clone()));
     }
     let fleet_id = Xml::text("fleetId", format!("fleet-{:036}", world.fleets.len()));
@@ -145,7 +152,13 @@ fn next<'a>(
     None
 }
 
-fn pools(config: &Params, data: &Params, usage: &str, errors: &mut Vec<Vec<Xml>>) -> Vec<Pool> {
+fn pools(
+    world: &World,
+    config: &Params,
+    data: &Params,
+    usage: &str,
+    errors: &mut Vec<Vec<Xml>>,
+) -> Vec<Pool> {
     let overrides = config.list("Overrides");
     let overrides = if overrides.is_empty() { vec![data] } else { overrides };
     let mut pools = Vec::new();
@@ -156,16 +169,19 @@ fn pools(config: &Params, data: &Params, usage: &str, errors: &mut Vec<Vec<Xml>>
             errors.push(error("InvalidSubnetID.NotFound", &why, usage, None));
             continue;
         };
-        match choose(one) {
-            Ok(kind) => pools.push(Pool {
+        // What an override leaves out, its template says.
+        let sized = ["InstanceType", "InstanceRequirements"].iter().any(|name| one.at(name).is_some());
+        let image = one.text("ImageId").map_or_else(|| data.needed("ImageId"), Ok);
+        let found = image.and_then(|image| world.rules.image(image));
+        match found.and_then(|image| Ok((choose(if sized { one } else { data })?, image))) {
+            Ok((kind, image)) => pools.push(Pool {
                 subnet: subnet.map(str::to_owned),
                 zone: zone.to_owned(),
                 kind,
+                image,
                 exhausted: false,
             }),
-            Err(refused) => {
-                errors.push(error(&refused.code, "No instance type satisfies the requirements", usage, None));
-            }
+            Err(refused) => errors.push(error(&refused.code, &refused.message, usage, None)),
         }
     }
     pools

@@ -32,6 +32,11 @@ impl Params {
         self.at(path)?.value.as_deref()
     }
 
+    /// Sets the value at a name.
+    pub fn set(&mut self, name: &str, value: String) {
+        self.children.entry(name.to_owned()).or_default().value = Some(value);
+    }
+
     pub fn number(&self, path: &str) -> Option<u32> {
         self.text(path)?.parse().ok()
     }

@@ -31,6 +31,11 @@ pub struct Rules {
     pub refused: VecDeque<(&'static str, Refused)>,
     /// Kinds of resources whose launch the caller's policies do not allow. EC2 says so inside an answer that succeeds.
     pub forbidden: BTreeSet<&'static str>,
+    /// Which image each parameter of Systems Manager names.
+    pub parameters: BTreeMap<String, String>,
+    /// Tags that the account's policies demand of all that a launch makes, and whether of volumes that they be encrypted.
+    pub demanded_tags: BTreeSet<&'static str>,
+    pub demands_encryption: bool,
     /// Machines that may not be ended.
     pub protected: BTreeSet<String>,
     /// Whether a replayed fleet names no machines.
@@ -89,6 +94,16 @@ impl Rules {
             self.lost.pop_front();
         }
         lost
+    }
+
+    /// The image that a launch template's `ImageId` means: itself, or what its parameter names.
+    pub fn image(&self, said: &str) -> Result<String, Refused> {
+        let Some(parameter) = said.strip_prefix("resolve:ssm:") else { return Ok(said.to_owned()) };
+        let missing = || {
+            let why = format!("The Systems Manager parameter {parameter} does not exist");
+            Refused::new("InvalidParameterValue", why)
+        };
+        self.parameters.get(parameter).cloned().ok_or_else(missing)
     }
 
     /// Takes one machine out of an offering.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::answer::{Refused, Xml};
+use super::checks;
 use super::params::Params;
+use super::rules::Rules;
 use super::world::World;
 
 /// Every template, by id.
@@ -19,7 +21,7 @@ struct Template {
 }
 
 /// One version.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Version {
     description: Option<String>,
     pub data: Params,
@@ -101,8 +103,21 @@ impl Template {
         ]
     }
 
+    /// With its image resolved, where that is asked for.
+    fn resolved_xml(&self, id: &str, number: usize, rules: &Rules) -> Result<Vec<Xml>, Refused> {
+        let mut version = self.versions[number - 1].clone();
+        if let Some(said) = version.data.text("ImageId") {
+            let image = rules.image(said)?;
+            version.data.set("ImageId", image);
+        }
+        Ok(self.told(id, number, &version))
+    }
+
     fn version_xml(&self, id: &str, number: usize) -> Vec<Xml> {
-        let version = &self.versions[number - 1];
+        self.told(id, number, &self.versions[number - 1])
+    }
+
+    fn told(&self, id: &str, number: usize, version: &Version) -> Vec<Xml> {
         let told = [
             Xml::text("launchTemplateId", id),
             Xml::text("launchTemplateName", &self.name),
@@ -117,6 +132,7 @@ impl Template {
 
 pub(super) fn create(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
     let name = asked.needed("LaunchTemplateName")?;
+    checks::tags(asked)?;
     let templates = &mut world.templates.0;
     if templates.values().any(|template| template.name == name) {
         let why = "Launch template name already in use.";
@@ -170,7 +186,12 @@ pub(super) fn describe_versions(world: &mut World, asked: &Params) -> Result<Vec
     } else {
         wanted.iter().map(|version| template.number(version)).collect::<Result<_, _>>()?
     };
-    let told: Vec<Vec<Xml>> = numbers.into_iter().map(|number| template.version_xml(&id, number)).collect();
+    let resolved = asked.text("ResolveAlias") == Some("true");
+    let told = |number| match resolved {
+        true => template.resolved_xml(&id, number, &world.rules),
+        false => Ok(template.version_xml(&id, number)),
+    };
+    let told = numbers.into_iter().map(told).collect::<Result<Vec<_>, _>>()?;
     let (page, next) = world.page(told, asked)?;
     Ok([Xml::set("launchTemplateVersionSet", page)].into_iter().chain(next).collect())
 }

@@ -30,6 +30,8 @@ pub struct Instance {
     kind: String,
     zone: String,
     pub usage: String,
+    /// What it was launched from.
+    pub image: String,
     pub state: String,
     pub tags: BTreeMap<String, String>,
     /// Why it is in this state: EC2's code, and its message.
@@ -77,9 +79,10 @@ impl World {
 }
 
 impl Instance {
-    pub fn new(kind: &str, zone: &str, usage: &str, tags: BTreeMap<String, String>) -> Self {
-        let state = "running".to_owned();
-        Self { kind: kind.into(), zone: zone.into(), usage: usage.into(), state, tags, reason: None, told: 0 }
+    pub fn new(kind: &str, zone: &str, usage: &str, image: &str, tags: BTreeMap<String, String>) -> Self {
+        let (state, image) = ("running".to_owned(), image.to_owned());
+        let (kind, zone, usage) = (kind.to_owned(), zone.to_owned(), usage.to_owned());
+        Self { kind, zone, usage, image, state, tags, reason: None, told: 0 }
     }
 
     pub fn alive(&self) -> bool {
@@ -109,6 +112,7 @@ impl Instance {
         let spot = (self.usage == "spot").then(|| Xml::text("instanceLifecycle", "spot"));
         let told = [
             Xml::text("instanceId", id),
+            Xml::text("imageId", &self.image),
             Xml::node("instanceState", state),
             Xml::text("instanceType", &self.kind),
             Xml::text("launchTime", "2026-01-01T00:00:00.000Z"),

@@ -3,7 +3,9 @@ one side, machines that really boot on the other. What it mounts and starts goes
 """
 
 import contextlib
+import functools
 import hashlib
+import http.server
 import json
 import os
 import re
@@ -31,6 +33,10 @@ REPOSITORY = "demo/app"
 REGION = "eu-central-1"
 WORLD = f"{HERE}1"
 GITHUB = "http://localhost:8080"
+# Where machines without an agent fetch one.
+AGENT = "http://localhost:8081/runyard-agent"
+# What the operator's file has jobs told, and the image's two files.
+VARIABLES = {"LAB_TOLD": 'by the "operator" for $5', "NO_PROXY": "169.254.169.254,localhost"}
 DEADLINE = 120
 SETTINGS = {
     "COMPUTE__KIND": "ec2", "QUEUE__KIND": "sqs", "ADMIN__LISTEN": "127.0.0.1:0",
@@ -71,6 +77,8 @@ cloud_config_modules: [runcmd]
     "etc/hosts": f"{WORLD} localhost\n",
     # Who knows no name.
     "etc/resolv.conf": f"nameserver {WORLD}\n",
+    "etc/environment": f'PATH="{PATH}:/snap/bin"\nLAB_LOGIN="by the image"\n',
+    "etc/runyard/job.env": "LAB_IMAGE=by the image too\nACTIONS_RUNNER_HOOK_JOB_COMPLETED=/bin/false\n",
     # The table is not AWS's.
     "etc/systemd/system/runyard-agent.service.d/lab.conf": f"[Service]\nEnvironment=AWS_ENDPOINT_URL_DYNAMODB=http://{WORLD}:8000\n",
 }
@@ -187,11 +195,16 @@ class World:
         wait("the world's ports", lambda: "ready" in self.log("forward"))
         if not (endpoint := cloud.stdout.readline().strip()):
             raise Broken(f"moto did not start: {self.log('moto')[-500:]}")
+        program = LAB / "image/usr/local/bin"
+        files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=program)
+        threading.Thread(target=http.server.ThreadingHTTPServer((WORLD, 8081), files).serve_forever, daemon=True).start()
+        own = hashlib.sha256((program / "runyard-agent").read_bytes()).hexdigest()
         with urllib.request.urlopen(f"{GITHUB}/_runner/package.tar.gz", timeout=10) as answer:
             digest = hashlib.sha256(answer.read()).hexdigest()
         settings = SETTINGS | {"GITHUB__API_URL": GITHUB, "GITHUB__TOKEN_FILE": str(YARD / "data/github/github-token"),
                                "AGENT__RUNNER_URL": f"{GITHUB}/_runner/package.tar.gz", "AGENT__RUNNER_SHA256": digest,
-                               "AGENT__RUNNER_VERSION": "2.999.0"}
+                               "AGENT__RUNNER_VERSION": "2.999.0", "AGENT__URL": AGENT, "AGENT__SHA256": own,
+                               "AGENT__URL_ARM64": AGENT, "AGENT__SHA256_ARM64": "0" * 64, "AGENT__ENVIRONMENT": json.dumps(VARIABLES)}
         self.environment = base | {f"RUNYARD_{name}": value for name, value in settings.items()} | {
             "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": self.key[0],
             "AWS_SECRET_ACCESS_KEY": self.key[1], "AWS_ENDPOINT_URL": endpoint}

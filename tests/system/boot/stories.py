@@ -71,10 +71,14 @@ class Stories:
             "spot": (Image(self.base()), {"usageClass": "spot"}),
             "no-nft": (Image(self.base(), self.no_nft), {}),
             "bad-script": (Image(self.base()), {"launch": {"preRunnerScript": "echo no disk; exit 3"}}),
+            "no-agent": (Image(self.base(), self.no_agent), {}),
+            # Whose digest is another's.
+            "wrong-agent": (Image(self.base(), self.no_agent), {"launch": {"architecture": "arm64"}}),
         }
         stories["dusk"] = self.without_an_operator
         stories["life"] = self.life
         stories["broken"] = self.broken
+        stories["fetch"] = self.fetch
         stories["spot"] = self.spot
         if self.spec["mirror"]:
             kinds["stock"] = (Image([LAB / "image", self.bare(), Path(self.spec["roots"]["bookworm"])]), {})
@@ -123,6 +127,12 @@ class Stories:
             must("I am runyard-job" in said, said)
         with self.check("each step of a first boot is a line on the console"):
             says(machine, "first boot installs the agent", f"begins on {machine.id}", "the pre-runner script", "the first boot is done")
+        with self.check("an agent that its image has is not fetched"):
+            must(not any("fetches the agent" in line for line in machine.said()), machine.said())
+        with self.check("a job has the variables of its image and of the operator, and not what would replace our check"):
+            said = yard.job(run, 'echo "<$LAB_TOLD|$LAB_IMAGE|$LAB_LOGIN|$NO_PROXY|${ACTIONS_RUNNER_HOOK_JOB_COMPLETED:-none}>"', 'echo "<$PATH>"')
+            must(f"<{lab.VARIABLES['LAB_TOLD']}|by the image too|by the image|{lab.VARIABLES['NO_PROXY']}|none>" in said, said)
+            must(":/snap/bin>" in said, said)
         with self.check("a job reaches devices, and what the pre-runner script mounted is there for it and for the machine"):
             said = yard.job(run, *(f"exec 3<>/dev/{name} && echo opened {name}" for name in ("fuse", "net/tun", "kvm", "null")),
                             "cat /mnt/scratch/note")
@@ -236,6 +246,23 @@ class Stories:
         """Where the table should be, nobody answers."""
         lab.write(upper, {"etc/systemd/system/runyard-agent.service.d/lab.conf":
                           f"[Service]\nEnvironment=AWS_ENDPOINT_URL_DYNAMODB=http://{WORLD}:9\n"})
+
+    @staticmethod
+    def no_agent(upper: Path) -> None:
+        (upper / "usr/local/bin").mkdir(parents=True, exist_ok=True)
+        os.mknod(upper / "usr/local/bin/runyard-agent", stat.S_IFCHR, 0)
+
+    def fetch(self) -> None:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            wrong = pool.submit(self.ends_at_once, "wrong-agent", "a machine whose agent has another digest says so and ends",
+                                ["first boot fetches the agent", f"the agent from {lab.AGENT} has not the SHA-256 000",
+                                 "powers off: first boot failed while it fetched the agent"])
+            with self.check("a machine of an image without the agent fetches it, and runs a job"):
+                run, machine = self.yard.provision("no-agent")
+                says(machine, "first boot fetches the agent", "first boot installs the agent", "the first boot is done")
+                must("fetched" in self.yard.job(run, "echo fetched"), "no job")
+                self.yard.release(run)
+            wrong.result()
 
     def broken(self) -> None:
         with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -184,6 +184,17 @@ class Commands(Scenario):
         self.assertEqual(self.table.get(records.pool_key("big"))["mmem"], 16384)
         self.phase(self.ask("8014", resource_class="big"), "Ready")
 
+    def test_a_class_that_names_its_image_by_a_parameter_is_launched_once_that_is_pinned(self):
+        parameter = "/aws/service/debian/release/13/latest/amd64"
+        launch = {"ami": f"ssm:{parameter}", "tags": {"CostCenter": "4711"}, "volume": {"gib": 30, "encrypted": True}}
+        self.pool(desired=1, max=1, launch=launch)
+        (machine,) = self.pooled(1)
+        record = self.table.get(records.pool_key("small"))
+        self.assertEqual(record["launch"], launch)
+        image = record["image"]
+        self.assertEqual((image["parameter"], set(image)), (parameter, {"parameter", "ami", "resolvedAt"}))
+        self.assertLessEqual(records.time_of(image["resolvedAt"]), records.time_of(machine["createdAt"]))
+
     def test_a_person_can_expire_an_idle_machine_but_a_busy_one_only_with_now(self):
         self.pool(desired=1, max=2)
         (idle,) = self.pooled(1)

@@ -101,6 +101,9 @@ fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
         WaitReason::BackOff => Some((2, |name, class, _| {
             format!("launches of class {name} are held back after failures{}", capacity::refused(class))
         })),
+        WaitReason::Image => {
+            Some((2, |name, _, _| format!("which image class {name} is launched from is not known yet")))
+        }
         WaitReason::NoCapacity => {
             Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))
         }

@@ -87,20 +87,22 @@ fn template_config(
         .build()
 }
 
-/// One for each subnet. A given template that says itself which types will do is left its say, unless the order has one.
+/// One for each subnet, with the image that is pinned. A given template that says itself which types will do is left its
+/// say, unless the order has one.
 fn overrides(
     order: &LaunchOrder,
     template: &Template,
     subnets: &[String],
 ) -> Vec<FleetLaunchTemplateOverridesRequest> {
-    if let Template::Provided { sized: true, .. } = template
-        && order.types.0.is_empty()
-    {
-        return Vec::new();
-    }
-    let one = FleetLaunchTemplateOverridesRequest::builder().instance_requirements(requirements(order));
+    let sized = match template {
+        Template::Provided { sized, .. } => *sized && order.types.0.is_empty(),
+        Template::Managed { .. } => false,
+    };
+    let one = FleetLaunchTemplateOverridesRequest::builder();
+    let one = one.set_instance_requirements((!sized).then(|| requirements(order)));
+    let one = one.set_image_id(order.image.clone());
     if subnets.is_empty() {
-        return vec![one.build()];
+        return if sized { Vec::new() } else { vec![one.build()] };
     }
     // Of too many subnets each launch takes its own share, by its token, so that none is left out for good.
     let first = if subnets.len() > SETS { by_token(&order.launch.client_token) % subnets.len() } else { 0 };
@@ -140,14 +142,17 @@ fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
 }
 
 fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecification> {
-    let launch = &order.launch;
-    let tags = vec![
+    let (launch, theirs) = (&order.launch, &order.spec.launch.tags);
+    let mut tags = vec![
         tag(TABLE, table.as_str()),
         tag(CLASS, launch.resource_class.as_str()),
         tag(LAUNCH, launch.launch_id.as_str()),
         tag(ATTEMPT, launch.attempt.to_string()),
-        tag("Name", format!("{table}-{}", launch.resource_class)),
     ];
+    if !theirs.contains_key("Name") {
+        tags.push(tag("Name", format!("{table}-{}", launch.resource_class)));
+    }
+    tags.extend(theirs.iter().map(|(key, value)| tag(key, value)));
     let on = |kind| TagSpecification::builder().resource_type(kind).set_tags(Some(tags.clone())).build();
     [ResourceType::Instance, ResourceType::Volume, ResourceType::Fleet].map(on).to_vec()
 }

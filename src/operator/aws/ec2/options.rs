@@ -1,9 +1,10 @@
 //! The operator's own settings for EC2 machines, in addition to the spec of their class.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::{Config, RunnerPackage};
+use crate::config::{AgentProgram, Architectures, Config, RunnerPackage};
 use crate::model::{FieldError, TableName, Timing};
 
 /// How long a launch waits for EC2 to know the machines it has just named.
@@ -17,7 +18,11 @@ pub struct Ec2Options {
     /// The operator's deadlines and intervals, of which agents are told their own.
     pub timing: Timing,
     /// The runner package; without one only machines of launch templates of somebody's own can be of use.
-    pub runner: Option<RunnerPackage>,
+    pub runner: Architectures<RunnerPackage>,
+    /// The agent's program; without one each image brings it.
+    pub program: Architectures<AgentProgram>,
+    /// Variables of the first boot, the agent, runners and jobs.
+    pub environment: BTreeMap<String, String>,
     /// The script of classes that name none of their own.
     pub pre_runner_script: Option<String>,
     /// How long a pre-runner script may take.
@@ -47,6 +52,8 @@ impl Ec2Options {
             table: config.table.clone(),
             timing: config.timing,
             runner: agent.runner.clone(),
+            program: agent.program.clone(),
+            environment: agent.environment.clone(),
             pre_runner_script: script.transpose()?,
             pre_runner_timeout: agent.pre_runner_timeout,
             stop: agent.stop,

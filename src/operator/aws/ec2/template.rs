@@ -9,7 +9,7 @@ use aws_sdk_ec2::types::{
 use super::errors::{CallError, Meaning};
 use super::machine::{CLASS, TABLE, tagged};
 use super::template_diff::differences;
-use super::template_spec::TemplateSpec;
+use super::template_spec::{TemplateSpec, template_name};
 use super::{Ec2Options, observed_template};
 use crate::model::{ClassName, FieldError, PoolSpec};
 use crate::ports::ComputeError;
@@ -65,17 +65,32 @@ pub(super) struct Templates<'a> {
 }
 
 impl Templates<'_> {
-    /// Whether a class's machines would find a runner: from a template of ours they learn of it by the operator's own
+    /// Whether a class's machines would find a runner and an agent of their architecture: from a template of ours they learn of it by the operator's own
     /// settings alone, and our agent ends its machine at first boot when it knows of none. Launches go on all the same:
     /// somebody else's agent may need none, and a class whose machines come to nothing is held back.
-    pub(super) fn check_runner_package(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
-        if self.options.runner.is_some() || spec.launch.launch_template_id.is_some() {
+    pub(super) fn check_packages(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
+        let architecture = spec.launch.architecture.as_deref();
+        if spec.launch.launch_template_id.is_some() {
             return Ok(());
         }
-        let message = format!("missing, and machines of class {} would find no runner", spec.resource_class);
-        let fix = "set agent.runner_url, agent.runner_sha256 and agent.runner_version of the operator, or give the \
-                   class a launchTemplateId whose user data tells the agent of a runner";
-        Err(refused(&FieldError::new("agent.runner_url", "", message, fix)))
+        let of = architecture.map(|name| format!(" of {name}")).unwrap_or_default();
+        let suffix = if architecture == Some("arm64") && !self.options.runner.is_empty() { "_arm64" } else { "" };
+        if self.options.runner.of(architecture).is_none() {
+            let class = &spec.resource_class;
+            let message = format!("missing, and machines{of} of class {class} would find no runner");
+            let fix = format!(
+                "set agent.runner_url{suffix}, agent.runner_sha256{suffix} and agent.runner_version of the operator, or \
+                 give the class a launchTemplateId whose user data tells the agent of a runner"
+            );
+            return Err(refused(&FieldError::new(format!("agent.runner_url{suffix}"), "", message, fix)));
+        }
+        if !self.options.program.is_empty() && self.options.program.of(architecture).is_none() {
+            let class = &spec.resource_class;
+            let message = format!("missing, and machines{of} of class {class} would fetch no agent");
+            let fix = format!("set agent.url{suffix} and agent.sha256{suffix} of the operator");
+            return Err(refused(&FieldError::new(format!("agent.url{suffix}"), "", message, fix)));
+        }
+        Ok(())
     }
 
     /// What there is to do about a class's template, field by field; nothing is done.
@@ -83,7 +98,8 @@ impl Templates<'_> {
         &self,
         spec: &PoolSpec,
     ) -> Result<(TemplateChange, Vec<Difference>), ComputeError> {
-        Ok(match self.compare(spec).await? {
+        let image = self.look_up(spec).await?;
+        Ok(match self.compare(spec, image.as_deref()).await? {
             TemplateDiff::Equal(_) => (TemplateChange::None, Vec::new()),
             TemplateDiff::Provided(_) => (TemplateChange::Provided, Vec::new()),
             TemplateDiff::Missing(wanted) => (TemplateChange::Create, differences(&wanted.data(), None)),
@@ -93,9 +109,19 @@ impl Templates<'_> {
         })
     }
 
-    /// Makes a class's template say what the class says.
-    pub(super) async fn ensure(&self, spec: &PoolSpec) -> Result<(Template, TemplateChange), ComputeError> {
-        Ok(match self.compare(spec).await? {
+    /// Makes a class's template say what the class says. The image is what its parameter was resolved to, if one names
+    /// it: its root device is the volume that the template describes.
+    pub(super) async fn ensure(
+        &self,
+        spec: &PoolSpec,
+        image: Option<&str>,
+    ) -> Result<(Template, TemplateChange), ComputeError> {
+        let unknown = image.is_none() && spec.launch.parameter().is_some();
+        let resolved = match unknown && !spec.launch.root_volume().is_default() {
+            true => Some(self.resolve(spec).await?),
+            false => None,
+        };
+        Ok(match self.compare(spec, image.or(resolved.as_deref())).await? {
             TemplateDiff::Equal(template) => (template, TemplateChange::None),
             TemplateDiff::Provided(template) => (template, TemplateChange::Provided),
             TemplateDiff::Missing(wanted) => {
@@ -109,11 +135,49 @@ impl Templates<'_> {
         })
     }
 
-    async fn compare(&self, spec: &PoolSpec) -> Result<TemplateDiff, ComputeError> {
+    /// The image that a class's parameter names now. EC2 resolves the parameters of launch templates, so a version of
+    /// the class's own that names it is described; where none does yet, one is made.
+    pub(super) async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
+        if let Some(image) = self.look_up(spec).await? {
+            return Ok(image);
+        }
+        let wanted = self.template_spec(spec, None).await?;
+        match self.ours(&wanted.name(), &spec.resource_class).await? {
+            None => self.create(&wanted).await?,
+            Some(_) => drop(self.new_version(&wanted.name(), &wanted).await?),
+        }
+        let missing = || ComputeError::Unknown(format!("EC2 does not tell of {} yet", wanted.name()));
+        self.look_up(spec).await?.ok_or_else(missing)
+    }
+
+    /// The same as far as it can be told without a change; none where the class names its image by an id, or where no
+    /// version of its template names the parameter yet.
+    async fn look_up(&self, spec: &PoolSpec) -> Result<Option<String>, ComputeError> {
+        let Some(parameter) = spec.launch.parameter() else { return Ok(None) };
+        let (name, alias) = (template_name(&self.options.table, &spec.resource_class), alias(parameter));
+        if self.ours(&name, &spec.resource_class).await?.is_none() {
+            return Ok(None);
+        }
+        let image = |version: &LaunchTemplateVersion| {
+            version.launch_template_data().and_then(|data| data.image_id()).map(str::to_owned)
+        };
+        let names_it = |version: &LaunchTemplateVersion| image(version).as_deref() == Some(alias.as_str());
+        let Some(number) = self.version_where(&name, names_it).await? else { return Ok(None) };
+        let asked = self.client.describe_launch_template_versions().launch_template_name(&name);
+        let told = asked.versions(number.to_string()).resolve_alias(true).send().await.map_err(|e| call(&e))?;
+        let told = told.launch_template_versions.unwrap_or_default();
+        let found = told.first().and_then(image).filter(|id| id.starts_with("ami-"));
+        found.map(Some).ok_or_else(|| {
+            let fix = "name a parameter whose value is the id of an image";
+            refused(&FieldError::new("launch.ami", parameter, "was not resolved to an image", fix))
+        })
+    }
+
+    async fn compare(&self, spec: &PoolSpec, image: Option<&str>) -> Result<TemplateDiff, ComputeError> {
         if let Some(id) = &spec.launch.launch_template_id {
             return self.judge(id).await.map(TemplateDiff::Provided);
         }
-        let wanted = self.template_spec(spec).await?;
+        let wanted = self.template_spec(spec, image).await?;
         Ok(match self.ours(&wanted.name(), &spec.resource_class).await? {
             None => TemplateDiff::Missing(wanted),
             Some(template) => {
@@ -131,14 +195,24 @@ impl Templates<'_> {
         })
     }
 
-    async fn template_spec(&self, spec: &PoolSpec) -> Result<TemplateSpec, ComputeError> {
+    /// The image is what the class's parameter was resolved to. Before that is known, nothing is said of its volume.
+    async fn template_spec(
+        &self,
+        spec: &PoolSpec,
+        image: Option<&str>,
+    ) -> Result<TemplateSpec, ComputeError> {
         let launch = &spec.launch;
-        let Some(ami) = launch.ami.clone() else {
+        let Some(said) = launch.ami.as_deref() else {
             let fix = "name the image to launch from, or a launchTemplateId";
             return Err(refused(&FieldError::new("launch.ami", "", "missing", fix)));
         };
-        let root = match launch.volume_gib {
-            Some(gib) => Some((self.root_device(&ami).await?, gib)),
+        let (ami, image) = match launch.parameter() {
+            Some(parameter) => (alias(parameter), image),
+            None => (said.to_owned(), Some(said)),
+        };
+        let volume = launch.root_volume();
+        let root = match image.filter(|_| !volume.is_default()) {
+            Some(image) => Some((self.root_device(image).await?, volume)),
             None => None,
         };
         TemplateSpec::of(self.options, spec, &ami, root).map_err(|error| refused(&error))
@@ -149,7 +223,7 @@ impl Templates<'_> {
         let told = self.client.describe_images().image_ids(ami).send().await.map_err(|e| call(&e))?;
         let device = told.images.unwrap_or_default().into_iter().find_map(|image| image.root_device_name);
         device.ok_or_else(|| {
-            let fix = "name an image this account may use, or leave launch.volumeGiB out";
+            let fix = "name an image this account may use, or leave launch.volume and launch.volumeGiB out";
             refused(&FieldError::new("launch.ami", ami, "has no root device that is known", fix))
         })
     }
@@ -200,7 +274,7 @@ impl Templates<'_> {
     /// different minds, as during an update, do not make versions without end.
     async fn update(&self, wanted: &TemplateSpec) -> Result<(), ComputeError> {
         let name = wanted.name();
-        let number = match self.version_matching(&name, wanted).await? {
+        let number = match self.version_where(&name, |version| matches_spec(version, wanted)).await? {
             Some(number) => number,
             None => self.new_version(&name, wanted).await?,
         };
@@ -208,12 +282,16 @@ impl Templates<'_> {
         set.default_version(number.to_string()).send().await.map(|_| ()).map_err(|e| call(&e))
     }
 
-    async fn version_matching(&self, name: &str, wanted: &TemplateSpec) -> Result<Option<i64>, ComputeError> {
+    async fn version_where(
+        &self,
+        name: &str,
+        meant: impl Fn(&LaunchTemplateVersion) -> bool + Send + Sync,
+    ) -> Result<Option<i64>, ComputeError> {
         let asked = self.client.describe_launch_template_versions().launch_template_name(name);
         let mut pages = asked.into_paginator().send();
         while let Some(page) = pages.next().await {
             let versions = page.map_err(|e| call(&e))?.launch_template_versions.unwrap_or_default();
-            let found = versions.iter().find(|v| matches_spec(v, wanted));
+            let found = versions.iter().find(|version| meant(version));
             if let Some(number) = found.and_then(|version| version.version_number()) {
                 return Ok(Some(number));
             }
@@ -250,6 +328,11 @@ impl Templates<'_> {
             None => Ok(Template::Provided { id: id.to_owned(), sized: observed_template::sized(&data) }),
         }
     }
+}
+
+/// How a launch template names a parameter of Systems Manager (EC2, `RequestLaunchTemplateData`).
+fn alias(parameter: &str) -> String {
+    format!("resolve:ssm:{parameter}")
 }
 
 /// Whether a version is what we wrote for this wanted. Its description is what we go by, and whoever copies that does not

@@ -1,7 +1,10 @@
 //! Compares a launch template with the spec of its class, field by field, to show a person what would change. The
 //! digest of the whole, not this comparison, decides whether the template is changed.
 
-use aws_sdk_ec2::types::{RequestLaunchTemplateData, ResponseLaunchTemplateData, Tag};
+use aws_sdk_ec2::types::{
+    LaunchTemplateEbsBlockDevice as Ebs, LaunchTemplateEbsBlockDeviceRequest as EbsRequest,
+    RequestLaunchTemplateData, ResponseLaunchTemplateData, Tag,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
@@ -45,7 +48,9 @@ fn wanted_fields(data: &RequestLaunchTemplateData) -> [(&'static str, FieldValue
     let profile = data.iam_instance_profile();
     let tags = data.tag_specifications().iter().map(|on| (on.resource_type(), on.tags()));
     let disk = |volume: &aws_sdk_ec2::types::LaunchTemplateBlockDeviceMappingRequest| {
-        disk(volume.device_name(), volume.ebs().and_then(|ebs| ebs.volume_size()))
+        let ebs = volume.ebs().cloned().unwrap_or_else(|| EbsRequest::builder().build());
+        let speed = (ebs.iops(), ebs.throughput());
+        disk(volume.device_name(), ebs.volume_size(), speed, ebs.encrypted(), ebs.kms_key_id())
     };
     [
         ("ImageId", data.image_id().map(str::to_owned)),
@@ -78,7 +83,9 @@ fn found_fields(data: &ResponseLaunchTemplateData) -> [FieldValue; 10] {
     let profile = data.iam_instance_profile();
     let tags = data.tag_specifications().iter().map(|on| (on.resource_type(), on.tags()));
     let disk = |volume: &aws_sdk_ec2::types::LaunchTemplateBlockDeviceMapping| {
-        disk(volume.device_name(), volume.ebs().and_then(|ebs| ebs.volume_size()))
+        let ebs = volume.ebs().cloned().unwrap_or_else(|| Ebs::builder().build());
+        let speed = (ebs.iops(), ebs.throughput());
+        disk(volume.device_name(), ebs.volume_size(), speed, ebs.encrypted(), ebs.kms_key_id())
     };
     [
         data.image_id().map(str::to_owned),
@@ -100,8 +107,22 @@ fn list(all: impl Iterator<Item = String>) -> FieldValue {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-fn disk(device: Option<&str>, gib: Option<i32>) -> String {
-    format!("{} of {} GiB", device.unwrap_or("a volume"), gib.unwrap_or_default())
+fn disk(
+    device: Option<&str>,
+    gib: Option<i32>,
+    (iops, throughput): (Option<i32>, Option<i32>),
+    encrypted: Option<bool>,
+    key: Option<&str>,
+) -> String {
+    let parts = [
+        gib.map(|gib| format!("{gib} GiB")),
+        iops.map(|iops| format!("{iops} IOPS")),
+        throughput.map(|throughput| format!("{throughput} MiB/s")),
+        encrypted.map(|encrypted| if encrypted { "encrypted".to_owned() } else { "not encrypted".to_owned() }),
+        key.map(|key| format!("by {key}")),
+    ];
+    let said: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{} of {}", device.unwrap_or("a volume"), said.join(" "))
 }
 
 /// A script may be long; its owner knows it by its digest.

@@ -1,6 +1,9 @@
 //! The wanted content of a class's launch template. A digest identifies it and is stored in the description of the
 //! template version that has this content.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
 use aws_sdk_ec2::types::{
     InstanceType, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
     LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
@@ -16,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::Ec2Options;
 use super::machine::{CLASS, TABLE, tag};
 use super::user_data::user_data;
-use crate::model::{FieldError, PoolSpec};
+use crate::model::{FieldError, PoolSpec, Volume};
 
 /// What version descriptions begin with; a digest of what the version holds follows.
 const MARK: &str = "runyard ";
@@ -34,18 +37,22 @@ pub(super) struct TemplateSpec {
     instance_type: String,
     instance_profile: Option<String>,
     security_groups: Vec<String>,
-    /// The root device's name and size.
-    root: Option<(String, u32)>,
+    /// The root device's name, and what it is to be.
+    root: Option<(String, Volume)>,
     user_data: String,
+    /// The class's own tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tags: BTreeMap<String, String>,
 }
 
 impl TemplateSpec {
-    /// What the template of a class is to say, with its image and the root device that image has.
+    /// What the template of a class is to say, with its image, an id or what EC2 resolves to one, and the root device
+    /// that the image has.
     pub(super) fn of(
         options: &Ec2Options,
         spec: &PoolSpec,
         ami: &str,
-        root: Option<(String, u32)>,
+        root: Option<(String, Volume)>,
     ) -> Result<Self, FieldError> {
         Ok(Self {
             revision: REVISION,
@@ -57,11 +64,12 @@ impl TemplateSpec {
             security_groups: spec.launch.security_group_ids.clone(),
             root,
             user_data: user_data(options, spec)?,
+            tags: spec.launch.tags.clone(),
         })
     }
 
     pub(super) fn name(&self) -> String {
-        format!("{}-{}", self.table, self.class)
+        template_name(&self.table, &self.class)
     }
 
     fn digest(&self) -> String {
@@ -87,15 +95,16 @@ impl TemplateSpec {
             .metadata_options(metadata.build())
             .set_iam_instance_profile(self.instance_profile.as_deref().map(profile))
             .set_security_group_ids((!groups.is_empty()).then(|| groups.clone()))
-            .set_block_device_mappings(self.root.as_ref().map(|(name, gib)| vec![root(name, *gib)]))
+            .set_block_device_mappings(self.root.as_ref().map(|(name, volume)| vec![root(name, volume)]))
             .user_data(STANDARD.encode(&self.user_data))
             .set_tag_specifications(Some(self.tags()))
             .build()
     }
 
-    /// What makes a template, or a machine, this class's.
+    /// What makes a template, or a machine, this class's; and the tags of the class's own.
     pub(super) fn class_tags(&self) -> Vec<Tag> {
-        vec![tag(TABLE, &self.table), tag(CLASS, &self.class)]
+        let ours = [tag(TABLE, &self.table), tag(CLASS, &self.class)];
+        ours.into_iter().chain(self.tags.iter().map(|(key, value)| tag(key, value))).collect()
     }
 
     /// Once more on what the template makes, for machines that people launch from it by hand. Not on spot requests: EC2
@@ -109,6 +118,11 @@ impl TemplateSpec {
             })
             .to_vec()
     }
+}
+
+/// The name of the template of a class.
+pub(super) fn template_name(table: impl Display, class: impl Display) -> String {
+    format!("{table}-{class}")
 }
 
 /// The type a person gets who launches from the template by hand: the first the class names, else a common one.
@@ -125,9 +139,14 @@ fn profile(name_or_arn: &str) -> LaunchTemplateIamInstanceProfileSpecificationRe
     profile.build()
 }
 
-fn root(device: &str, gib: u32) -> LaunchTemplateBlockDeviceMappingRequest {
+fn root(device: &str, volume: &Volume) -> LaunchTemplateBlockDeviceMappingRequest {
+    let whole = |n: Option<u32>| n.map(|n| i32::try_from(n).unwrap_or(i32::MAX));
     let volume = LaunchTemplateEbsBlockDeviceRequest::builder()
-        .volume_size(i32::try_from(gib).unwrap_or(i32::MAX))
+        .set_volume_size(whole(volume.gib))
+        .set_iops(whole(volume.iops))
+        .set_throughput(whole(volume.throughput))
+        .set_encrypted(volume.encrypted)
+        .set_kms_key_id(volume.kms_key_id.clone())
         .volume_type(VolumeType::Gp3)
         .delete_on_termination(true);
     LaunchTemplateBlockDeviceMappingRequest::builder().device_name(device).ebs(volume.build()).build()

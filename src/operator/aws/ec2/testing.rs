@@ -1,15 +1,17 @@
 //! Options, a class and an order for tests.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::Ec2Options;
+use crate::config::Architectures;
 use crate::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, Timing, UsageClass};
 use crate::ports::LaunchOrder;
 
-pub(super) fn options() -> Ec2Options {
+pub(in crate::aws) fn options() -> Ec2Options {
     Ec2Options {
         table: TableName::parse("yard").expect("a valid name"),
         timing: Timing {
@@ -25,7 +27,9 @@ pub(super) fn options() -> Ec2Options {
             lease: Duration::from_secs(15),
             orphan: Duration::from_secs(600),
         },
-        runner: None,
+        runner: Architectures::default(),
+        program: Architectures::default(),
+        environment: BTreeMap::new(),
         pre_runner_script: None,
         pre_runner_timeout: Duration::from_secs(600),
         stop: Duration::from_secs(60),
@@ -63,5 +67,5 @@ pub(super) fn order(usage_class: UsageClass, types: &[&str]) -> LaunchOrder {
         updated_at: Timestamp::UNIX_EPOCH,
     };
     let types = InstanceTypes(types.iter().map(ToString::to_string).collect());
-    LaunchOrder { launch, spec: spec(), types }
+    LaunchOrder { launch, spec: spec(), types, image: None }
 }

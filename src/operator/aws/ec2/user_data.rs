@@ -14,6 +14,8 @@ const SCRIPT: &str = include_str!("../../../../config/user-data.sh");
 const LIMIT: usize = 16 << 10;
 /// The line that ends the pre-runner script within the user data.
 const END: &str = "@@END-OF-PRE-RUNNER";
+/// What `"…"` does not hold as it is, in a shell and in a file of variables of systemd's.
+const QUOTED: [char; 4] = ['\\', '"', '$', '`'];
 
 /// The user data of a class's machines.
 pub(super) fn user_data(options: &Ec2Options, spec: &PoolSpec) -> Result<String, FieldError> {
@@ -26,7 +28,9 @@ pub(super) fn user_data(options: &Ec2Options, spec: &PoolSpec) -> Result<String,
         return Err(refused(format!("holds the line {END}"), "leave that line out"));
     }
     let filled = |line: &str| match line {
-        "@@AGENT" => configuration(options, script.is_some()),
+        "@@AGENT" => configuration(options, spec, script.is_some()),
+        "@@ENVIRONMENT" => environment(options),
+        "@@FETCH" => fetch(options, spec),
         "@@PRE-RUNNER" => script.map(|script| script.trim_end().to_owned()).unwrap_or_default(),
         other => other.to_owned(),
     };
@@ -34,13 +38,32 @@ pub(super) fn user_data(options: &Ec2Options, spec: &PoolSpec) -> Result<String,
     let text = lines.join("\n") + "\n";
     if text.len() > LIMIT {
         let message = format!("makes {} bytes of user data, {LIMIT} are possible", text.len());
-        return Err(refused(message, "shorten it, or let it fetch the rest"));
+        let fix = "shorten it, or let it fetch the rest; the operator's agent.environment is a part of it too";
+        return Err(refused(message, fix));
     }
     Ok(text)
 }
 
+/// The variables, as a shell and systemd read them.
+fn environment(options: &Ec2Options) -> String {
+    let quoted = |value: &str| -> String {
+        value.chars().flat_map(|c| QUOTED.contains(&c).then_some('\\').into_iter().chain([c])).collect()
+    };
+    let lines: Vec<String> =
+        options.environment.iter().map(|(name, value)| format!("{name}=\"{}\"", quoted(value))).collect();
+    lines.join("\n")
+}
+
+/// The call that fetches the agent for a class's machines, if it is to be fetched.
+fn fetch(options: &Ec2Options, spec: &PoolSpec) -> String {
+    let program = options.program.of(spec.launch.architecture.as_deref());
+    program.map_or_else(String::new, |program| {
+        format!("fetch '{}' {}", program.url.replace('\'', "%27"), program.sha256)
+    })
+}
+
 /// The part of the agent's configuration (TOML) that is the same for all machines of a class.
-fn configuration(options: &Ec2Options, pre_runner: bool) -> String {
+fn configuration(options: &Ec2Options, spec: &PoolSpec, pre_runner: bool) -> String {
     let mut lines = Vec::new();
     // JSON's escapes are TOML's.
     let mut line = |key: &str, value: &str| lines.push(format!("{key} = {}", serde_json::Value::from(value)));
@@ -60,7 +83,7 @@ fn configuration(options: &Ec2Options, pre_runner: bool) -> String {
     if options.stop != Agent::STOP {
         line("timing.stop", &milliseconds(options.stop));
     }
-    if let Some(runner) = &options.runner {
+    if let Some(runner) = options.runner.of(spec.launch.architecture.as_deref()) {
         line("runner.url", &runner.url);
         line("runner.sha256", &runner.sha256);
         line("runner.version", &runner.version);
@@ -81,12 +104,13 @@ fn milliseconds(duration: Duration) -> String {
 mod tests {
     use super::*;
     use crate::aws::ec2::testing::{options, spec};
+    use crate::config::{AgentProgram, Architectures, RunnerPackage};
 
     #[test]
     fn every_placeholder_is_filled_and_the_agents_part_is_toml_line_by_line() {
         let text = user_data(&options(), &spec()).unwrap();
         let rest: Vec<_> = text.lines().filter(|line| line.starts_with("@@")).collect();
-        assert_eq!(rest, ["@@END-OF-AGENT", END]);
+        assert_eq!(rest, ["@@END-OF-AGENT", "@@END-OF-ENVIRONMENT", END]);
         for line in ["table = \"yard\"", "timing.heartbeat = \"10000ms\"", "power.off = \"systemctl\""] {
             assert!(text.lines().any(|found| found == line), "{line}");
         }
@@ -107,17 +131,60 @@ mod tests {
     }
 
     #[test]
-    fn without_a_script_of_its_owners_it_leaves_13_of_ec2s_16_kibibytes() {
-        let mut options = options();
-        options.runner = Some(crate::config::RunnerPackage {
-            url: "https://github.com/actions/runner/releases/download/v2.330.0/actions-runner-linux-arm64-2.330.0.tar.gz"
-                .into(),
+    fn without_a_script_of_its_owners_it_leaves_12_of_ec2s_16_kibibytes() {
+        let text = user_data(&full(), &spec()).unwrap();
+        assert!(text.len() <= LIMIT - (12 << 10), "{} bytes", text.len());
+    }
+
+    fn package(architecture: &str) -> Option<RunnerPackage> {
+        let release = "https://github.com/actions/runner/releases/download/v2.330.0";
+        Some(RunnerPackage {
+            url: format!("{release}/actions-runner-linux-{architecture}-2.330.0.tar.gz"),
             sha256: "0".repeat(64),
             version: "2.330.0".into(),
-        });
-        options.pre_runner_script = None;
+        })
+    }
+
+    fn program(architecture: &str) -> Option<AgentProgram> {
+        let url = format!("https://artifacts.example.com/runyard/0.1.0/runyard-agent-{architecture}");
+        Some(AgentProgram { url, sha256: "1".repeat(64) })
+    }
+
+    /// With all that an operator's file can say, but for variables.
+    fn full() -> Ec2Options {
+        let mut options = options();
+        options.runner = Architectures { usual: package("x64"), arm64: package("arm64") };
+        options.program = Architectures { usual: program("x86_64"), arm64: program("arm64") };
+        options
+    }
+
+    #[test]
+    fn machines_of_each_architecture_get_their_own_runner_and_agent() {
+        for (architecture, runner, agent) in
+            [(None, "x64", "x86_64"), (Some("x86_64"), "x64", "x86_64"), (Some("arm64"), "arm64", "arm64")]
+        {
+            let mut spec = spec();
+            spec.launch.architecture = architecture.map(str::to_owned);
+            let text = user_data(&full(), &spec).unwrap();
+            assert!(text.contains(&format!("actions-runner-linux-{runner}-2.330.0.tar.gz")), "{text}");
+            let fetch = format!("\nfetch '{}' {}\n", program(agent).unwrap().url, "1".repeat(64));
+            assert!(text.contains(&fetch), "{text}");
+        }
+        assert!(!user_data(&options(), &spec()).unwrap().contains("\nfetch '"), "an image brings it");
+    }
+
+    #[test]
+    fn variables_are_what_a_shell_reads_from_them() {
+        let hard = r#"a b"c$HOME`id`\d'e"#;
+        let mut options = options();
+        options.environment = [("HARD", hard), ("NO_PROXY", "169.254.169.254,.example")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
         let text = user_data(&options, &spec()).unwrap();
-        assert!(text.len() <= LIMIT - (13 << 10), "{} bytes", text.len());
+        assert!(text.contains("\nNO_PROXY=\"169.254.169.254,.example\"\n"), "{text}");
+        let script = format!("set -eu\n{}\nprintf %s \"$HARD\"", environment(&options));
+        let run = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(run.stdout).unwrap(), hard);
     }
 
     #[test]
@@ -146,6 +213,6 @@ mod tests {
     fn a_script_as_long_as_apply_takes_fits() {
         let mut spec = spec();
         spec.launch.pre_runner_script = Some("x".repeat(12 << 10));
-        assert!(user_data(&options(), &spec).is_ok());
+        assert!(user_data(&full(), &spec).is_ok());
     }
 }

@@ -57,21 +57,25 @@ pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Vec<Cha
     changed.collect()
 }
 
-/// A spec's fields, those of `launch` and `replacement` by their path.
+/// A spec's fields, those within others by their path.
 fn fields(spec: &PoolSpec) -> Map<String, Value> {
-    let Ok(Value::Object(map)) = serde_json::to_value(spec) else { return Map::new() };
     let mut fields = Map::new();
+    if let Ok(Value::Object(map)) = serde_json::to_value(spec) {
+        spread("", map, &mut fields);
+    }
+    fields
+}
+
+fn spread(path: &str, map: Map<String, Value>, into: &mut Map<String, Value>) {
     for (name, value) in map {
+        let path = format!("{path}{name}");
         match value {
-            Value::Object(inner) => {
-                fields.extend(inner.into_iter().map(|(key, value)| (format!("{name}.{key}"), value)));
-            }
+            Value::Object(inner) => spread(&format!("{path}."), inner, into),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                fields.insert(name, value);
+                into.insert(path, value);
             }
         }
     }
-    fields
 }
 
 /// Why a change of this field lets more in, or ends what a class can do.
@@ -158,6 +162,15 @@ mod tests {
         );
         assert_eq!(widening, [""; 0]);
         assert_eq!(told(json!({}), json!({}), false), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_volume_and_tags_are_told_field_by_field() {
+        let launch = |more: Value| json!({"launch": {"ami": "ami-01234567", "volume": {"gib": 40}, "tags": more}});
+        let (old, new) = (launch(json!({"team": "web"})), launch(json!({"team": "api", "CostCenter": "4711"})));
+        let (changes, widening) = told(old, new, true);
+        assert_eq!(changes, ["launch.tags.CostCenter none → 4711", "launch.tags.team web → api"]);
+        assert_eq!(widening, [""; 0]);
     }
 
     #[test]

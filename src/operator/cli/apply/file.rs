@@ -56,7 +56,7 @@ fn spec_of(pool: Value) -> Result<Value, String> {
     if pool.remove("kind") != Some(Value::from("pool")) {
         return Err("has an item that is no pool; `runyard get pools -o yaml` writes such a list".into());
     }
-    for status in ["counts", "message", "conditions", "override", "version", "updatedAt"] {
+    for status in ["counts", "message", "conditions", "image", "override", "uid", "version", "updatedAt"] {
         pool.remove(status);
     }
     Ok(Value::Object(pool))
@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn what_get_pools_writes_can_be_applied_again() {
         let text = r#"{"items":[{"kind":"pool","resourceClass":"a","max":3,"launch":{},"counts":{"idle":1},
-            "message":"1 idle","conditions":[],"override":{"desired":1},"version":9,"updatedAt":"2026-01-01T00:00:00Z"}]}"#;
+            "message":"1 idle","conditions":[],"override":{"desired":1},"version":9,"uid":"0f5a3c9be1d24711",
+            "image":{"parameter":"/golden","ami":"ami-0123456789abcdef0","resolvedAt":"2026-01-01T00:00:00Z"},"updatedAt":"2026-01-01T00:00:00Z"}]}"#;
         let expected = serde_json::json!({"resourceClass": "a", "max": 3, "launch": {}});
         assert_eq!(reading(".json", text).unwrap(), [expected]);
         let told = reading(".json", r#"{"items":[{"kind":"instance","resourceClass":"a"}]}"#).unwrap_err();

@@ -64,9 +64,13 @@ const TEXT: &[&str] = &[
     "launch.instanceProfile",
     "launch.preRunnerScript",
     "launch.launchTemplateId",
+    "launch.volume.kmsKeyId",
     "replacement.hours",
     "replacement.timeZone",
 ];
+
+/// What the path of a tag begins with: its value is text too, and its key may have dots.
+const TAG: &str = "launch.tags.";
 
 /// Fields whose value is a list of texts.
 const LISTS: &[&str] =
@@ -92,7 +96,7 @@ impl Field {
         let value = value.trim();
         let parsed = if value.is_empty() {
             None
-        } else if TEXT.contains(&name) {
+        } else if TEXT.contains(&name) || name.starts_with(TAG) {
             Some(value.into())
         } else if LISTS.contains(&name) && !value.starts_with('[') {
             Some(value.split([',', ' ']).filter(|one| !one.is_empty()).collect())
@@ -105,17 +109,18 @@ impl Field {
 
     /// Sets it in a spec.
     fn put(&self, spec: &mut Map<String, Value>) -> Result<(), FieldError> {
-        let (map, name) = match self.name.split_once('.') {
-            Some((outer, inner)) => {
-                let within = spec.entry(outer).or_insert_with(|| Value::Object(Map::new()));
-                let Value::Object(map) = within else {
-                    let fix = format!("write {outer}=VALUE");
-                    return Err(FieldError::new(&self.name, "", format!("{outer} has no fields"), fix));
-                };
-                (map, inner)
-            }
-            None => (spec, self.name.as_str()),
-        };
+        // At most two deep: `launch.volume.gib`, and `launch.tags.` with a key.
+        let mut path: Vec<&str> = self.name.splitn(3, '.').collect();
+        let name = path.pop().unwrap_or_default();
+        let mut map = spec;
+        for outer in path {
+            let within = map.entry(outer).or_insert_with(|| Value::Object(Map::new()));
+            let Value::Object(inner) = within else {
+                let fix = format!("write {outer}=VALUE");
+                return Err(FieldError::new(&self.name, "", format!("{outer} has no fields"), fix));
+            };
+            map = inner;
+        }
         match &self.value {
             Some(value) => map.insert(name.to_owned(), value.clone()),
             None => map.remove(name),
@@ -215,6 +220,24 @@ mod tests {
             assert!(!refused.fix.is_empty(), "{bad}");
         }
         assert!(Field::parse("maxx=3").unwrap_err().fix.contains("did you mean max?"));
+    }
+
+    #[test]
+    fn a_field_within_a_field_is_set_by_its_path() {
+        let set = |texts: &[&str]| {
+            let mut spec = Map::new();
+            texts.iter().for_each(|text| Field::parse(text).unwrap().put(&mut spec).unwrap());
+            Value::Object(spec)
+        };
+        assert_eq!(
+            set(&["launch.volume.gib=60", "launch.volume.kmsKeyId=alias/yard", "launch.tags.cost.center=4711"]),
+            json!({"launch": {"volume": {"gib": 60, "kmsKeyId": "alias/yard"}, "tags": {"cost.center": "4711"}}})
+        );
+        assert_eq!(
+            set(&["launch.volume.gib=60", "launch.volume.gib="]),
+            json!({"launch": {"volume": {}}}),
+            "which says as much as none"
+        );
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn one(
         let field = Field { path: format!("{path}.{name}"), value };
         check(name, &field, table, &mut found);
     }
+    launch::types(path, map, &mut found);
     if !map.contains_key("resourceClass") {
         let fix = "add resourceClass: the name of the class";
         found.add(FieldError::new(format!("{path}.resourceClass"), "", "is missing", fix));
@@ -268,9 +269,10 @@ mod tests {
             "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400, "paused": false,
             "labels": ["gpu"], "labelMode": "secret", "runnerGroup": "Default", "registrationMode": "job",
             "repositories": ["acme/*"], "reuseWithin": "repository",
-            "launch": {"ami": "ami-0123456789abcdef0", "architecture": "arm64", "instanceProfile": "runner",
+            "launch": {"ami": "ami-0123456789abcdef0", "architecture": "x86_64", "instanceProfile": "runner",
                        "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
-                       "volumeGiB": 50, "preRunnerScript": "#!/bin/sh\n"},
+                       "volume": {"gib": 50, "iops": 6000, "throughput": 500, "encrypted": true},
+                       "tags": {"CostCenter": "4711"}, "preRunnerScript": "#!/bin/sh\n"},
             "replacement": {"atOnce": 2, "hours": "22:00-06:00", "timeZone": "Europe/Berlin"},
         }]);
         assert_eq!(problems_of(spec), []);
@@ -326,6 +328,8 @@ mod tests {
             ("launch", json!({"subnetIds": []})),
             ("launch", json!({"image": "x"})),
             ("launch", json!({"launchTemplateId": "lt-01234567", "ami": "ami-01234567"})),
+            ("launch", json!({"tags": {"aws:team": "web"}})),
+            ("launch", json!({"volume": {"iops": 100}})),
             ("launch", json!([])),
             ("replacement", json!("now")),
             ("replacement", json!({"atOnce": -1})),

@@ -12,11 +12,15 @@ use crate::ports::ComputeError;
 /// is changed: what is refused is told of all of them.
 pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> CliResult<Vec<SetupStep>> {
     let options = Ec2Options::of(config).map_err(CliFailure::usage)?;
-    if options.runner.is_none() {
+    if options.runner.is_empty() {
         advise(pools);
     }
     let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    let some = !options.runner.is_empty();
     let compute = Ec2Compute::connect(options, &sdk);
+    for error in pools.iter().filter(|_| some).filter_map(|spec| compute.check_packages(spec).err()) {
+        tracing::warn!("{error}");
+    }
     let (mut steps, mut problems) = (Vec::new(), Vec::new());
     for spec in pools {
         match compute.examine_template(spec).await {

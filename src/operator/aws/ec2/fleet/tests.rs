@@ -52,6 +52,31 @@ fn an_order_is_one_instant_fleet_with_its_token_and_its_tags() {
 }
 
 #[test]
+fn a_classs_own_tags_are_on_all_that_a_launch_makes() {
+    let mut order = order(UsageClass::OnDemand, &[]);
+    order.spec.launch.tags = [("CostCenter", "4711"), ("Name", "mine")].map(|(k, v)| (k.into(), v.into())).into();
+    let input = asked(&order, &kept());
+    assert_eq!(input.tag_specifications().len(), 3);
+    for tags in input.tag_specifications() {
+        let said: Vec<_> = tags.tags().iter().map(|tag| (tag.key().unwrap(), tag.value().unwrap())).collect();
+        assert!(said.contains(&("CostCenter", "4711")) && said.contains(&(TABLE, "yard")), "{said:?}");
+        let names = said.iter().filter(|(key, _)| *key == "Name").collect::<Vec<_>>();
+        assert_eq!(names, [&("Name", "mine")], "EC2 refuses a key twice");
+    }
+}
+
+#[test]
+fn a_launch_is_of_the_image_that_is_pinned_whatever_its_template_names() {
+    let mut order = order(UsageClass::OnDemand, &[]);
+    for image in [None, Some("ami-0123456789abcdef0".to_owned())] {
+        order.image.clone_from(&image);
+        for one in asked_overrides(&asked(&order, &kept())) {
+            assert_eq!(one.image_id().map(str::to_owned), image);
+        }
+    }
+}
+
+#[test]
 fn spot_is_asked_for_once_and_ended_when_interrupted() {
     let input = asked(&order(UsageClass::Spot, &[]), &kept());
     let capacity = input.target_capacity_specification().unwrap();
@@ -109,11 +134,20 @@ fn without_subnets_ec2_chooses_and_the_architecture_narrows_the_makers() {
 
 #[test]
 fn a_given_template_keeps_its_own_types_unless_the_order_names_some() {
-    let plain = order(UsageClass::OnDemand, &[]);
+    let mut plain = order(UsageClass::OnDemand, &[]);
+    plain.spec.launch.subnet_ids.clear();
     assert!(asked_overrides(&asked(&plain, &provided(true))).is_empty());
     assert!(!asked_overrides(&asked(&plain, &provided(false))).is_empty());
     let choosy = order(UsageClass::OnDemand, &["c7i.*"]);
     assert!(!asked_overrides(&asked(&choosy, &provided(true))).is_empty());
+}
+
+#[test]
+fn a_given_template_is_launched_in_the_subnets_that_its_class_names() {
+    let overrides = asked_overrides(&asked(&order(UsageClass::OnDemand, &[]), &provided(true)));
+    let subnets: Vec<_> = overrides.iter().filter_map(|one| one.subnet_id()).collect();
+    assert_eq!(subnets, ["subnet-1", "subnet-2"]);
+    assert!(overrides.iter().all(|one| one.instance_requirements().is_none()), "its types are the template's");
 }
 
 #[test]

@@ -1,6 +1,10 @@
 use super::*;
 use crate::aws::ec2::testing::{options, spec};
 
+fn volume(gib: u32) -> Volume {
+    Volume { gib: Some(gib), ..Volume::default() }
+}
+
 fn changed(change: impl FnOnce(&mut TemplateSpec)) -> TemplateSpec {
     let mut changed = TemplateSpec {
         revision: REVISION,
@@ -10,8 +14,9 @@ fn changed(change: impl FnOnce(&mut TemplateSpec)) -> TemplateSpec {
         instance_type: usual_type(&spec()),
         instance_profile: Some("runner".into()),
         security_groups: vec!["sg-1".into()],
-        root: Some(("/dev/xvda".into(), 40)),
+        root: Some(("/dev/xvda".into(), volume(40))),
         user_data: user_data(&options(), &spec()).expect("a script that fits"),
+        tags: BTreeMap::new(),
     };
     change(&mut changed);
     changed
@@ -46,6 +51,34 @@ fn a_template_says_what_its_class_says() {
 }
 
 #[test]
+fn a_root_volume_is_as_fast_and_as_encrypted_as_its_class_says() {
+    let said = Volume {
+        gib: Some(60),
+        iops: Some(6000),
+        throughput: Some(500),
+        encrypted: Some(true),
+        kms_key_id: Some("alias/yard".into()),
+    };
+    let data = changed(|changed| changed.root = Some(("/dev/xvda".into(), said))).data();
+    let volume = data.block_device_mappings()[0].ebs().unwrap();
+    assert_eq!((volume.volume_size(), volume.iops(), volume.throughput()), (Some(60), Some(6000), Some(500)));
+    assert_eq!((volume.encrypted(), volume.kms_key_id()), (Some(true), Some("alias/yard")));
+    assert_eq!(volume.volume_type(), Some(&VolumeType::Gp3));
+    let encrypted = Volume { encrypted: Some(true), ..Volume::default() };
+    let data = changed(|changed| changed.root = Some(("/dev/xvda".into(), encrypted))).data();
+    assert_eq!(data.block_device_mappings()[0].ebs().unwrap().volume_size(), None, "the image's own size");
+}
+
+#[test]
+fn a_classs_tags_are_on_all_that_its_template_makes() {
+    let tagged = changed(|changed| changed.tags = BTreeMap::from([("team".into(), "web".into())]));
+    for tags in tagged.data().tag_specifications() {
+        assert!(tags.tags().contains(&tag("team", "web")), "{tags:?}");
+    }
+    assert!(tagged.class_tags().contains(&tag("team", "web")), "and on the template itself");
+}
+
+#[test]
 fn every_part_of_a_wish_counts_in_its_description() {
     let same = changed(|_| {}).description();
     assert_eq!(same, changed(|_| {}).description());
@@ -55,7 +88,8 @@ fn every_part_of_a_wish_counts_in_its_description() {
         changed(|changed| changed.instance_type = "c7i.large".into()),
         changed(|changed| changed.instance_profile = None),
         changed(|changed| changed.security_groups.clear()),
-        changed(|changed| changed.root = Some(("/dev/xvda".into(), 41))),
+        changed(|changed| changed.root = Some(("/dev/xvda".into(), volume(41)))),
+        changed(|changed| changed.tags = BTreeMap::from([("team".into(), "web".into())])),
         changed(|changed| changed.user_data.push('\n')),
         changed(|changed| changed.table = "other".into()),
         changed(|changed| changed.class = "other".into()),

@@ -1,0 +1,52 @@
+//! How the program reaches AWS from a person's desk: through a proxy, at the endpoints that AWS's settings name, and with
+//! credentials from where the AWS command line has them.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::process::Command;
+
+use crate::cli::yard::command;
+
+/// A proxy that takes one call and says no; what it was asked for.
+fn proxy() -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let asked = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+        stream.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").unwrap();
+        line
+    });
+    (address, asked)
+}
+
+/// `runyard get pools` at AWS itself, which only the proxy could reach.
+fn asking(settings: &[(&str, &str)]) -> (Command, std::thread::JoinHandle<String>) {
+    let (address, asked) = proxy();
+    let mut command = command(&["get", "pools"]);
+    command.env_remove("AWS_ENDPOINT_URL").env_remove("AWS_ENDPOINT_URL_DYNAMODB");
+    command.envs([("HTTPS_PROXY", address.as_str()), ("AWS_REGION", "us-west-2"), ("AWS_MAX_ATTEMPTS", "1")]);
+    command.envs(settings.iter().copied());
+    (command, asked)
+}
+
+#[test]
+fn aws_is_reached_through_a_proxy_at_the_endpoints_that_its_settings_name() {
+    for (setting, host) in [
+        ("AWS_PROFILE", "dynamodb.us-west-2.amazonaws.com"),
+        ("AWS_USE_FIPS_ENDPOINT", "dynamodb-fips.us-west-2.amazonaws.com"),
+        ("AWS_USE_DUALSTACK_ENDPOINT", "dynamodb.us-west-2.api.aws"),
+    ] {
+        let value = if setting == "AWS_PROFILE" { "default" } else { "true" };
+        let (mut command, asked) = asking(&[
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+            (setting, value),
+        ]);
+        let mut child = command.spawn().unwrap();
+        assert_eq!(asked.join().unwrap().trim(), format!("CONNECT {host}:443 HTTP/1.1"), "{setting}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
