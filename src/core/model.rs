@@ -2,6 +2,7 @@
 //! Nothing here reads a clock or talks to anything; what is parsed here means something everywhere else.
 
 mod agent;
+mod console;
 mod drift;
 mod event;
 mod field;
@@ -26,6 +27,7 @@ mod time;
 mod transition;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
+pub use console::{console_lines, last_console_line};
 pub use drift::{drift, launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;

@@ -125,6 +125,7 @@ fn dispatch(world: &mut World, action: &str, asked: &Params) -> Result<Vec<Xml>,
     match action {
         "CreateFleet" => fleets::create(world, asked),
         "DescribeInstances" => instances::describe(world, asked),
+        "GetConsoleOutput" => instances::console(world, asked),
         "TerminateInstances" => instances::terminate(world, asked),
         "CreateLaunchTemplate" => templates::create(world, asked),
         "CreateLaunchTemplateVersion" => templates::create_version(world, asked),

@@ -33,6 +33,8 @@ pub struct Rules {
     pub forbidden: BTreeSet<&'static str>,
     /// Machines that may not be ended.
     pub protected: BTreeSet<String>,
+    /// Whether its types are older than Nitro, whose screens cannot be looked at.
+    pub no_screens: bool,
     /// Whether a replayed fleet names no machines.
     pub silent_replays: bool,
     /// How many calls may be made.

@@ -34,6 +34,9 @@ pub struct Instance {
     pub tags: BTreeMap<String, String>,
     /// Why it is in this state: EC2's code, and its message.
     pub reason: Option<(&'static str, &'static str)>,
+    /// What it has written to its console, and whether that was posted: minutes after its begin or end, at EC2.
+    pub console: Vec<u8>,
+    pub posted: bool,
     /// In how many answers it could have stood.
     pub told: u32,
 }
@@ -79,7 +82,7 @@ impl World {
 impl Instance {
     pub fn new(kind: &str, zone: &str, usage: &str, tags: BTreeMap<String, String>) -> Self {
         let state = "running".to_owned();
-        Self { kind: kind.into(), zone: zone.into(), usage: usage.into(), state, tags, reason: None, told: 0 }
+        Self { kind: kind.into(), zone: zone.into(), usage: usage.into(), state, tags, reason: None, console: Vec::new(), posted: false, told: 0 }
     }
 
     pub fn alive(&self) -> bool {
