@@ -4,5 +4,6 @@
 mod bad_days;
 pub(crate) mod benches;
 mod foreign;
+mod preflight;
 mod suite;
 mod templates;

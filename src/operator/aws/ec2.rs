@@ -9,6 +9,7 @@ mod fleet_results;
 mod machine;
 mod observed_template;
 mod options;
+mod preflight;
 mod subnets;
 mod template;
 mod template_diff;

@@ -86,8 +86,8 @@ const INTENT: [&str; 24] = [
     "priority",
     "labelSuffix",
 ];
-/// What only the operator writes.
-const STATUS: [&str; 12] = [
+/// What only the operator writes, and what only a person does.
+const STATUS: [&str; 14] = [
     "phase",
     "instances",
     "claims",
@@ -100,6 +100,8 @@ const STATUS: [&str; 12] = [
     "observedGeneration",
     "releasedBy",
     "expiresAt",
+    "failRequestedAt",
+    "trial",
 ];
 const OURS: (&str, &str) = ("aws:ResourceTag/runyard:table", "yard");
 const THEIRS: (&str, &str) = ("aws:ResourceTag/runyard:table", "payroll");

@@ -31,6 +31,16 @@ pub struct Rules {
     pub refused: VecDeque<(&'static str, Refused)>,
     /// Kinds of resources whose launch the caller's policies do not allow. EC2 says so inside an answer that succeeds.
     pub forbidden: BTreeSet<&'static str>,
+    /// What machines that are born from now on have on their consoles.
+    pub consoles: Vec<u8>,
+    /// Images and instance profiles that are not there.
+    pub no_images: BTreeSet<&'static str>,
+    pub no_profiles: BTreeSet<&'static str>,
+    /// What images are built for, if not `x86_64`, and how many GiB their root volumes have, if not 8.
+    pub image_architecture: Option<&'static str>,
+    pub image_gib: Option<u32>,
+    /// The key by which volumes are encrypted by default; none if they are not.
+    pub volumes_key: Option<String>,
     /// Machines that may not be ended.
     pub protected: BTreeSet<String>,
     /// Whether its types are older than Nitro, whose screens cannot be looked at.

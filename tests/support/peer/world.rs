@@ -46,7 +46,8 @@ impl World {
     pub fn born(&mut self, instance: Instance) -> String {
         self.born += 1;
         let id = format!("i-{:017x}", 0x00fa_ce00_0000_0000_u64 + self.born);
-        self.instances.insert(id.clone(), instance);
+        let console = self.rules.consoles.clone();
+        self.instances.insert(id.clone(), Instance { console, ..instance });
         id
     }
 

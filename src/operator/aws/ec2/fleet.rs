@@ -139,7 +139,7 @@ fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
     wanted.set_cpu_manufacturers(makers).build()
 }
 
-fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecification> {
+pub(super) fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecification> {
     let launch = &order.launch;
     let tags = vec![
         tag(TABLE, table.as_str()),
