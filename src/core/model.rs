@@ -27,6 +27,7 @@ mod time;
 mod transition;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
+pub(crate) use console::says_why;
 pub use console::{console_lines, last_console_line};
 pub use drift::{drift, launch_digest};
 pub use event::{Event, EventType};

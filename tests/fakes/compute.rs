@@ -235,14 +235,13 @@ impl Compute for FakeCompute {
         exit.answer(Ok(known.map(|machine| (machine.id, machine.state)).collect()))
     }
 
-    /// Empty until its maker has posted it, as EC2's is.
+    /// Empty until its maker has posted it, as EC2's is. Faults are for calls that decide something.
     async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
-        let exit = self.0.faults.enter()?;
         let now = self.0.clock.elapsed();
         let mut yard = locked(&self.0.yard);
         yard.consoles_read.push(id.clone());
         let posted = yard.consoles.get(id).filter(|(_, from)| *from <= now);
-        exit.answer(Ok(posted.map(|(text, _)| text.clone())))
+        Ok(posted.map(|(text, _)| text.clone()))
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {

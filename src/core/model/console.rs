@@ -23,6 +23,11 @@ pub fn console_lines(console: &str) -> Vec<String> {
     console.split(['\n', '\r']).filter_map(ours).filter(|line| !line.is_empty()).collect()
 }
 
+/// Whether a line says why a machine ends, so that none is to come after it.
+pub(crate) fn says_why(line: &str) -> bool {
+    ["powers off", "the first boot failed"].iter().any(|begin| line.starts_with(begin))
+}
+
 /// What a line says behind our mark: cloud-init and the kernel may put words of their own before it.
 fn ours(line: &str) -> Option<String> {
     let (_, said) = line.rsplit_once(MARK)?;

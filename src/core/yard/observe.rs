@@ -32,6 +32,8 @@ pub enum Observation {
     Ended(InstanceArn),
     /// Why the maker says a machine ended. Told before where it stands, so that its end is told with it.
     WhyEnded(InstanceArn, StateReason),
+    /// The last line of ours on a machine's console; none where its maker has none yet.
+    Console(InstanceArn, Option<String>),
     /// Where the maker says a machine stands.
     Stands(InstanceArn, Option<MachineState>),
     /// A machine was announced.
@@ -139,6 +141,13 @@ impl Yard {
             Observation::Ended(arn) => self.of(&arn, &mut dirty, |tracked| {
                 tracked.ended =
                     Some((now.mono, tracked.ended.map_or(0, |(_, times)| times).saturating_add(1)));
+            }),
+            Observation::Console(arn, line) => self.of(&arn, &mut dirty, |tracked| {
+                let times = tracked.console_read.map_or(0, |(_, times)| times);
+                tracked.console_read = Some((now.mono, times.saturating_add(1)));
+                if line.is_some() {
+                    tracked.console_line = line;
+                }
             }),
             Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
             Observation::Announced(arn) => {

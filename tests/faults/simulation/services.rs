@@ -210,7 +210,7 @@ impl Compute for Services {
     }
 
     async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
-        self.maker("console", id.as_str(), self.0.world.compute.console(id)).await
+        self.0.world.compute.console(id).await
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {

@@ -92,11 +92,6 @@ impl Steps {
         }
     }
 
-    /// Whether the machine is the pool's own.
-    pub(super) const fn warm(&self) -> bool {
-        self.warm
-    }
-
     /// A line for each step that was reached since this was last asked.
     pub(super) fn news(&mut self) -> Vec<String> {
         let new = &self.reached[self.told..];
