@@ -15,12 +15,14 @@ use crate::decide::schedule::effective;
 use crate::yard::Class;
 
 mod claims;
+mod hung;
 mod serve;
 mod tell;
 #[cfg(test)]
 mod tell_tests;
 mod yielding;
 
+pub(super) use hung::beside;
 pub(crate) use tell::is_telling;
 
 /// How often a pool's status is written at most.
@@ -32,6 +34,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let mut plan = Plan::default();
     if let Some(pool) = &class.pool {
         serve::serve(cx, name, class, &pool.spec, &mut plan);
+        hung::decide(cx, class, &pool.spec, &mut plan);
         tell::tell(cx, name, class, &pool.spec, &mut plan);
         report(cx, class, pool, &mut plan);
         tidy(cx, name, class, &mut plan);

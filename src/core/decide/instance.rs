@@ -18,6 +18,7 @@ use crate::decide::unread;
 use crate::yard::Tracked;
 
 mod cleaning;
+mod console;
 mod credentials;
 mod deadline;
 mod interruption;
