@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::decide::context::Context;
 use crate::decide::matching;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
-use crate::model::{InstanceArn, PoolSpec, Record, Request, after};
+use crate::model::{InstanceArn, PoolSpec, Record, RecordId, Request, after};
 use crate::yard::{Class, Tracked, gives_back};
 
 /// The machines of a class whose boots hang, the oldest first. One whose agent has written is at work, however long.
@@ -56,7 +56,7 @@ pub(super) fn decide(cx: &Context<'_>, class: &Class, spec: &PoolSpec, plan: &mu
         let Some(request) = waiting(cx, spec, tracked) else { continue };
         let (key, id) = (request.key(), &tracked.instance.facts.instance_id);
         let why = format!("{id} has said nothing since {}", tracked.instance.facts.created_at);
-        let written = |key| plan.actions.iter().any(|action| action.holds(key));
+        let written = |key: &RecordId| plan.actions.iter().any(|action| action.holds(key));
         let free = class.pooled.iter().map(|(_, arn)| arn).find(|arn| {
             let machine = cx.yard.instance(arn).map(|free| &free.instance);
             machine.is_some_and(|free| {
