@@ -79,3 +79,6 @@ pub(super) fn decide(cx: &Context<'_>, class: &Class, spec: &PoolSpec, plan: &mu
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
