@@ -44,7 +44,7 @@ impl Ec2Compute {
             Err(_) => {}
         }
         checks.push(self.encryption_check().await);
-        checks.extend(unasked(spec));
+        checks.extend(left_unchecked(spec));
         checks
     }
 
@@ -282,7 +282,7 @@ fn judge_image(spec: &PoolSpec, ami: &str, image: &Image) -> Check {
 }
 
 /// What other services would have to be asked.
-fn unasked(spec: &PoolSpec) -> Vec<Check> {
+fn left_unchecked(spec: &PoolSpec) -> Vec<Check> {
     let (mut roles, mut quota) = (vec!["AWSServiceRoleForEC2Fleet"], "L-1216C47A (Running On-Demand Standard instances)".to_owned());
     match spec.usage_class {
         UsageClass::OnDemand => {}
