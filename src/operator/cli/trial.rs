@@ -197,7 +197,7 @@ impl Trial {
             self.machine = machine(context, id).await?;
         }
         let Some(machine) = &self.machine else { return Ok(()) };
-        self.steps.launched(machine, request.intent.created_at, now);
+        self.steps.launched(machine, request.status.accepted_at, now);
         let agent = context.item(&Agent::key_of(&machine.facts.instance_arn)).await?;
         let agent: Option<Agent> = agent.as_ref().map(readable).transpose()?;
         if agent.as_ref().is_some_and(|agent| agent.heartbeat_seq > 0) {

@@ -51,6 +51,8 @@ pub(super) fn decide(cx: &Context<'_>, class: &Class, spec: &PoolSpec, plan: &mu
     if let Some(at) = next {
         plan.wake_at(cx.now.when(at));
     }
+    // Others may have watched other boots.
+    let leads = cx.role.lease.is_some();
     let mut taken: BTreeSet<&InstanceArn> = BTreeSet::new();
     for tracked in hung(cx, class) {
         let Some(request) = waiting(cx, spec, tracked) else { continue };
@@ -64,7 +66,7 @@ pub(super) fn decide(cx: &Context<'_>, class: &Class, spec: &PoolSpec, plan: &mu
             })
         });
         match free {
-            Some(free) if !spec.paused && !cx.yard.is_busy(&key) && !written(&key) => {
+            Some(free) if leads && !spec.paused && !cx.yard.is_busy(&key) && !written(&key) => {
                 taken.insert(free);
                 let step = Step::of(request, cx.now.wall, |next| {
                     next.status.instances.retain(|held| held != id);

@@ -66,7 +66,7 @@ async fn look(context: &CliContext, trial: &mut Trial, late: bool) -> CliResult<
     }
     let about = |item: &Item| matches!(kind_of(item), Some(Kind::Instance | Kind::Launch));
     let items = context.all_that(about).await?;
-    let asked_at = request.as_ref().and_then(|request| request.intent.created_at);
+    let accepted_at = request.as_ref().and_then(|request| request.status.accepted_at);
     let mut launches = BTreeSet::new();
     for launch in records::<Launch>(&items) {
         if launch.request.as_ref() != Some(&trial.key) {
@@ -82,7 +82,7 @@ async fn look(context: &CliContext, trial: &mut Trial, late: bool) -> CliResult<
         }
     }
     for instance in records::<Instance>(&items) {
-        if ours(&instance, &trial.key, &launches, asked_at) && !ended(context, trial, &instance, late).await? {
+        if ours(&instance, &trial.key, &launches, accepted_at) && !ended(context, trial, &instance, late).await? {
             left.push(format!("instance {}", instance.facts.instance_id));
         }
         if trial.machine.as_ref().is_some_and(|known| known.key() == instance.key()) {
@@ -97,14 +97,14 @@ fn ours(
     instance: &Instance,
     request: &RecordId,
     launches: &BTreeSet<LaunchId>,
-    asked_at: Option<Timestamp>,
+    accepted_at: Option<Timestamp>,
 ) -> bool {
     let last = match &instance.claim {
         Some(claim) => claim.request == *request,
         // It came when nobody wanted it any more.
         None => instance.facts.launch_id.as_ref().is_some_and(|launch| launches.contains(launch)),
     };
-    last && asked_at.is_none_or(|asked| instance.facts.created_at >= asked)
+    last && accepted_at.is_none_or(|accepted| instance.facts.created_at >= accepted)
 }
 
 /// Lets a machine's time be over once it is clean, or at once when that takes too long.

@@ -76,11 +76,12 @@ impl Steps {
         }
     }
 
-    /// The machine's record is there. One that is older than the request did not boot for it.
-    pub(super) fn launched(&mut self, machine: &Instance, asked_at: Option<Timestamp>, at: Duration) {
+    /// The machine's record is there. One that is older than the request's acceptance, by the operator's clock, did not
+    /// boot for it.
+    pub(super) fn launched(&mut self, machine: &Instance, accepted_at: Option<Timestamp>, at: Duration) {
         let facts = &machine.facts;
         if self.machine.is_empty() {
-            self.warm = asked_at.is_some_and(|asked| facts.created_at < asked);
+            self.warm = accepted_at.is_some_and(|accepted| facts.created_at < accepted);
             let whence = if self.warm { "free in the pool: nothing boots" } else { "launched for this" };
             self.machine =
                 format!("{} {} {} ({whence})", facts.instance_id, facts.instance_type, facts.availability_zone);
