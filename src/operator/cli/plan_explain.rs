@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::completion;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
@@ -47,7 +48,7 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "KIND")]
     noun: Noun,
     /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: String,
     #[command(flatten)]
     look: LookArgs,
