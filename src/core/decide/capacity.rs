@@ -13,6 +13,7 @@ use crate::model::{
 };
 
 use crate::decide::{Plan, Planned, WaitReason};
+use crate::decide::boots;
 use crate::decide::context::Context;
 use crate::decide::reason::{are, machines};
 use crate::decide::schedule::effective;
@@ -248,7 +249,7 @@ pub(super) fn young(
 fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
-    let desired = desired.saturating_add(super::class::beside(cx, class, &pool.spec, desired));
+    let desired = desired.saturating_add(boots::beside(cx, class, &pool.spec, desired));
     let booting = class.warm_created + class.cleaning;
     let missing = desired.saturating_sub(booting.saturating_add(class.under_way.of(None)));
     if missing == 0 {

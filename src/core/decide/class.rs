@@ -22,7 +22,6 @@ mod tell;
 mod tell_tests;
 mod yielding;
 
-pub(super) use hung::beside;
 pub(crate) use tell::is_telling;
 
 /// How often a pool's status is written at most.
