@@ -3,6 +3,7 @@
 //! fail; what it plans is carried out elsewhere, one port call per action, each conditional on what was read here.
 
 mod beats;
+mod boots;
 mod capacity;
 mod class;
 mod context;

@@ -2,6 +2,7 @@
 //! Nothing here reads a clock or talks to anything; what is parsed here means something everywhere else.
 
 mod agent;
+mod console;
 mod drift;
 mod event;
 mod field;
@@ -29,6 +30,8 @@ mod transition;
 mod variable;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
+pub(crate) use console::says_why;
+pub use console::{console_lines, last_console_line};
 pub use drift::{drift, launch_digest, pool_launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;

@@ -13,6 +13,7 @@ use crate::model::{
 use crate::ports::Machine;
 
 mod beats;
+mod boots;
 mod class;
 mod counts;
 mod demand;

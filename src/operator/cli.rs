@@ -40,6 +40,7 @@ mod setup;
 mod stack;
 mod step;
 mod table;
+mod trial;
 mod usage;
 
 use std::ffi::OsString;
@@ -224,6 +225,10 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
         }
         Once::Doctor(args) => {
             doctor::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
+        }
+        Once::Try(args) => {
+            let asked = trial::check(&args, env, &table).await?;
+            trial::run(&mut connect::connect(table, environment, screen).await?.0, &args, &asked).await
         }
         Once::Init(args) => {
             let asked = init::check(&args, &table)?;

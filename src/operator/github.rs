@@ -8,6 +8,7 @@ mod errors;
 mod etags;
 mod origin;
 mod paging;
+mod preflight;
 mod registration;
 mod retry_after;
 mod verbs;

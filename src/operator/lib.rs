@@ -13,6 +13,7 @@ pub mod limits;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod metrics;
+pub mod preflight;
 pub mod queue_memory;
 pub mod status;
 pub mod telemetry;

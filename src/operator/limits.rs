@@ -59,6 +59,10 @@ impl Default for Limits {
     }
 }
 
+/// Consoles are read for people: in a bucket of their own, so that a class whose machines all fail takes nothing from
+/// the calls that serve requests.
+const CONSOLES: Rate = Rate { burst: 10, milli: 500 };
+
 /// Under whose name calls wait that are no class's.
 const NOBODY: &str = "";
 
@@ -68,6 +72,7 @@ pub struct Limited {
     launches: Line,
     endings: Endings,
     looks: Line,
+    consoles: Line,
 }
 
 impl Limited {
@@ -77,6 +82,7 @@ impl Limited {
             launches: Line::new(&[limits.launches, limits.instances]),
             endings: Endings::new(inner.clone(), Line::new(&[limits.changes])),
             looks: Line::new(&[limits.looks]),
+            consoles: Line::new(&[CONSOLES]),
             inner,
         }
     }
@@ -137,6 +143,10 @@ impl Compute for Limited {
 
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
         self.look(self.inner.describe(ids)).await
+    }
+
+    async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        in_line(&self.consoles, NOBODY, &[1.0], self.inner.console(id)).await
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {

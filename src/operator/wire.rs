@@ -257,6 +257,14 @@ fn github(
     clock: Arc<dyn Clock>,
     metrics: &Metrics,
 ) -> Result<Arc<dyn GitHub>, WireError> {
+    Ok(Arc::new(rest_github(config, clock)?.reporting_to(metrics.clone())))
+}
+
+/// The adapter itself, for whoever asks more than the port has.
+///
+/// # Errors
+/// The App's key cannot be read, or the address is none.
+pub(crate) fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Result<RestGitHub, WireError> {
     let credential = match &config.credential {
         Credential::TokenFile(file) => crate::github::Credential::TokenFile(file.clone()),
         Credential::App { id, key_file } => {
@@ -269,8 +277,7 @@ fn github(
         }
     };
     let url = ApiUrl::parse(&config.api_url)?;
-    let github = RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?;
-    Ok(Arc::new(github.reporting_to(metrics.clone())))
+    Ok(RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?)
 }
 
 /// How an operator is stopped.

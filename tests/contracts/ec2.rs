@@ -5,5 +5,6 @@ mod bad_days;
 pub(crate) mod benches;
 mod foreign;
 mod images;
+mod preflight;
 mod suite;
 mod templates;

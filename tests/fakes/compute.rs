@@ -37,6 +37,8 @@ struct Yard {
     checked: Vec<PoolSpec>,
     images: BTreeMap<String, String>,
     resolved: Vec<PoolSpec>,
+    consoles: BTreeMap<InstanceId, (String, Duration)>,
+    consoles_read: Vec<InstanceId>,
 }
 
 impl FakeCompute {
@@ -53,6 +55,8 @@ impl FakeCompute {
             checked: Vec::new(),
             images: BTreeMap::new(),
             resolved: Vec::new(),
+            consoles: BTreeMap::new(),
+            consoles_read: Vec::new(),
         };
         Self(Arc::new(Inner { clock, entropy, faults: Script::default(), yard: Mutex::new(yard) }))
     }
@@ -128,6 +132,17 @@ impl FakeCompute {
     /// Every machine that was to be ended, repetitions included.
     pub fn terminations(&self) -> Vec<InstanceId> {
         locked(&self.0.yard).terminations.clone()
+    }
+
+    /// What a machine has on its console, as its maker has it only `late` from now.
+    pub fn console_says(&self, id: &InstanceId, text: &str, late: Duration) {
+        let from = self.0.clock.elapsed() + late;
+        locked(&self.0.yard).consoles.insert(id.clone(), (text.to_owned(), from));
+    }
+
+    /// Every console that was read, repetitions included.
+    pub fn consoles_read(&self) -> Vec<InstanceId> {
+        locked(&self.0.yard).consoles_read.clone()
     }
 
     fn bring(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
@@ -242,6 +257,15 @@ impl Compute for FakeCompute {
         let exit = self.0.faults.enter()?;
         let known = self.visible().into_iter().filter(|machine| ids.contains(&machine.id));
         exit.answer(Ok(known.map(|machine| (machine.id, machine.state)).collect()))
+    }
+
+    /// Empty until its maker has posted it, as EC2's is. Faults are for calls that decide something.
+    async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        let now = self.0.clock.elapsed();
+        let mut yard = locked(&self.0.yard);
+        yard.consoles_read.push(id.clone());
+        let posted = yard.consoles.get(id).filter(|(_, from)| *from <= now);
+        Ok(posted.map(|(text, _)| text.clone()))
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {

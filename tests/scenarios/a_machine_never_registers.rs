@@ -8,7 +8,8 @@ use runyard_tests::world::{GOOD, World, linux};
 #[tokio::test(start_paused = true)]
 async fn a_launched_machine_that_never_boots_ends_at_the_boot_deadline_and_is_replaced() {
     let world = World::new();
-    world.pool(linux(0, 5)).await;
+    // No room for a second machine beside it.
+    world.pool(linux(0, 1)).await;
     world.agents.all(Habit::NeverBoots);
     world.start();
     let key = world.provision("1", "linux", 1, serde_json::json!({"timeoutSeconds": 3000})).await;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod a_boot_hangs;
 mod a_class_is_made_anew;
 mod a_line_of_requests;
 mod a_machine_falls_silent;

@@ -4,6 +4,7 @@
 
 mod answer;
 mod checks;
+mod dry_runs;
 mod fleets;
 mod instances;
 mod params;
@@ -27,7 +28,7 @@ use self::answer::{Xml, body};
 use self::params::Params;
 pub use self::rules::{Bucket, Rules};
 pub use self::types::{GROUPS, SUBNETS, TWIN, VPC};
-pub use self::world::{OWNER, World};
+pub use self::world::{Instance, OWNER, World};
 
 type Shared = Arc<Mutex<World>>;
 
@@ -126,6 +127,8 @@ fn dispatch(world: &mut World, action: &str, asked: &Params) -> Result<Vec<Xml>,
     match action {
         "CreateFleet" => fleets::create(world, asked),
         "DescribeInstances" => instances::describe(world, asked),
+        "GetConsoleOutput" => instances::console(world, asked),
+        "RunInstances" => dry_runs::machine(world, asked),
         "TerminateInstances" => instances::terminate(world, asked),
         "CreateLaunchTemplate" => templates::create(world, asked),
         "CreateLaunchTemplateVersion" => templates::create_version(world, asked),
@@ -135,7 +138,13 @@ fn dispatch(world: &mut World, action: &str, asked: &Params) -> Result<Vec<Xml>,
         "CreateTags" => world.tag(asked),
         "DescribeSubnets" => subnets(world, asked),
         "DescribeSecurityGroups" => Ok(groups(asked)),
-        "DescribeImages" => images(asked),
+        "DescribeImages" => images(world, asked),
+        "GetEbsEncryptionByDefault" => {
+            Ok(vec![Xml::text("ebsEncryptionByDefault", world.rules.volumes_key.is_some())])
+        }
+        "GetEbsDefaultKmsKeyId" => {
+            Ok(vec![Xml::text("kmsKeyId", world.rules.volumes_key.as_deref().unwrap_or("alias/aws/ebs"))])
+        }
         other => Err(Refused::new("InvalidAction", format!("The action {other} is not valid for this peer"))),
     }
 }
@@ -179,14 +188,27 @@ fn groups(asked: &Params) -> Vec<Xml> {
     vec![Xml::set("securityGroupInfo", told)]
 }
 
-/// By their ids alone: what launch templates resolve, this call does not.
-fn images(asked: &Params) -> Result<Vec<Xml>, Refused> {
+/// By their ids alone: what launch templates resolve, this call does not. One that is not there refuses the whole call.
+fn images(world: &World, asked: &Params) -> Result<Vec<Xml>, Refused> {
     let ids = asked.texts("ImageId");
     if let Some(id) = ids.iter().find(|id| !id.starts_with("ami-")) {
         let why = format!("Invalid id: \"{id}\" (expecting \"ami-...\")");
         return Err(Refused::new("InvalidAMIID.Malformed", why));
     }
-    let told =
-        ids.into_iter().map(|id| vec![Xml::text("imageId", id), Xml::text("rootDeviceName", "/dev/xvda")]);
+    if let Some(unknown) = ids.iter().find(|id| world.rules.no_images.contains(id.as_str())) {
+        let why = format!("The image id '[{unknown}]' does not exist");
+        return Err(Refused::new("InvalidAMIID.NotFound", why));
+    }
+    let root = "/dev/xvda";
+    let told = ids.into_iter().map(|id| {
+        let ebs = Xml::node("ebs", vec![Xml::text("volumeSize", world.rules.image_gib.unwrap_or(8))]);
+        vec![
+            Xml::text("imageId", id),
+            Xml::text("imageState", "available"),
+            Xml::text("architecture", world.rules.image_architecture.unwrap_or("x86_64")),
+            Xml::text("rootDeviceName", root),
+            Xml::set("blockDeviceMapping", [vec![Xml::text("deviceName", root), ebs]]),
+        ]
+    });
     Ok(vec![Xml::set("imagesSet", told)])
 }

@@ -2,5 +2,6 @@
 //! records in one, queues in another, launch templates at a third.
 
 mod makes;
+mod preflight;
 mod refuses;
 mod site;

@@ -4,5 +4,6 @@
 mod cloud;
 mod contention;
 mod machines;
+mod trial;
 mod whole_life;
 mod yard;

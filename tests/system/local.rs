@@ -3,4 +3,5 @@
 
 mod demo;
 mod programs;
+mod trial;
 mod up;

@@ -12,6 +12,7 @@ use crate::model::{
     RecordId, Request, RequestKey, Slot, UsageClass, after,
 };
 
+use crate::decide::boots;
 use crate::decide::context::Context;
 use crate::decide::reason::{are, machines};
 use crate::decide::schedule::effective;
@@ -265,6 +266,7 @@ pub(super) fn young(
 fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
+    let desired = desired.saturating_add(boots::beside(cx, class, &pool.spec, desired));
     let booting = class.warm_created + class.cleaning;
     let missing = desired.saturating_sub(booting.saturating_add(class.under_way.of(None)));
     if missing == 0 {
@@ -275,7 +277,11 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
 
 /// What a person must mend before a class launches again, if that is why it does not.
 pub(super) fn refused(class: &Class) -> String {
-    class.refusal.as_ref().map(|why| format!("; the last was refused: {why}")).unwrap_or_default()
+    match (&class.refusal, &class.last_console) {
+        (Some(why), _) => format!("; the last was refused: {why}"),
+        (None, Some(line)) => format!("; the last line on a console was of {line}"),
+        (None, None) => String::new(),
+    }
 }
 
 /// Why nothing of an offering is launched now.

@@ -15,6 +15,7 @@ use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::{Class, Doubt};
 
 mod claims;
+mod hung;
 mod image;
 mod serve;
 mod tell;
@@ -33,6 +34,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let mut plan = Plan::default();
     if let Some(pool) = &class.pool {
         serve::serve(cx, name, class, &pool.spec, &mut plan);
+        hung::decide(cx, class, &pool.spec, &mut plan);
         tell::tell(cx, name, class, &pool.spec, &mut plan);
         image::resolve(cx, pool, &mut plan);
         report(cx, class, pool, &mut plan);

@@ -70,6 +70,8 @@ pub enum Effect {
     Terminate(InstanceArn),
     /// Ask the maker where a machine stands.
     Describe(InstanceArn),
+    /// Read the console of a machine that ended.
+    Console(InstanceArn),
     /// Record that a machine is gone and remove its agent record, in one transaction.
     Bury(Box<Step<Instance>>),
     /// Say on the class's queue that a pooled machine is free.
@@ -128,6 +130,7 @@ impl Effect {
             | Self::Order(_)
             | Self::Terminate(_)
             | Self::Describe(_)
+            | Self::Console(_)
             | Self::Announce(..)
             | Self::Receive(_)
             | Self::Credential(..)

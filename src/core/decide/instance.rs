@@ -18,6 +18,7 @@ use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::Tracked;
 
 mod cleaning;
+mod console;
 mod credentials;
 mod deadline;
 mod deregistering;

@@ -234,6 +234,12 @@ impl Planned {
         Self::of_record("describe", Effect::Describe(arn), key).upkeep()
     }
 
+    /// [`Effect::Console`].
+    pub fn console(arn: InstanceArn) -> Self {
+        let slot = Slot::Console(arn.clone());
+        Self::new("console", Effect::Console(arn), [slot]).leaders().upkeep()
+    }
+
     /// [`Effect::Bury`].
     pub fn bury(step: Step<Instance>) -> Self {
         let key = step.before.key();
@@ -325,6 +331,7 @@ impl Planned {
             }
             Effect::Terminate(arn) => format!("instance {}: terminate", arn.instance_id()),
             Effect::Describe(arn) => format!("instance {}: see where it stands", arn.instance_id()),
+            Effect::Console(arn) => format!("instance {}: read its console", arn.instance_id()),
             Effect::Bury(step) => {
                 format!("instance {}: it is gone, record that", step.before.facts.instance_id)
             }

@@ -15,6 +15,8 @@ pub struct RunnerConfig {
     pub group: String,
     /// Which kind of credential it registers with.
     pub mode: RegistrationMode,
+    /// Whether a person tries the class, so that there is no run to ask GitHub for.
+    pub trial: bool,
 }
 
 impl RunnerConfig {
@@ -25,6 +27,7 @@ impl RunnerConfig {
             labels: request.labels(&spec.labels),
             group: spec.runner_group.clone(),
             mode: spec.registration_mode,
+            trial: request.intent.trial,
         }
     }
 }

@@ -75,7 +75,9 @@ pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     let said = word(tracked);
     let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
     let since = instance.state_since;
-    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}"))
+    let console = instance.console.as_ref();
+    let console = console.map_or(String::new(), |line| format!("; the last line on its console: {line}"));
+    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}{console}"))
 }
 
 /// What a machine's agent says. Its record goes when the machine has gone, and what it said last with it.

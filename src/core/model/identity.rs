@@ -356,6 +356,8 @@ pub enum Slot {
     Launches(ClassName),
     /// The announcement of a pooled machine. It writes no record: the machine can be claimed while its queue hangs.
     Announcement(InstanceArn),
+    /// The console of a machine, which is read beside everything else that is done about the machine.
+    Console(InstanceArn),
 }
 
 impl Slot {
@@ -363,7 +365,7 @@ impl Slot {
     pub const fn record(&self) -> Option<&RecordId> {
         match self {
             Self::Record(id) => Some(id),
-            Self::Queue(_) | Self::Launches(_) | Self::Announcement(_) => None,
+            Self::Queue(_) | Self::Launches(_) | Self::Announcement(_) | Self::Console(_) => None,
         }
     }
 }
@@ -375,6 +377,7 @@ impl fmt::Display for Slot {
             Self::Queue(class) => write!(f, "queue#{class} / queue"),
             Self::Launches(class) => write!(f, "launches#{class} / launches"),
             Self::Announcement(arn) => write!(f, "announcement#{arn} / announcement"),
+            Self::Console(arn) => write!(f, "console#{arn} / console"),
         }
     }
 }
@@ -484,7 +487,7 @@ mod tests {
         let pool = RecordId::Pool(class.clone());
         assert_eq!(Slot::from(&pool).record(), Some(&pool));
         let arn = InstanceArn::parse(ARN).unwrap();
-        for slot in [Slot::Queue(class.clone()), Slot::Launches(class), Slot::Announcement(arn)] {
+        for slot in [Slot::Queue(class.clone()), Slot::Launches(class), Slot::Announcement(arn.clone()), Slot::Console(arn)] {
             assert_eq!(slot.record(), None);
         }
     }

@@ -128,6 +128,8 @@ pub struct Instance {
     pub registration_failures: u32,
     /// Who asked that it end (`runyard expire`).
     pub expired_by: Option<String>,
+    /// The last line it wrote to its console before it ended, if it ended young.
+    pub console: Option<String>,
     /// When the record may be deleted, epoch seconds.
     pub expires_at: Option<i64>,
     /// Counts the writes.
@@ -154,6 +156,7 @@ impl Instance {
             removal: None,
             registration_failures: 0,
             expired_by: None,
+            console: None,
             expires_at: None,
             version: 1,
             updated_at: now,
@@ -274,6 +277,8 @@ pub struct InstanceRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expired_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    console: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<i64>,
     version: u64,
     updated_at: Timestamp,
@@ -371,6 +376,7 @@ impl Record for Instance {
             removal_expires_at: self.removal.as_ref().and_then(|r| r.expires_at),
             registration_failures: self.registration_failures,
             expired_by: self.expired_by.clone(),
+            console: self.console.clone(),
             expires_at: self.expires_at,
             version: self.version,
             updated_at: self.updated_at,
@@ -417,6 +423,7 @@ impl Record for Instance {
             removal: sealed(row.removal, row.removal_expires_at),
             registration_failures: row.registration_failures,
             expired_by: row.expired_by,
+            console: row.console,
             expires_at: row.expires_at,
             version: row.version,
             updated_at: row.updated_at,

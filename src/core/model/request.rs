@@ -181,6 +181,8 @@ pub struct Intent {
     pub created_at: Option<Timestamp>,
     /// When a person asked that it fail (`runyard fail`).
     pub fail_requested_at: Option<Timestamp>,
+    /// Whether a person tries the class (`runyard try`): there is no such run at GitHub, and GitHub is not asked for it.
+    pub trial: bool,
 }
 
 /// The part of an intent that is served as it was when the request was taken on, whatever is written there later.
@@ -234,6 +236,7 @@ impl Accepted {
             generation: written.generation,
             created_at: written.created_at,
             fail_requested_at: written.fail_requested_at,
+            trial: written.trial,
         }
     }
 }
@@ -506,6 +509,8 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fail_requested_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    trial: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     phase: Option<Phase>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     instances: Option<Vec<InstanceId>>,
@@ -570,6 +575,7 @@ impl Record for Request {
             generation: served.generation,
             created_at: served.created_at,
             fail_requested_at: served.fail_requested_at,
+            trial: served.trial.then_some(true),
             phase: status.phase,
             instances: seen.then(|| status.instances.clone()),
             claims: status.claims.clone(),
@@ -613,6 +619,7 @@ impl Record for Request {
             generation: row.generation,
             created_at: row.created_at,
             fail_requested_at: row.fail_requested_at,
+            trial: row.trial.unwrap_or(false),
         };
         let accepted = row.accepted.is_some();
         let served = row.accepted.map(|accepted| accepted.within(&written));

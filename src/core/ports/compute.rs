@@ -150,6 +150,11 @@ pub trait Compute: Send + Sync {
     fn why_ended(&self, _id: &InstanceId) -> Option<StateReason> {
         None
     }
+    /// The end of what a machine has written to its console, at most 64 KiB. None while its maker has nothing of it, which
+    /// may be for minutes after the machine's end, and always where a maker keeps no consoles.
+    async fn console(&self, _id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        Ok(None)
+    }
     /// Every machine that carries our table's tag, all pages; a list that could not be read to its end is an error.
     async fn list(&self) -> Result<Vec<Machine>, ComputeError>;
 }

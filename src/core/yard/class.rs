@@ -11,6 +11,7 @@ use crate::model::{
 };
 
 use super::beats::{Beats, believable};
+use super::boots::Boots;
 use super::demand::{Free, Line, MachineGroup};
 use super::offerings::{Breaker, FORGOTTEN, Offering, REST_MOST, REST_SPOT_MOST, Rest, SpotLosses};
 use super::under_way::UnderWay;
@@ -54,6 +55,12 @@ pub struct Class {
     pub brake: Brake,
     /// Why its last launch was refused, until one is not.
     pub refusal: Option<String>,
+    /// The last line on the console of the machine that last ended young, and which machine that was; until one is of use.
+    pub(crate) last_console: Option<String>,
+    /// How long its last first boots took.
+    pub(crate) boots: Boots,
+    /// Machines that boot, the oldest first.
+    pub(crate) starting: BTreeSet<(Timestamp, InstanceArn)>,
     /// When its queue was last asked, on the monotonic clock.
     pub received: Option<Duration>,
     /// Machines that the queue says are free.

@@ -38,6 +38,9 @@ pub(crate) fn boots(
     {
         class.spot.add(now.mono, class.spot_live);
     }
+    if let Some(line) = new.console.as_ref().filter(|_| old.is_some_and(|old| old.console.is_none())) {
+        class.last_console = Some(format!("{}: {line}", new.facts.instance_id));
+    }
     let was_created = old.is_some_and(|old| old.state() == State::Created);
     match new.life {
         Life::Terminated { reason, .. } if was_created => match reason {
@@ -56,7 +59,10 @@ pub(crate) fn boots(
             | Reason::Orphan => {}
         },
         Life::Running { .. } | Life::Idle { pooled_at: Some(_) } if was_created => {
-            class.brake = Brake::default()
+            class.brake = Brake::default();
+            class.last_console = None;
+            let took = new.state_since.duration_since(new.facts.created_at);
+            class.boots.took(Duration::try_from(took).unwrap_or_default());
         }
         Life::Created { .. }
         | Life::Claimed { .. }
@@ -98,6 +104,10 @@ pub(crate) fn tally(
             shift(&mut class.spot_live);
         }
         shift(class.counts.entry(instance.state()).or_default());
+    }
+    if instance.state() == State::Created {
+        let place = (instance.facts.created_at, arn.clone());
+        if add { class.starting.insert(place) } else { class.starting.remove(&place) };
     }
     match &instance.life {
         Life::Created { run: None } => shift(&mut class.warm_created),

@@ -28,6 +28,8 @@ pub enum Observation {
     Ended(InstanceArn),
     /// Why the maker says a machine ended. Told before where it stands, so that its end is told with it.
     WhyEnded(InstanceArn, StateReason),
+    /// The last line of ours on a machine's console; none where its provider has none yet.
+    Console(InstanceArn, Option<String>),
     /// Where the maker says a machine stands.
     Stands(InstanceArn, Option<MachineState>),
     /// A machine was announced.

@@ -91,6 +91,13 @@ impl Yard {
                 tracked.ended =
                     Some((now.mono, tracked.ended.map_or(0, |(_, times)| times).saturating_add(1)));
             }),
+            Observation::Console(arn, line) => self.of(&arn, &mut dirty, |tracked| {
+                let times = tracked.console_read.map_or(0, |(_, times)| times);
+                tracked.console_read = Some((now.mono, times.saturating_add(1)));
+                if line.is_some() {
+                    tracked.console_line = line;
+                }
+            }),
             Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
             Observation::Announced(arn) => {
                 self.of(&arn, &mut dirty, |tracked| tracked.announced = Some(now.mono))

@@ -38,6 +38,10 @@ pub struct Tracked {
     pub stands: Option<Option<MachineState>>,
     /// Why it ended, as its maker says.
     pub(crate) why_ended: Option<String>,
+    /// When its console was last read, and how often.
+    pub(crate) console_read: Option<(Duration, u32)>,
+    /// The last line of ours on its console, once it was read.
+    pub(crate) console_line: Option<String>,
     /// When its maker was last asked where it stands, and how often it was since it was asked to end it.
     pub asked: Option<(Duration, u32)>,
     /// Whether the last list of machines did not show it, although it should.
@@ -72,6 +76,8 @@ impl Tracked {
             ended: None,
             stands: None,
             why_ended: None,
+            console_read: None,
+            console_line: None,
             asked: None,
             missing: false,
             announced: None,

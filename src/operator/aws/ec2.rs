@@ -2,12 +2,14 @@
 //! table's tag. EC2 is eventually consistent about its own instances: the adapter waits until a launched instance is
 //! visible, and an instance that a list omits does not count as gone.
 
+mod console;
 mod errors;
 mod fleet;
 mod fleet_results;
 mod machine;
 mod observed_template;
 mod options;
+mod preflight;
 mod subnets;
 mod template;
 mod template_diff;
@@ -260,6 +262,10 @@ impl Compute for Ec2Compute {
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
         let known = self.known(ids.iter().map(InstanceId::as_str)).await?;
         Ok(known.into_iter().map(|machine| (machine.id, machine.state)).collect())
+    }
+
+    async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        console::read(&self.client, id).await
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {

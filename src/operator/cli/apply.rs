@@ -10,6 +10,7 @@ mod set;
 mod spec;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use super::failure::{CliFailure, CliResult, Exit, Problems};
 use super::stack::StackArgs;
 use super::{configured, init, json as documents};
 use crate::config::Config;
-use crate::model::{ClassName, FieldError, PoolSpec, TableName};
+use crate::model::{ClassName, FieldError, PoolSpec, TIMEOUT_SECONDS, TableName};
 use crate::ports::QueueError;
 
 use plan::{Planned, Wanted};
@@ -109,6 +110,8 @@ pub(crate) struct ApplyInput {
     config: Option<Config>,
     wanted: Vec<Wanted>,
     how: How,
+    /// How long the operator gives a machine to boot.
+    created: Duration,
     /// Whether a person can be asked: the file does not come from where they would answer.
     askable: bool,
 }
@@ -118,7 +121,8 @@ pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> CliResult<ApplyInput
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
     let askable = args.file != Path::new("-");
     let wanted = wanted(&args.file, &args.stack, table)?;
-    Ok(ApplyInput { config, wanted, how: args.how, askable })
+    let created = super::plan_explain::policy(args.config.as_ref(), table)?.created;
+    Ok(ApplyInput { config, wanted, how: args.how, created, askable })
 }
 
 /// The specs that `diff` compares.
@@ -156,6 +160,9 @@ pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResu
     }
     let allowed = input.how.allow_widening || agreed(context, &plans, input.askable);
     plan::allowed(&plans, allowed)?;
+    for warning in input.wanted.iter().filter_map(|wanted| hung_boot(&wanted.spec, input.created)) {
+        context.screen.remark(warning);
+    }
     // A class exists when its record does, so its launch template comes first, and its queue.
     let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
     for line in init::keep_templates(input.config.as_ref(), &specs).await? {
@@ -168,6 +175,20 @@ pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResu
     }
     context.screen.document(&documents::list(&records));
     Ok(())
+}
+
+/// What a machine that hangs at its first boot costs a class that has no room for a second one beside it.
+fn hung_boot(spec: &PoolSpec, created: Duration) -> Option<String> {
+    let patience = Duration::from_secs(TIMEOUT_SECONDS);
+    (spec.max == 1 && created > patience).then(|| {
+        format!(
+            "warning: class {} has room for one machine, and one that hangs at its first boot holds it for timing.created \
+             ({}), longer than requests wait by default ({}); set max to 2, or timing.created to less",
+            spec.resource_class,
+            super::duration::show(created),
+            super::duration::show(patience),
+        )
+    })
 }
 
 /// `runyard diff`.
@@ -268,6 +289,17 @@ mod tests {
             assert!(said.contains("! repositories acme/* → *"), "{said}");
             assert!(said.contains("Write them? [y/N]"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_class_that_a_hung_boot_would_hold_longer_than_requests_wait_is_warned_of() {
+        let spec = |max: u32| -> PoolSpec {
+            serde_json::from_value(json!({"resourceClass": "linux", "max": max})).unwrap()
+        };
+        let told = hung_boot(&spec(1), Duration::from_secs(900)).unwrap();
+        assert!(told.contains("timing.created (15m)") && told.contains("(10m)"), "{told}");
+        assert_eq!(hung_boot(&spec(1), Duration::from_secs(600)), None);
+        assert_eq!(hung_boot(&spec(2), Duration::from_secs(900)), None, "a second machine comes beside it");
     }
 
     #[test]

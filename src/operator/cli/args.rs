@@ -10,7 +10,7 @@ use super::local_mode;
 use super::screen::Format;
 use super::{
     apply, daemon, describe, doctor, events, expire, fail, get, init, plan_explain, provision, refresh,
-    release, scale, setup,
+    release, scale, setup, trial,
 };
 use crate::model::TableName;
 
@@ -100,6 +100,8 @@ pub(crate) enum Once {
     Refresh(refresh::RefreshArgs),
     /// Compare the records with each other and say what is wrong
     Doctor(doctor::DoctorArgs),
+    /// Take one machine of a class through its life, with its console and the time of each step
+    Try(trial::TryArgs),
     /// Create, complete or check the table, the queues and the launch templates
     Init(init::InitArgs),
     /// Set up what the yard needs elsewhere: the GitHub App

@@ -99,7 +99,7 @@ type Section = (&'static str, &'static [&'static str]);
 fn sections(kind: &str) -> &'static [Section] {
     match kind {
         "instance" => &[
-            ("Instance", &["instanceId", "resourceClass", "state", "reason", "message"]),
+            ("Instance", &["instanceId", "resourceClass", "state", "reason", "message", "console"]),
             ("Claim", &["runId", "request", "claimId", "trustDomain", "uses", "registrationFailures"]),
             (
                 "Times",

@@ -3,6 +3,8 @@
 
 mod examine;
 mod outside;
+mod package;
+mod preflight;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,12 +21,15 @@ use super::screen::plain;
 use super::selector::kind_of;
 use super::table::columns;
 use crate::config::{self, ComputeKind, ScopeKind};
-use crate::model::{Event, EventType, FieldError, Item, Kind, Reading, read};
+use crate::model::{
+    ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read,
+};
 use crate::ports::Compute;
 use crate::wire;
 
 pub(crate) use examine::{Finding, examine};
 use outside::Outside;
+use preflight::{Asked, Checked};
 
 /// Looks for what is wrong.
 #[derive(Debug, Args)]
@@ -34,6 +39,7 @@ Exit code 0 when nothing is wrong (or all of it was mended), 1 when something is
 Examples:
   runyard doctor
   runyard doctor --config /etc/runyard/runyard.toml
+  runyard doctor --config /etc/runyard/runyard.toml --preflight linux-x64 --repository acme/web
   runyard doctor --fix -o json")]
 pub(crate) struct DoctorArgs {
     /// Mend what can be mended by the same conditional changes that the operator makes
@@ -45,6 +51,39 @@ pub(crate) struct DoctorArgs {
     /// The operator's configuration: EC2 and GitHub are asked as it says [default: neither is asked]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Before a class's first machine: dry runs of launches, its image, packages and GitHub App; nothing is launched
+    /// [default without POOL: every class]
+    #[arg(long, value_name = "POOL", num_args = 0..=1, requires = "config")]
+    preflight: Option<Option<ClassName>>,
+    /// A repository whose jobs shall run there, for the questions to GitHub
+    #[arg(long, value_name = "OWNER/REPO", requires = "preflight")]
+    repository: Option<Repository>,
+}
+
+/// What `--preflight` found, if it was asked for.
+async fn preflight(context: &CliContext, args: &DoctorArgs, items: &[Item]) -> CliResult<Vec<Checked>> {
+    let (Some(named), Some(file)) = (&args.preflight, &args.config) else { return Ok(Vec::new()) };
+    let config = configured::load(&context.table, file)?;
+    let pools = preflight::pools(context, items, named.as_ref()).await?;
+    let wrong = |error: String| {
+        CliFailure::error("config", file.display().to_string(), error, "mend the configuration")
+    };
+    #[cfg(feature = "ec2")]
+    let ec2 = match config.compute {
+        ComputeKind::Ec2 => {
+            let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+            let options = crate::aws::ec2::Ec2Options::of(&config).map_err(CliFailure::usage)?;
+            Some(crate::aws::Ec2Compute::connect(options, &sdk))
+        }
+        ComputeKind::None | ComputeKind::Local => None,
+    };
+    let github = config.github.as_ref().map(|github| wire::rest_github(github, context.clock.clone()));
+    let asked = Asked {
+        #[cfg(feature = "ec2")]
+        ec2,
+        github: github.transpose().map_err(|error| wrong(error.to_string()))?,
+    };
+    Ok(preflight::look(&asked, &config, &pools, items, args.repository.as_ref()).await)
 }
 
 /// What the operator's configuration says about whom to ask.
@@ -109,6 +148,8 @@ pub(crate) async fn run(context: &mut CliContext, args: &DoctorArgs) -> CliResul
     findings.extend(outside::look(context, &outside, &items, args.patience).await);
     let (networks, problems) = outside::networks(&outside, &items).await;
     findings.extend(problems);
+    let checked = preflight(context, args, &items).await?;
+    findings.extend(preflight::findings(&checked));
     let mut rows = Vec::new();
     let mut left = 0;
     for finding in &findings {
@@ -116,7 +157,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &DoctorArgs) -> CliResul
         left += usize::from(finding.severity == EventType::Warning && outcome != Mended::Done);
         rows.push((finding, outcome));
     }
-    show(context, &networks, &rows);
+    show(context, &networks, &checked, &rows);
     if left == 0 {
         return Ok(());
     }
@@ -162,7 +203,7 @@ async fn mend(context: &CliContext, finding: &Finding) -> Mended {
     }
 }
 
-fn show(context: &mut CliContext, networks: &[String], rows: &[(&Finding, Mended)]) {
+fn show(context: &mut CliContext, networks: &[String], checked: &[Checked], rows: &[(&Finding, Mended)]) {
     let items: Vec<_> = rows
         .iter()
         .map(|(finding, mended)| {
@@ -173,11 +214,16 @@ fn show(context: &mut CliContext, networks: &[String], rows: &[(&Finding, Mended
             })
         })
         .collect();
-    context.screen.document(&json!({"items": items, "networks": networks}));
+    let mut document = json!({"items": items, "networks": networks});
+    if !checked.is_empty() {
+        document["checks"] = preflight::document(checked).into();
+    }
+    context.screen.document(&document);
     if context.screen.format.for_programs() {
         return;
     }
     networks.iter().for_each(|line| context.screen.say(line));
+    preflight::lines(checked).iter().for_each(|line| context.screen.say(line));
     if rows.is_empty() {
         context.screen.say("nothing is wrong");
         return;

@@ -68,6 +68,43 @@ pub(crate) struct ProvisionArgs {
     /// Do not release the request when the wait times out or is interrupted
     #[arg(long, requires = "wait")]
     keep: bool,
+    /// Whether a person tries the class.
+    #[arg(skip)]
+    trial: bool,
+}
+
+impl ProvisionArgs {
+    /// One machine for a person who tries a class: for at most `lent`, and within `timeout`.
+    pub(crate) fn trial(
+        id: &RequestKey,
+        class: &ClassName,
+        usage_class: Option<UsageClass>,
+        timeout: Duration,
+        lent: Duration,
+    ) -> Self {
+        let run = RunArgs {
+            run_id: Some(id.run_id.clone()),
+            repository: Some(id.repository.clone()),
+            name: id.name.clone(),
+        };
+        Self {
+            run,
+            class: class.clone(),
+            count: 1,
+            attempt: Some(id.attempt),
+            min_count: None,
+            usage_class,
+            on_demand_fallback: false,
+            allowed_instance_types: None,
+            max_runtime: Some(lent),
+            timeout: Some(timeout),
+            // A class that wants a secret label is served too.
+            secret_label: true,
+            wait: true,
+            keep: false,
+            trial: true,
+        }
+    }
 }
 
 /// The wait unless the request says otherwise.
@@ -198,7 +235,7 @@ fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
 }
 
 /// Writes the intent, or finds that it is written already; answers the record.
-async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
+pub(crate) async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
     let ours = intent(context, args, id);
     // Written under the repository as it is spelt, before keys were in lower case: it is the same request.
     let former = Request::key_of(id);
@@ -247,6 +284,7 @@ fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
         allowed_instance_types: args.allowed_instance_types.clone(),
         max_runtime_minutes: args.max_runtime.map(|length| length.as_secs() / 60),
         timeout_seconds: args.timeout.map(|length| length.as_secs()),
+        trial: args.trial,
         label_suffix: args.secret_label.then(drawn),
     };
     given.item(id, uid, context.clock.now())

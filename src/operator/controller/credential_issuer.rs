@@ -129,7 +129,7 @@ impl CredentialIssuer {
     pub fn attach_registration(&self, next: &mut Instance, runner: &RunnerConfig) {
         let scope = self.scope_in(&runner.request.repository);
         if runner.mode == RegistrationMode::Run
-            && self.runs.as_ref().is_none_or(|runs| runs.confirmed(&runner.request))
+            && (runner.trial || self.runs.as_ref().is_none_or(|runs| runs.confirmed(&runner.request)))
             && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
         {
             // A key that cannot be used is reported by the write that follows.
@@ -154,7 +154,9 @@ impl CredentialIssuer {
     /// What GitHub answered, or that the machine's key is none.
     pub async fn register(&self, next: &mut Instance, runner: &RunnerConfig) -> Result<(), CredentialError> {
         let scope = self.scope_in(&runner.request.repository);
-        self.confirm_run(&runner.request).await?;
+        if !runner.trial {
+            self.confirm_run(&runner.request).await?;
+        }
         let secret = match runner.mode {
             RegistrationMode::Run => Secret::Token(self.tokens.get(Purpose::Registration, &scope).await?),
             RegistrationMode::Job => {

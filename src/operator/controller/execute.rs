@@ -7,7 +7,7 @@ use crate::decide::{Effect, Planned, PlannedEvent, RunnerConfig, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, Event, EventType, Guard, Instance, InstanceArn, InstanceId, PinnedImage, Pool, Record, RecordId,
-    Request, RequestKey, Versioned, Write,
+    Request, RequestKey, Versioned, Write, last_console_line,
 };
 use crate::ports::StoreError;
 use crate::yard::{Observation, Written};
@@ -180,6 +180,17 @@ impl Executor {
                 let why = self.ports.compute.why_ended(&id);
                 let why = why.map(|reason| Observation::WhyEnded(arn.clone(), reason));
                 Ok(why.into_iter().chain([Observation::Stands(arn, states.get(&id).copied())]).collect())
+            }
+            Effect::Console(arn) => {
+                let line = match self.ports.compute.console(&id_of(&arn)).await {
+                    Ok(console) => console.as_deref().and_then(last_console_line),
+                    // It is read for people, and looked at again.
+                    Err(error) => {
+                        tracing::warn!(%arn, %error, "the console of an ended machine cannot be read");
+                        None
+                    }
+                };
+                Ok(vec![Observation::Console(arn, line)])
             }
             Effect::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);

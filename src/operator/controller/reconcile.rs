@@ -473,7 +473,7 @@ impl Loop {
     fn class_of(&self, slot: &Slot) -> Option<ClassName> {
         let id = match slot {
             Slot::Queue(class) | Slot::Launches(class) => return Some(class.clone()),
-            Slot::Announcement(_) => return None,
+            Slot::Announcement(_) | Slot::Console(_) => return None,
             Slot::Record(id) => id,
         };
         match id {
@@ -496,7 +496,7 @@ impl Loop {
 pub(super) fn unit_of(slot: &Slot) -> Option<Unit> {
     match slot {
         Slot::Queue(class) | Slot::Launches(class) => Some(Unit::Class(class.clone())),
-        Slot::Announcement(_) => None,
+        Slot::Announcement(_) | Slot::Console(_) => None,
         Slot::Record(RecordId::Instance(arn)) => Some(Unit::Instance(arn.clone())),
         Slot::Record(RecordId::Launch(id)) => Some(Unit::Launch(id.clone())),
         Slot::Record(RecordId::Pool(class)) => Some(Unit::Class(class.clone())),

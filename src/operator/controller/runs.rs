@@ -32,7 +32,7 @@ pub(super) fn watched(request: &Request) -> bool {
         Phase::Fulfilling | Phase::Ready => true,
         Phase::Pending | Phase::Releasing | Phase::Released | Phase::Failed => false,
     };
-    holds && !request.is_released() && number(&request.id).is_some()
+    holds && !request.is_released() && !request.intent.trial && number(&request.id).is_some()
 }
 
 /// GitHub numbers its runs; another name is a run of somebody else.

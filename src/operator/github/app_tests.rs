@@ -17,13 +17,13 @@ use super::scripted_fake::*;
 use super::*;
 use crate::ports::github::{GitHub, GitHubError, Scope};
 
-struct TestApp {
+pub(super) struct TestApp {
     pem: String,
     public: Vec<u8>,
 }
 
 impl TestApp {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
         let der: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().unwrap();
         let body = BASE64_STANDARD.encode(der.as_ref());
@@ -32,7 +32,7 @@ impl TestApp {
         Self { pem, public: pair.public_key().as_ref().to_vec() }
     }
 
-    fn credential(&self) -> Credential {
+    pub(super) fn credential(&self) -> Credential {
         Credential::App(AppKey::from_pem("4711", self.pem.as_bytes()).unwrap())
     }
 
@@ -72,7 +72,7 @@ fn empty_list() -> Reply {
     json(200, json!({"total_count": 0, "runners": []}))
 }
 
-const IN_AN_HOUR: &str = "2026-03-01T13:00:00Z";
+pub(super) const IN_AN_HOUR: &str = "2026-03-01T13:00:00Z";
 
 #[tokio::test]
 async fn an_app_signs_for_minutes_and_works_with_the_installations_token() {

@@ -28,7 +28,7 @@ const VALID_FOR: Duration = Duration::from_secs(540);
 const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
 
 /// All that our calls need: runners of repositories, those of organisations, and reading runs.
-const NEEDED: [(&str, &str); 3] =
+pub(super) const NEEDED: [(&str, &str); 3] =
     [("administration", "write"), ("organization_self_hosted_runners", "write"), ("actions", "read")];
 
 /// What proves to GitHub who asks.
@@ -166,6 +166,14 @@ impl Authenticator {
             Credential::None => Ok(None),
             Credential::TokenFile(path) => read_token(path).await.map(Some),
             Credential::App(key) => self.installation_token(client, key, scope).await.map(Some),
+        }
+    }
+
+    /// The App's proof of being itself, if the credential is an App.
+    pub(super) fn assertion(&self, now: Timestamp) -> Option<Result<String, GitHubError>> {
+        match &self.credential {
+            Credential::None | Credential::TokenFile(_) => None,
+            Credential::App(key) => Some(key.assertion(&key.current(), now)),
         }
     }
 

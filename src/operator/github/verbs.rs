@@ -50,8 +50,8 @@ pub enum SetupError {
 
 /// One GitHub, asked over its REST API.
 pub struct RestGitHub {
-    client: Client,
-    auth: Authenticator,
+    pub(super) client: Client,
+    pub(super) auth: Authenticator,
     budgets: Mutex<BTreeMap<String, Budget>>,
     etags: Mutex<Etags>,
     metrics: Option<Metrics>,
@@ -85,7 +85,7 @@ impl RestGitHub {
         self
     }
 
-    fn address(&self, scope: &Scope, below: &[&str]) -> Result<Url, GitHubError> {
+    pub(super) fn address(&self, scope: &Scope, below: &[&str]) -> Result<Url, GitHubError> {
         let mut segments: Vec<&str> = match scope {
             Scope::Repository { owner, name } => vec!["repos", owner, name],
             Scope::Organization { owner } => vec!["orgs", owner],
@@ -116,7 +116,7 @@ impl RestGitHub {
         accepted
     }
 
-    async fn ask_json<T: DeserializeOwned>(
+    pub(super) async fn ask_json<T: DeserializeOwned>(
         &self,
         scope: &Scope,
         question: Question,

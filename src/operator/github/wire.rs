@@ -25,6 +25,19 @@ pub(super) struct InstallationBody {
     /// What the installation was granted.
     #[serde(default)]
     pub(super) permissions: BTreeMap<String, String>,
+    /// When the account suspended it, if it did.
+    pub(super) suspended_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct AppBody {
+    /// Its name in addresses.
+    pub(super) slug: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RepositoryBody {
+    pub(super) private: bool,
 }
 
 #[derive(Serialize)]
@@ -105,4 +118,9 @@ pub(super) struct GroupsPage {
 pub(super) struct GroupBody {
     pub(super) id: u64,
     pub(super) name: String,
+    /// Whether it is the organisation's default group.
+    #[serde(default)]
+    pub(super) default: bool,
+    #[serde(default)]
+    pub(super) allows_public_repositories: bool,
 }

@@ -33,7 +33,11 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
         &["ensure", "announce", "receive", "delete", "give_back", "bury", "depth", "notices", "acknowledge"],
         QueueError::OUTCOMES,
     ),
-    (ComputeError::SERVICE, &["launch", "resolve", "terminate", "describe", "list"], ComputeError::OUTCOMES),
+    (
+        ComputeError::SERVICE,
+        &["launch", "resolve", "terminate", "describe", "console", "list"],
+        ComputeError::OUTCOMES,
+    ),
     (
         GitHubError::SERVICE,
         &[
@@ -332,6 +336,10 @@ impl<T: Compute + ?Sized> Compute for Metered<T> {
 
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
         self.counted("describe", self.inner.describe(ids)).await
+    }
+
+    async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        self.counted("console", self.inner.console(id)).await
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {

@@ -339,6 +339,7 @@ impl World {
             Effect::Orphan(instance) => self.wrote(Written::Instance(*instance)),
             Effect::Terminate(arn) => self.see(Observation::Ended(arn)),
             Effect::Describe(arn) => self.see(Observation::Stands(arn, Some(MachineState::Terminated))),
+            Effect::Console(arn) => self.see(Observation::Console(arn, None)),
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
             Effect::Resolve(_) => unreachable!("no class names a parameter"),
             Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use runyard::aws::Ec2Compute;
 use runyard::limits::{Limited, Limits};
-use runyard::model::{InstanceId, UsageClass};
+use runyard::model::{InstanceId, UsageClass, last_console_line};
 use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 
 use crate::ec2::benches::{compute, options, order, sdk_config, spec, table};
-use runyard_support::peer::{Bucket, GROUPS, OWNER, Peer, Refused, SUBNETS, TWIN, VPC};
+use runyard_support::peer::{Bucket, GROUPS, Instance, OWNER, Peer, Refused, SUBNETS, TWIN, VPC};
 
 async fn yard() -> (Peer, Ec2Compute) {
     let peer = Peer::start();
@@ -352,6 +352,68 @@ async fn a_machine_that_never_began_is_told_with_ec2s_reason() {
         Some(("Client.InstanceInitiatedShutdown: Instance initiated shutdown".into(), false))
     );
     assert_eq!(told(2), None, "EC2 said nothing");
+}
+
+/// A machine with this on its console.
+async fn with_console(peer: &Peer, compute: &Ec2Compute, console: &[u8]) -> InstanceId {
+    let id = compute.launch(&wanted(1)).await.unwrap().machines[0].id.clone();
+    peer.world().instances.get_mut(id.as_str()).unwrap().console = console.to_vec();
+    id
+}
+
+fn change(peer: &Peer, id: &InstanceId, change: impl FnOnce(&mut Instance)) {
+    change(peer.world().instances.get_mut(id.as_str()).unwrap());
+}
+
+#[tokio::test]
+async fn the_screen_of_a_machine_that_boots_is_read_at_once() {
+    let (peer, compute) = yard().await;
+    let id = with_console(&peer, &compute, b"kernel\r\nrunyard: first boot installs the agent\r\n").await;
+    let console = compute.console(&id).await.unwrap().unwrap();
+    assert_eq!(last_console_line(&console), Some("first boot installs the agent".into()));
+    assert_eq!(peer.calls("GetConsoleOutput"), 1);
+}
+
+#[tokio::test]
+async fn an_ended_machine_has_no_console_until_ec2_has_posted_it() {
+    let (peer, compute) = yard().await;
+    let id = with_console(&peer, &compute, b"runyard: powers off: no route\n").await;
+    change(&peer, &id, |one| one.state = "terminated".into());
+    assert_eq!(compute.console(&id).await, Ok(None));
+    change(&peer, &id, |one| one.posted = true);
+    assert_eq!(compute.console(&id).await, Ok(Some("runyard: powers off: no route\n".into())));
+}
+
+#[tokio::test]
+async fn of_types_whose_screen_cannot_be_looked_at_what_was_posted_is_read() {
+    let (peer, compute) = yard().await;
+    peer.rules(|rules| rules.no_screens = true);
+    let id = with_console(&peer, &compute, b"runyard: hello\n").await;
+    assert_eq!(compute.console(&id).await, Ok(None));
+    change(&peer, &id, |one| one.posted = true);
+    assert_eq!(compute.console(&id).await, Ok(Some("runyard: hello\n".into())));
+}
+
+#[tokio::test]
+async fn a_console_is_the_last_64_kibibytes_whatever_is_on_it() {
+    let (peer, compute) = yard().await;
+    let mut written = vec![0xff; 100 << 10];
+    written.extend(b"\nrunyard: at the end\n");
+    let id = with_console(&peer, &compute, &written).await;
+    let console = compute.console(&id).await.unwrap().unwrap();
+    assert_eq!(console.chars().count(), 64 << 10);
+    assert_eq!(last_console_line(&console), Some("at the end".into()));
+}
+
+#[tokio::test]
+async fn a_machine_ec2_has_forgotten_has_no_console_and_a_refusal_is_told() {
+    let (peer, compute) = yard().await;
+    assert_eq!(compute.console(&InstanceId::parse("i-0123456789abcdef9").unwrap()).await, Ok(None));
+    let id = with_console(&peer, &compute, b"runyard: hello\n").await;
+    let refused = || Refused::new("UnauthorizedOperation", "You are not authorized to perform this operation.");
+    peer.rules(|rules| rules.refused.extend([("GetConsoleOutput", refused()), ("GetConsoleOutput", refused())]));
+    let outcome = compute.console(&id).await;
+    assert!(matches!(outcome, Err(ComputeError::Refused(_))), "{outcome:?}");
 }
 
 #[tokio::test]

@@ -90,8 +90,8 @@ const INTENT: [&str; 24] = [
     "priority",
     "labelSuffix",
 ];
-/// What only the operator writes.
-const STATUS: [&str; 12] = [
+/// What only the operator writes, and what only a person does.
+const STATUS: [&str; 14] = [
     "phase",
     "instances",
     "claims",
@@ -104,6 +104,8 @@ const STATUS: [&str; 12] = [
     "observedGeneration",
     "releasedBy",
     "expiresAt",
+    "failRequestedAt",
+    "trial",
 ];
 const OURS: (&str, &str) = ("aws:ResourceTag/runyard:table", "yard");
 const THEIRS: (&str, &str) = ("aws:ResourceTag/runyard:table", "payroll");
@@ -219,6 +221,9 @@ fn operators_machines(all: &mut Add<'_>) {
         false,
         &["ec2:DescribeVpcs", "iam:ListRoles", "sts:AssumeRole", "s3:ListBuckets"],
     );
+    all(Operator, "*", &[], true, &["ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"]);
+    let defaults = ["ec2:DisableEbsEncryptionByDefault", "ec2:ModifyEbsDefaultKmsKeyId"];
+    all(Operator, "*", &[], false, &defaults);
     all(Operator, TEMPLATE, &[MARKED], true, &["ec2:CreateLaunchTemplate"]);
     for carried in [&[][..], &[MISMARKED]] {
         all(Operator, TEMPLATE, carried, false, &["ec2:CreateLaunchTemplate"]);
@@ -235,7 +240,7 @@ fn operators_machines(all: &mut Add<'_>) {
     all(Operator, far_template, &[MARKED], false, &["ec2:CreateLaunchTemplate"]);
     all(Operator, far_template, &[OURS], false, &["ec2:CreateFleet", "ec2:RunInstances"]);
     all(Operator, far_template, &[OURS], false, &KEEPS);
-    all(Operator, far, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(Operator, far, &[OURS], false, &["ec2:TerminateInstances", "ec2:GetConsoleOutput"]);
     all(Operator, FLEET, &[MARKED], true, &["ec2:CreateFleet"]);
     all(Operator, TEMPLATE, &[OURS], true, &["ec2:CreateFleet", "ec2:RunInstances"]);
     for part in [NEW, VOLUME] {
@@ -262,13 +267,14 @@ fn operators_machines(all: &mut Add<'_>) {
         &["ec2:RequestSpotInstances", "ec2:CancelSpotInstanceRequests"],
     );
     all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
+    all(Operator, ME, &[OURS], false, &["ec2:GetConsoleScreenshot", "ec2:GetPasswordData"]);
     let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
     all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
     tags(all);
     image_parameters(all, Operator);
-    all(Operator, ME, &[OURS], true, &["ec2:TerminateInstances"]);
+    all(Operator, ME, &[OURS], true, &["ec2:TerminateInstances", "ec2:GetConsoleOutput"]);
     for carried in [&[][..], &[THEIRS], &[MARKED]] {
-        all(Operator, ME, carried, false, &["ec2:TerminateInstances"]);
+        all(Operator, ME, carried, false, &["ec2:TerminateInstances", "ec2:GetConsoleOutput"]);
     }
     let never = [
         "ec2:StopInstances",
@@ -416,7 +422,7 @@ fn workflows(all: &mut Add<'_>) {
     all(Workflow, TABLE, &[], false, &["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DeleteTable"]);
     all(Workflow, STREAM, &[], false, &FOLLOWS);
     all(Workflow, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
-    all(Workflow, ME, &[OURS], false, &["ec2:TerminateInstances"]);
+    all(Workflow, ME, &[OURS], false, &["ec2:TerminateInstances", "ec2:GetConsoleOutput"]);
     all(Workflow, FLEET, &[MARKED], false, &["ec2:CreateFleet"]);
 }
 
@@ -451,7 +457,12 @@ fn machines(all: &mut Add<'_>) {
             ME,
             &[OURS],
             false,
-            &["ec2:CreateTags", "ec2:StopInstances", "ec2:ModifyInstanceMetadataOptions"],
+            &[
+                "ec2:CreateTags",
+                "ec2:StopInstances",
+                "ec2:ModifyInstanceMetadataOptions",
+                "ec2:GetConsoleOutput",
+            ],
         );
         all(machine, ROLE, &[], false, &["iam:PassRole", "sts:AssumeRole"]);
     }

@@ -145,6 +145,11 @@ impl Compute for Switched<Arc<dyn Compute>> {
         self.inner.describe(ids).await
     }
 
+    async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        self.switches.ask_maker("ec2");
+        self.inner.console(id).await
+    }
+
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
         self.switches.ask_maker("ec2");
         self.inner.list().await

@@ -251,6 +251,10 @@ impl Compute for TappedCompute {
         self.life.read_outside(label, &self.described, self.inner.describe(ids)).await
     }
 
+    async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        self.inner.console(id).await
+    }
+
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
         self.life.read_outside("compute list".into(), &self.listed, self.inner.list()).await
     }

@@ -209,6 +209,10 @@ impl Compute for Services {
         self.maker("describe", ids[0].as_str(), self.0.world.compute.describe(ids)).await
     }
 
+    async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
+        self.0.world.compute.console(id).await
+    }
+
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
         let mut machines = self.maker("list", "", self.0.world.compute.list()).await?;
         if self.0.world.strikes(Fault::MakerForgetsSome) {

@@ -63,6 +63,7 @@ impl World {
                 let state = self.machines.iter().find(|machine| machine.arn == *arn).map(|m| m.state);
                 self.observe(who, Observation::Stands(arn.clone(), state));
             }
+            Effect::Console(arn) => self.observe(who, Observation::Console(arn.clone(), None)),
             Effect::Announce(arn, _) => self.observe(who, Observation::Announced(arn.clone())),
             Effect::Receive(class) => self.observe(who, Observation::Hints(class.clone(), Vec::new())),
             Effect::SweepRunner(arn, _) => self.observe(who, Observation::Swept(arn.clone())),

@@ -70,6 +70,7 @@ impl Possible {
         matches!(
             self.action.effect,
             Effect::Describe(_)
+                | Effect::Console(_)
                 | Effect::Receive(_)
                 | Effect::Look(_)
                 | Effect::Announce(..)

@@ -294,6 +294,7 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         removal: sealed.filter(|_| live),
         registration_failures: any_yard.failures,
         expired_by: any_yard.expired.then(|| "ada".into()),
+        console: None,
         expires_at: (any_yard.place > 6).then(|| any_yard.threshold.as_second()),
         version: any_yard.version,
         updated_at: at,

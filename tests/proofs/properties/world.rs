@@ -242,6 +242,7 @@ impl World {
                     self.machines.values().find(|machine| machine.arn == arn).map(|machine| machine.state);
                 self.see(Observation::Stands(arn, state));
             }
+            Effect::Console(arn) => self.see(Observation::Console(arn, None)),
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
             Effect::Resolve(_) => unreachable!("no class names a parameter"),
             Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),

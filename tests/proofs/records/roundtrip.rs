@@ -173,8 +173,8 @@ fn facts() -> impl Strategy<Value = InstanceFacts> {
 fn instance() -> impl Strategy<Value = Instance> {
     let place = (facts(), life(), any::<bool>(), key(), time(), time(), time());
     let rest = (small(), text(), of(text()), sealed(), count(), sealed(), small());
-    (place, rest, of(any::<i64>()), of(text()), count(), time()).prop_map(
-        |(place, rest, expires_at, expired_by, version, updated_at)| {
+    (place, rest, of(any::<i64>()), (of(text()), of(text())), count(), time()).prop_map(
+        |(place, rest, expires_at, (expired_by, console), version, updated_at)| {
             let (facts, life, claimed, request, at, set_at, state_since) = place;
             let (uses, trust_domain, public_key, registration, registration_seq, removal, failures) = rest;
             // What holds a run has a claim and what is live a deadline; the rest may have one.
@@ -199,6 +199,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 removal,
                 registration_failures: failures,
                 expired_by,
+                console,
                 expires_at,
                 version,
                 updated_at,
@@ -236,7 +237,8 @@ fn intent() -> impl Strategy<Value = Intent> {
     let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    (repository(), wish, limits, suffix).prop_map(|(repository, wish, limits, label_suffix)| Intent {
+    let suffix = (suffix, any::<bool>());
+    (repository(), wish, limits, suffix).prop_map(|(repository, wish, limits, (label_suffix, trial))| Intent {
         repository,
         resource_class: wish.0,
         count: wish.1,
@@ -251,6 +253,7 @@ fn intent() -> impl Strategy<Value = Intent> {
         generation: limits.3,
         created_at: limits.4,
         fail_requested_at: limits.5,
+        trial,
     })
 }
 
@@ -301,6 +304,7 @@ fn request() -> impl Strategy<Value = Request> {
                 generation: intent.generation,
                 created_at: intent.created_at,
                 fail_requested_at: intent.fail_requested_at,
+                trial: intent.trial,
                 ..written
             });
             let written = written.filter(|written| *written != intent).map(Box::new);

@@ -66,6 +66,7 @@ impl Refused {
             "UnauthorizedOperation" | "AuthFailure" => 403,
             "RequestLimitExceeded" => 503,
             "InternalError" => 500,
+            "DryRunOperation" => 412,
             _ => 400,
         };
         Self { code: code.to_owned(), message: message.into(), status }

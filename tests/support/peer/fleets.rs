@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::answer::{Refused, Xml};
-use super::checks;
+use super::{checks, dry_runs};
 use super::params::Params;
 use super::types::{SUBNETS, choose, zone};
 use super::world::{Instance, OWNER, World};
@@ -27,6 +27,9 @@ struct Pool {
 pub(super) fn create(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
     if asked.text("Type") != Some("instant") {
         return Err(Refused::new("InvalidParameterValue", "The peer makes fleets of type instant only"));
+    }
+    if asked.text("DryRun") == Some("true") {
+        return Err(dry_runs::fleet(world));
     }
     let token = asked.text("ClientToken").unwrap_or_default().to_owned();
     if let Some(fleet) = world.fleets.get(&token).filter(|_| !token.is_empty()) {
@@ -125,7 +128,7 @@ fn no_pool_twice(config: &Params) -> Result<(), Refused> {
 }
 
 /// What a launch of this kind touches and the caller may not launch: a fleet is asked for with success all the same.
-fn forbidden(world: &World, usage: &str) -> Option<&'static str> {
+pub(super) fn forbidden(world: &World, usage: &str) -> Option<&'static str> {
     let spot = (usage == "spot").then_some("spot-instances-request");
     let touched = ["instance", "volume", "network-interface", "subnet", "image"].into_iter().chain(spot);
     touched.into_iter().find(|kind| world.rules.forbidden.contains(kind))

@@ -1,5 +1,8 @@
 //! `DescribeInstances` and `TerminateInstances`, with the delays EC2 has in telling of a new machine.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
 use super::answer::{Refused, Xml};
 use super::params::Params;
 use super::world::{Instance, OWNER, World};
@@ -62,6 +65,26 @@ fn not_found(ids: &[String]) -> Refused {
         many => format!("The instance IDs '{}' do not exist", many.join(", ")),
     };
     Refused::new("InvalidInstanceID.NotFound", message)
+}
+
+/// What was posted, which for minutes after a machine's begin or end is nothing; with `Latest` what is on the screen of a
+/// machine that runs on Nitro.
+pub(super) fn console(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
+    let id = asked.needed("InstanceId")?.to_owned();
+    let one = world.instances.get(&id).ok_or_else(|| not_found(std::slice::from_ref(&id)))?;
+    let latest = asked.text("Latest") == Some("true");
+    if latest && world.rules.no_screens {
+        let why = "This instance type does not support retrieving the latest console logs.";
+        return Err(Refused::new("UnsupportedOperation", why));
+    }
+    // The most recent 64 KiB, folded as the service folds its base64.
+    let tail = &one.console[one.console.len().saturating_sub(64 << 10)..];
+    let told = if one.posted || (latest && one.alive()) { tail } else { &[] };
+    let encoded = BASE64_STANDARD.encode(told);
+    let folded: Vec<&str> = encoded.as_bytes().chunks(76).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    let output = (!told.is_empty()).then(|| Xml::text("output", folded.join("\n")));
+    let timestamp = Xml::text("timestamp", "2026-01-01T00:00:00.000Z");
+    Ok([Xml::text("instanceId", id), timestamp].into_iter().chain(output).collect())
 }
 
 /// All or nothing, as EC2 does within a zone.

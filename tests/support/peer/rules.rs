@@ -36,8 +36,20 @@ pub struct Rules {
     /// Tags that the account's policies demand of all that a launch makes, and whether of volumes that they be encrypted.
     pub demanded_tags: BTreeSet<&'static str>,
     pub demands_encryption: bool,
+    /// What machines that are born from now on have on their consoles.
+    pub consoles: Vec<u8>,
+    /// Images and instance profiles that are not there.
+    pub no_images: BTreeSet<&'static str>,
+    pub no_profiles: BTreeSet<&'static str>,
+    /// What images are built for, if not `x86_64`, and how many GiB their root volumes have, if not 8.
+    pub image_architecture: Option<&'static str>,
+    pub image_gib: Option<u32>,
+    /// The key by which volumes are encrypted by default; none if they are not.
+    pub volumes_key: Option<String>,
     /// Machines that may not be ended.
     pub protected: BTreeSet<String>,
+    /// Whether its types are older than Nitro, whose screens cannot be looked at.
+    pub no_screens: bool,
     /// Whether a replayed fleet names no machines.
     pub silent_replays: bool,
     /// How many calls may be made.

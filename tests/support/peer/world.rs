@@ -36,6 +36,9 @@ pub struct Instance {
     pub tags: BTreeMap<String, String>,
     /// Why it is in this state: EC2's code, and its message.
     pub reason: Option<(&'static str, &'static str)>,
+    /// What it has written to its console, and whether that was posted: minutes after its begin or end, at EC2.
+    pub console: Vec<u8>,
+    pub posted: bool,
     /// In how many answers it could have stood.
     pub told: u32,
 }
@@ -45,7 +48,8 @@ impl World {
     pub fn born(&mut self, instance: Instance) -> String {
         self.born += 1;
         let id = format!("i-{:017x}", 0x00fa_ce00_0000_0000_u64 + self.born);
-        self.instances.insert(id.clone(), instance);
+        let console = self.rules.consoles.clone();
+        self.instances.insert(id.clone(), Instance { console, ..instance });
         id
     }
 
@@ -82,7 +86,7 @@ impl Instance {
     pub fn new(kind: &str, zone: &str, usage: &str, image: &str, tags: BTreeMap<String, String>) -> Self {
         let (state, image) = ("running".to_owned(), image.to_owned());
         let (kind, zone, usage) = (kind.to_owned(), zone.to_owned(), usage.to_owned());
-        Self { kind, zone, usage, image, state, tags, reason: None, told: 0 }
+        Self { kind, zone, usage, image, state, tags, reason: None, console: Vec::new(), posted: false, told: 0 }
     }
 
     pub fn alive(&self) -> bool {

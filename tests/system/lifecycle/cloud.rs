@@ -26,7 +26,7 @@ pub(crate) struct Cloud {
     /// Whether EC2 makes up images and subnets of its own, which a class must name.
     pub(crate) subnets_told: bool,
     _engines: Vec<Engine>,
-    _peer: Option<Peer>,
+    pub(crate) peer: Option<Peer>,
 }
 
 /// An instance as EC2 lists it.
@@ -43,7 +43,7 @@ impl Cloud {
         let (records, moto) = (Engine::dynoxide_memory(), Engine::moto());
         let at = |engine: &Engine| engine.endpoint().to_owned();
         let (dynamodb, sqs, ec2) = (at(&records), at(&moto), at(&moto));
-        Self { dynamodb, sqs, ec2, subnets_told: true, _engines: vec![records, moto], _peer: None }
+        Self { dynamodb, sqs, ec2, subnets_told: true, _engines: vec![records, moto], peer: None }
     }
 
     /// All of it in ministack.
@@ -51,7 +51,7 @@ impl Cloud {
         let engine = Engine::ministack();
         let at = || engine.endpoint().to_owned();
         let (dynamodb, sqs, ec2) = (at(), at(), at());
-        Self { dynamodb, sqs, ec2, subnets_told: true, _engines: vec![engine], _peer: None }
+        Self { dynamodb, sqs, ec2, subnets_told: true, _engines: vec![engine], peer: None }
     }
 
     /// Records in dynoxide, hints in ministack, machines in the peer that has EC2's bad days.
@@ -66,7 +66,7 @@ impl Cloud {
         let (dynamodb, sqs) = (records.endpoint().to_owned(), hints.endpoint().to_owned());
         let ec2 = peer.endpoint().to_owned();
         let engines = vec![records, hints];
-        Self { dynamodb, sqs, ec2, subnets_told: false, _engines: engines, _peer: Some(peer) }
+        Self { dynamodb, sqs, ec2, subnets_told: false, _engines: engines, peer: Some(peer) }
     }
 
     /// The environment that leads there.

@@ -64,6 +64,9 @@ pub(crate) struct Yard {
     pub(crate) cloud: Cloud,
     operator: Running,
     environment: Environment,
+    /// The operator's own: its configuration, and what that says beside it.
+    settings: Environment,
+    config: PathBuf,
     _scratch: tempfile::TempDir,
 }
 
@@ -109,12 +112,20 @@ impl Yard {
         let arguments = ["operator", "--config", config.to_str().expect("UTF-8")];
         let operator = Running::start(&settings, &arguments, scratch.path().join("operator.log"));
         let store = history::store(&cloud.dynamodb);
-        Self { machines, github, store, cloud, operator, environment, _scratch: scratch }
+        Self { machines, github, store, cloud, operator, environment, settings, config, _scratch: scratch }
     }
 
     /// Runs a verb to its end, which must come with success.
     pub(crate) async fn runs(&self, arguments: &[&str]) -> Ended {
         let ended = verb(&self.environment, arguments).await;
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}\n{}", self.last_words());
+        ended
+    }
+
+    /// Runs a verb with the operator's configuration to its end, which must come with success.
+    pub(crate) async fn runs_configured(&self, arguments: &[&str]) -> Ended {
+        let config = self.config.to_str().expect("UTF-8");
+        let ended = verb(&self.settings, &[arguments, &["--config", config]].concat()).await;
         assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}\n{}", self.last_words());
         ended
     }

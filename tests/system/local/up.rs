@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -16,8 +16,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: usize = 1200;
 
 /// A running `up`. Whatever happens, its machines end with it.
-struct Up<'a> {
-    process: Child,
+pub(crate) struct Up<'a> {
+    pub(crate) process: Child,
     dir: &'a Path,
 }
 
@@ -28,7 +28,7 @@ impl Drop for Up<'_> {
     }
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..LOOKS {
         if let Some(seen) = look() {
             return seen;
@@ -39,7 +39,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 impl<'a> Up<'a> {
-    fn start(dir: &'a Path) -> Self {
+    pub(crate) fn start(dir: &'a Path) -> Self {
         let up = Self::start_saying(dir, File::create(dir.join("said")).unwrap().into());
         // The file with the port may be that of the life before.
         until("what it says", || (!std::fs::read(dir.join("said")).unwrap().is_empty()).then_some(()));
@@ -64,13 +64,20 @@ impl<'a> Up<'a> {
 
     /// A verb, in the environment that the directory's file gives.
     fn verb(&self, words: &str) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// The same, to be started.
+    pub(crate) fn command(&self, words: &str) -> Command {
         let environment = std::fs::read_to_string(self.dir.join("yard/env")).unwrap();
         let variables: BTreeMap<&str, &str> =
             environment.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('=')).collect();
-        runyard().args(words.split_whitespace()).envs(variables).output().unwrap()
+        let mut command = runyard();
+        command.args(words.split_whitespace()).envs(variables).env("RUNYARD_DIR", self.dir.join("yard"));
+        command
     }
 
-    fn done(&self, words: &str) -> String {
+    pub(crate) fn done(&self, words: &str) -> String {
         let output = self.verb(words);
         assert!(output.status.success(), "{words}: {}", said(&output));
         text(&output.stdout)

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::model::{Instance, Life, Reason, Record, Threshold};
 use crate::ports::MachineState;
 
+use super::console;
 use crate::decide::context::Context;
 use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::Tracked;
@@ -30,7 +31,9 @@ pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
 pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timestamp>) -> Plan {
     let instance = &tracked.instance;
     if gone_at.is_some() {
-        return gone(cx, tracked);
+        let mut plan = gone(cx, tracked);
+        console::decide(cx, tracked, &mut plan);
+        return plan;
     }
     if is_gone(cx, tracked) {
         let step = Step::of(instance, cx.now.wall, |next| {
@@ -41,7 +44,9 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timest
         });
         return Plan::act(Planned::bury(step));
     }
-    press(cx, tracked)
+    let mut plan = press(cx, tracked);
+    console::decide(cx, tracked, &mut plan);
+    plan
 }
 
 /// Whether the machine is proved gone: its maker says that it ended, or does not know it although it is not new. A

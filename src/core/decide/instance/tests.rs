@@ -8,6 +8,7 @@ use crate::testing::*;
 use crate::yard::Observation;
 
 mod cleaning;
+mod console;
 mod credentials;
 mod deadline;
 mod interruption;

@@ -31,6 +31,7 @@ fn all() -> Vec<Planned> {
         Planned::orphan(instance.clone(), note),
         Planned::terminate(arn("i-1")),
         Planned::describe_machine(arn("i-1")),
+        Planned::console(arn("i-1")),
         Planned::bury(step(&instance)),
         Planned::announce(&instance),
         Planned::receive(linux()),
@@ -48,7 +49,7 @@ fn kinds(which: fn(&Planned) -> bool) -> BTreeSet<&'static str> {
 #[test]
 fn an_action_holds_the_records_it_writes_and_only_records_can_be_read_again() {
     for action in all() {
-        let no_record = matches!(action.kind, "intend" | "receive" | "announce");
+        let no_record = matches!(action.kind, "intend" | "receive" | "announce" | "console");
         assert_eq!(action.records().count() == 0, no_record, "{}", action.describe());
         for change in action.effect.changes() {
             let written = match change {

@@ -31,6 +31,7 @@ pub struct NewIntent {
     pub allowed_instance_types: Option<InstanceTypes>,
     pub max_runtime_minutes: Option<u64>,
     pub timeout_seconds: Option<u64>,
+    pub trial: bool,
     pub label_suffix: Option<LabelSuffix>,
 }
 
@@ -55,6 +56,7 @@ impl NewIntent {
             generation: 1,
             created_at: Some(now),
             fail_requested_at: None,
+            trial: self.trial,
         };
         let request = Request {
             id: RequestKey { repository: id.repository.folded(), ..id.clone() },
@@ -97,6 +99,7 @@ mod tests {
             allowed_instance_types: None,
             max_runtime_minutes: None,
             timeout_seconds: None,
+            trial: false,
             label_suffix: None,
         }
     }

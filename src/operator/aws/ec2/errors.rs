@@ -127,10 +127,59 @@ pub(super) fn never_began(code: &str) -> bool {
     code.starts_with("Client.") && !off.contains(&code)
 }
 
+/// Whether a dry run's error says that the call would have succeeded.
+pub(super) fn would_succeed(code: &str) -> bool {
+    code == "DryRunOperation"
+}
+
+/// What mends a dry run that was refused with this code; none where the code says nothing about the call.
+pub(super) fn remedy(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" | "UnauthorizedOperation.TaggingPermission" => {
+            "give whoever runs this the operator's policy (config/iam/operator.json) or run it in the operator's name; a \
+             service control policy of your organisation may forbid it too"
+        }
+        "AuthFailure.ServiceLinkedRoleCreationNotPermitted" => {
+            "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`"
+        }
+        "AuthFailure" | "InvalidClientTokenId" | "ExpiredToken" | "SignatureDoesNotMatch" | "OptInRequired" => {
+            "`aws sts get-caller-identity` says who asks; log in again, or name another AWS_PROFILE"
+        }
+        "InvalidAMIID.Malformed" | "InvalidAMIID.NotFound" | "InvalidAMIID.Unavailable" => {
+            "name an image of this region that this account may use in launch.ami"
+        }
+        "InvalidSubnet" | "InvalidSubnetID.NotFound" => {
+            "name subnets of this account and region in launch.subnetIds"
+        }
+        "InvalidGroup.NotFound" | "InvalidSecurityGroupID.NotFound" => {
+            "name security groups of the subnets' VPC in launch.securityGroupIds"
+        }
+        "InvalidBlockDeviceMapping" => "raise launch.volumeGiB to what the image's root volume has",
+        "InstanceLimitExceeded" | "MaxSpotInstanceCountExceeded" | "VcpuLimitExceeded" => {
+            "`aws service-quotas request-service-quota-increase --service-code ec2 --quota-code CODE --desired-value N`"
+        }
+        "Unsupported" | "UnsupportedOperation" => "allow other types (allowedInstanceTypes), or name another zone's subnet",
+        code => match meaning(code, 400) {
+            Meaning::Refused if !code.is_empty() => "mend what EC2 names: a field of the class's launch, or its template",
+            Meaning::NoSuchTemplate => "run `runyard init --config FILE`, which makes the template",
+            Meaning::Refused
+            | Meaning::NoCapacity
+            | Meaning::Throttled
+            | Meaning::TokenSpent
+            | Meaning::NoSuchInstance
+            | Meaning::Protected
+            | Meaning::TemplateExists
+            | Meaning::Unknown => return None,
+        },
+    })
+}
+
 /// A call that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallError {
     pub(super) meaning: Meaning,
+    /// EC2's code; empty where there was no answer of its own.
+    pub(super) code: String,
     /// For a person: code and message.
     pub(super) text: String,
 }
@@ -142,15 +191,15 @@ impl CallError {
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {
         match Failure::of(error) {
-            Failure::NoAnswer(text) => Self { meaning: Meaning::Unknown, text },
-            Failure::NotSent(text) => Self { meaning: Meaning::Refused, text },
+            Failure::NoAnswer(text) => Self { meaning: Meaning::Unknown, code: String::new(), text },
+            Failure::NotSent(text) => Self { meaning: Meaning::Refused, code: String::new(), text },
             Failure::Answered { code, status, message } => {
                 let text = if code.is_empty() {
                     format!("HTTP {status}: {message}")
                 } else {
                     format!("{code}: {message}")
                 };
-                Self { meaning: meaning(&code, status), text }
+                Self { meaning: meaning(&code, status), code, text }
             }
         }
     }

@@ -141,7 +141,7 @@ fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
     wanted.set_cpu_manufacturers(makers).build()
 }
 
-fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecification> {
+pub(super) fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecification> {
     let (launch, theirs) = (&order.launch, &order.spec.launch.tags);
     let mut tags = vec![
         tag(TABLE, table.as_str()),

@@ -109,6 +109,15 @@ impl Templates<'_> {
         })
     }
 
+    /// What a class is launched from as things are, changed or not; none while there is no template.
+    pub(super) async fn existing(&self, spec: &PoolSpec) -> Result<Option<Template>, ComputeError> {
+        Ok(match self.compare(spec, None).await? {
+            TemplateDiff::Equal(template) | TemplateDiff::Provided(template) => Some(template),
+            TemplateDiff::Missing(_) => None,
+            TemplateDiff::Different(wanted, _) => Some(Template::Managed { name: wanted.name() }),
+        })
+    }
+
     /// Makes a class's template say what the class says. The image is what its parameter was resolved to, if one names
     /// it: its root device is the volume that the template describes.
     pub(super) async fn ensure(

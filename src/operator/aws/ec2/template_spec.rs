@@ -126,7 +126,7 @@ pub(super) fn template_name(table: impl Display, class: impl Display) -> String 
 }
 
 /// The type a person gets who launches from the template by hand: the first the class names, else a common one.
-fn usual_type(spec: &PoolSpec) -> String {
+pub(super) fn usual_type(spec: &PoolSpec) -> String {
     let named = spec.allowed_instance_types.0.iter().find(|glob| !glob.contains('*'));
     let common = if spec.launch.architecture.as_deref() == Some("arm64") { "m7g.large" } else { "m7i.large" };
     named.map_or(common, String::as_str).to_owned()

@@ -1,0 +1,103 @@
+//! What a machine's console says for people: the lines that the first boot and the agent write there, each beginning
+//! with `runyard: `. The rest of a console is the kernel's and everybody else's.
+
+/// What each of our lines begins with.
+const MARK: &str = "runyard: ";
+/// Longest line that is kept, in characters.
+const LONGEST: usize = 300;
+/// How the credentials begin that a script may have printed (GitHub's, AWS's, keys in PEM form, signed tokens).
+const SECRETS: [&str; 12] = [
+    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "-----BEGIN", "AKIA", "ASIA", "eyJ", "Bearer", "X-Amz-",
+];
+
+/// The last of our lines on a console, without its mark; none where there is none.
+///
+/// # Guarantees
+/// At most 300 characters, none of them a control character, and no word that looks like a credential.
+pub fn last_console_line(console: &str) -> Option<String> {
+    console_lines(console).pop()
+}
+
+/// Our lines on a console, oldest first, each as [`last_console_line`] has it.
+pub fn console_lines(console: &str) -> Vec<String> {
+    console.split(['\n', '\r']).filter_map(ours).filter(|line| !line.is_empty()).collect()
+}
+
+/// Whether a line says why a machine ends, so that none is to come after it.
+pub(crate) fn says_why(line: &str) -> bool {
+    ["powers off", "the first boot failed"].iter().any(|begin| line.starts_with(begin))
+}
+
+/// What a line says behind our mark: cloud-init and the kernel may put words of their own before it.
+fn ours(line: &str) -> Option<String> {
+    let (_, said) = line.rsplit_once(MARK)?;
+    let said = without_sequences(said);
+    let words = said.split_whitespace().map(|word| {
+        let secret = SECRETS.iter().find_map(|secret| word.find(secret));
+        secret.map_or_else(|| word.to_owned(), |at| format!("{}***", &word[..at]))
+    });
+    let said = words.collect::<Vec<_>>().join(" ");
+    Some(said.chars().take(LONGEST).collect())
+}
+
+/// The text without what a terminal would obey: escape sequences as a whole, then every other control character.
+fn without_sequences(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c == '\u{1b}' {
+            if rest.next_if_eq(&'[').is_some() {
+                // A control sequence ends with its first letter (ECMA-48: 0x40 to 0x7e).
+                rest.by_ref().find(|c| ('@'..='~').contains(c));
+            }
+        } else if !c.is_control() && !hidden(c) {
+            plain.push(c);
+        } else {
+            plain.push(' ');
+        }
+    }
+    plain
+}
+
+/// Whether a character turns or hides the text around it.
+const fn hidden(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fffd}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_our_lines_is_found_among_the_kernels() {
+        let console = "[    0.0] Linux version 6.8\r\n\
+                       runyard: first boot installs the agent\r\n\
+                       [   12.1] cloud-init[812]: runyard: powers off: first boot failed while it installed the agent (127)\r\n\
+                       [   13.0] reboot: Power down\r\n";
+        let last = "powers off: first boot failed while it installed the agent (127)";
+        assert_eq!(last_console_line(console), Some(last.into()));
+        assert_eq!(console_lines(console), ["first boot installs the agent", last]);
+    }
+
+    #[test]
+    fn a_console_without_a_line_of_ours_says_nothing() {
+        for console in ["", "Linux version 6.8\n", "runyard:\n", "runyard: \n", "runyard: \u{1b}[0m\r\n"] {
+            assert_eq!(last_console_line(console), None, "{console:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_carries_nothing_that_a_terminal_obeys_and_is_bounded() {
+        let console = "runyard: no route\u{1b}[2J to\u{7} AWS\u{202e}\u{0}here\n";
+        assert_eq!(last_console_line(console), Some("no route to AWS here".into()));
+        let long = last_console_line(&format!("runyard: {}\n", "ü".repeat(5000))).unwrap();
+        assert_eq!(long.chars().count(), LONGEST);
+        assert_eq!(last_console_line("runyard: cut off in a sequence \u{1b}[3"), Some("cut off in a sequence".into()));
+    }
+
+    #[test]
+    fn a_line_carries_no_word_that_looks_like_a_credential() {
+        let console = "runyard: the first boot failed: curl -H token=ghs_0123456789abcdef AKIAIOSFODNN7EXAMPLE\n";
+        assert_eq!(last_console_line(console), Some("the first boot failed: curl -H token=*** ***".into()));
+    }
+}
