@@ -242,10 +242,7 @@ fn settings(config: &Config, identity: String) -> Settings {
             ScopeKind::Repository => false,
         }),
         // A job that is asked to stop has its time before anything is cleaned.
-        timing: Timing {
-            cleanup: config.timing.cleanup.saturating_add(config.agent.stop),
-            ..config.timing
-        },
+        timing: Timing { cleanup: config.timing.cleanup.saturating_add(config.agent.stop), ..config.timing },
         requests_per_repository: config.requests_per_repository,
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),

@@ -45,7 +45,11 @@ async fn a_class_that_can_be_launched_is_good_in_every_zone_and_nothing_is_launc
     assert_eq!(wrong(&checks), []);
     assert_eq!(unchecked(&checks), ["service-linked roles", "quotas"]);
     let dry = checks.iter().filter(|check| check.what.starts_with("dry run of a machine")).count();
-    assert_eq!((dry, peer.calls("RunInstances"), peer.calls("CreateFleet")), (4, 4, 2), "two zones, two ways to pay");
+    assert_eq!(
+        (dry, peer.calls("RunInstances"), peer.calls("CreateFleet")),
+        (4, 4, 2),
+        "two zones, two ways to pay"
+    );
     assert!(peer.world().instances.is_empty() && peer.world().fleets.is_empty());
 }
 
@@ -86,11 +90,18 @@ async fn a_right_to_make_fleets_that_is_lacking_is_found() {
 async fn a_profile_that_is_not_there_and_one_that_is_not_named_are_found() {
     let (_peer, compute) = with(|rules| drop(rules.no_profiles.insert("yard-machine"))).await;
     let found = wrong(&compute.preflight(&wanted()).await);
-    assert!(!found.is_empty() && found.iter().all(|(_, problem, _)| problem.contains("iamInstanceProfile")), "{found:?}");
+    assert!(
+        !found.is_empty() && found.iter().all(|(_, problem, _)| problem.contains("iamInstanceProfile")),
+        "{found:?}"
+    );
     let mut spec = wanted();
     spec.launch.instance_profile = None;
     let found = wrong(&compute.preflight(&spec).await);
-    assert!(found.iter().any(|(what, _, fix)| what == "instance profile" && fix.contains("launch.instanceProfile")));
+    assert!(
+        found
+            .iter()
+            .any(|(what, _, fix)| what == "instance profile" && fix.contains("launch.instanceProfile"))
+    );
 }
 
 #[tokio::test]
@@ -100,8 +111,13 @@ async fn an_image_that_is_gone_or_of_another_architecture_is_found() {
     assert!(found[0].1.contains("is of arm64, and the class of x86_64"), "{found:?}");
     peer.rules(|rules| drop(rules.no_images.insert("ami-0123456789abcdef0")));
     let found = wrong(&compute.preflight(&wanted()).await);
-    assert!(found.iter().any(|(what, problem, _)| what == "image" && problem.contains("InvalidAMIID.NotFound")));
-    assert!(found.iter().any(|(what, _, fix)| what.starts_with("dry run") && fix.contains("launch.ami")), "{found:?}");
+    assert!(
+        found.iter().any(|(what, problem, _)| what == "image" && problem.contains("InvalidAMIID.NotFound"))
+    );
+    assert!(
+        found.iter().any(|(what, _, fix)| what.starts_with("dry run") && fix.contains("launch.ami")),
+        "{found:?}"
+    );
 }
 
 #[tokio::test]

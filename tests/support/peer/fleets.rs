@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::answer::{Refused, Xml};
-use super::{checks, dry_runs};
 use super::params::Params;
 use super::types::{SUBNETS, choose, zone};
 use super::world::{Instance, OWNER, World};
+use super::{checks, dry_runs};
 
 /// A fleet and the call that made it.
 #[derive(Clone, Debug)]

@@ -86,7 +86,18 @@ impl Instance {
     pub fn new(kind: &str, zone: &str, usage: &str, image: &str, tags: BTreeMap<String, String>) -> Self {
         let (state, image) = ("running".to_owned(), image.to_owned());
         let (kind, zone, usage) = (kind.to_owned(), zone.to_owned(), usage.to_owned());
-        Self { kind, zone, usage, image, state, tags, reason: None, console: Vec::new(), posted: false, told: 0 }
+        Self {
+            kind,
+            zone,
+            usage,
+            image,
+            state,
+            tags,
+            reason: None,
+            console: Vec::new(),
+            posted: false,
+            told: 0,
+        }
     }
 
     pub fn alive(&self) -> bool {

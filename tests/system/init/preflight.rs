@@ -11,7 +11,10 @@ fn made() -> Site {
     let config = std::fs::read_to_string(site.path("runyard.toml")).unwrap();
     // Nobody listens there: no test asks a server of others.
     let package = "http://127.0.0.1:9/actions-runner.tar.gz";
-    site.file("runyard.toml", &config.replace("https://example.com/actions-runner-linux-x64.tar.gz", package));
+    site.file(
+        "runyard.toml",
+        &config.replace("https://example.com/actions-runner-linux-x64.tar.gz", package),
+    );
     let mut class = spec("small", "ami-0123456789abcdef0");
     class["launch"]["subnetIds"] = json!([SUBNETS[0].0]);
     class["launch"]["instanceProfile"] = json!("yard-machine");

@@ -16,7 +16,12 @@ fn all() -> Vec<Planned> {
     let pool = scene.yard.pool(&linux()).unwrap().clone();
     let (request, launch, new) = (request("1", 1, json!({})), launch("l-1", 1, None), machine("i-1"));
     let (instance, note) = (new.instance.clone(), Note::normal("Why", "because"));
-    let order = LaunchOrder { launch: launch.clone(), spec: pool.spec.clone(), types: Default::default(), image: None };
+    let order = LaunchOrder {
+        launch: launch.clone(),
+        spec: pool.spec.clone(),
+        types: Default::default(),
+        image: None,
+    };
     let key = RecordId::from(ask("1"));
     vec![
         Planned::instance(step(&instance), note.clone(), AtGitHub::Nothing),
