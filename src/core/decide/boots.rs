@@ -9,7 +9,7 @@ use crate::yard::{Class, Tracked, gives_back};
 
 /// The machines of a class whose boots hang, the oldest first. One whose agent has written is at work, however long.
 pub(super) fn hung<'a>(cx: &'a Context<'_>, class: &'a Class) -> impl Iterator<Item = &'a Tracked> {
-    let patience = class.boots.patience(cx.policy.created);
+    let patience = class.boots.patience(cx.policy.timing.created);
     let old = class.starting.iter().take_while(move |(since, _)| after(*since, patience) <= cx.now.wall);
     old.filter_map(|(_, arn)| cx.yard.instance(arn)).filter(|tracked| !spoke(tracked))
 }
@@ -43,6 +43,6 @@ pub(super) fn beside(cx: &Context<'_>, class: &Class, spec: &PoolSpec, desired: 
 
 /// When the next boot counts as hung, if its machine stays silent.
 pub(super) fn next(cx: &Context<'_>, class: &Class) -> Option<Timestamp> {
-    let patience = class.boots.patience(cx.policy.created);
+    let patience = class.boots.patience(cx.policy.timing.created);
     class.starting.iter().map(|(since, _)| after(*since, patience)).find(|at| *at > cx.now.wall)
 }

@@ -121,7 +121,7 @@ pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> CliResult<ApplyInput
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
     let askable = args.file != Path::new("-");
     let wanted = wanted(&args.file, &args.stack, table)?;
-    let created = super::plan_explain::policy(args.config.as_ref(), table)?.created;
+    let created = super::plan_explain::policy(args.config.as_ref(), table)?.timing.created;
     Ok(ApplyInput { config, wanted, how: args.how, created, askable })
 }
 

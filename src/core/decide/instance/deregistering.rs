@@ -18,7 +18,7 @@ impl MachineView<'_> {
         let cleaning = matches!(self.instance.life, Life::Idle { pooled_at: None });
         let claim = self.instance.claim.as_ref()?;
         let busy = self.tracked.busy_for.as_ref() == Some(&claim.id) && self.instance.expired_by.is_none();
-        let at_most = self.cx.policy.cleanup.saturating_add(BUSY_AT_MOST);
+        let at_most = self.cx.policy.timing.cleanup.saturating_add(BUSY_AT_MOST);
         (cleaning && busy).then(|| after(self.instance.state_since, at_most))
     }
 

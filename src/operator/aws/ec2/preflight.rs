@@ -243,7 +243,7 @@ fn order(spec: &PoolSpec, usage_class: UsageClass) -> LaunchOrder {
         updated_at: Timestamp::UNIX_EPOCH,
     };
     let types = InstanceTypes(spec.allowed_instance_types.0.clone());
-    LaunchOrder { launch, spec: spec.clone(), types }
+    LaunchOrder { launch, spec: spec.clone(), types, image: None }
 }
 
 /// What a dry run's error says.

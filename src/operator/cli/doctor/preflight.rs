@@ -56,9 +56,8 @@ pub(super) async fn look(
     let mut add = |record: &str, checks: Vec<Check>| {
         checked.extend(checks.into_iter().map(|check| Checked { record: record.to_owned(), check }));
     };
-    if let Some(runner) = &config.agent.runner {
-        let keys = "agent.runner_url, agent.runner_sha256";
-        add("operator", vec![package::check("runner package", &runner.url, &runner.sha256, keys).await]);
+    for (what, url, sha256, keys) in packages(config) {
+        add("operator", vec![package::check(what, url, sha256, keys).await]);
     }
     #[cfg(feature = "ec2")]
     if let Some(ec2) = &asked.ec2 {
@@ -89,6 +88,26 @@ pub(super) async fn look(
         }
     }
     checked
+}
+
+/// What machines fetch: its name, address, digest and keys.
+fn packages(config: &Config) -> Vec<(&'static str, &str, &str, &'static str)> {
+    let (runner, program) = (&config.agent.runner, &config.agent.program);
+    let runners = [
+        ("runner package", &runner.usual, "agent.runner_url, agent.runner_sha256"),
+        ("runner package for arm64", &runner.arm64, "agent.runner_url_arm64, agent.runner_sha256_arm64"),
+    ];
+    let programs = [
+        ("agent's program", &program.usual, "agent.url, agent.sha256"),
+        ("agent's program for arm64", &program.arm64, "agent.url_arm64, agent.sha256_arm64"),
+    ];
+    let runners = runners.into_iter().filter_map(|(what, package, keys)| {
+        package.as_ref().map(|package| (what, package.url.as_str(), package.sha256.as_str(), keys))
+    });
+    let programs = programs.into_iter().filter_map(|(what, program, keys)| {
+        program.as_ref().map(|program| (what, program.url.as_str(), program.sha256.as_str(), keys))
+    });
+    runners.chain(programs).collect()
 }
 
 fn of_kind<T: crate::model::Record>(items: &[Item]) -> Vec<T> {

@@ -164,7 +164,7 @@ impl Loop {
     fn record(&mut self, item: Item, listed: Option<Duration>) {
         let Some(key) = RecordId::of(&item) else { return };
         if key.is_event() {
-            return self.history.event(&item);
+            return self.measures.history.event(&item);
         }
         if key == Lease::key_of(Lease::OPERATOR)
             && let Reading::Record(lease) = read::<Lease>(&item)
