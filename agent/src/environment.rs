@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn a_file_of_variables_names_what_it_sets_and_nothing_else() {
-        let text = "# a comment\n; another=one\nPATH=\"/usr/bin:/snap/bin\"\n\n  HTTPS_PROXY = http://p:1=2\nodd\n";
+        let text =
+            "# a comment\n; another=one\nPATH=\"/usr/bin:/snap/bin\"\n\n  HTTPS_PROXY = http://p:1=2\nodd\n";
         assert_eq!(names(text), ["PATH", "HTTPS_PROXY"]);
     }
 }

@@ -195,7 +195,8 @@ fn fitting(types: &InstanceTypes) -> String {
 fn same_parameters(a: &LaunchOrder, b: &LaunchOrder) -> bool {
     let told = |order: &LaunchOrder| {
         let LaunchOrder { launch, spec, types, image } = order.clone();
-        let (size, asked) = ((spec.cpu, spec.mmem), (launch.resource_class, launch.usage_class, launch.count));
+        let (size, asked) =
+            ((spec.cpu, spec.mmem), (launch.resource_class, launch.usage_class, launch.count));
         (asked, size, spec.launch, types, image)
     };
     told(a) == told(b)

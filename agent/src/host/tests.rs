@@ -517,10 +517,12 @@ async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_lo
 async fn scripts_have_the_machines_variables_and_the_agents_own_win() {
     let mut yard = TestHost::usual();
     let told = yard.dir.path().join("told");
-    let text = format!("#!/bin/sh\nprintf '%s\\n' \"$PATH\" \"$HTTPS_PROXY\" \"$HOME\" >{}\n", told.display());
+    let text =
+        format!("#!/bin/sh\nprintf '%s\\n' \"$PATH\" \"$HTTPS_PROXY\" \"$HOME\" >{}\n", told.display());
     let script = script(yard.dir.path(), &text);
     yard.settings.pre_runner = Some(OwnScript { script, timeout: Duration::from_secs(5), optional: false });
-    let said = [("PATH", "/usr/bin:/bin:/snap/bin"), ("HTTPS_PROXY", "http://proxy:3128"), ("HOME", "/elsewhere")];
+    let said =
+        [("PATH", "/usr/bin:/bin:/snap/bin"), ("HTTPS_PROXY", "http://proxy:3128"), ("HOME", "/elsewhere")];
     yard.settings.variables = said.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     assert_eq!(yard.host().execute(Task::Boot).await, TaskOutcome::Booted(Ok(())));
     let told = std::fs::read_to_string(told).unwrap();

@@ -26,7 +26,9 @@ mod tests {
 
     #[test]
     fn proxies_and_tool_caches_are_taken_and_what_the_agent_sets_is_not() {
-        for good in ["HTTPS_PROXY", "no_proxy", "RUNNER_TOOL_CACHE", "AGENT_TOOLSDIRECTORY", "PATH", "JAVA_HOME"] {
+        for good in
+            ["HTTPS_PROXY", "no_proxy", "RUNNER_TOOL_CACHE", "AGENT_TOOLSDIRECTORY", "PATH", "JAVA_HOME"]
+        {
             assert_eq!(variable_refusal(good), None, "{good}");
         }
         for bad in [

@@ -99,7 +99,8 @@ pub(super) fn runner(
     let package = |(url, sha256): Fetched| {
         Some(RunnerPackage { url: url?, sha256: sha256?, version: version.clone()? })
     };
-    let (needs_usual, needs_arm64) = (url.is_some() || sha256.is_some(), arm64.0.is_some() || arm64.1.is_some());
+    let (needs_usual, needs_arm64) =
+        (url.is_some() || sha256.is_some(), arm64.0.is_some() || arm64.1.is_some());
     // The version alone says nothing of any package.
     let none = version.is_some() && !needs_usual && !needs_arm64;
     let given = [
@@ -132,7 +133,12 @@ pub(super) fn program(
         }
     };
     let fix = format!("set both of agent.url{suffix} and agent.sha256{suffix}, or neither");
-    reader.refuse(&format!("agent.{missing}{suffix}"), String::new(), "is missing for the agent's program", &fix);
+    reader.refuse(
+        &format!("agent.{missing}{suffix}"),
+        String::new(),
+        "is missing for the agent's program",
+        &fix,
+    );
     None
 }
 

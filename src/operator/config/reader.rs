@@ -70,7 +70,8 @@ impl Reader {
             self.note(path, FieldError::new(path, "…", "is not a table of variables", fix));
             return None;
         };
-        let refused: Vec<FieldError> = given.iter().filter_map(|(name, value)| bad_variable(name, value)).collect();
+        let refused: Vec<FieldError> =
+            given.iter().filter_map(|(name, value)| bad_variable(name, value)).collect();
         let good = refused.is_empty();
         for problem in refused {
             let name = format!("{path}.{}", problem.field);

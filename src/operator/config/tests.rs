@@ -383,12 +383,19 @@ fn each_architecture_may_have_a_package_and_a_program_of_its_own() {
     assert_eq!(package(None), Some(x64.clone()));
     assert_eq!(package(Some("arm64")), Some(arm64));
     let program = |architecture| agent.program.of(architecture).map(|program| program.sha256.clone());
-    assert_eq!((program(Some("x86_64")), program(Some("arm64"))), (Some(x64), None), "it is not for the other");
+    assert_eq!(
+        (program(Some("x86_64")), program(Some("arm64"))),
+        (Some(x64), None),
+        "it is not for the other"
+    );
     for (key, missing) in [
         ("runner_url_arm64 = \"https://a.example/r\"", "agent.runner_sha256_arm64"),
         ("runner_url_arm64 = \"https://a.example/r\"", "agent.runner_version"),
         ("url = \"https://a.example/agent\"", "agent.sha256"),
-        ("sha256_arm64 = \"0000000000000000000000000000000000000000000000000000000000000000\"", "agent.url_arm64"),
+        (
+            "sha256_arm64 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
+            "agent.url_arm64",
+        ),
     ] {
         let errors = bad(format!("[agent]\n{key}\n").as_bytes(), &[]);
         assert!(errors.problems().iter().any(|one| one.field == missing), "{key}: {errors}");
@@ -402,10 +409,10 @@ fn a_yard_of_one_architecture_needs_no_second_package() {
         ("https://a.example/actions-runner-linux-x64-2.330.0.tar.gz", [true, false, true]),
         ("https://a.example/runner.tar.gz", [true, true, true]),
     ] {
-        let package =
-            RunnerPackage { url: url.into(), sha256: "0".repeat(64), version: "2.330.0".into() };
+        let package = RunnerPackage { url: url.into(), sha256: "0".repeat(64), version: "2.330.0".into() };
         let packages = Architectures { usual: Some(package), arm64: None };
-        let found = [Some("x86_64"), Some("arm64"), None].map(|architecture| packages.of(architecture).is_some());
+        let found =
+            [Some("x86_64"), Some("arm64"), None].map(|architecture| packages.of(architecture).is_some());
         assert_eq!(found, fitting, "{url}");
     }
 }

@@ -481,7 +481,11 @@ impl Executor {
         Ok(seen)
     }
 
-    async fn sweep(&self, arn: InstanceArn, stale: Option<&StaleRunners>) -> Result<Vec<Observation>, Failure> {
+    async fn sweep(
+        &self,
+        arn: InstanceArn,
+        stale: Option<&StaleRunners>,
+    ) -> Result<Vec<Observation>, Failure> {
         let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
         match self.issuer().remove(stale).await {
             // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.

@@ -46,7 +46,12 @@ impl Yard {
         self.peer.world().instances.values().map(|one| one.image.clone()).collect()
     }
 
-    async fn launched(&self, spec: &PoolSpec, name: &str, image: Option<&str>) -> Result<usize, ComputeError> {
+    async fn launched(
+        &self,
+        spec: &PoolSpec,
+        name: &str,
+        image: Option<&str>,
+    ) -> Result<usize, ComputeError> {
         let mut order = order(spec, name, 1, UsageClass::OnDemand);
         order.image = image.map(str::to_owned);
         self.compute.launch(&order).await.map(|launched| launched.machines.len())
@@ -82,10 +87,15 @@ async fn the_root_volume_of_a_class_with_a_parameter_is_its_images_root_device()
     assert_eq!(yard.compute.examine_template(&spec).await, Ok((TemplateChange::None, Vec::new())));
     assert_eq!(yard.launched(&spec, "l-1", Some(FIRST)).await, Ok(1));
     let client = Client::new(&sdk_config(yard.peer.endpoint()).await);
-    let asked = client.describe_launch_template_versions().launch_template_name(format!("{}-linux", yard.table));
+    let asked =
+        client.describe_launch_template_versions().launch_template_name(format!("{}-linux", yard.table));
     let told = asked.versions("$Default").send().await.unwrap().launch_template_versions.unwrap().remove(0);
     let data = told.launch_template_data.unwrap();
-    assert_eq!(data.image_id(), Some(format!("resolve:ssm:{PARAMETER}").as_str()), "and it goes on naming it");
+    assert_eq!(
+        data.image_id(),
+        Some(format!("resolve:ssm:{PARAMETER}").as_str()),
+        "and it goes on naming it"
+    );
     let disk = &data.block_device_mappings()[0];
     assert_eq!((disk.device_name(), disk.ebs().unwrap().volume_size()), (Some("/dev/xvda"), Some(60)));
 }
@@ -128,7 +138,10 @@ async fn a_launch_carries_the_tags_and_the_encryption_that_policies_demand() {
         rules.demands_encryption = true;
     });
     let outcome = yard.launched(&spec, "l-1", Some(FIRST)).await;
-    assert!(matches!(&outcome, Err(ComputeError::Refused(why)) if why.contains("explicit deny")), "{outcome:?}");
+    assert!(
+        matches!(&outcome, Err(ComputeError::Refused(why)) if why.contains("explicit deny")),
+        "{outcome:?}"
+    );
     spec.launch.tags = BTreeMap::from([("CostCenter".into(), "4711".into())]);
     spec.launch.volume.encrypted = Some(true);
     spec.launch.volume.kms_key_id = Some("alias/yard".into());

@@ -192,7 +192,10 @@ async fn a_given_template_is_launched_in_every_zone_of_its_class() {
     spec.launch.subnet_ids = SUBNETS.iter().map(|(id, _)| (*id).to_owned()).collect();
     yard.peer.rules(|rules| drop(rules.capacity.insert((SUBNETS[0].1.to_owned(), "on-demand".into()), 0)));
     let machines = yard.compute.launch(&order(&spec, "l-1", 1, UsageClass::OnDemand)).await.unwrap().machines;
-    assert_eq!((machines[0].zone.as_str(), machines[0].instance_type.as_str()), (SUBNETS[1].1, "m7i.2xlarge"));
+    assert_eq!(
+        (machines[0].zone.as_str(), machines[0].instance_type.as_str()),
+        (SUBNETS[1].1, "m7i.2xlarge")
+    );
 }
 
 #[tokio::test]

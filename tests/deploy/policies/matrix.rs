@@ -55,8 +55,7 @@ const FAR_SPOT: &str = "arn:aws:ec2:us-east-1:123456789012:spot-instances-reques
 const IMAGE: &str = "arn:aws:ec2:eu-west-1::image/ami-1";
 const SNAPSHOT: &str = "arn:aws:ec2:eu-west-1::snapshot/snap-1";
 /// What an image can be named by: a parameter of AWS's, and one of the yard's.
-const PUBLIC_PARAMETER: &str =
-    "arn:aws:ssm:eu-west-1::parameter/aws/service/debian/release/13/latest/amd64";
+const PUBLIC_PARAMETER: &str = "arn:aws:ssm:eu-west-1::parameter/aws/service/debian/release/13/latest/amd64";
 const OWN_PARAMETER: &str = "arn:aws:ssm:eu-west-1:123456789012:parameter/yard/image";
 const ROLE: &str = "arn:aws:iam::123456789012:role/yard-machine";
 const ADMIN: &str = "arn:aws:iam::123456789012:role/admin";

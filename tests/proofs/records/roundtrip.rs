@@ -313,8 +313,8 @@ fn template() -> impl Strategy<Value = LaunchTemplate> {
     let machine = (of(text()), of(text()), of(text()), vec(text(), 0..2), vec(text(), 0..2));
     let tags = proptest::collection::btree_map(some_text(), text(), 0..2);
     let disk = (of(any::<u32>()), volume(), tags);
-    (machine, disk, of(text()), of(text())).prop_map(|(machine, (volume_gib, volume, tags), script, template)| {
-        LaunchTemplate {
+    (machine, disk, of(text()), of(text())).prop_map(
+        |(machine, (volume_gib, volume, tags), script, template)| LaunchTemplate {
             ami: machine.0,
             architecture: machine.1,
             instance_profile: machine.2,
@@ -325,18 +325,14 @@ fn template() -> impl Strategy<Value = LaunchTemplate> {
             tags,
             pre_runner_script: script,
             launch_template_id: template,
-        }
-    })
+        },
+    )
 }
 
 fn volume() -> impl Strategy<Value = Volume> {
     let speed = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
-    (speed, of(any::<bool>()), of(text())).prop_map(|((gib, iops, throughput), encrypted, kms_key_id)| Volume {
-        gib,
-        iops,
-        throughput,
-        encrypted,
-        kms_key_id,
+    (speed, of(any::<bool>()), of(text())).prop_map(|((gib, iops, throughput), encrypted, kms_key_id)| {
+        Volume { gib, iops, throughput, encrypted, kms_key_id }
     })
 }
 
@@ -386,8 +382,7 @@ fn pool() -> impl Strategy<Value = Pool> {
     let seen = (counts, some_text()).prop_map(|(counts, message)| (counts, message));
     let seen = prop_oneof![Just((Default::default(), String::new())), seen];
     let image = (text(), text(), time());
-    let image =
-        image.prop_map(|(parameter, ami, resolved_at)| PinnedImage { parameter, ami, resolved_at });
+    let image = image.prop_map(|(parameter, ami, resolved_at)| PinnedImage { parameter, ami, resolved_at });
     let seen = (seen, of(image));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
         |(spec, scale, ((counts, message), image), conditions, uid, version, updated_at)| Pool {

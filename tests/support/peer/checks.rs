@@ -44,9 +44,14 @@ pub(super) fn volumes(data: &Params) -> Result<(), Refused> {
         if let (Some(gib), Some(iops)) = (gib, iops)
             && iops > 3_000.max(gib * 500)
         {
-            return refused(format!("Iops to volume size ratio of {iops}:{gib} is too high; maximum is 500:1"));
+            return refused(format!(
+                "Iops to volume size ratio of {iops}:{gib} is too high; maximum is 500:1"
+            ));
         }
-        if ebs.number("Throughput").is_some_and(|t| !(125..=2_000).contains(&t) || t * 4 > iops.unwrap_or(3_000)) {
+        if ebs
+            .number("Throughput")
+            .is_some_and(|t| !(125..=2_000).contains(&t) || t * 4 > iops.unwrap_or(3_000))
+        {
             return refused("Throughput (MiBps) to iops ratio is too high; maximum is 0.25".into());
         }
         if ebs.text("KmsKeyId").is_some() && ebs.text("Encrypted") != Some("true") {

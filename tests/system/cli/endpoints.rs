@@ -39,11 +39,8 @@ fn aws_is_reached_through_a_proxy_at_the_endpoints_that_its_settings_name() {
         ("AWS_USE_DUALSTACK_ENDPOINT", "dynamodb.us-west-2.api.aws"),
     ] {
         let value = if setting == "AWS_PROFILE" { "default" } else { "true" };
-        let (mut command, asked) = asking(&[
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", "test"),
-            (setting, value),
-        ]);
+        let (mut command, asked) =
+            asking(&[("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), (setting, value)]);
         let mut child = command.spawn().unwrap();
         assert_eq!(asked.join().unwrap().trim(), format!("CONNECT {host}:443 HTTP/1.1"), "{setting}");
         child.kill().unwrap();

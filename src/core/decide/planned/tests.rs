@@ -16,7 +16,12 @@ fn all() -> Vec<Planned> {
     let pool = scene.yard.pool(&linux()).unwrap().clone();
     let (request, launch, new) = (request("1", 1, json!({})), launch("l-1", 1, None), machine("i-1"));
     let (instance, note) = (new.instance.clone(), Note::normal("Why", "because"));
-    let order = LaunchOrder { launch: launch.clone(), spec: pool.spec.clone(), types: Default::default(), image: None };
+    let order = LaunchOrder {
+        launch: launch.clone(),
+        spec: pool.spec.clone(),
+        types: Default::default(),
+        image: None,
+    };
     let key = RecordId::from(ask("1"));
     vec![
         Planned::instance(step(&instance), note.clone(), AtGitHub::Nothing),
@@ -69,7 +74,8 @@ fn an_action_holds_the_records_it_writes_and_only_records_can_be_read_again() {
 fn every_kind_has_a_name_and_a_line_of_its_own() {
     let all = all();
     let kinds: BTreeSet<&str> = all.iter().map(|action| action.kind).collect();
-    let lines: BTreeSet<String> = all.iter().map(|action| format!("{} {}", action.kind, action.describe())).collect();
+    let lines: BTreeSet<String> =
+        all.iter().map(|action| format!("{} {}", action.kind, action.describe())).collect();
     assert_eq!((kinds.len(), lines.len()), (all.len(), all.len()));
 }
 

@@ -74,7 +74,8 @@ impl Templates<'_> {
             return Ok(());
         }
         let of = architecture.map(|name| format!(" of {name}")).unwrap_or_default();
-        let suffix = if architecture == Some("arm64") && !self.options.runner.is_empty() { "_arm64" } else { "" };
+        let suffix =
+            if architecture == Some("arm64") && !self.options.runner.is_empty() { "_arm64" } else { "" };
         if self.options.runner.of(architecture).is_none() {
             let class = &spec.resource_class;
             let message = format!("missing, and machines{of} of class {class} would find no runner");
@@ -164,7 +165,8 @@ impl Templates<'_> {
         let names_it = |version: &LaunchTemplateVersion| image(version).as_deref() == Some(alias.as_str());
         let Some(number) = self.version_where(&name, names_it).await? else { return Ok(None) };
         let asked = self.client.describe_launch_template_versions().launch_template_name(&name);
-        let told = asked.versions(number.to_string()).resolve_alias(true).send().await.map_err(|e| call(&e))?;
+        let told =
+            asked.versions(number.to_string()).resolve_alias(true).send().await.map_err(|e| call(&e))?;
         let told = told.launch_template_versions.unwrap_or_default();
         let found = told.first().and_then(image).filter(|id| id.starts_with("ami-"));
         found.map(Some).ok_or_else(|| {

@@ -118,7 +118,8 @@ fn disk(
         gib.map(|gib| format!("{gib} GiB")),
         iops.map(|iops| format!("{iops} IOPS")),
         throughput.map(|throughput| format!("{throughput} MiB/s")),
-        encrypted.map(|encrypted| if encrypted { "encrypted".to_owned() } else { "not encrypted".to_owned() }),
+        encrypted
+            .map(|encrypted| if encrypted { "encrypted".to_owned() } else { "not encrypted".to_owned() }),
         key.map(|key| format!("by {key}")),
     ];
     let said: Vec<String> = parts.into_iter().flatten().collect();

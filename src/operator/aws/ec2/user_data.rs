@@ -38,7 +38,8 @@ pub(super) fn user_data(options: &Ec2Options, spec: &PoolSpec) -> Result<String,
     let text = lines.join("\n") + "\n";
     if text.len() > LIMIT {
         let message = format!("makes {} bytes of user data, {LIMIT} are possible", text.len());
-        let fix = "shorten it, or let it fetch the rest; the operator's agent.environment is a part of it too";
+        let fix =
+            "shorten it, or let it fetch the rest; the operator's agent.environment is a part of it too";
         return Err(refused(message, fix));
     }
     Ok(text)

@@ -166,8 +166,10 @@ mod tests {
 
     #[test]
     fn a_volume_and_tags_are_told_field_by_field() {
-        let launch = |more: Value| json!({"launch": {"ami": "ami-01234567", "volume": {"gib": 40}, "tags": more}});
-        let (old, new) = (launch(json!({"team": "web"})), launch(json!({"team": "api", "CostCenter": "4711"})));
+        let launch =
+            |more: Value| json!({"launch": {"ami": "ami-01234567", "volume": {"gib": 40}, "tags": more}});
+        let (old, new) =
+            (launch(json!({"team": "web"})), launch(json!({"team": "api", "CostCenter": "4711"})));
         let (changes, widening) = told(old, new, true);
         assert_eq!(changes, ["launch.tags.CostCenter none → 4711", "launch.tags.team web → api"]);
         assert_eq!(widening, [""; 0]);

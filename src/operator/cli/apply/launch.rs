@@ -198,7 +198,8 @@ fn tag(key: &str, field: &Field<'_>) -> Result<(), FieldError> {
 /// Refuses types of another architecture than the class's: EC2 would find none that fits.
 pub(super) fn types(path: &str, spec: &Map<String, Value>, problems: &mut Problems) {
     let launch = spec.get("launch");
-    let Some(architecture) = launch.and_then(|launch| launch.get("architecture")).and_then(Value::as_str) else {
+    let Some(architecture) = launch.and_then(|launch| launch.get("architecture")).and_then(Value::as_str)
+    else {
         return;
     };
     let globs = spec.get("allowedInstanceTypes").and_then(Value::as_array).into_iter().flatten();
@@ -215,7 +216,8 @@ pub(super) fn types(path: &str, spec: &Map<String, Value>, problems: &mut Proble
 /// The architecture of the types that a glob names, where its family tells: AWS's own processors have a `g` behind the
 /// generation (`m7g`, `c7gn`, `im4gn`), or are `a1` (EC2, "Instance type naming conventions").
 fn architecture_of(glob: &str) -> Option<&'static str> {
-    let family = glob.split('.').next().filter(|family| !family.contains('*') && !family.starts_with("mac"))?;
+    let family =
+        glob.split('.').next().filter(|family| !family.contains('*') && !family.starts_with("mac"))?;
     let options = family.trim_start_matches(|c: char| c.is_ascii_lowercase() || c == '-');
     let options = options.trim_start_matches(|c: char| c.is_ascii_digit());
     let generation = family.bytes().any(|b| b.is_ascii_digit());
@@ -248,7 +250,9 @@ mod tests {
         ] {
             assert_eq!(problems(json!({"ami": good})), [""; 0], "{good}");
         }
-        for bad in ["ssm:", "ssm:/", "ssm:golden", "ssm://a", "ssm:/a b", "ssm:/a:", "resolve:ssm:/a", "SSM:/a"] {
+        for bad in
+            ["ssm:", "ssm:/", "ssm:golden", "ssm://a", "ssm:/a b", "ssm:/a:", "resolve:ssm:/a", "SSM:/a"]
+        {
             assert_eq!(problems(json!({"ami": bad})), ["launch.ami"], "{bad}");
         }
     }

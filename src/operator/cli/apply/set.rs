@@ -230,7 +230,11 @@ mod tests {
             Value::Object(spec)
         };
         assert_eq!(
-            set(&["launch.volume.gib=60", "launch.volume.kmsKeyId=alias/yard", "launch.tags.cost.center=4711"]),
+            set(&[
+                "launch.volume.gib=60",
+                "launch.volume.kmsKeyId=alias/yard",
+                "launch.tags.cost.center=4711"
+            ]),
             json!({"launch": {"volume": {"gib": 60, "kmsKeyId": "alias/yard"}, "tags": {"cost.center": "4711"}}})
         );
         assert_eq!(

@@ -54,7 +54,8 @@ fn an_order_is_one_instant_fleet_with_its_token_and_its_tags() {
 #[test]
 fn a_classs_own_tags_are_on_all_that_a_launch_makes() {
     let mut order = order(UsageClass::OnDemand, &[]);
-    order.spec.launch.tags = [("CostCenter", "4711"), ("Name", "mine")].map(|(k, v)| (k.into(), v.into())).into();
+    order.spec.launch.tags =
+        [("CostCenter", "4711"), ("Name", "mine")].map(|(k, v)| (k.into(), v.into())).into();
     let input = asked(&order, &kept());
     assert_eq!(input.tag_specifications().len(), 3);
     for tags in input.tag_specifications() {
@@ -147,7 +148,10 @@ fn a_given_template_is_launched_in_the_subnets_that_its_class_names() {
     let overrides = asked_overrides(&asked(&order(UsageClass::OnDemand, &[]), &provided(true)));
     let subnets: Vec<_> = overrides.iter().filter_map(|one| one.subnet_id()).collect();
     assert_eq!(subnets, ["subnet-1", "subnet-2"]);
-    assert!(overrides.iter().all(|one| one.instance_requirements().is_none()), "its types are the template's");
+    assert!(
+        overrides.iter().all(|one| one.instance_requirements().is_none()),
+        "its types are the template's"
+    );
 }
 
 #[test]
