@@ -159,12 +159,18 @@ pub struct Agent {
 }
 
 /// What there is for machines of either architecture.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Architectures<T> {
     /// For x86_64, and for classes that do not say their architecture.
     pub usual: Option<T>,
     /// For arm64.
     pub arm64: Option<T>,
+}
+
+impl<T> Default for Architectures<T> {
+    fn default() -> Self {
+        Self { usual: None, arm64: None }
+    }
 }
 
 /// What is fetched from somewhere.

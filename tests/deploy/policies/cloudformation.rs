@@ -153,7 +153,7 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
         assert_eq!(named(&format!("RUNYARD_GITHUB__{}", other.to_uppercase())), None);
         let read = Config::load(None, given.clone().into_iter()).expect("a configuration");
         assert_eq!(read.table.as_str(), "yard");
-        assert!(read.interruptions.is_some() && read.agent.runner.is_some() && read.github.is_some());
+        assert!(read.interruptions.is_some() && read.agent.runner.usual.is_some() && read.github.is_some());
         assert_eq!(operator["User"], "10001:10001", "as in the Dockerfile");
         let credential = &task["ContainerDefinitions"][0];
         assert!(

@@ -111,7 +111,8 @@ mod tests {
         assert!(limits.acquire(&unit("a"), &expire));
         let Effect::Intend(launch, _) = intent().effect else { unreachable!("an intent") };
         let spec = serde_json::from_value(serde_json::json!({"resourceClass": "linux"})).expect("a spec");
-        let order = Planned::order(LaunchOrder { launch: *launch, spec, types: InstanceTypes::default() });
+        let types = InstanceTypes::default();
+        let order = Planned::order(LaunchOrder { launch: *launch, spec, types, image: None });
         assert!((0..2 * LIMIT).all(|_| limits.acquire(&unit("a"), &order)));
         limits.release(&order);
         assert_eq!(limits.next(), None);
