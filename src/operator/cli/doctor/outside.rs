@@ -12,8 +12,11 @@ use crate::cli::expire::ending;
 use crate::model::{
     EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
 };
-use crate::ports::github::{Runner, Scope};
-use crate::ports::{Compute, ComputeError, GitHub, Machine, QueueDepth};
+use crate::ports::github::{EndOfLife, Runner, Scope};
+use crate::ports::{Compute, ComputeError, GitHub, GitHubError, Machine, QueueDepth};
+
+/// How many days before its end a version is told of.
+const END_TOLD: i64 = 21;
 
 /// What to ask beside the table.
 #[derive(Default)]
@@ -25,6 +28,8 @@ pub(super) struct Outside {
     pub(super) ec2: Option<crate::aws::Ec2Compute>,
     /// GitHub, and whether runners are registered for an organisation.
     pub(super) github: Option<(std::sync::Arc<dyn GitHub>, bool)>,
+    /// The version of the runner package that machines get, where the operator's file names one.
+    pub(super) runner_version: Option<String>,
 }
 
 /// Everything that is wrong outside, as far as it can be asked.
@@ -65,7 +70,16 @@ pub(super) async fn look(
         }
     }
     if let Some((github, organization)) = &outside.github {
-        for scope in scopes(&all::<Request>(items), *organization) {
+        let scopes = scopes(&all::<Request>(items), *organization);
+        if let (Some(version), Some(scope)) = (&outside.runner_version, scopes.first()) {
+            match github.end_of_life(scope, version).await {
+                Ok(end) => findings.extend(runner_end(version, end, now)),
+                // A server without such dates, or a version that it does not know.
+                Err(GitHubError::NotFound(_)) => {}
+                Err(error) => findings.push(unasked("GitHubUnasked", "runner versions", &error.to_string())),
+            }
+        }
+        for scope in scopes {
             let name = github.runner_url(&scope);
             match github.runners(&scope).await {
                 Ok(runners) => findings.extend(stale_runners(&name, &runners, &instances)),
@@ -213,6 +227,20 @@ fn scopes(requests: &[Request], organization: bool) -> BTreeSet<Scope> {
         }
     };
     requests.iter().map(|request| scope(&request.id.repository)).collect()
+}
+
+/// That GitHub's support of the runner version in use ends soon, or has ended.
+pub(super) fn runner_end(version: &str, end: EndOfLife, now: Timestamp) -> Option<Finding> {
+    let at = end.first()?;
+    let days = at.duration_since(now).as_hours().div_euclid(24);
+    let what = if end.registration == Some(at) { "registers no" } else { "gives no job to" };
+    let problem = match days {
+        ..0 => format!("since {at} GitHub {what} runner {version}"),
+        0..END_TOLD => format!("from {at} on, in {days} days, GitHub {what} runner {version}"),
+        END_TOLD.. => return None,
+    };
+    let fix = "pin a newer package: agent.runner_url, agent.runner_sha256, agent.runner_version";
+    Some(warning("RunnerEndOfLife", "agent.runner_version", problem, fix))
 }
 
 /// Runners under our names whose machine is gone, or serves another claim. Names that are none of this yard's machines

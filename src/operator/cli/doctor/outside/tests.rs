@@ -114,3 +114,35 @@ fn a_runner_of_a_terminated_machine_is_stale_and_other_runners_are_left_alone() 
     let records = [record(1, "terminated", LONG_AGO), record(2, "idle", LONG_AGO)];
     assert_eq!(reasons(&stale_runners("https://github.com/a/b", &runners, &records)), ["StaleRunner"; 2]);
 }
+
+#[test]
+fn each_of_ten_pinned_versions_is_told_of_three_weeks_before_it_ends() {
+    // As GitHub's endpoint told them in 2026; of the eleventh it named no date.
+    let known = [
+        ("2.329.0", "2026-01-23T17:10:35Z"),
+        ("2.330.0", "2026-03-13T18:34:13Z"),
+        ("2.331.0", "2026-04-30T21:52:20Z"),
+        ("2.332.0", "2026-05-25T15:23:35Z"),
+        ("2.333.0", "2026-05-29T17:27:54Z"),
+        ("2.333.1", "2026-06-30T15:52:45Z"),
+        ("2.334.0", "2026-08-10T17:08:55Z"),
+        ("2.335.0", "2026-08-14T16:59:37Z"),
+        ("2.335.1", "2026-09-24T15:30:55Z"),
+        ("2.336.0", "2026-11-05T08:04:55Z"),
+    ];
+    for (version, at) in known {
+        let at: Timestamp = at.parse().unwrap();
+        let end = EndOfLife { runtime: Some(at), ..EndOfLife::default() };
+        let told = |hours: i64| {
+            runner_end(version, end, at - jiff::SignedDuration::from_hours(hours)).map(|finding| finding.problem)
+        };
+        assert_eq!(told(21 * 24 + 1), None, "{version}");
+        assert!(told(21 * 24 - 1).unwrap().contains("in 20 days"), "{version}");
+        assert!(told(7 * 24).unwrap().contains("in 7 days"), "{version}");
+        assert!(told(-1).unwrap().starts_with("since "), "{version}");
+    }
+    let now: Timestamp = NOW.parse().unwrap();
+    assert!(runner_end("2.337.0", EndOfLife::default(), now).is_none());
+    let registration = EndOfLife { registration: Some(now), runtime: None };
+    assert!(runner_end("2.1.0", registration, now).unwrap().problem.contains("registers no runner 2.1.0"));
+}
