@@ -71,7 +71,8 @@ fn one_write_a_record(plans: &BTreeMap<Unit, Plan>) {
 
 /// All units judged together give no machine away twice, and no request to two classes.
 fn claims_are_disjoint(plans: &BTreeMap<Unit, Plan>) {
-    let claims = plans.values().flat_map(|plan| &plan.actions).filter(|a| matches!(a.effect, Effect::Claim { .. }));
+    let claims =
+        plans.values().flat_map(|plan| &plan.actions).filter(|a| matches!(a.effect, Effect::Claim { .. }));
     let mut keys: Vec<RecordId> = claims.flat_map(Planned::records).cloned().collect();
     keys.sort();
     let all = keys.len();

@@ -84,7 +84,8 @@ async fn the_console_of_a_machine_that_failed_is_recorded_once_its_maker_has_it(
     world.provision("1", "linux", 1, serde_json::json!({"timeoutSeconds": 20})).await;
     world.until("it ended", Duration::from_secs(20), async || !world.reasons().is_empty()).await;
     let id = world.in_state(State::Terminated)[0].facts.instance_id.clone();
-    let console = "kernel\r\nrunyard: first boot installs the agent\r\nrunyard: powers off: no packet filter\r\n";
+    let console =
+        "kernel\r\nrunyard: first boot installs the agent\r\nrunyard: powers off: no packet filter\r\n";
     world.compute.console_says(&id, console, Duration::from_secs(90));
     world.sleep(60).await;
     let of = || world.in_state(State::Terminated).into_iter().find(|m| m.facts.instance_id == id).unwrap();

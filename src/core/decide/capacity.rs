@@ -12,11 +12,11 @@ use crate::model::{
     Request, RequestKey, Slot, UsageClass, after,
 };
 
-use crate::decide::{Plan, Planned, WaitReason};
 use crate::decide::boots;
 use crate::decide::context::Context;
 use crate::decide::reason::{are, machines};
 use crate::decide::schedule::effective;
+use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{Breaker, Class, Now, Offering};
 
 /// A launch that was decided and has no name yet; whoever carries it out gives it a fresh one.

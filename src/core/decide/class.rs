@@ -7,11 +7,11 @@ use jiff::Timestamp;
 
 use crate::model::{ClassName, Condition, ConditionType, Hours, Pool, Record, Slot, State};
 
-use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::schedule::effective;
+use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::Class;
 
 mod claims;

@@ -11,10 +11,10 @@ use crate::model::{
 };
 use crate::ports::MachineState;
 
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::beats;
 use crate::decide::context::Context;
 use crate::decide::unread;
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::Tracked;
 
 mod cleaning;

@@ -7,8 +7,8 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, LaunchOrder, Launched, Machine};
 
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::context::Context;
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::{reason, request};
 use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
 

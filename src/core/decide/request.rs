@@ -9,10 +9,10 @@ use crate::model::{
     ReleasedBy, Request, RequestKey, Status, after,
 };
 
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::context::Context;
 use crate::decide::reason::{self, are, machines};
 use crate::decide::unread::Account;
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::{Holding, LAST_REPLACEMENT, Lost, Yard, gives_back, over_time, target};
 
 mod intent;

@@ -7,7 +7,18 @@ const MARK: &str = "runyard: ";
 const LONGEST: usize = 300;
 /// How the credentials begin that a script may have printed (GitHub's, AWS's, keys in PEM form, signed tokens).
 const SECRETS: [&str; 12] = [
-    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "-----BEGIN", "AKIA", "ASIA", "eyJ", "Bearer", "X-Amz-",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "-----BEGIN",
+    "AKIA",
+    "ASIA",
+    "eyJ",
+    "Bearer",
+    "X-Amz-",
 ];
 
 /// The last of our lines on a console, without its mark; none where there is none.
@@ -92,12 +103,16 @@ mod tests {
         assert_eq!(last_console_line(console), Some("no route to AWS here".into()));
         let long = last_console_line(&format!("runyard: {}\n", "ü".repeat(5000))).unwrap();
         assert_eq!(long.chars().count(), LONGEST);
-        assert_eq!(last_console_line("runyard: cut off in a sequence \u{1b}[3"), Some("cut off in a sequence".into()));
+        assert_eq!(
+            last_console_line("runyard: cut off in a sequence \u{1b}[3"),
+            Some("cut off in a sequence".into())
+        );
     }
 
     #[test]
     fn a_line_carries_no_word_that_looks_like_a_credential() {
-        let console = "runyard: the first boot failed: curl -H token=ghs_0123456789abcdef AKIAIOSFODNN7EXAMPLE\n";
+        let console =
+            "runyard: the first boot failed: curl -H token=ghs_0123456789abcdef AKIAIOSFODNN7EXAMPLE\n";
         assert_eq!(last_console_line(console), Some("the first boot failed: curl -H token=*** ***".into()));
     }
 }

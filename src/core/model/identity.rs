@@ -487,7 +487,12 @@ mod tests {
         let pool = RecordId::Pool(class.clone());
         assert_eq!(Slot::from(&pool).record(), Some(&pool));
         let arn = InstanceArn::parse(ARN).unwrap();
-        for slot in [Slot::Queue(class.clone()), Slot::Launches(class), Slot::Announcement(arn.clone()), Slot::Console(arn)] {
+        for slot in [
+            Slot::Queue(class.clone()),
+            Slot::Launches(class),
+            Slot::Announcement(arn.clone()),
+            Slot::Console(arn),
+        ] {
             assert_eq!(slot.record(), None);
         }
     }

@@ -107,7 +107,11 @@ pub(crate) fn tally(
     }
     if instance.state() == State::Created {
         let place = (instance.facts.created_at, arn.clone());
-        if add { class.starting.insert(place) } else { class.starting.remove(&place) };
+        if add {
+            class.starting.insert(place)
+        } else {
+            class.starting.remove(&place)
+        };
     }
     match &instance.life {
         Life::Created { run: None } => shift(&mut class.warm_created),

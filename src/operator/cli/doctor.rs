@@ -21,9 +21,7 @@ use super::screen::plain;
 use super::selector::kind_of;
 use super::table::columns;
 use crate::config::{self, ComputeKind, ScopeKind};
-use crate::model::{
-    ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read,
-};
+use crate::model::{ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read};
 use crate::ports::Compute;
 use crate::wire;
 

@@ -24,8 +24,8 @@ use super::run::{default_from, in_field};
 use super::screen::plain;
 use super::{duration, names, usage};
 use crate::model::{
-    Agent, ClassName, Instance, InstanceId, Item, Kind, Phase, Pool, Record as _, RecordId, Repository, Request,
-    RequestKey, RequestName, RunId, TableName, UsageClass,
+    Agent, ClassName, Instance, InstanceId, Item, Kind, Phase, Pool, Record as _, RecordId, Repository,
+    Request, RequestKey, RequestName, RunId, TableName, UsageClass,
 };
 
 /// Takes one machine of a class through its life.
@@ -93,7 +93,8 @@ pub(crate) async fn run(context: &mut CliContext, args: &TryArgs, asked: &Asked)
     let item = provision::submit(context, &wanted, &id).await?;
     let request: Request = readable(&item)?;
     context.screen.say(format!("asked for one machine of class {} as request {}", args.pool, request.id));
-    let mut trial = Trial { key: request.key(), begun: Instant::now(), steps: Steps::default(), machine: None };
+    let mut trial =
+        Trial { key: request.key(), begun: Instant::now(), steps: Steps::default(), machine: None };
     let waited = trial.watch(context, asked, args.timeout + LONGER, &mut interrupts).await;
     // From here on everything is given back, whatever came of it.
     let listens = matches!(&waited, Ok(Waited::Done(request)) if request.phase() == Phase::Ready);
@@ -108,17 +109,22 @@ pub(crate) async fn run(context: &mut CliContext, args: &TryArgs, asked: &Asked)
     match waited {
         Err(failure) => Err(failure),
         Ok(_) if !left.is_empty() => {
-            let fix = "see `runyard get instances`, and end what is left with `runyard expire INSTANCE --now`";
+            let fix =
+                "see `runyard get instances`, and end what is left with `runyard expire INSTANCE --now`";
             Err(CliFailure::error("try", id, after, fix))
         }
         Ok(Waited::Done(_)) if listens => Ok(()),
         Ok(Waited::Done(request)) => {
             let message = format!("failed: {}; {after}", plain(&request.status.message));
-            let fix = format!("see the console above, `runyard events pool {}`, and `runyard doctor --preflight`", args.pool);
+            let fix = format!(
+                "see the console above, `runyard events pool {}`, and `runyard doctor --preflight`",
+                args.pool
+            );
             Err(CliFailure::error("try", id, message, fix).exiting(Exit::RequestFailed))
         }
         Ok(Waited::TimedOut) => {
-            let message = format!("no operator served it within {}; {after}", duration::show(args.timeout + LONGER));
+            let message =
+                format!("no operator served it within {}; {after}", duration::show(args.timeout + LONGER));
             let fix = "check that an operator runs: `runyard doctor`";
             Err(CliFailure::error("try", id, message, fix).exiting(Exit::TimedOut))
         }
@@ -167,7 +173,12 @@ impl Trial {
         let mut shown = consoles::Shown::default();
         until(limit, interrupts, async || {
             let Some(item) = context.item(&self.key).await? else {
-                return Err(CliFailure::error("request", self.key.to_string(), "its record was deleted", "run it again"));
+                return Err(CliFailure::error(
+                    "request",
+                    self.key.to_string(),
+                    "its record was deleted",
+                    "run it again",
+                ));
             };
             let request: Request = readable(&item)?;
             self.look(context, &request).await?;

@@ -23,7 +23,9 @@ const DEFAULT_GROUP: u64 = 1;
 
 /// A runner group that an organisation does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the organisation {owner} has no runner group {name:?}; create it, or change the class's runnerGroup")]
+#[error(
+    "the organisation {owner} has no runner group {name:?}; create it, or change the class's runnerGroup"
+)]
 pub struct UnknownGroup {
     /// The organisation.
     pub owner: String,

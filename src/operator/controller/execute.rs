@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::decide::{AtGitHub, Credential, Effect, Planned, PlannedEvent, RunnerConfig, StaleRunners, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, PoolMessage,
-    Record, RecordId, Request, RequestKey, Uid, Versioned, Write, last_console_line,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId,
+    PoolMessage, Record, RecordId, Request, RequestKey, Uid, Versioned, Write, last_console_line,
 };
 use crate::ports::{ComputeError, GitHubError, QueueError, StoreError};
 use crate::yard::{Observation, Written};
@@ -480,7 +480,11 @@ impl Executor {
         Ok(seen)
     }
 
-    async fn sweep(&self, arn: InstanceArn, stale: Option<&StaleRunners>) -> Result<Vec<Observation>, Failure> {
+    async fn sweep(
+        &self,
+        arn: InstanceArn,
+        stale: Option<&StaleRunners>,
+    ) -> Result<Vec<Observation>, Failure> {
         let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
         match self.issuer().remove(stale).await {
             // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.

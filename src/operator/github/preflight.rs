@@ -33,7 +33,9 @@ impl RestGitHub {
             Err(check) => return vec![check],
         };
         checks.push(match self.registration_token(scope).await {
-            Ok(_) => Check::good("registration", format!("runners of {} may register", self.runner_url(scope))),
+            Ok(_) => {
+                Check::good("registration", format!("runners of {} may register", self.runner_url(scope)))
+            }
             Err(error) => self.failed("registration", &error),
         });
         match scope {
@@ -54,7 +56,8 @@ impl RestGitHub {
             Ok(Question::new(Call::Read, Method::GET, address(&self.client, segments)?))
         };
         let asked = get(&["app"]).map_err(|error| failed(&error))?;
-        let app: AppBody = self.client.ask_json(&asked, Some(&assertion)).await.map_err(|error| failed(&error))?;
+        let app: AppBody =
+            self.client.ask_json(&asked, Some(&assertion)).await.map_err(|error| failed(&error))?;
         let place: &[&str] = match scope {
             Scope::Repository { owner, name } => &["repos", owner, name, "installation"],
             Scope::Organization { owner } => &["orgs", owner, "installation"],
@@ -64,7 +67,8 @@ impl RestGitHub {
         let installation: InstallationBody = match self.client.ask_json(&asked, Some(&assertion)).await {
             Ok(installation) => installation,
             Err(GitHubError::NotFound(_)) => {
-                let fix = format!("install it: {}/apps/{}/installations/new", self.client.origin.web(), app.slug);
+                let fix =
+                    format!("install it: {}/apps/{}/installations/new", self.client.origin.web(), app.slug);
                 return Err(Check::wrong("App", format!("{} is not installed for {url}", app.slug), fix));
             }
             Err(error) => return Err(failed(&error)),
@@ -89,7 +93,9 @@ impl RestGitHub {
         let wanted = group.unwrap_or(DEFAULT_GROUP);
         let found = groups.iter().find(|one| if group.is_some() { one.name == wanted } else { one.default });
         let Some(found) = found else {
-            let fix = format!("make the group {wanted} in {owner}'s settings, or name another in the class's runnerGroup");
+            let fix = format!(
+                "make the group {wanted} in {owner}'s settings, or name another in the class's runnerGroup"
+            );
             return Check::wrong(what, format!("{owner} has no runner group {wanted}"), fix);
         };
         if found.allows_public_repositories {
@@ -100,12 +106,19 @@ impl RestGitHub {
             found.id
         );
         let Some((owner, name)) = repository else {
-            return Check::unchecked(what, format!("{} lets no public repository in: their jobs would wait for ever", found.name), fix);
+            return Check::unchecked(
+                what,
+                format!("{} lets no public repository in: their jobs would wait for ever", found.name),
+                fix,
+            );
         };
         match self.is_private(owner, name).await {
             Ok(true) => Check::good(what, format!("{}, and {owner}/{name} is private", found.name)),
             Ok(false) => {
-                let problem = format!("{owner}/{name} is public, and {} lets no public repository in: its jobs wait for ever", found.name);
+                let problem = format!(
+                    "{owner}/{name} is public, and {} lets no public repository in: its jobs wait for ever",
+                    found.name
+                );
                 Check::wrong(what, problem, fix)
             }
             Err(error) => self.failed(what, &error),
@@ -129,14 +142,24 @@ impl RestGitHub {
 
     fn failed(&self, what: &str, error: &GitHubError) -> Check {
         let fix = match error {
-            GitHubError::Denied(_) => "check github.app_id and github.app_key_file (or github.token_file), and the App's permissions",
-            GitHubError::NotFound(_) => "check the owner and the repository, and that the App is installed there",
-            GitHubError::Unreachable(_) => "check github.api_url, and the way from here to it (a proxy: HTTPS_PROXY)",
+            GitHubError::Denied(_) => {
+                "check github.app_id and github.app_key_file (or github.token_file), and the App's permissions"
+            }
+            GitHubError::NotFound(_) => {
+                "check the owner and the repository, and that the App is installed there"
+            }
+            GitHubError::Unreachable(_) => {
+                "check github.api_url, and the way from here to it (a proxy: HTTPS_PROXY)"
+            }
             GitHubError::Throttled { .. } | GitHubError::Deferred { .. } => "wait, and run this again",
-            GitHubError::NameTaken(_) | GitHubError::Busy(_) | GitHubError::Invalid(_) => "mend what GitHub names",
+            GitHubError::NameTaken(_) | GitHubError::Busy(_) | GitHubError::Invalid(_) => {
+                "mend what GitHub names"
+            }
         };
         match error {
-            GitHubError::Throttled { .. } | GitHubError::Deferred { .. } => Check::unchecked(what, error.to_string(), fix),
+            GitHubError::Throttled { .. } | GitHubError::Deferred { .. } => {
+                Check::unchecked(what, error.to_string(), fix)
+            }
             GitHubError::Denied(_)
             | GitHubError::NotFound(_)
             | GitHubError::Unreachable(_)
@@ -158,10 +181,12 @@ fn permission_checks(scope: &Scope, installation: &InstallationBody) -> Vec<Chec
         Some("read") => 1,
         Some(_) | None => 0,
     };
-    let lacking = NEEDED.into_iter().filter(|(name, _)| *name != spared).filter(|(name, level)| {
-        enough(name) < if *level == "write" { 2 } else { 1 }
-    });
-    let fix = "grant it in the App's settings (Permissions & events), then accept it where the App is installed";
+    let lacking = NEEDED
+        .into_iter()
+        .filter(|(name, _)| *name != spared)
+        .filter(|(name, level)| enough(name) < if *level == "write" { 2 } else { 1 });
+    let fix =
+        "grant it in the App's settings (Permissions & events), then accept it where the App is installed";
     let lacking: Vec<Check> = lacking
         .map(|(name, level)| Check::wrong("App's permissions", format!("it lacks {name}: {level}"), fix))
         .collect();

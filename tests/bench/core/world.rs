@@ -362,7 +362,10 @@ impl World {
             }
         };
         let machines = (0..launch.count).map(machine).collect();
-        self.see(Observation::Ordered(launch.launch_id.clone(), Ok(Launched { machines, shortfalls: Vec::new() })));
+        self.see(Observation::Ordered(
+            launch.launch_id.clone(),
+            Ok(Launched { machines, shortfalls: Vec::new() }),
+        ));
     }
 }
 

@@ -410,8 +410,11 @@ async fn a_machine_ec2_has_forgotten_has_no_console_and_a_refusal_is_told() {
     let (peer, compute) = yard().await;
     assert_eq!(compute.console(&InstanceId::parse("i-0123456789abcdef9").unwrap()).await, Ok(None));
     let id = with_console(&peer, &compute, b"runyard: hello\n").await;
-    let refused = || Refused::new("UnauthorizedOperation", "You are not authorized to perform this operation.");
-    peer.rules(|rules| rules.refused.extend([("GetConsoleOutput", refused()), ("GetConsoleOutput", refused())]));
+    let refused =
+        || Refused::new("UnauthorizedOperation", "You are not authorized to perform this operation.");
+    peer.rules(|rules| {
+        rules.refused.extend([("GetConsoleOutput", refused()), ("GetConsoleOutput", refused())])
+    });
     let outcome = compute.console(&id).await;
     assert!(matches!(outcome, Err(ComputeError::Refused(_))), "{outcome:?}");
 }

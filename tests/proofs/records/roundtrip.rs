@@ -238,22 +238,24 @@ fn intent() -> impl Strategy<Value = Intent> {
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
     let suffix = (suffix, any::<bool>());
-    (repository(), wish, limits, suffix).prop_map(|(repository, wish, limits, (label_suffix, trial))| Intent {
-        repository,
-        resource_class: wish.0,
-        count: wish.1,
-        min_count: wish.2,
-        usage_class: wish.3,
-        on_demand_fallback: wish.4,
-        allowed_instance_types: wish.5,
-        max_runtime_minutes: limits.0,
-        timeout_seconds: limits.1,
-        label_suffix,
-        desired: limits.2,
-        generation: limits.3,
-        created_at: limits.4,
-        fail_requested_at: limits.5,
-        trial,
+    (repository(), wish, limits, suffix).prop_map(|(repository, wish, limits, (label_suffix, trial))| {
+        Intent {
+            repository,
+            resource_class: wish.0,
+            count: wish.1,
+            min_count: wish.2,
+            usage_class: wish.3,
+            on_demand_fallback: wish.4,
+            allowed_instance_types: wish.5,
+            max_runtime_minutes: limits.0,
+            timeout_seconds: limits.1,
+            label_suffix,
+            desired: limits.2,
+            generation: limits.3,
+            created_at: limits.4,
+            fail_requested_at: limits.5,
+            trial,
+        }
     })
 }
 

@@ -14,7 +14,11 @@ pub(super) fn would_succeed() -> Refused {
 
 /// A fleet's own right; what its machines may is a machine's call to say.
 pub(super) fn fleet(world: &World) -> Refused {
-    if world.rules.forbidden.contains("fleet") { unauthorized("CreateFleet", "fleet") } else { would_succeed() }
+    if world.rules.forbidden.contains("fleet") {
+        unauthorized("CreateFleet", "fleet")
+    } else {
+        would_succeed()
+    }
 }
 
 /// One machine, from a template.
@@ -33,7 +37,8 @@ pub(super) fn machine(world: &World, asked: &Params) -> Result<Vec<Xml>, Refused
         let why = format!("The subnet ID '{subnet}' does not exist");
         return Err(Refused::new("InvalidSubnetID.NotFound", why));
     }
-    let unknown = data.texts("SecurityGroupId").into_iter().find(|id| GROUPS.iter().all(|(known, _)| known != id));
+    let unknown =
+        data.texts("SecurityGroupId").into_iter().find(|id| GROUPS.iter().all(|(known, _)| known != id));
     if let Some(group) = unknown {
         let why = format!("The security group '{group}' does not exist");
         return Err(Refused::new("InvalidGroup.NotFound", why));
@@ -42,7 +47,9 @@ pub(super) fn machine(world: &World, asked: &Params) -> Result<Vec<Xml>, Refused
         let why = format!("The image id '[{image}]' does not exist");
         return Err(Refused::new("InvalidAMIID.NotFound", why));
     }
-    if let Some(profile) = data.text("IamInstanceProfile.Name").filter(|name| world.rules.no_profiles.contains(*name)) {
+    if let Some(profile) =
+        data.text("IamInstanceProfile.Name").filter(|name| world.rules.no_profiles.contains(*name))
+    {
         let why = format!(
             "Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
         );

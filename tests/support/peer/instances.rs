@@ -81,7 +81,8 @@ pub(super) fn console(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Ref
     let tail = &one.console[one.console.len().saturating_sub(64 << 10)..];
     let told = if one.posted || (latest && one.alive()) { tail } else { &[] };
     let encoded = BASE64_STANDARD.encode(told);
-    let folded: Vec<&str> = encoded.as_bytes().chunks(76).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    let folded: Vec<&str> =
+        encoded.as_bytes().chunks(76).filter_map(|line| std::str::from_utf8(line).ok()).collect();
     let output = (!told.is_empty()).then(|| Xml::text("output", folded.join("\n")));
     let timestamp = Xml::text("timestamp", "2026-01-01T00:00:00.000Z");
     Ok([Xml::text("instanceId", id), timestamp].into_iter().chain(output).collect())

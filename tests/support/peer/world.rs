@@ -83,7 +83,17 @@ impl World {
 impl Instance {
     pub fn new(kind: &str, zone: &str, usage: &str, tags: BTreeMap<String, String>) -> Self {
         let state = "running".to_owned();
-        Self { kind: kind.into(), zone: zone.into(), usage: usage.into(), state, tags, reason: None, console: Vec::new(), posted: false, told: 0 }
+        Self {
+            kind: kind.into(),
+            zone: zone.into(),
+            usage: usage.into(),
+            state,
+            tags,
+            reason: None,
+            console: Vec::new(),
+            posted: false,
+            told: 0,
+        }
     }
 
     pub fn alive(&self) -> bool {

@@ -11,7 +11,10 @@ fn made() -> Site {
     let config = std::fs::read_to_string(site.path("runyard.toml")).unwrap();
     // Nobody listens there: no test asks a server of others.
     let package = "http://127.0.0.1:9/actions-runner.tar.gz";
-    site.file("runyard.toml", &config.replace("https://example.com/actions-runner-linux-x64.tar.gz", package));
+    site.file(
+        "runyard.toml",
+        &config.replace("https://example.com/actions-runner-linux-x64.tar.gz", package),
+    );
     let mut class = spec("small", "ami-0123456789abcdef0");
     class["launch"]["subnetIds"] = json!([SUBNETS[0].0]);
     class["launch"]["instanceProfile"] = json!("yard-machine");
@@ -57,7 +60,7 @@ async fn a_preflight_tells_what_it_looked_at_and_what_it_could_not() {
 #[tokio::test]
 async fn a_launch_that_would_be_refused_is_a_finding_with_its_remedy() {
     let site = made();
-    site.peer.as_ref().unwrap().rules(|rules| drop(rules.forbidden.insert("volume")));
+    site.peer.as_ref().unwrap().rules(|rules| rules.forbidden.extend(["volume"]));
     let told = preflight(&site, &[]);
     assert_eq!(states(&told, "dry run of a machine, on-demand"), ["wrong"], "{told:#}");
     let found = told["items"].as_array().unwrap();

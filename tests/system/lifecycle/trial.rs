@@ -11,9 +11,12 @@ async fn a_trial_at_ec2_shows_the_console_and_leaves_no_machine() {
     let _turn = turn().await;
     let mut yard = Yard::on(Cloud::with_bad_days(), 0, 2).await;
     let peer = yard.cloud.peer.as_ref().expect("the peer");
-    peer.rules(|rules| rules.consoles = b"Linux version 6.8\r\nrunyard: first boot installs the agent\r\n".to_vec());
+    peer.rules(|rules| {
+        rules.consoles = b"Linux version 6.8\r\nrunyard: first boot installs the agent\r\n".to_vec()
+    });
     let ended = yard.runs_configured(&["try", CLASS, "--repository", REPOSITORY, "--timeout", "100s"]).await;
-    for told in ["console: first boot installs the agent", "its runner is registered and listens", "s  ended"] {
+    for told in ["console: first boot installs the agent", "its runner is registered and listens", "s  ended"]
+    {
         assert!(ended.stdout.contains(told), "{told}: {ended:?}");
     }
     assert!(!ended.stdout.contains("Linux version"), "only our own lines: {ended:?}");

@@ -55,7 +55,9 @@ fn a_trial_that_is_interrupted_leaves_nothing_behind() {
     let file = dir.path().join("tried");
     let out = File::create(&file).unwrap();
     let mut trial = up.command(TRY).stdout(out).spawn().unwrap();
-    until("a machine", || std::fs::read_to_string(&file).unwrap().contains("launched for this").then_some(()));
+    until("a machine", || {
+        std::fs::read_to_string(&file).unwrap().contains("launched for this").then_some(())
+    });
     kill(Pid::from_raw(i32::try_from(trial.id()).unwrap()), Signal::SIGTERM).unwrap();
     assert_eq!(trial.wait().unwrap().code(), Some(143), "{}", std::fs::read_to_string(&file).unwrap());
     nothing_is_left(&up, dir.path());

@@ -6,10 +6,10 @@ use crate::model::{
 };
 use crate::yard::target;
 
-use crate::decide::{Planned, RunnerConfig, Step};
 use crate::decide::context::Context;
 use crate::decide::reason;
 use crate::decide::request;
+use crate::decide::{Planned, RunnerConfig, Step};
 
 /// Most machines in one claim: with the request, well within DynamoDB's 100 items a transaction.
 pub(super) const CLAIM_LIMIT: usize = 40;

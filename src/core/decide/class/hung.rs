@@ -26,7 +26,9 @@ pub(super) fn decide(cx: &Context<'_>, class: &Class, spec: &PoolSpec, plan: &mu
         let free = class.pooled.iter().map(|(_, arn)| arn).find(|arn| {
             let machine = cx.yard.instance(arn).map(|free| &free.instance);
             machine.is_some_and(|free| {
-                !taken.contains(arn) && !written(&free.key()) && matching::mismatch(spec, request, free).is_none()
+                !taken.contains(arn)
+                    && !written(&free.key())
+                    && matching::mismatch(spec, request, free).is_none()
             })
         });
         match free {
@@ -40,7 +42,11 @@ pub(super) fn decide(cx: &Context<'_>, class: &Class, spec: &PoolSpec, plan: &mu
                 plan.actions.push(Planned::request(step, note));
             }
             Some(_) | None => {
-                plan.wait(&key, WaitReason::Starting, format!("{why}, another machine is launched beside it"));
+                plan.wait(
+                    &key,
+                    WaitReason::Starting,
+                    format!("{why}, another machine is launched beside it"),
+                );
             }
         }
     }

@@ -10,11 +10,11 @@ use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, S
 
 use super::claims::{CLAIM_LIMIT, claim};
 use super::yielding::yield_parts;
-use crate::decide::{Plan, Planned, WaitReason};
 use crate::decide::capacity::Launches;
 use crate::decide::context::Context;
 use crate::decide::matching::{Matcher, Share};
 use crate::decide::request::{self, accept};
+use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{Class, Demand, Rank, lacking};
 
 /// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and more,

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::reason::{base, machines, of, waits};
 use crate::decide::request::leaves_line;
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
 use crate::yard::{Class, Demand, gives_back, lacking};
 
@@ -45,7 +45,8 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     // What happens to a request at this moment is not waited for.
     let busy =
         plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
-    let written: BTreeSet<RecordId> = plan.actions.iter().flat_map(Planned::records).cloned().chain(busy).collect();
+    let written: BTreeSet<RecordId> =
+        plan.actions.iter().flat_map(Planned::records).cloned().chain(busy).collect();
     let mut told = Plan::default();
     let oldest = line.values().take(TOLD_OF_A_LINE);
     for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {

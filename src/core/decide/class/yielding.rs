@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use crate::model::{InstanceId, Phase, PoolSpec, Request, RequestKey};
 
-use crate::decide::{Note, Plan, Planned, Step};
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::matching;
 use crate::decide::request;
+use crate::decide::{Note, Plan, Planned, Step};
 use crate::yard::Class;
 
 /// A class that cannot grow, or has none of what the oldest wants: the youngest request that waits with a part the oldest

@@ -1,7 +1,7 @@
 //! A machine between two requests, until it is proved clean; then it goes to the pool, unless its time is over.
 
-use crate::decide::{Note, Plan};
 use crate::decide::capacity;
+use crate::decide::{Note, Plan};
 use crate::model::{Cause, Reason, Signal};
 
 use super::MachineView;

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::{Cause, Hours, InstanceArn, Life, Pool, PoolSpec, Reason, Record, Threshold, after};
 
 use super::MachineView;
-use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::decide::capacity;
 use crate::decide::schedule::effective;
+use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::yard::{Class, visited};
 
 /// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute, and early

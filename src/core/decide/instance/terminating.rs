@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use crate::model::{Instance, Life, Reason, Record, Threshold};
 use crate::ports::MachineState;
 
-use crate::decide::{Plan, Planned, Step, WaitReason};
 use super::console;
 use crate::decide::context::Context;
+use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::Tracked;
 
 /// How long the records of ended machines are kept, in seconds.

@@ -115,7 +115,8 @@ fn a_signal_of_the_right_claim_that_does_not_belong_to_the_state_changes_nothing
     ] {
         for signal in signals {
             let scene = yard(built.clone().says(signal));
-            let moves = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
+            let moves =
+                scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
             assert!(!moves, "{:?} on {signal}", built.instance.place());
         }
     }

@@ -1,7 +1,7 @@
 //! A machine of ours that no record knows: given time to be adopted by its launch, then recorded as ended.
 
-use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::decide::context::Context;
+use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::model::{Instance, InstanceArn, InstanceFacts, Launch, Life, Reason};
 use crate::yard::Yard;
 

@@ -231,7 +231,10 @@ fn an_uncertain_launch_is_retried_with_its_token_and_backoff_until_the_grace_end
         match effects(&plan.actions)[..] {
             [Effect::Order(order)] => {
                 orders += 1;
-                scene.see(Observation::Ordered(order.launch.launch_id.clone(), Err(ComputeError::Unknown("lost".into()))));
+                scene.see(Observation::Ordered(
+                    order.launch.launch_id.clone(),
+                    Err(ComputeError::Unknown("lost".into())),
+                ));
             }
             [] => scene.wait(1),
             _ => panic!("{plan:?}"),

@@ -70,7 +70,8 @@ fn an_action_holds_the_records_it_writes_and_only_records_can_be_read_again() {
 fn every_kind_has_a_name_and_a_line_of_its_own() {
     let all = all();
     let kinds: BTreeSet<&str> = all.iter().map(|action| action.kind).collect();
-    let lines: BTreeSet<String> = all.iter().map(|action| format!("{} {}", action.kind, action.describe())).collect();
+    let lines: BTreeSet<String> =
+        all.iter().map(|action| format!("{} {}", action.kind, action.describe())).collect();
     assert_eq!((kinds.len(), lines.len()), (all.len(), all.len()));
 }
 

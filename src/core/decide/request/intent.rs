@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use crate::model::{Condition, ConditionType, Request};
 
 use super::{MOST, write};
-use crate::decide::{Note, Plan};
 use crate::decide::context::Context;
 use crate::decide::reason::machines;
+use crate::decide::{Note, Plan};
 use crate::yard::Yard;
 
 /// What became of an intent after it was taken on: a higher count within the class's `max` is taken on too, any other

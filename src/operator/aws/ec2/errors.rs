@@ -133,14 +133,21 @@ pub(super) fn would_succeed(code: &str) -> bool {
 /// What mends a dry run that was refused with this code; none where the code says nothing about the call.
 pub(super) fn remedy(code: &str) -> Option<&'static str> {
     Some(match code {
-        "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" | "UnauthorizedOperation.TaggingPermission" => {
+        "UnauthorizedOperation"
+        | "AccessDenied"
+        | "AccessDeniedException"
+        | "UnauthorizedOperation.TaggingPermission" => {
             "give whoever runs this the operator's policy (config/iam/operator.json) or run it in the operator's name; a \
              service control policy of your organisation may forbid it too"
         }
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted" => {
             "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`"
         }
-        "AuthFailure" | "InvalidClientTokenId" | "ExpiredToken" | "SignatureDoesNotMatch" | "OptInRequired" => {
+        "AuthFailure"
+        | "InvalidClientTokenId"
+        | "ExpiredToken"
+        | "SignatureDoesNotMatch"
+        | "OptInRequired" => {
             "`aws sts get-caller-identity` says who asks; log in again, or name another AWS_PROFILE"
         }
         "InvalidAMIID.Malformed" | "InvalidAMIID.NotFound" | "InvalidAMIID.Unavailable" => {
@@ -156,9 +163,13 @@ pub(super) fn remedy(code: &str) -> Option<&'static str> {
         "InstanceLimitExceeded" | "MaxSpotInstanceCountExceeded" | "VcpuLimitExceeded" => {
             "`aws service-quotas request-service-quota-increase --service-code ec2 --quota-code CODE --desired-value N`"
         }
-        "Unsupported" | "UnsupportedOperation" => "allow other types (allowedInstanceTypes), or name another zone's subnet",
+        "Unsupported" | "UnsupportedOperation" => {
+            "allow other types (allowedInstanceTypes), or name another zone's subnet"
+        }
         code => match meaning(code, 400) {
-            Meaning::Refused if !code.is_empty() => "mend what EC2 names: a field of the class's launch, or its template",
+            Meaning::Refused if !code.is_empty() => {
+                "mend what EC2 names: a field of the class's launch, or its template"
+            }
             Meaning::NoSuchTemplate => "run `runyard init --config FILE`, which makes the template",
             Meaning::Refused
             | Meaning::NoCapacity

@@ -13,9 +13,7 @@ use super::errors::{CallError, remedy, would_succeed};
 use super::template::{Template, TemplateChange};
 use super::template_spec::usual_type;
 use super::{Ec2Compute, fleet, terminate};
-use crate::model::{
-    InstanceId, InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, UsageClass,
-};
+use crate::model::{InstanceId, InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, UsageClass};
 use crate::ports::{ComputeError, LaunchOrder};
 use crate::preflight::{Check, Outcome};
 
@@ -53,11 +51,16 @@ impl Ec2Compute {
         match self.examine_template(spec).await {
             Ok((TemplateChange::None, _)) => Check::good(what, "says what the class says"),
             Ok((TemplateChange::Provided, _)) => Check::good(what, "the class's own, fit for machines"),
-            Ok((TemplateChange::Create, _)) => Check::good(what, "none yet; the operator makes it with the first launch"),
+            Ok((TemplateChange::Create, _)) => {
+                Check::good(what, "none yet; the operator makes it with the first launch")
+            }
             Ok((TemplateChange::Update, differences)) => {
                 let fields: Vec<&str> = differences.iter().map(|one| one.what).collect();
                 let fields = fields.join(", ");
-                Check::good(what, format!("differs in {fields}; the operator brings it up to date with the next launch"))
+                Check::good(
+                    what,
+                    format!("differs in {fields}; the operator brings it up to date with the next launch"),
+                )
             }
             Err(ComputeError::Refused(why)) => Check::wrong(what, why, "mend what is named"),
             Err(error) => Check::unchecked(what, error.to_string(), "run this again"),
@@ -73,9 +76,16 @@ impl Ec2Compute {
         let what = "image";
         let ami = spec.launch.ami.as_deref()?;
         if !ami.starts_with("ami-") {
-            return Some(Check::unchecked(what, format!("{ami} is looked up when a machine is launched"), "see the dry run"));
+            return Some(Check::unchecked(
+                what,
+                format!("{ami} is looked up when a machine is launched"),
+                "see the dry run",
+            ));
         }
-        let set = format!("name an image of this region that this account may use in launch.ami of {}", spec.resource_class);
+        let set = format!(
+            "name an image of this region that this account may use in launch.ami of {}",
+            spec.resource_class
+        );
         let told = match self.client.describe_images().image_ids(ami).send().await {
             Ok(told) => told.images.unwrap_or_default(),
             Err(error) => {
@@ -94,7 +104,11 @@ impl Ec2Compute {
         let subnets = match self.subnets.of(&self.client, spec).await {
             Ok(subnets) => subnets,
             Err(error) => {
-                return vec![Check::unchecked(format!("dry run, {usage}"), error.to_string(), "run this again")];
+                return vec![Check::unchecked(
+                    format!("dry run, {usage}"),
+                    error.to_string(),
+                    "run this again",
+                )];
             }
         };
         let order = order(spec, usage);
@@ -150,7 +164,8 @@ impl Ec2Compute {
         let call = self.client.run_instances().dry_run(true).min_count(1).max_count(1);
         let call = call.launch_template(named.build()).set_subnet_id(subnet.cloned());
         let call = call.set_instance_market_options(market);
-        let call = call.set_instance_type((!sized).then(|| InstanceType::from(usual_type(&order.spec).as_str())));
+        let call =
+            call.set_instance_type((!sized).then(|| InstanceType::from(usual_type(&order.spec).as_str())));
         let tags = fleet::tags(&self.options.table, order).into_iter();
         // A fleet is none of what this call makes.
         let tags = tags.filter(|on| on.resource_type() != Some(&aws_sdk_ec2::types::ResourceType::Fleet));
@@ -186,7 +201,9 @@ impl Ec2Compute {
         }
         Check::unchecked(
             what,
-            format!("by default with the key {key}, and whether the operator may use it shows at a launch alone: a machine ends at once with Client.InternalError"),
+            format!(
+                "by default with the key {key}, and whether the operator may use it shows at a launch alone: a machine ends at once with Client.InternalError"
+            ),
             "deploy with VolumeKeyArn (or attach config/iam/operator-volume-key.json), and grant the key to EC2's roles (config/iam/README.md)",
         )
     }
@@ -243,7 +260,8 @@ fn judged(what: &str, error: &CallError) -> Check {
 }
 
 fn not_asked(what: &str, error: &CallError) -> Check {
-    let fix = "allow ec2:GetEbsEncryptionByDefault and ec2:GetEbsDefaultKmsKeyId, as config/iam/operator.json does";
+    let fix =
+        "allow ec2:GetEbsEncryptionByDefault and ec2:GetEbsDefaultKmsKeyId, as config/iam/operator.json does";
     Check::unchecked(what, error.text.clone(), fix)
 }
 
@@ -254,28 +272,45 @@ fn profile_check(spec: &PoolSpec) -> Option<Check> {
         return None;
     }
     let fix = format!("`runyard set pool {} launch.instanceProfile=TABLE-machine`", spec.resource_class);
-    Some(Check::wrong("instance profile", "the class names none, and its machines cannot read their records", fix))
+    Some(Check::wrong(
+        "instance profile",
+        "the class names none, and its machines cannot read their records",
+        fix,
+    ))
 }
 
 fn judge_image(spec: &PoolSpec, ami: &str, image: &Image) -> Check {
     let (what, class) = ("image", &spec.resource_class);
     if let Some(state) = image.state().filter(|state| state.as_str() != "available") {
-        return Check::wrong(what, format!("{ami} is {}", state.as_str()), "wait until it is available, or name another in launch.ami");
+        return Check::wrong(
+            what,
+            format!("{ami} is {}", state.as_str()),
+            "wait until it is available, or name another in launch.ami",
+        );
     }
     let built = image.architecture().map(ArchitectureValues::as_str).unwrap_or_default();
     let wanted = spec.launch.architecture.as_deref();
     if let Some(wanted) = wanted.filter(|wanted| !built.is_empty() && *wanted != built) {
-        let fix = format!("`runyard set pool {class} launch.architecture={built}`, or name an image of {wanted} in launch.ami");
+        let fix = format!(
+            "`runyard set pool {class} launch.architecture={built}`, or name an image of {wanted} in launch.ami"
+        );
         return Check::wrong(what, format!("{ami} is of {built}, and the class of {wanted}"), fix);
     }
     let root = image.root_device_name().unwrap_or_default();
     let mapped = image.block_device_mappings().iter().find(|one| one.device_name() == Some(root));
-    let gib = mapped.and_then(|one| one.ebs()).and_then(|ebs| ebs.volume_size()).and_then(|gib| u32::try_from(gib).ok());
+    let gib = mapped
+        .and_then(|one| one.ebs())
+        .and_then(|ebs| ebs.volume_size())
+        .and_then(|gib| u32::try_from(gib).ok());
     if let (Some(needed), Some(given)) = (gib, spec.launch.volume_gib)
         && needed > given
     {
         let fix = format!("`runyard set pool {class} launch.volumeGiB={needed}`, or leave it out");
-        return Check::wrong(what, format!("{ami} has a root volume of {needed} GiB, and the class gives {given} GiB"), fix);
+        return Check::wrong(
+            what,
+            format!("{ami} has a root volume of {needed} GiB, and the class gives {given} GiB"),
+            fix,
+        );
     }
     let size = gib.map(|gib| format!(", {gib} GiB")).unwrap_or_default();
     Check::good(what, format!("{ami}, {built}{size}"))
@@ -283,7 +318,8 @@ fn judge_image(spec: &PoolSpec, ami: &str, image: &Image) -> Check {
 
 /// What other services would have to be asked.
 fn left_unchecked(spec: &PoolSpec) -> Vec<Check> {
-    let (mut roles, mut quota) = (vec!["AWSServiceRoleForEC2Fleet"], "L-1216C47A (Running On-Demand Standard instances)".to_owned());
+    let (mut roles, mut quota) =
+        (vec!["AWSServiceRoleForEC2Fleet"], "L-1216C47A (Running On-Demand Standard instances)".to_owned());
     match spec.usage_class {
         UsageClass::OnDemand => {}
         UsageClass::Spot => {
@@ -291,18 +327,24 @@ fn left_unchecked(spec: &PoolSpec) -> Vec<Check> {
             quota.push_str(" and L-34B43A08 (All Standard Spot Instance Requests)");
         }
     }
-    let commands: Vec<String> = roles.iter().map(|role| format!("`aws iam get-role --role-name {role}`")).collect();
+    let commands: Vec<String> =
+        roles.iter().map(|role| format!("`aws iam get-role --role-name {role}`")).collect();
     let vcpus = u64::from(spec.cpu) * u64::from(spec.max);
     vec![
         Check::unchecked(
             "service-linked roles",
             "IAM is not asked",
-            format!("{} must answer; else `aws iam create-service-linked-role --aws-service-name ec2fleet.amazonaws.com` (spot.amazonaws.com)", commands.join(" and ")),
+            format!(
+                "{} must answer; else `aws iam create-service-linked-role --aws-service-name ec2fleet.amazonaws.com` (spot.amazonaws.com)",
+                commands.join(" and ")
+            ),
         ),
         Check::unchecked(
             "quotas",
             format!("Service Quotas is not asked; {} machines of the class have {vcpus} vCPUs", spec.max),
-            format!("`aws service-quotas get-service-quota --service-code ec2 --quota-code CODE` with {quota}"),
+            format!(
+                "`aws service-quotas get-service-quota --service-code ec2 --quota-code CODE` with {quota}"
+            ),
         ),
     ]
 }
@@ -352,7 +394,8 @@ mod tests {
         let error = CallError {
             meaning: crate::aws::ec2::errors::Meaning::Refused,
             code: "UnauthorizedOperation".into(),
-            text: "UnauthorizedOperation: You are not authorized. Encoded authorization failure message: AbC".into(),
+            text: "UnauthorizedOperation: You are not authorized. Encoded authorization failure message: AbC"
+                .into(),
         };
         let check = judged("dry run", &error);
         assert_eq!(problem(&check), Some("UnauthorizedOperation: You are not authorized."));

@@ -17,16 +17,23 @@ const MOST: u64 = 2 << 30;
 
 /// A package, where it is, and the digest it must have (hexadecimal). `keys` are the settings that name it.
 pub(super) async fn check(what: &str, url: &str, sha256: &str, keys: &str) -> Check {
-    let fix = |what_else: &str| format!("{what_else} ({keys}); machines must reach it too, from their subnets");
+    let fix =
+        |what_else: &str| format!("{what_else} ({keys}); machines must reach it too, from their subnets");
     match digest(url).await {
         Ok((found, bytes)) if found == sha256 => {
             Check::good(what, format!("{url}: {} MiB, of the right digest", bytes >> 20))
         }
         Ok((found, _)) => {
             let problem = format!("{url} has the digest {found}, and {sha256} is expected");
-            Check::wrong(what, problem, fix("compare both with the release's own page, and set the right one"))
+            Check::wrong(
+                what,
+                problem,
+                fix("compare both with the release's own page, and set the right one"),
+            )
         }
-        Err(why) => Check::wrong(what, format!("{url} cannot be fetched: {why}"), fix("name an address that answers")),
+        Err(why) => {
+            Check::wrong(what, format!("{url} cannot be fetched: {why}"), fix("name an address that answers"))
+        }
     }
 }
 
@@ -89,7 +96,9 @@ mod tests {
         }
         let other = check("runner package", &format!("{url}/package"), RIGHT, "agent.runner_sha256").await;
         let told = format!("{other:?}");
-        assert!(matches!(other.outcome, Outcome::Wrong { .. }) && told.contains(&right) && told.contains(RIGHT));
+        assert!(
+            matches!(other.outcome, Outcome::Wrong { .. }) && told.contains(&right) && told.contains(RIGHT)
+        );
         assert!(told.contains("agent.runner_sha256"), "{told}");
     }
 

@@ -55,7 +55,8 @@ impl Consoles {
     /// What is on it now: of EC2's the lines of ours, or with `all` everything; of a local one what the agent logs.
     pub(super) async fn lines(&self, id: &InstanceId, all: bool) -> Vec<String> {
         let shown = |text: &str| -> Vec<String> {
-            let lines = text.lines().map(|line| plain(line.trim_end()).chars().take(LONGEST).collect::<String>());
+            let lines =
+                text.lines().map(|line| plain(line.trim_end()).chars().take(LONGEST).collect::<String>());
             lines.filter(|line| !line.is_empty()).collect()
         };
         match self {
@@ -76,7 +77,10 @@ impl Consoles {
             Self::Local(dir) => {
                 let Some(dir) = dir else { return Vec::new() };
                 let log = dir.join("machines").join(id.as_str()).join("agent.log");
-                tokio::fs::read(log).await.map(|log| shown(&String::from_utf8_lossy(&log))).unwrap_or_default()
+                tokio::fs::read(log)
+                    .await
+                    .map(|log| shown(&String::from_utf8_lossy(&log)))
+                    .unwrap_or_default()
             }
         }
     }

@@ -16,7 +16,8 @@ use crate::cli::polling::Interrupts;
 use crate::cli::release::write_released;
 use crate::cli::selector::kind_of;
 use crate::model::{
-    Instance, Item, Kind, Launch, LaunchId, LaunchPhase, Life, Place, Reading, Record as _, RecordId, Request, millis, read,
+    Instance, Item, Kind, Launch, LaunchId, LaunchPhase, Life, Place, Reading, Record as _, RecordId,
+    Request, millis, read,
 };
 
 /// How long a machine may take to be cleaned, and its launch to be over.
@@ -27,7 +28,11 @@ const ENDS: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Ends it; answers what is left, for people. A signal ends the waiting, and not what was written.
-pub(super) async fn end(context: &mut CliContext, trial: &mut Trial, interrupts: &mut Interrupts) -> Vec<String> {
+pub(super) async fn end(
+    context: &mut CliContext,
+    trial: &mut Trial,
+    interrupts: &mut Interrupts,
+) -> Vec<String> {
     let since = Instant::now();
     let mut left = vec![format!("request {}", trial.key)];
     loop {
@@ -82,7 +87,9 @@ async fn look(context: &CliContext, trial: &mut Trial, late: bool) -> CliResult<
         }
     }
     for instance in records::<Instance>(&items) {
-        if ours(&instance, &trial.key, &launches, accepted_at) && !ended(context, trial, &instance, late).await? {
+        if ours(&instance, &trial.key, &launches, accepted_at)
+            && !ended(context, trial, &instance, late).await?
+        {
             left.push(format!("instance {}", instance.facts.instance_id));
         }
         if trial.machine.as_ref().is_some_and(|known| known.key() == instance.key()) {

@@ -83,8 +83,10 @@ impl Steps {
         if self.machine.is_empty() {
             self.warm = accepted_at.is_some_and(|accepted| facts.created_at < accepted);
             let whence = if self.warm { "free in the pool: nothing boots" } else { "launched for this" };
-            self.machine =
-                format!("{} {} {} ({whence})", facts.instance_id, facts.instance_type, facts.availability_zone);
+            self.machine = format!(
+                "{} {} {} ({whence})",
+                facts.instance_id, facts.instance_type, facts.availability_zone
+            );
         }
         self.reached(Step::Launched, at);
         if self.warm {

@@ -56,7 +56,9 @@ impl Loop {
             metrics.request_failed(&after.intent.resource_class, reason);
         }
         let became = before.phase() != Phase::Ready && after.phase() == Phase::Ready;
-        let (true, Some(accepted), Some(ready)) = (became, status.accepted_at, status.ready_at) else { return };
+        let (true, Some(accepted), Some(ready)) = (became, status.accepted_at, status.ready_at) else {
+            return;
+        };
         let waited = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
         let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
         let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();

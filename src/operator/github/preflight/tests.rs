@@ -21,7 +21,10 @@ fn app() -> Reply {
 }
 
 fn installation(permissions: Value) -> Reply {
-    json(200, json!({"id": 99, "account": {"login": "acme"}, "permissions": permissions, "suspended_at": null}))
+    json(
+        200,
+        json!({"id": 99, "account": {"login": "acme"}, "permissions": permissions, "suspended_at": null}),
+    )
 }
 
 fn all() -> Value {
@@ -71,10 +74,13 @@ async fn an_app_that_is_installed_with_all_it_needs_is_good() {
 #[tokio::test]
 async fn an_app_that_github_does_not_know_is_found_before_the_first_job() {
     let key = TestApp::new();
-    let server = Scripted::serve(vec![json(401, json!({"message": "A JSON web token could not be decoded"}))]).await;
+    let server =
+        Scripted::serve(vec![json(401, json!({"message": "A JSON web token could not be decoded"}))]).await;
     let checks = server.github_as(key.credential()).preflight(&repository(), None, None).await;
     assert_eq!(checks.len(), 1, "{checks:?}");
-    assert!(problems(&checks)[0].1.contains("could not be decoded") && fixes(&checks).contains("github.app_id"));
+    assert!(
+        problems(&checks)[0].1.contains("could not be decoded") && fixes(&checks).contains("github.app_id")
+    );
 }
 
 #[tokio::test]
@@ -89,7 +95,11 @@ async fn an_app_that_is_not_installed_is_told_with_the_address_that_installs_it(
 #[tokio::test]
 async fn a_permission_that_is_lacking_is_named() {
     let cases = [
-        (repository(), json!({"administration": "read", "actions": "read"}), vec!["it lacks administration: write"]),
+        (
+            repository(),
+            json!({"administration": "read", "actions": "read"}),
+            vec!["it lacks administration: write"],
+        ),
         (repository(), json!({"administration": "write"}), vec!["it lacks actions: read"]),
         (
             organization(),
@@ -131,7 +141,10 @@ async fn a_group_that_lets_no_public_repository_in_is_told_with_the_call_that_me
         assert_eq!(problems(&checks).len(), usize::from(wrong), "{public} {private}: {checks:?}");
         if wrong {
             assert!(problems(&checks)[0].1.contains("acme/web is public"), "{checks:?}");
-            assert!(fixes(&checks).contains("gh api -X PATCH orgs/acme/actions/runner-groups/1"), "{checks:?}");
+            assert!(
+                fixes(&checks).contains("gh api -X PATCH orgs/acme/actions/runner-groups/1"),
+                "{checks:?}"
+            );
         }
     }
 }

@@ -62,7 +62,9 @@ fn a_boot_that_is_not_late_or_whose_agent_speaks_gets_none() {
 fn what_is_late_follows_from_how_long_others_took() {
     let mut scene = Scene::with(json!({}));
     for name in ["i-7", "i-8", "i-9"] {
-        let born = |seconds| move |i: &mut Instance| (i.facts.created_at, i.state_since) = (at(-seconds), at(-seconds));
+        let born = |seconds: i64| {
+            move |i: &mut Instance| (i.facts.created_at, i.state_since) = (at(-seconds), at(-seconds))
+        };
         scene.add(machine(name).with(born(1000)));
         let pooled = machine(name).pooled().with(|i| {
             (i.facts.created_at, i.state_since, i.version) = (at(-1000), at(-980), 6);

@@ -56,7 +56,11 @@ fn terminate_and_describe_alternate_after_pauses_that_double_up_to_half_a_minute
             assert_eq!(scene.of_machine("i-1").actions, [Planned::terminate(arn("i-1"))], "turn {turn}");
             scene.see(Observation::Ended(arn("i-1")));
         } else {
-            assert_eq!(scene.of_machine("i-1").actions, [Planned::describe_machine(arn("i-1"))], "turn {turn}");
+            assert_eq!(
+                scene.of_machine("i-1").actions,
+                [Planned::describe_machine(arn("i-1"))],
+                "turn {turn}"
+            );
             scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
         }
         let plan = scene.of_machine("i-1");
@@ -191,7 +195,11 @@ fn an_orphan_that_ended_or_was_recorded_meanwhile_is_nobodys_business() {
     scene.wait(600);
     scene.add(machine("i-1"));
     assert!(
-        !scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Orphan(..) | Effect::Look(_)))
+        !scene
+            .of_machine("i-1")
+            .actions
+            .iter()
+            .any(|a| matches!(a.effect, Effect::Orphan(..) | Effect::Look(_)))
     );
 }
 
