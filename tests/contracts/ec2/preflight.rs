@@ -64,7 +64,7 @@ async fn a_second_subnet_of_a_zone_is_not_asked_for_again() {
 
 #[tokio::test]
 async fn a_policy_without_spot_requests_is_found_for_spot_alone() {
-    let (_peer, compute) = with(|rules| drop(rules.forbidden.insert("spot-instances-request"))).await;
+    let (_peer, compute) = with(|rules| rules.forbidden.extend(["spot-instances-request"])).await;
     let found = wrong(&compute.preflight(&wanted()).await);
     assert_eq!(found.len(), 2, "{found:?}");
     for (what, problem, fix) in &found {
@@ -80,7 +80,7 @@ async fn a_policy_without_spot_requests_is_found_for_spot_alone() {
 
 #[tokio::test]
 async fn a_right_to_make_fleets_that_is_lacking_is_found() {
-    let (_peer, compute) = with(|rules| drop(rules.forbidden.insert("fleet"))).await;
+    let (_peer, compute) = with(|rules| rules.forbidden.extend(["fleet"])).await;
     let found = wrong(&compute.preflight(&wanted()).await);
     let whats: Vec<&str> = found.iter().map(|(what, _, _)| what.as_str()).collect();
     assert_eq!(whats, ["dry run of a fleet, on-demand", "dry run of a fleet, spot"]);
@@ -88,7 +88,7 @@ async fn a_right_to_make_fleets_that_is_lacking_is_found() {
 
 #[tokio::test]
 async fn a_profile_that_is_not_there_and_one_that_is_not_named_are_found() {
-    let (_peer, compute) = with(|rules| drop(rules.no_profiles.insert("yard-machine"))).await;
+    let (_peer, compute) = with(|rules| rules.no_profiles.extend(["yard-machine"])).await;
     let found = wrong(&compute.preflight(&wanted()).await);
     assert!(
         !found.is_empty() && found.iter().all(|(_, problem, _)| problem.contains("iamInstanceProfile")),
@@ -109,7 +109,7 @@ async fn an_image_that_is_gone_or_of_another_architecture_is_found() {
     let (peer, compute) = with(|rules| rules.image_architecture = Some("arm64")).await;
     let found = wrong(&compute.preflight(&wanted()).await);
     assert!(found[0].1.contains("is of arm64, and the class of x86_64"), "{found:?}");
-    peer.rules(|rules| drop(rules.no_images.insert("ami-0123456789abcdef0")));
+    peer.rules(|rules| rules.no_images.extend(["ami-0123456789abcdef0"]));
     let found = wrong(&compute.preflight(&wanted()).await);
     assert!(
         found.iter().any(|(what, problem, _)| what == "image" && problem.contains("InvalidAMIID.NotFound"))

@@ -60,7 +60,7 @@ async fn a_preflight_tells_what_it_looked_at_and_what_it_could_not() {
 #[tokio::test]
 async fn a_launch_that_would_be_refused_is_a_finding_with_its_remedy() {
     let site = made();
-    site.peer.as_ref().unwrap().rules(|rules| drop(rules.forbidden.insert("volume")));
+    site.peer.as_ref().unwrap().rules(|rules| rules.forbidden.extend(["volume"]));
     let told = preflight(&site, &[]);
     assert_eq!(states(&told, "dry run of a machine, on-demand"), ["wrong"], "{told:#}");
     let found = told["items"].as_array().unwrap();
