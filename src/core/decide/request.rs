@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use crate::model::{
-    ClassName, ConditionType, InstanceId, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode,
-    MOST_MACHINES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, after,
+    ClassName, ConditionType, InstanceId, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
+    LabelMode, MOST_MACHINES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, after,
 };
 
 use crate::decide::context::Context;

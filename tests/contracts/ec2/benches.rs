@@ -13,7 +13,7 @@ use runyard::aws::ec2::Ec2Options;
 use runyard::config::RunnerPackage;
 use runyard::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, LaunchOrder};
-use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy};
+use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy, as_shipped};
 use serde_json::json;
 
 use runyard_support::engine::Engine;
@@ -173,10 +173,7 @@ pub(crate) fn table() -> TableName {
 pub(crate) fn options(table: TableName) -> Ec2Options {
     Ec2Options {
         table,
-        heartbeat: Duration::from_secs(10),
-        poll: Duration::from_secs(1),
-        grace: Duration::from_secs(300),
-        created: Duration::from_secs(900),
+        timing: as_shipped(),
         runner: Some(RunnerPackage {
             url: "https://example.com/actions-runner-linux-x64.tar.gz".into(),
             sha256: "0".repeat(64),
