@@ -16,7 +16,7 @@ pub use compute::FakeCompute;
 pub use entropy::SeededEntropy;
 pub use github::FakeGitHub;
 pub use notices::MemoryNotices;
-pub use policy::a_minute_each;
+pub use policy::{a_minute_each, as_shipped};
 pub use queue::MemoryQueue;
 pub use script::Fault;
 pub use store::MemoryStore;

@@ -25,3 +25,21 @@ pub fn a_minute_each() -> Policy {
         inventory: false,
     }
 }
+
+/// The deadlines and intervals of `config/default.toml`.
+pub fn as_shipped() -> Timing {
+    let seconds = Duration::from_secs;
+    Timing {
+        created: seconds(900),
+        claimed: seconds(300),
+        cleanup: seconds(300),
+        grace: seconds(300),
+        heartbeat: seconds(10),
+        stale: seconds(60),
+        agent_poll: seconds(1),
+        resync: seconds(300),
+        reannounce: seconds(300),
+        lease: seconds(15),
+        orphan: seconds(600),
+    }
+}

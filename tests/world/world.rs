@@ -11,12 +11,12 @@ use runyard::controller::GitHubWatch;
 use runyard::controller::{Ports, Settings, run};
 use runyard::metrics::Metrics;
 use runyard::model::{
-    Instance, Item, Life, Pool, PoolSpec, PoolStatus, Reading, Record, RecordId, Request, State, Timing,
-    Versioned, Write, read,
+    Instance, Item, Life, Pool, PoolSpec, PoolStatus, Reading, Record, RecordId, Request, State, Versioned,
+    Write, read,
 };
 use runyard::ports::{Clock, Compute, Store};
 use runyard_fakes::{
-    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
+    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock, as_shipped,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -45,19 +45,7 @@ pub fn settings(identity: &str) -> Settings {
         identity: identity.into(),
         table: "runyard".parse().unwrap(),
         organization: false,
-        timing: Timing {
-            created: Duration::from_secs(900),
-            claimed: Duration::from_secs(300),
-            cleanup: Duration::from_secs(300),
-            grace: Duration::from_secs(300),
-            heartbeat: Duration::from_secs(10),
-            stale: Duration::from_secs(60),
-            agent_poll: Duration::from_secs(1),
-            resync: Duration::from_secs(300),
-            reannounce: Duration::from_secs(300),
-            lease: Duration::from_secs(15),
-            orphan: Duration::from_secs(600),
-        },
+        timing: as_shipped(),
         requests_per_repository: 2000,
         sweep: Duration::from_secs(60),
         github: watch(),

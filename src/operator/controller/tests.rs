@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use runyard_fakes::{
-    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
+    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock, as_shipped,
 };
 
 use super::*;
@@ -58,26 +58,13 @@ fn pool() -> Item {
 }
 
 fn settings() -> Settings {
-    let seconds = Duration::from_secs;
     Settings {
         identity: "one".into(),
         table: "runyard".parse().unwrap(),
         organization: false,
-        timing: Timing {
-            created: seconds(900),
-            claimed: seconds(300),
-            cleanup: seconds(300),
-            grace: seconds(300),
-            heartbeat: seconds(10),
-            stale: seconds(60),
-            agent_poll: seconds(1),
-            resync: seconds(300),
-            reannounce: seconds(300),
-            lease: seconds(15),
-            orphan: seconds(600),
-        },
+        timing: as_shipped(),
         requests_per_repository: 2000,
-        sweep: seconds(60),
+        sweep: Duration::from_secs(60),
         github: GitHubWatch::default(),
     }
 }

@@ -14,7 +14,7 @@ use runyard::aws::ec2::Ec2Options;
 use runyard::config::{Architectures, RunnerPackage};
 use runyard::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
 use runyard::ports::{Compute, LaunchOrder};
-use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy};
+use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy, as_shipped};
 use serde_json::json;
 
 use runyard_support::engine::Engine;
@@ -179,10 +179,7 @@ pub(crate) fn options(table: TableName) -> Ec2Options {
     };
     Ec2Options {
         table,
-        heartbeat: Duration::from_secs(10),
-        poll: Duration::from_secs(1),
-        grace: Duration::from_secs(300),
-        created: Duration::from_secs(900),
+        timing: as_shipped(),
         runner: Architectures { usual: Some(runner), arm64: None },
         program: Architectures::default(),
         environment: BTreeMap::new(),

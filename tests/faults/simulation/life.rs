@@ -149,13 +149,18 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
         Duration::ZERO
     };
     // L2: whatever is asked for is decided by its deadline and two resyncs.
-    let decided = Duration::from_secs(600 + 60) + 2 * set.resync + ahead;
+    let decided = Duration::from_secs(600 + 60) + 2 * set.timing.resync + ahead;
     within(world, "L2", decided, undecided).await?;
     world.decided.store(true, Ordering::SeqCst);
     // L1, L3, L4, L7, L8: everything that was held is given back, what is gone is known to be gone, the pools are full.
-    let longest = set.created + set.claimed + set.cleanup + set.grace + 2 * set.orphan + 3 * set.sweep;
+    let longest = set.timing.created
+        + set.timing.claimed
+        + set.timing.cleanup
+        + set.timing.grace
+        + 2 * set.timing.orphan
+        + 3 * set.sweep;
     let github = set.github.sweep.unwrap_or_default() + Duration::from_secs(60);
-    within(world, "L1", longest + 5 * set.resync + github + Duration::from_secs(1800) + ahead, astray)
+    within(world, "L1", longest + 5 * set.timing.resync + github + Duration::from_secs(1800) + ahead, astray)
         .await?;
     for workflow in workflows {
         workflow.abort();

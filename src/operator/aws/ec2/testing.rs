@@ -4,29 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use runyard_fakes::as_shipped;
 use serde_json::json;
 
 use super::Ec2Options;
 use crate::config::Architectures;
-use crate::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, Timing, UsageClass};
+use crate::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
 use crate::ports::LaunchOrder;
 
 pub(in crate::aws) fn options() -> Ec2Options {
     Ec2Options {
         table: TableName::parse("yard").expect("a valid name"),
-        timing: Timing {
-            created: Duration::from_secs(900),
-            claimed: Duration::from_secs(300),
-            cleanup: Duration::from_secs(300),
-            grace: Duration::from_secs(300),
-            heartbeat: Duration::from_secs(10),
-            stale: Duration::from_secs(60),
-            agent_poll: Duration::from_millis(1000),
-            resync: Duration::from_secs(300),
-            reannounce: Duration::from_secs(300),
-            lease: Duration::from_secs(15),
-            orphan: Duration::from_secs(600),
-        },
+        timing: as_shipped(),
         runner: Architectures::default(),
         program: Architectures::default(),
         environment: BTreeMap::new(),
