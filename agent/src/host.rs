@@ -40,11 +40,11 @@ use runyard_core::model::ClaimId;
 use runyard_core::ports::Clock;
 use tokio::process::Child;
 
-pub use self::group::JobGroup;
 use self::ahead::Prepared;
+pub use self::group::JobGroup;
 use self::ids::Ids;
-use self::jail::StandingJail;
 pub use self::isolation::Isolation;
+use self::jail::StandingJail;
 pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
 pub use self::keys::empty_keyrings;
 use self::layout::Layout;

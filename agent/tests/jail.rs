@@ -402,7 +402,8 @@ fn jails() -> Vec<PathBuf> {
     let makes = |process: &PathBuf| {
         let words = fs::read(process.join("cmdline")).unwrap_or_default();
         let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-        words.split(|b| *b == 0).skip(1).take(2).eq([&b"job-init"[..], b"outside"]) && status.contains(&parent)
+        words.split(|b| *b == 0).skip(1).take(2).eq([&b"job-init"[..], b"outside"])
+            && status.contains(&parent)
     };
     fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(makes).collect()
 }
@@ -495,7 +496,9 @@ fn on_a_machine_that_changes() {
             let (claim, runner, said) = serve(&host, "i-jail.10", SEES).await;
             assert_ne!(runner_in(&format!("claims/{claim}")), Some(next), "{what}");
             assert!(said.contains("192.0.2.2"), "{what}: {said}");
-            let held = |process: &String| fs::read(format!("{process}/cmdline")).is_ok_and(|words| words == b"sleep\x009999\0");
+            let held = |process: &String| {
+                fs::read(format!("{process}/cmdline")).is_ok_and(|words| words == b"sleep\x009999\0")
+            };
             assert!(!processes().iter().any(held), "{what}: {:?}", processes());
             clean(&host, claim, runner).await;
         }

@@ -336,8 +336,13 @@ mod tests {
     #[test]
     fn a_runner_that_ends_by_itself_costs_nothing_of_the_time_to_clean() {
         let config = |stop: &str| {
-            let given = [("RUNYARD_COMPUTE__KIND", "none"), ("RUNYARD_GITHUB__KIND", "none"), ("RUNYARD_AGENT__STOP", stop)];
-            let given = given.into_iter().chain([("RUNYARD_TABLE", "yard"), ("RUNYARD_TIMING__CLEANUP", "2m")]);
+            let given = [
+                ("RUNYARD_COMPUTE__KIND", "none"),
+                ("RUNYARD_GITHUB__KIND", "none"),
+                ("RUNYARD_AGENT__STOP", stop),
+            ];
+            let given =
+                given.into_iter().chain([("RUNYARD_TABLE", "yard"), ("RUNYARD_TIMING__CLEANUP", "2m")]);
             Config::load(None, given.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap()
         };
         let minutes = |n| std::time::Duration::from_secs(60 * n);

@@ -79,7 +79,8 @@ impl LocalEnvironment {
         let LocalEnvironmentOptions { dir, executable, stand_in, package } = options;
         let lock = lock(&dir)?;
         let engine = Engine::start(&dir).await?;
-        let standin = if stand_in { Some(serve_github(&dir, executable, package, clock).await?) } else { None };
+        let standin =
+            if stand_in { Some(serve_github(&dir, executable, package, clock).await?) } else { None };
         Ok(Self { dir, engine, standin, _lock: lock })
     }
 

@@ -141,7 +141,9 @@ fn directory_name(claim: &ClaimId) -> String {
 impl ClaimDirs {
     /// Makes them, but for those of packages.
     pub(super) fn make(&self) -> io::Result<()> {
-        [&self.root, &self.home(), &self.tmp(), &self.var_tmp()].into_iter().try_for_each(|dir| disk::private_dir(dir))
+        [&self.root, &self.home(), &self.tmp(), &self.var_tmp()]
+            .into_iter()
+            .try_for_each(|dir| disk::private_dir(dir))
     }
 
     /// The unpacked runner.

@@ -124,13 +124,17 @@ impl Host {
     /// The package cannot be had, or the disk does not take it.
     pub(super) async fn unpacked(&self, into: PathBuf) -> io::Result<()> {
         for _ in 0..ATTEMPTS {
-            let (archive, sha256, into) = (self.archive(), self.settings.package.sha256.clone(), into.clone());
+            let (archive, sha256, into) =
+                (self.archive(), self.settings.package.sha256.clone(), into.clone());
             if self.in_turn(move || unpack(&archive, &sha256, &into)).await? {
                 return Ok(());
             }
             self.fetch().await.map_err(io::Error::other)?;
         }
-        Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk is changed again and again"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the runner package on disk is changed again and again",
+        ))
     }
 }
 

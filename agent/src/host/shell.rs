@@ -64,7 +64,8 @@ impl Host {
     ) -> Command {
         let mut command = match &self.settings.isolation {
             Some(isolation) => {
-                let package = self.layout.inside().root.join(package.strip_prefix(&dirs.root).unwrap_or(package));
+                let package =
+                    self.layout.inside().root.join(package.strip_prefix(&dirs.root).unwrap_or(package));
                 let mut command = self.script(&package.join(name), &isolation.home, Path::new("/tmp"));
                 command.current_dir(package);
                 command

@@ -94,7 +94,9 @@ const PACKAGE: &str = "RUNYARD_STAND_IN_PACKAGE";
 /// It is neither `small` nor `real`.
 pub(crate) fn package(environment: &BTreeMap<String, String>) -> Result<PackageSize, FieldError> {
     let Some(name) = environment.get(PACKAGE) else { return Ok(PackageSize::default()) };
-    let wrong = || FieldError::new(PACKAGE, name.clone(), "is no size", "write small, or real (200 MB, 10 000 files)");
+    let wrong = || {
+        FieldError::new(PACKAGE, name.clone(), "is no size", "write small, or real (200 MB, 10 000 files)")
+    };
     PackageSize::named(name).ok_or_else(wrong)
 }
 

@@ -61,12 +61,7 @@ async fn propose(
 }
 
 /// A person agrees: back to where the manifest says, with the code, and the state as it came.
-fn accept(
-    served: &Served,
-    owner: &str,
-    query: &OwnState,
-    form: &str,
-) -> Result<Response, StandInFailure> {
+fn accept(served: &Served, owner: &str, query: &OwnState, form: &str) -> Result<Response, StandInFailure> {
     // The body of a form is written as a query is.
     let form = reqwest::Url::parse(&format!("http://form/?{form}")).map_err(|_| Refusal::NotFound)?;
     let manifest = form.query_pairs().find(|(name, _)| name == "manifest").ok_or(Refusal::NotFound)?;
@@ -90,10 +85,7 @@ async fn install(
     Ok(Json(shown(&installed)))
 }
 
-async fn convert(
-    State(served): State<Served>,
-    Path(code): Path<String>,
-) -> Result<Response, StandInFailure> {
+async fn convert(State(served): State<Served>, Path(code): Path<String>) -> Result<Response, StandInFailure> {
     let broken = || Refusal::Invalid("no key can be made".to_owned());
     let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| broken())?;
     let private: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().map_err(|_| broken())?;

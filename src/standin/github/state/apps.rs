@@ -151,8 +151,7 @@ impl State {
         let app = self.apps.apps.values().find(|app| app.slug == slug).cloned().ok_or(Refusal::NotFound)?;
         let known = self.apps.installations.values().find(|one| one.app == app.id).cloned();
         let id = known.map_or_else(|| self.fresh_id(), |one| one.id);
-        let installation =
-            Installation { id, app: app.id, account: app.owner, permissions: app.permissions };
+        let installation = Installation { id, app: app.id, account: app.owner, permissions: app.permissions };
         self.apps.installations.insert(id, installation.clone());
         self.changed();
         Ok(installation)
