@@ -85,7 +85,22 @@ pub struct Effects {
     pub power_off: Option<&'static str>,
 }
 
-/// Judges.
+/// Decides which task runs, which signal the agent record shows and what the disk keeps.
+///
+/// # Guarantees
+/// - Pure and total: the same view gives the same effects, and calling it again after they were applied changes nothing.
+/// - A claim is served once. After it was given up or answered for, it is not begun again, also after a restart, because
+///   `local` is on disk before the task starts.
+/// - No record is no command: without an instance record the task at hand goes on, and nothing is begun or given up.
+/// - The machine is powered off only where its record says `terminated`.
+/// - A signal names the claim that it answers, and `UD_REMOVE_REG_OK` follows only a clean-up that was proved.
+///
+/// # Assumes
+/// - The caller writes `local` before it starts the task, and the status afterwards ([`crate::agent::run`]).
+/// - `now` is monotonic within one boot; times in `local` are of the same boot.
+///
+/// # Errors
+/// None: a credential that cannot be opened becomes a failed registration, with the reason in the signal's detail.
 pub fn step(view: &View<'_>) -> Effects {
     let orders = view.sight.orders();
     let mut local = view.local.clone();

@@ -2,23 +2,29 @@
 //! now, when to look again, and why it does nothing more. It does no I/O, reads no clock, logs nothing and cannot
 //! fail; what it plans is carried out elsewhere, one port call per action, each conditional on what was read here.
 
-mod action;
 mod beats;
 mod capacity;
 mod class;
 mod context;
+mod effect;
 #[cfg(test)]
 mod growth_tests;
 mod instance;
 mod launch;
 mod matching;
+mod plan;
+mod planned;
 mod reason;
 mod request;
+mod runner;
 mod schedule;
 mod unread;
 
-pub use action::{Action, Credential, Note, Plan, Step, Wait, WaitReason};
 pub use context::{Context, Policy, Role};
+pub use effect::{Change, Effect, Step};
+pub use plan::{Plan, Wait, WaitReason};
+pub use planned::{Note, Planned, PlannedEvent};
+pub use runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
 pub use schedule::{Effective, check as check_schedule, effective};
 
 pub(crate) use class::is_telling;

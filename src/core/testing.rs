@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::ports::{Machine, MachineState};
 
-use crate::decide::{Action, Context, Note, Plan, Policy, Role, Step, decide};
+use crate::decide::{Change, Context, Effect, Note, Plan, Planned, Policy, Role, Step, decide};
 use crate::yard::{Now, Observation, Unit, Yard};
 
 /// Deadlines of a minute each, where a test does not care.
@@ -389,17 +389,17 @@ impl Scene {
     }
 
     /// What the class does about machines and requests, its queue having said nothing.
-    pub(crate) fn served(&mut self) -> Vec<Action> {
+    pub(crate) fn served(&mut self) -> Vec<Planned> {
         self.see(Observation::Hints(linux(), Vec::new()));
         let mut actions = self.of_class().actions;
-        actions.retain(|action| !matches!(action, Action::Pool(_)));
+        actions.retain(|action| !matches!(action.effect, Effect::Pool(_)));
         actions
     }
 
     /// The class's claims: which request gets which machines.
     pub(crate) fn claims(&mut self) -> Vec<(String, Vec<String>)> {
-        let claim = |action: Action| match action {
-            Action::Claim { request, machines } => {
+        let claim = |action: Planned| match action.effect {
+            Effect::Claim { request, machines, .. } => {
                 let ids = machines.iter().map(|step| step.before.facts.instance_id.to_string());
                 Some((request.before.id.run_id.to_string(), ids.collect()))
             }
@@ -410,8 +410,8 @@ impl Scene {
 
     /// The class's intents to launch: how many, for whom.
     pub(crate) fn intents(&mut self) -> Vec<(u32, Option<RequestKey>)> {
-        let intent = |action: Action| match action {
-            Action::Intend(launch, _) => {
+        let intent = |action: Planned| match action.effect {
+            Effect::Intend(launch, _) => {
                 Some((launch.count, launch.request.and_then(|id| id.request().cloned())))
             }
             _ => None,
@@ -420,38 +420,15 @@ impl Scene {
     }
 
     /// Takes in what a plan's writes would store.
-    pub(crate) fn apply(&mut self, actions: &[Action]) {
-        for action in actions {
-            match action {
-                Action::Instance(step, _) | Action::Silence(step, ..) | Action::Bury(step) => {
-                    self.store(step);
-                }
-                Action::Request(step, _) => self.store(step),
-                Action::Launch(step, _) => self.store(step),
-                Action::Pool(step) => self.store(step),
-                Action::Claim { request, machines } => {
-                    machines.iter().for_each(|step| self.store(step));
-                    self.store(request);
-                }
-                Action::Bind { launch, request, machines } => {
-                    self.store(launch);
-                    request.iter().for_each(|step| self.store(step));
-                    for (instance, agent) in machines {
-                        self.put(instance);
-                        self.put(agent);
-                    }
-                }
-                Action::Intend(..)
-                | Action::Order(_)
-                | Action::Orphan(..)
-                | Action::Terminate(_)
-                | Action::Describe(_)
-                | Action::Announce(_)
-                | Action::Receive(_)
-                | Action::Credential(..)
-                | Action::SweepRunner(_)
-                | Action::Look(_)
-                | Action::Expire(..) => {}
+    pub(crate) fn apply(&mut self, actions: &[Planned]) {
+        for change in actions.iter().flat_map(|action| action.effect.changes()) {
+            match change {
+                Change::Instance(step) => self.store(step),
+                Change::Request(step) => self.store(step),
+                Change::Launch(step) => self.store(step),
+                Change::Pool(step) => self.store(step),
+                Change::Born(instance) => drop(self.put(instance)),
+                Change::Agent(agent) => drop(self.put(agent)),
             }
         }
     }
@@ -462,26 +439,36 @@ impl Scene {
     }
 }
 
+/// What a plan does.
+pub(crate) fn effects(actions: &[Planned]) -> Vec<&Effect> {
+    actions.iter().map(|action| &action.effect).collect()
+}
+
+/// What is told of the first of some actions.
+pub(crate) fn note(actions: &[Planned]) -> Note {
+    actions.first().and_then(Planned::note).expect("something is told").clone()
+}
+
 /// The one write of a machine in a plan, with what is told of it.
 pub(crate) fn write(plan: &Plan) -> (Step<Instance>, Note) {
-    match plan.actions.as_slice() {
-        [Action::Instance(step, note)] => (step.as_ref().clone(), note.clone()),
-        other => panic!("not one write of a machine: {other:?}"),
+    match effects(&plan.actions)[..] {
+        [Effect::Instance(step, _)] => (step.as_ref().clone(), note(&plan.actions)),
+        _ => panic!("not one write of a machine: {plan:?}"),
     }
 }
 
 /// The one write of a request in a plan, with what is told of it.
 pub(crate) fn answer(plan: &Plan) -> (Step<Request>, Note) {
-    match plan.actions.as_slice() {
-        [Action::Request(step, note)] => (step.as_ref().clone(), note.clone()),
-        other => panic!("not one write of a request: {other:?}"),
+    match effects(&plan.actions)[..] {
+        [Effect::Request(step)] => (step.as_ref().clone(), note(&plan.actions)),
+        _ => panic!("not one write of a request: {plan:?}"),
     }
 }
 
 /// Why a plan ends a machine; none when it does not.
 pub(crate) fn ends(plan: &Plan) -> Option<Reason> {
-    let write = match plan.actions.as_slice() {
-        [Action::Instance(step, _) | Action::Silence(step, ..)] => step,
+    let write = match effects(&plan.actions)[..] {
+        [Effect::Instance(step, _) | Effect::Silence(step, _)] => step,
         _ => return None,
     };
     match write.after.life {

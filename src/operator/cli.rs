@@ -3,6 +3,7 @@
 
 mod apply;
 mod args;
+mod completion;
 mod configured;
 mod connect;
 mod context;
@@ -44,7 +45,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 
 use self::args::{Cli, Common, Once, Process, Verb};
 use self::environment::Environment;
@@ -63,6 +64,9 @@ pub fn main() -> ExitCode {
         && verb == local_mode::STAND_IN_RUNNER
     {
         return stand_in_runner(&arguments[1..]);
+    }
+    if completion::asked(&arguments) {
+        return ExitCode::SUCCESS;
     }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -168,9 +172,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
     let env = &environment;
     match verb {
         Once::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "runyard", &mut script);
-            screen.text(&String::from_utf8_lossy(&script));
+            screen.text(&completion::script(shell));
             Ok(())
         }
         Once::Provision(args) => {

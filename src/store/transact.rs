@@ -15,6 +15,24 @@ use super::outcome::already_done;
 use crate::model::{Guard, Operation, TableName, Write};
 use crate::ports::{Refusal, StoreError};
 
+/// Sends conditional writes of different records as one transaction.
+///
+/// # Guarantees
+/// - All writes are applied, or none.
+/// - `Ok` means that every record is as its write makes it. A refusal that shows exactly this result is an earlier
+///   attempt of this call whose answer was lost, and counts as success ([`all_done`]).
+/// - No writes is a success that sends nothing.
+///
+/// # Assumes
+/// - At most 100 writes and one write for a record, else DynamoDB refuses the call.
+/// - Two writers do not write the same result under the same guard; where they do, both are told that they succeeded.
+///
+/// # Errors
+/// - [`StoreError::Refused`]: nothing was written, and the refusals show the records whose guards failed.
+/// - [`StoreError::Contended`], [`StoreError::Throttled`], [`StoreError::Unknown`]: the writes may have been applied. Read
+///   the records before deciding again.
+/// - [`StoreError::Invalid`]: a write that cannot be expressed, or that DynamoDB does not accept.
+/// - [`StoreError::Denied`], [`StoreError::NoTable`]: a person must act.
 pub(super) async fn transact(client: &Client, table: &TableName, writes: &[Write]) -> Result<(), StoreError> {
     if writes.is_empty() {
         return Ok(());

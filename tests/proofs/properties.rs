@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use runyard_core::decide::{Action, Plan};
+use runyard_core::decide::{Change, Effect, Plan, Planned};
 use runyard_core::model::{Instance, Place, RecordId, Slot, TRANSITIONS};
 use runyard_core::yard::Unit;
 
@@ -28,18 +28,13 @@ fn cases(usual: u32) -> Config {
     }
 }
 
-fn steps(action: &Action) -> Vec<(Place, &Instance)> {
-    match action {
-        Action::Instance(step, _) | Action::Silence(step, ..) => vec![(step.before.place(), &step.after)],
-        Action::Claim { machines, .. } => {
-            machines.iter().map(|step| (step.before.place(), &step.after)).collect()
-        }
-        Action::Bind { machines, .. } => {
-            machines.iter().map(|(instance, _)| (Place::Nowhere, instance)).collect()
-        }
-        Action::Orphan(instance, _) => vec![(Place::Nowhere, instance)],
-        _ => Vec::new(),
-    }
+fn steps(action: &Planned) -> Vec<(Place, &Instance)> {
+    let moved = |change| match change {
+        Change::Instance(step) => Some((step.before.place(), &step.after)),
+        Change::Born(instance) => Some((Place::Nowhere, instance)),
+        Change::Agent(_) | Change::Request(_) | Change::Launch(_) | Change::Pool(_) => None,
+    };
+    action.effect.changes().into_iter().filter_map(moved).collect()
 }
 
 /// Every planned change of state is a row of the table; what changes no state changes a deadline only.
@@ -50,7 +45,7 @@ fn legal_moves(plans: &BTreeMap<Unit, Plan>) {
             let known = TRANSITIONS.iter().any(|row| row.from == from && row.to == to);
             assert!(known || from == to, "{from:?} -> {to:?}: {}", action.describe());
         }
-        if let Action::Instance(step, _) = action
+        if let Effect::Instance(step, _) = &action.effect
             && step.before.place() == step.after.place()
         {
             let (mut before, after) = (step.before.clone(), &step.after);
@@ -65,19 +60,19 @@ fn legal_moves(plans: &BTreeMap<Unit, Plan>) {
 /// Each plan writes each record once. Intents of one class have no name yet and share a place.
 fn one_write_a_record(plans: &BTreeMap<Unit, Plan>) {
     for plan in plans.values() {
-        let mut slots: Vec<Slot> = plan.actions.iter().flat_map(Action::slots).collect();
+        let mut slots: Vec<Slot> = plan.actions.iter().flat_map(|action| action.slots.clone()).collect();
         slots.retain(|slot| !matches!(slot, Slot::Launches(_)));
         slots.sort();
         let all = slots.len();
         slots.dedup();
-        assert_eq!(slots.len(), all, "{:?}", plan.actions.iter().map(Action::describe).collect::<Vec<_>>());
+        assert_eq!(slots.len(), all, "{:?}", plan.actions.iter().map(Planned::describe).collect::<Vec<_>>());
     }
 }
 
 /// All units judged together give no machine away twice, and no request to two classes.
 fn claims_are_disjoint(plans: &BTreeMap<Unit, Plan>) {
-    let claims = plans.values().flat_map(|plan| &plan.actions).filter(|a| matches!(a, Action::Claim { .. }));
-    let mut keys: Vec<RecordId> = claims.flat_map(Action::records).collect();
+    let claims = plans.values().flat_map(|plan| &plan.actions).filter(|a| matches!(a.effect, Effect::Claim { .. }));
+    let mut keys: Vec<RecordId> = claims.flat_map(Planned::records).cloned().collect();
     keys.sort();
     let all = keys.len();
     keys.dedup();
@@ -87,7 +82,7 @@ fn claims_are_disjoint(plans: &BTreeMap<Unit, Plan>) {
 fn within_max(world: &World, plans: &BTreeMap<Unit, Plan>) {
     let mut intended: BTreeMap<_, u64> = BTreeMap::new();
     for action in plans.values().flat_map(|plan| &plan.actions) {
-        if let Action::Intend(launch, _) = action {
+        if let Effect::Intend(launch, _) = &action.effect {
             assert!((1..=40).contains(&launch.count));
             *intended.entry(launch.resource_class.clone()).or_default() += u64::from(launch.count);
         }

@@ -68,7 +68,22 @@ impl Host {
         Ok(())
     }
 
-    /// Removes what the claim could write to.
+    /// Removes everything that the claim could write to, and proves it.
+    ///
+    /// # Guarantees
+    /// - `Wiped` means that at one moment after the claim no process of it was alive and nothing that its user owns was left,
+    ///   but for what existed before the first job (see [`sweep`]). A sweep in which a process was found alive is repeated,
+    ///   at most [`SWEEPS`] times.
+    /// - Processes end before files are removed, and files are looked for again after the last process ended.
+    /// - It can be repeated: what is gone already is no error.
+    ///
+    /// # Assumes
+    /// - Jobs run as the job user only, in the claim's control group where there is one, and the agent runs as root where
+    ///   there is a job user.
+    ///
+    /// # Errors
+    /// `Unproved` with the reason: something is left, cannot be inspected, or came to life again each time. The machine must
+    /// not be used for another claim.
     pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> TaskOutcome {
         let wiped = async {
             self.all_ended(claim, None, since).await?;

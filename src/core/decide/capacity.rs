@@ -12,7 +12,7 @@ use crate::model::{
     Request, RequestKey, Slot, UsageClass, after,
 };
 
-use crate::decide::action::{Action, Plan, WaitReason};
+use crate::decide::{Plan, Planned, WaitReason};
 use crate::decide::context::Context;
 use crate::decide::reason::{are, machines};
 use crate::decide::schedule::effective;
@@ -165,7 +165,7 @@ impl<'a> Launches<'a> {
                     return;
                 }
                 let launch = intent(cx, self.name, offering.usage, part, request.cloned());
-                plan.actions.push(Action::Intend(Box::new(launch), token));
+                plan.actions.push(Planned::intend(launch, token));
             }
         }
     }

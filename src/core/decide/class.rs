@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::{ClassName, Condition, ConditionType, Hours, Pool, Record, Slot, State};
 
-use crate::decide::action::{Action, Plan, Step, WaitReason};
+use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
@@ -60,7 +60,7 @@ fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     }
     let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.reannounce;
     if cx.now.mono >= due {
-        plan.actions.push(Action::Receive(name.clone()));
+        plan.actions.push(Planned::receive(name.clone()));
     } else {
         plan.wake_at(due);
     }
@@ -150,7 +150,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
                 condition(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"), pool, cx)
             }));
         });
-    plan.actions.push(Action::Pool(Box::new(step)));
+    plan.actions.push(Planned::pool(step));
 }
 
 /// A condition, keeping the time since when it is so.

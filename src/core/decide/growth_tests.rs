@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::json;
 
-use super::{Action, WaitReason};
+use super::{Effect, Planned, WaitReason};
 use crate::model::{Instance, Request};
 use crate::testing::{Scene, arn, at, machine, request};
 use crate::yard::{Observation, visits};
@@ -60,16 +60,15 @@ fn line(machines: usize, requests: usize, taken_on: bool) -> Scene {
 /// Serves a line as the loop does, the class judged after so many writes each time; answers the requests written in their
 /// order, and how many records were visited for it.
 fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
-    let (mut under_way, mut done) = (VecDeque::<Action>::new(), Vec::new());
+    let (mut under_way, mut done) = (VecDeque::<Planned>::new(), Vec::new());
     visits();
     loop {
         for action in scene.served() {
-            if matches!(action, Action::Intend(..)) {
+            if matches!(action.effect, Effect::Intend(..)) {
                 continue;
             }
-            let slots = action.slots();
-            if !slots.iter().any(|slot| scene.yard.busy.contains(slot)) {
-                scene.yard.busy.extend(slots);
+            if !action.slots.iter().any(|slot| scene.yard.busy.contains(slot)) {
+                scene.yard.busy.extend(action.slots.clone());
                 under_way.push_back(action);
             }
         }
@@ -77,9 +76,9 @@ fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
             return (done, visits());
         }
         for action in under_way.drain(..written_between.min(under_way.len())).collect::<Vec<_>>() {
-            scene.yard.busy.retain(|slot| !action.slots().contains(slot));
+            scene.yard.busy.retain(|slot| !action.slots.contains(slot));
             scene.apply(std::slice::from_ref(&action));
-            if let Action::Claim { request, .. } | Action::Request(request, _) = &action {
+            if let Effect::Claim { request, .. } | Effect::Request(request) = &action.effect {
                 done.push(request.before.id.run_id.to_string());
             }
         }
@@ -174,7 +173,7 @@ fn ten_thousand_waiting_requests_of_one_class_add_nothing_to_a_change_of_another
         for unit in scene.put(&asked) {
             plan.extend(scene.judge(&unit).actions);
         }
-        let claimed: BTreeSet<_> = plan.iter().flat_map(Action::slots).collect();
+        let claimed: BTreeSet<_> = plan.iter().flat_map(|action| action.slots.clone()).collect();
         assert!(claimed.contains(&Instance::key_of(&arn("i-small")).into()), "{plan:?}");
         visits()
     };

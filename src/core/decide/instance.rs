@@ -11,7 +11,7 @@ use crate::model::{
 };
 use crate::ports::MachineState;
 
-use crate::decide::action::{Action, Note, Plan, Step, WaitReason};
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::beats;
 use crate::decide::context::Context;
 use crate::decide::unread;
@@ -136,7 +136,8 @@ impl<'a> MachineView<'a> {
             step.before.place(),
             step.after.place()
         );
-        Plan::act(Action::Instance(Box::new(step), note))
+        let github = self.at_github(&step);
+        Plan::act(Planned::instance(step, note, github))
     }
 
     fn end(&self, reason: Reason, note: Note) -> Plan {
@@ -182,7 +183,7 @@ impl<'a> MachineView<'a> {
     fn pool(&self, cause: Cause, note: Note) -> Plan {
         let now = self.cx.now.wall;
         if let Some(key) = unread::class_to_look_at(self.cx.yard, &self.instance.facts.resource_class) {
-            return Plan::act(Action::Look(key));
+            return Plan::act(Planned::look(key));
         }
         self.go(cause, note, |next| {
             next.life = Life::Idle { pooled_at: Some(now) };
@@ -229,7 +230,7 @@ impl<'a> MachineView<'a> {
             && !self.cx.yard.hands_off(&claim.request)
             && plan.actions.is_empty()
         {
-            plan.actions.push(Action::Look(claim.request.clone()));
+            plan.actions.push(Planned::look(claim.request.clone()));
         }
     }
 }

@@ -2,12 +2,12 @@
 //! what its request does not want any more starts warm.
 
 use crate::model::{
-    Agent, Claim, ClaimId, Instance, InstanceFacts, Launch, LaunchId, LaunchPhase, Life, Reason, Record,
-    RecordId, Request, RequestKey, Threshold, after,
+    Agent, Claim, ClaimId, Instance, InstanceFacts, Launch, LaunchId, LaunchPhase, Life, Pool, Reason,
+    Record, RecordId, Request, RequestKey, Threshold, after,
 };
-use crate::ports::{ComputeError, Launched, Machine};
+use crate::ports::{ComputeError, LaunchOrder, Launched, Machine};
 
-use crate::decide::action::{Action, Note, Plan, Step, WaitReason, named};
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::context::Context;
 use crate::decide::{reason, request};
 use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
@@ -34,7 +34,7 @@ pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
             && let Ok(at) = jiff::Timestamp::from_second(expires_at)
         {
             if at <= cx.now.wall {
-                plan.actions.push(Action::Expire(key, expires_at));
+                plan.actions.push(Planned::expire(key, expires_at));
             } else {
                 plan.wake_at(cx.now.when(at));
             }
@@ -67,16 +67,23 @@ fn recordable(cx: &Context<'_>, machine: &Machine) -> bool {
 }
 
 fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
-    if cx.yard.pool(&tracked.launch.resource_class).is_none() {
-        return without_class(cx, tracked);
-    }
+    let launch = &tracked.launch;
+    let Some(pool) = cx.yard.pool(&launch.resource_class) else { return without_class(cx, tracked) };
     // Its token brings all its machines again; a list of machines may show some of them only.
     if cx.role.lease.is_some() {
-        return Plan::act(Action::Order(tracked.launch.launch_id.clone()));
+        return Plan::act(Planned::order(order_of(cx, launch, pool)));
     }
     let mut plan = Plan::default();
-    plan.wait(tracked.launch.key(), WaitReason::NotLeader, "the operator that holds the lease launches");
+    plan.wait(launch.key(), WaitReason::NotLeader, "the operator that holds the lease launches");
     plan
+}
+
+/// What the maker is asked for: of the types that the request allows, else those of the class.
+fn order_of(cx: &Context<'_>, launch: &Launch, pool: &Pool) -> LaunchOrder {
+    let request = launch.request.as_ref().and_then(|id| cx.yard.request_named(id));
+    let types = request.and_then(|request| request.intent.allowed_instance_types.as_ref());
+    let types = types.unwrap_or(&pool.spec.allowed_instance_types).clone();
+    LaunchOrder { launch: launch.clone(), spec: pool.spec.clone(), types }
 }
 
 fn answered(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
@@ -123,12 +130,13 @@ fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
 /// No certain answer: the same token is asked again.
 fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     let launch = &tracked.launch;
+    let Some(pool) = cx.yard.pool(&launch.resource_class) else { return without_class(cx, tracked) };
     if let Some(plan) = unasked(cx, tracked, "no answer") {
         return plan;
     }
     let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
     if cx.now.mono >= ordered.at + pause && cx.role.lease.is_some() {
-        return Plan::act(Action::Order(launch.launch_id.clone()));
+        return Plan::act(Planned::order(order_of(cx, launch, pool)));
     }
     let mut plan = Plan::default();
     plan.wake_at((ordered.at + pause).max(cx.now.mono + ASK_AGAIN));
@@ -143,7 +151,7 @@ fn fail(cx: &Context<'_>, launch: &Launch, why: &str) -> Plan {
         next.message.clone_from(&why);
         next.expires_at = Some(cx.now.wall.as_second() + KEPT);
     });
-    Plan::act(Action::Launch(Box::new(step), Note::warning("LaunchFailed", why)))
+    Plan::act(Planned::launch(step, Note::warning("LaunchFailed", why)))
 }
 
 /// Records what a launch brought: its request takes what it still lacks, the rest starts warm.
@@ -184,20 +192,20 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
         .collect();
     let gained = machines.iter().map(|(instance, _)| instance).filter(|instance| instance.run().is_some());
     let request = wanting.filter(|_| bound > 0).map(|(key, request)| {
-        Box::new(Step::of(request, now, |next| {
+        Step::of(request, now, |next| {
             request::drop_lost(cx, key, request, next);
             next.gain(gained);
             let held = next.status.instances.len() as u32;
             let bound = format!("{held} of {} bound", reason::machines(next.intent.count));
             let message = reason::kept(next, target(next).saturating_sub(held), bound);
             next.progress(crate::model::Phase::Fulfilling, message);
-        }))
+        })
     });
     let step = Step::of(launch, now, |next| {
         next.phase = LaunchPhase::Bound;
         next.instances = launched.machines.iter().map(|machine| machine.id.clone()).collect();
         next.message =
-            format!("{} of {}: {}", launched.machines.len(), launch.count, named(&launched.machines));
+            format!("{} of {}: {}", launched.machines.len(), launch.count, reason::named(&launched.machines));
         if refused > 0 {
             next.message.push_str(&format!("; {refused} of a type that nobody asked for, ended"));
         }
@@ -207,7 +215,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
         next.message.truncate(next.message.floor_char_boundary(1000));
         next.expires_at = Some(now.as_second() + KEPT);
     });
-    plan.actions.push(Action::Bind { launch: Box::new(step), request, machines });
+    plan.actions.push(Planned::bind(step, request, machines));
     plan
 }
 

@@ -1,6 +1,7 @@
 //! The reason for which a request waits, as its message tells it.
 
-use crate::model::{Phase, Request};
+use crate::model::{InstanceId, Phase, Request};
+use crate::ports::Machine;
 
 /// What stands before the reason in a message.
 const BECAUSE: &str = ", because ";
@@ -46,4 +47,10 @@ pub(super) fn waits(request: &Request, lack: u32, why: &str) -> String {
 
 pub(super) fn base(message: &str) -> &str {
     message.split_once(WAITING).map_or(message, |(base, _)| base)
+}
+
+/// The ids of machines.
+pub(super) fn named(machines: &[Machine]) -> String {
+    let ids: Vec<&InstanceId> = machines.iter().map(|machine| &machine.id).collect();
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -9,7 +9,7 @@ use crate::model::{
     ReleasedBy, Request, RequestKey, Status, after,
 };
 
-use crate::decide::action::{Action, Note, Plan, Step, WaitReason};
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::context::Context;
 use crate::decide::reason::{self, are, machines};
 use crate::decide::unread::Account;
@@ -164,7 +164,7 @@ fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
         && !cx.yard.absent.contains_key(&Pool::key_of(&class))
     {
         if !cx.yard.hands_off(&Pool::key_of(&class)) {
-            return Plan::act(Action::Look(Pool::key_of(&class)));
+            return Plan::act(Planned::look(Pool::key_of(&class)));
         }
         return without_class(cx, key, request, &class);
     }
@@ -454,7 +454,7 @@ fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding
         && let Ok(at) = jiff::Timestamp::from_second(expires_at)
     {
         if at <= cx.now.wall {
-            plan.actions.push(Action::Expire(request.key(), expires_at));
+            plan.actions.push(Planned::expire(request.key(), expires_at));
         } else {
             plan.wake_at(cx.now.when(at));
         }
@@ -483,7 +483,7 @@ fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&m
         }
         change(next);
     });
-    Plan::act(Action::Request(Box::new(step), note))
+    Plan::act(Planned::request(step, note))
 }
 
 /// A new request of a repository that has as many open ones as it may.
@@ -496,7 +496,7 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
 }
 
 /// Takes a new request into its class's line.
-pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Action {
+pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Planned {
     let step = Step::of(request, cx.now.wall, |next| {
         next.accept(cx.now.wall);
         let message = format!("waiting for {} of class {}", machines(next.intent.count), spec.resource_class);
@@ -506,7 +506,7 @@ pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Ac
         "Accepted",
         format!("{} of class {}", machines(request.intent.count), spec.resource_class),
     );
-    Action::Request(Box::new(step), note)
+    Planned::request(step, note)
 }
 
 /// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
@@ -526,7 +526,7 @@ pub(super) fn drop_lost(cx: &Context<'_>, key: &RequestKey, request: &Request, n
 
 /// A request that gave machines back and still lists them while others wait: its list is brought up to date first, so
 /// that no machine stands on two lists.
-pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Action> {
+pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Planned> {
     let request = cx.yard.request(key)?;
     let holding = cx.yard.holding(key, request);
     if holding.out == 0 && holding.unread.is_empty() && gives_back(request) {
@@ -539,7 +539,7 @@ pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Action> {
     }
     let note = Note::normal("GivenBack", format!("{} given back", machines(back as u32)));
     let step = Step::of(request, cx.now.wall, |next| drop_lost(cx, key, request, next));
-    Some(Action::Request(Box::new(step), note))
+    Some(Planned::request(step, note))
 }
 
 #[cfg(test)]

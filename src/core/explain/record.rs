@@ -178,7 +178,7 @@ fn ahead(yard: &Yard, request: &Request) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Action;
+    use crate::decide::Effect;
     use crate::decide::WaitReason;
     use crate::explain::picture;
     use crate::model::{Item, Lease};
@@ -239,7 +239,7 @@ mod tests {
             let about = explain(&yard, &a_minute_each(), now, Role { lease: Some(1) }, &ask("1"));
             let (actions, waits): (Vec<_>, Vec<_>) =
                 plans.into_iter().map(|(_, plan)| (plan.actions, plan.waits)).unzip();
-            let launches = actions.concat().iter().any(|action| matches!(action, Action::Intend(..)));
+            let launches = actions.concat().iter().any(|action| matches!(action.effect, Effect::Intend(..)));
             let waits = waits.concat().into_iter().filter(|wait| wait.reason == WaitReason::BackOff);
             (launches, waits.collect::<Vec<_>>(), about.join("\n"))
         };

@@ -34,8 +34,23 @@ pub struct Holding<'a> {
 }
 
 impl Yard {
-    /// What a request holds. A machine is proved lost only by a record at least as new as the claim: an older image
-    /// says nothing, and a machine not seen yet is not lost.
+    /// What a request holds, by its own list.
+    ///
+    /// # Guarantees
+    /// - Each machine on the request's list is in `held` or in `lost`, never in both. So a request never takes a machine
+    ///   in place of one that it may still have.
+    /// - A machine is lost only where that is proved: its record is at least as new as the claim and says that it is
+    ///   another's, pooled, cleaned or ended; or a complete list of the table that began after the request last changed does
+    ///   not show it.
+    /// - A machine whose record cannot be read counts as held, and is named in `unread`.
+    /// - The work grows with the request's list alone.
+    ///
+    /// # Assumes
+    /// - `request` is the image that the yard has under `key`, or one that was made from it.
+    /// - Claim ids carry the version of the instance record that they wrote.
+    ///
+    /// # Errors
+    /// None: where nothing is known, the machine is held.
     pub fn holding<'a>(&'a self, key: &RequestKey, request: &'a Request) -> Holding<'a> {
         let mut holding = Holding::default();
         for id in &request.status.instances {

@@ -5,82 +5,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{
-    Agent, AttributeValue, ClassName, Instance, InstanceArn, InstanceId, Item, Kind, Launch, LaunchId, Lease,
-    Notice, Pool, Reading, Record, RecordId, Request, RequestKey, State, Uid, Unreadable, Versioned, read,
-};
-use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
+use crate::model::{Item, Kind, Lease, Reading, Record, RecordId, Uid, Unreadable, Versioned, read};
 
-use super::{Former, Now, Unit, UnreadMachine, Yard};
-
-/// Something this process saw.
-#[derive(Clone, Debug)]
-pub enum Observation {
-    /// A record as a change of the table tells it, or that it is gone. Changes of one record come in their order.
-    Record(RecordId, Option<Item>),
-    /// A record on a page of a list of the table that began at this moment of the monotonic clock.
-    Shown(Duration, RecordId, Item),
-    /// A record that was just written here.
-    Written(Box<Written>),
-    /// A strong read of a record that began at this moment of the monotonic clock; also tells absence and silence.
-    Looked(Duration, RecordId, Option<Item>),
-    /// A complete list of the table, begun at this moment: every key it showed or that was seen otherwise since.
-    Listed(Duration, BTreeSet<RecordId>),
-    /// What a launch brought.
-    Ordered(LaunchId, Result<Launched, ComputeError>),
-    /// The maker was asked to end a machine.
-    Ended(InstanceArn),
-    /// Why the maker says a machine ended. Told before where it stands, so that its end is told with it.
-    WhyEnded(InstanceArn, StateReason),
-    /// Where the maker says a machine stands.
-    Stands(InstanceArn, Option<MachineState>),
-    /// A machine was announced.
-    Announced(InstanceArn),
-    /// What a class's queue says about who is free.
-    Hints(ClassName, Vec<InstanceId>),
-    /// A class's queue did not answer: it is done without for a while.
-    QueueDown(ClassName),
-    /// A machine's runner was looked for at GitHub after its end.
-    Swept(InstanceArn),
-    /// All machines that are ours, as their maker lists them.
-    Inventory(Vec<Machine>),
-    /// What EC2 says of a machine from outside.
-    Notice(Notice),
-    /// Whether GitHub answered.
-    GitHub(bool),
-    /// GitHub does not know a request's run, and why.
-    RunRefused(RequestKey, String),
-    /// A pool's status was written.
-    Reported(ClassName),
-}
-
-/// A record of a kind that is judged, as this process wrote it: nothing has to be read out of its stored form.
-#[derive(Clone, Debug)]
-pub enum Written {
-    /// A machine.
-    Instance(Instance),
-    /// Its agent.
-    Agent(Agent),
-    /// A request.
-    Request(Request),
-    /// A launch.
-    Launch(Launch),
-    /// A pool.
-    Pool(Pool),
-}
-
-impl Written {
-    /// The record's key.
-    pub fn key(&self) -> RecordId {
-        match self {
-            Self::Instance(record) => record.key(),
-            Self::Agent(record) => record.key(),
-            Self::Request(record) => record.key(),
-            Self::Launch(record) => record.key(),
-            Self::Pool(record) => record.key(),
-        }
-    }
-}
+use super::{Former, Now, Observation, Unit, UnreadMachine, Written, Yard};
 
 /// How an image came here, which decides what it may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +26,25 @@ const ABSENCE_KEPT: Duration = Duration::from_secs(3600);
 const QUEUE_DOWN: Duration = Duration::from_secs(15);
 
 impl Yard {
-    /// Takes in what was seen; answers what must be judged again.
+    /// Takes one observation into the images and the indexes and returns the units that must be judged again.
+    ///
+    /// # Guarantees
+    /// - An older image never replaces a newer one. Versions are compared where both images are of one record (same
+    ///   `uid`), else the time at which a read began (`Source`).
+    /// - A record that cannot be read, or that a newer program wrote, is remembered by name, keeps its machine counted and
+    ///   changes nothing else.
+    /// - Every unit whose decision can differ because of this observation is returned. Units may be returned whose decision
+    ///   is the same.
+    /// - The work does not depend on the number of records, except for [`Observation::Listed`],
+    ///   [`Observation::Inventory`] and a change of a pool's spec or scale.
+    ///
+    /// # Assumes
+    /// - The changes of one record arrive in their order; changes of different records, pages and strong reads arrive in
+    ///   any order and any number of times.
+    /// - `now` never runs backwards on the monotonic clock, and each read carries the moment at which it began.
+    ///
+    /// # Errors
+    /// None: an observation about something unknown changes nothing.
     pub fn observe(&mut self, seen: Observation, now: &Now) -> BTreeSet<Unit> {
         let mut dirty = BTreeSet::new();
         match seen {
@@ -359,48 +304,6 @@ impl Yard {
                 apply(self, None, dirty);
             }
         }
-    }
-
-    /// A machine whose record cannot be read may well run: it counts towards its class's `max` for as long as the record
-    /// names the class and does not say that it ended, and its request waits for it.
-    fn note_unread(
-        &mut self,
-        key: &RecordId,
-        item: Option<&Item>,
-        was: Option<UnreadMachine>,
-        dirty: &mut BTreeSet<Unit>,
-    ) {
-        let Some(id) = key.instance().and_then(|arn| InstanceId::parse(arn.instance_id()).ok()) else {
-            return;
-        };
-        let before = self.unread_machines.remove(&id);
-        if let Some(before) = &before {
-            dirty.extend(before.held_by.as_ref().and_then(Unit::of_request));
-            if let Some(class) = &before.class {
-                let entry = self.classes.entry(class.clone()).or_default();
-                entry.veiled = entry.veiled.saturating_sub(1);
-                dirty.insert(Unit::Class(class.clone()));
-            }
-        }
-        let Some(item) = item.filter(|_| self.hands_off(key)) else { return };
-        let word = |name: &str| match item.get(name) {
-            Some(AttributeValue::S(word)) => Some(word.as_str()),
-            Some(_) | None => None,
-        };
-        let was = was.or(before).unwrap_or_default();
-        let ended = word("state") == Some(State::Terminated.as_str());
-        let class = word("resourceClass").and_then(|class| ClassName::parse(class).ok());
-        let unread = UnreadMachine {
-            class: class.filter(|_| !ended),
-            deadline: word("threshold").and_then(|at| at.parse().ok()).or(was.deadline),
-            held_by: was.held_by,
-        };
-        dirty.extend(unread.held_by.as_ref().and_then(Unit::of_request));
-        if let Some(class) = &unread.class {
-            self.classes.entry(class.clone()).or_default().veiled += 1;
-            dirty.insert(Unit::Class(class.clone()));
-        }
-        self.unread_machines.insert(id, unread);
     }
 
     fn looked(

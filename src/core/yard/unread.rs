@@ -2,11 +2,14 @@
 //! section 1): it costs nobody a machine, and nobody is told that it is settled. A class that cannot be read gives its
 //! machines the contract's idle time.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{ClassName, IDLE_SECONDS, Intent, Pool};
+use crate::model::{
+    AttributeValue, ClassName, IDLE_SECONDS, InstanceId, Intent, Item, Pool, RecordId, State,
+};
 
-use super::{Tracked, Yard};
+use super::{Tracked, Unit, UnreadMachine, Yard};
 
 /// What is known of a class's record.
 #[derive(Clone, Copy, Debug)]
@@ -61,4 +64,48 @@ pub(crate) fn runtime_unknown(yard: &Yard, intent: &Intent) -> bool {
 /// Whether the record of a machine's agent can be read. One that cannot, or that is gone, says nothing of the machine.
 pub(crate) fn agent_is_known(tracked: &Tracked) -> bool {
     tracked.agent.is_some()
+}
+
+impl Yard {
+    /// A machine whose record cannot be read may well run: it counts towards its class's `max` for as long as the record
+    /// names the class and does not say that it ended, and its request waits for it.
+    pub(super) fn note_unread(
+        &mut self,
+        key: &RecordId,
+        item: Option<&Item>,
+        was: Option<UnreadMachine>,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let Some(id) = key.instance().and_then(|arn| InstanceId::parse(arn.instance_id()).ok()) else {
+            return;
+        };
+        let before = self.unread_machines.remove(&id);
+        if let Some(before) = &before {
+            dirty.extend(before.held_by.as_ref().and_then(Unit::of_request));
+            if let Some(class) = &before.class {
+                let entry = self.classes.entry(class.clone()).or_default();
+                entry.veiled = entry.veiled.saturating_sub(1);
+                dirty.insert(Unit::Class(class.clone()));
+            }
+        }
+        let Some(item) = item.filter(|_| self.hands_off(key)) else { return };
+        let word = |name: &str| match item.get(name) {
+            Some(AttributeValue::S(word)) => Some(word.as_str()),
+            Some(_) | None => None,
+        };
+        let was = was.or(before).unwrap_or_default();
+        let ended = word("state") == Some(State::Terminated.as_str());
+        let class = word("resourceClass").and_then(|class| ClassName::parse(class).ok());
+        let unread = UnreadMachine {
+            class: class.filter(|_| !ended),
+            deadline: word("threshold").and_then(|at| at.parse().ok()).or(was.deadline),
+            held_by: was.held_by,
+        };
+        dirty.extend(unread.held_by.as_ref().and_then(Unit::of_request));
+        if let Some(class) = &unread.class {
+            self.classes.entry(class.clone()).or_default().veiled += 1;
+            dirty.insert(Unit::Class(class.clone()));
+        }
+        self.unread_machines.insert(id, unread);
+    }
 }

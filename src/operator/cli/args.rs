@@ -107,7 +107,9 @@ pub(crate) enum Once {
     /// Tell why one record is where it is, and what comes next
     Explain(plan_explain::ExplainArgs),
     /// Write the completions of a shell to standard output
-    #[command(after_help = "Example:\n  runyard completions bash > /etc/bash_completion.d/runyard")]
+    #[command(
+        after_help = "Names of classes, machines and requests come from the table, when TAB is pressed.\n\nExample:\n  source <(runyard completions bash)"
+    )]
     Completions {
         /// Which shell
         shell: Shell,

@@ -5,6 +5,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::completion;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::events;
@@ -29,7 +30,7 @@ pub(crate) struct DescribeArgs {
     #[arg(value_name = "KIND")]
     noun: Noun,
     /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: String,
     #[command(flatten)]
     look: LookArgs,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
+use super::completion;
 use super::context::CliContext;
 use super::duration;
 use super::environment::Environment;
@@ -31,7 +32,7 @@ pub(crate) struct EventsArgs {
     #[arg(value_name = "KIND", requires = "name")]
     noun: Option<Noun>,
     /// Which record
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: Option<String>,
     /// Only what happened this long ago or later [default: all, which is seven days]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]

@@ -8,7 +8,7 @@ use super::context::{AuditEvent, CliContext, attributes, one_more, readable, tex
 use super::failure::{CliFailure, CliResult, Exit};
 use super::selector::{Noun, Selector, kind_of};
 use super::table::state;
-use super::{json, names};
+use super::{completion, json, names};
 use crate::model::{
     ClassName, Guard, Instance, Item, Kind, Place, Pool, Reading, Record, RecordId, State, Write, millis,
     read,
@@ -24,7 +24,7 @@ Examples:
   runyard expire linux-x64 --idle             # all idle machines of the class")]
 pub(crate) struct ExpireArgs {
     /// A machine's id, or with --idle a resource class
-    #[arg(value_name = "INSTANCE|CLASS")]
+    #[arg(value_name = "INSTANCE|CLASS", add = completion::machines_or_classes())]
     name: String,
     /// End all idle machines of the class
     #[arg(long)]

@@ -3,6 +3,7 @@
 
 use clap::Args;
 
+use super::completion;
 use super::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
@@ -22,7 +23,7 @@ Examples:
   runyard fail 1234567890/gpu --repository acme/web")]
 pub(crate) struct FailArgs {
     /// The request; its latest attempt unless one is given
-    #[arg(value_name = "RUN_ID[/NAME[/ATTEMPT]]", value_parser = RequestSelector::parse)]
+    #[arg(value_name = "RUN_ID[/NAME[/ATTEMPT]]", value_parser = RequestSelector::parse, add = completion::requests())]
     request: RequestSelector,
     /// Where it is, if several repositories have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value};
 
+use super::completion;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult, Problems};
@@ -33,7 +34,7 @@ pub(crate) struct GetArgs {
     #[arg(value_name = "KIND")]
     noun: Noun,
     /// One of them: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: Option<String>,
     #[command(flatten)]
     only: Only,
@@ -45,7 +46,7 @@ pub(crate) struct GetArgs {
 #[derive(Debug, Args)]
 struct Only {
     /// Only instances, requests or launches of this class
-    #[arg(long, value_name = "CLASS", conflicts_with = "name")]
+    #[arg(long, value_name = "CLASS", conflicts_with = "name", add = completion::classes())]
     class: Option<ClassName>,
     /// Only instances in this state
     #[arg(long, value_name = "STATE", conflicts_with = "name", value_parser = one_of::<State>(State::ALL, State::as_str))]

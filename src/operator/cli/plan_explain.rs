@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::completion;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
@@ -14,7 +15,7 @@ use super::run::repository_hint;
 use super::screen::plain;
 use super::selector::{Noun, Selector, kind_of};
 use crate::config::{self, Config};
-use crate::decide::{Action, Plan, Policy, Wait};
+use crate::decide::{Effect, Plan, Planned, Policy, Wait};
 use crate::explain;
 use crate::model::{Item, Kind, Launch, Reading, RecordId, Repository, TableName, read};
 use crate::yard::Unit;
@@ -47,7 +48,7 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "KIND")]
     noun: Noun,
     /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: String,
     #[command(flatten)]
     look: LookArgs,
@@ -106,42 +107,17 @@ pub(crate) fn check_explain(
     Ok(ExplainTarget(selector, repository, policy(args.config.as_ref(), table)?))
 }
 
-/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits.
-fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Action>, Vec<Wait>) {
+/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits. What only looks, or
+/// repeats a hint, is decided by what an operator remembers and says nothing to a person.
+fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Planned>, Vec<Wait>) {
     let (yard, now, role) = explain::picture(items, now);
     let plans: Vec<(Unit, Plan)> = explain::judge(&yard, policy, now, role);
     let (mut actions, mut waits) = (Vec::new(), Vec::new());
     for (_, plan) in plans {
-        actions.extend(plan.actions.into_iter().filter(matters));
+        actions.extend(plan.actions.into_iter().filter(|action| !action.upkeep));
         waits.extend(plan.waits);
     }
     (actions, waits)
-}
-
-/// Whether an action changes something. What only looks, or repeats a hint, is decided by what an operator remembers
-/// and says nothing to a person.
-const fn matters(action: &Action) -> bool {
-    match action {
-        Action::Instance(..)
-        | Action::Silence(..)
-        | Action::Request(..)
-        | Action::Launch(..)
-        | Action::Claim { .. }
-        | Action::Intend(..)
-        | Action::Order(_)
-        | Action::Bind { .. }
-        | Action::Orphan(..)
-        | Action::Terminate(_)
-        | Action::Bury(_)
-        | Action::Credential(..)
-        | Action::Expire(..) => true,
-        Action::Pool(_)
-        | Action::Describe(_)
-        | Action::Announce(_)
-        | Action::Receive(_)
-        | Action::SweepRunner(_)
-        | Action::Look(_) => false,
-    }
 }
 
 /// `runyard plan`.
@@ -163,8 +139,8 @@ pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult
     Ok(())
 }
 
-fn action_json(action: &Action) -> Value {
-    let records: Vec<String> = action.slots().iter().map(ToString::to_string).collect();
+fn action_json(action: &Planned) -> Value {
+    let records: Vec<String> = action.slots.iter().map(ToString::to_string).collect();
     json!({"message": action.describe(), "records": records})
 }
 
@@ -279,9 +255,9 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) 
     lines.extend(items.iter().find(|item| RecordId::of(item).as_ref() == Some(key)).and_then(launch));
     let (actions, waits) = judged(items, policy, now);
     let class = key.pool();
-    let concerns = |action: &Action| {
+    let concerns = |action: &Planned| {
         action.holds(key)
-            || matches!((action, class), (Action::Intend(launch, _), Some(class)) if launch.resource_class == *class)
+            || matches!((&action.effect, class), (Effect::Intend(launch, _), Some(class)) if launch.resource_class == *class)
     };
     let next = actions.iter().filter(|action| concerns(action));
     let next = next.map(|action| format!("next: {}", action.describe()));

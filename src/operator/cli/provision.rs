@@ -10,7 +10,7 @@ use super::environment::Environment;
 use super::failure::{CliFailure, CliResult, Problems};
 use super::follow;
 use super::run::{RunArgs, in_field};
-use super::{context, duration, github_output, names, selector, usage};
+use super::{completion, context, duration, github_output, names, selector, usage};
 use crate::model::{
     AttributeValue, ClassName, Desired, FieldError, InstanceTypes, Item, Kind, LabelSuffix,
     MAX_RUNTIME_MINUTES, Phase, Pool, Request, RequestKey, RunId, TableName, UsageClass, Write, millis,
@@ -33,7 +33,7 @@ pub(crate) struct ProvisionArgs {
     #[command(flatten)]
     run: RunArgs,
     /// The resource class, as in `runyard get pools`
-    #[arg(long, value_name = "CLASS")]
+    #[arg(long, value_name = "CLASS", add = completion::classes())]
     class: ClassName,
     /// How many machines, 1 to 500
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]

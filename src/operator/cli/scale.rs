@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::context::{AuditEvent, CliContext, number, readable, text};
 use super::failure::{CliFailure, CliResult};
-use super::{duration, json, names};
+use super::{completion, duration, json, names};
 use crate::model::{AttributeValue, ClassName, FieldError, Guard, Item, Pool, PoolOverride, Write, millis};
 use crate::ports::StoreError;
 
@@ -20,7 +20,7 @@ Examples:
   runyard scale linux-x64 --reset")]
 pub(crate) struct ScaleArgs {
     /// The resource class
-    #[arg(value_name = "CLASS")]
+    #[arg(value_name = "CLASS", add = completion::classes())]
     class: ClassName,
     /// Idle machines kept from now on, whatever the spec and its schedules say
     #[arg(long, value_name = "N", value_parser = machines, allow_negative_numbers = true)]

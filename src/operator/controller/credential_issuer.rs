@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crypto_box::aead::rand_core::{CryptoRng, RngCore};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::decide::RunnerConfig;
 use crate::model::{
-    Instance, Pool, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, Request,
-    RequestKey, runner_name, seal,
+    Instance, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, RequestKey,
+    runner_name, seal,
 };
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
@@ -20,21 +21,29 @@ use super::tokens::{Purpose, Tokens};
 /// The number of every organisation's default group, and the only one a repository's runners are in.
 const DEFAULT_GROUP: u64 = 1;
 
+/// A runner group that an organisation does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the organisation {owner} has no runner group {name:?}; create it, or change the class's runnerGroup")]
+pub struct UnknownGroup {
+    /// The organisation.
+    pub owner: String,
+    /// The group the pool record names.
+    pub name: String,
+}
+
 /// Why a machine did not get its credential.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// GitHub did not give it.
     #[error(transparent)]
     GitHub(#[from] GitHubError),
-    /// The class names a runner group that the organisation does not have.
-    #[error(
-        "the organisation {owner} has no runner group {name:?}; create it, or change the class's runnerGroup"
-    )]
+    /// The class of the request names a runner group that the organisation does not have.
+    #[error("{problem}")]
     Group {
-        /// The organisation.
-        owner: String,
-        /// The group the pool record names.
-        name: String,
+        /// The request.
+        request: Box<RequestKey>,
+        /// Which group is missing where.
+        problem: UnknownGroup,
     },
     /// The machine has not shown a usable key.
     #[error("the machine's public key cannot be used")]
@@ -103,11 +112,6 @@ impl CredentialIssuer {
         Self { github, clock, entropy, organization, tokens, runs, groups: Groups::default() }
     }
 
-    /// Where the runners of a request are registered.
-    pub fn scope(&self, request: &Request) -> Scope {
-        self.scope_in(&request.id.repository)
-    }
-
     /// Where the runners for a repository are registered.
     pub(super) fn scope_in(&self, repository: &Repository) -> Scope {
         let owner = repository.owner().to_owned();
@@ -118,19 +122,24 @@ impl CredentialIssuer {
         }
     }
 
-    /// Attaches a cached credential to a record, if there is one. It never calls GitHub, so that no claim and no release waits
-    /// for it.
-    pub fn attach_cached(&self, next: &mut Instance, request: &Request, pool: &Pool) {
-        let scope = self.scope(request);
-        if next.run().is_some() {
-            if pool.spec.registration_mode == RegistrationMode::Run
-                && self.runs.as_ref().is_none_or(|runs| runs.confirmed(&request.id))
-                && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
-            {
-                // A key that cannot be used is reported by the write that follows.
-                let _ = self.seal_registration(next, request, pool, &scope, Secret::Token(token));
-            }
-        } else if next.registration_seq > 0
+    /// Attaches what registers a runner to a claimed machine's record, if a token is cached. It never calls GitHub, so that
+    /// no claim waits for it.
+    pub fn attach_registration(&self, next: &mut Instance, runner: &RunnerConfig) {
+        let scope = self.scope_in(&runner.request.repository);
+        if runner.mode == RegistrationMode::Run
+            && self.runs.as_ref().is_none_or(|runs| runs.confirmed(&runner.request))
+            && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
+        {
+            // A key that cannot be used is reported by the write that follows.
+            let _ = self.seal_registration(next, runner, &scope, Secret::Token(token));
+        }
+    }
+
+    /// Attaches what removes its runner to the record of a machine that is given back, if a token is cached. It never calls
+    /// GitHub, so that no release waits for it.
+    pub fn attach_removal(&self, next: &mut Instance, repository: &Repository) {
+        let scope = self.scope_in(repository);
+        if next.registration_seq > 0
             && let Some(token) = self.tokens.kept(Purpose::Removal, &scope)
         {
             let _ = self.seal_removal(next, &scope, &token);
@@ -141,22 +150,17 @@ impl CredentialIssuer {
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
-    pub async fn register(
-        &self,
-        next: &mut Instance,
-        request: &Request,
-        pool: &Pool,
-    ) -> Result<(), CredentialError> {
-        let scope = self.scope(request);
-        self.confirm_run(request).await?;
-        let secret = match pool.spec.registration_mode {
+    pub async fn register(&self, next: &mut Instance, runner: &RunnerConfig) -> Result<(), CredentialError> {
+        let scope = self.scope_in(&runner.request.repository);
+        self.confirm_run(&runner.request).await?;
+        let secret = match runner.mode {
             RegistrationMode::Run => Secret::Token(self.tokens.get(Purpose::Registration, &scope).await?),
             RegistrationMode::Job => {
                 let claim = next.claim.as_ref().ok_or(CredentialError::Key)?;
                 let spec = RunnerSpec {
                     name: runner_name(&claim.id, next.registration_seq + 1),
-                    labels: request.labels(&pool.spec.labels),
-                    group_id: self.group(&scope, &pool.spec.runner_group).await?,
+                    labels: runner.labels.clone(),
+                    group_id: self.group(&scope, runner).await?,
                     work_folder: "_work".into(),
                 };
                 let config = self.job_config(&scope, &spec).await?;
@@ -164,16 +168,16 @@ impl CredentialIssuer {
                 Secret::Job(config.encoded, expires_at.unwrap_or(Timestamp::MAX))
             }
         };
-        self.seal_registration(next, request, pool, &scope, secret)
+        self.seal_registration(next, runner, &scope, secret)
     }
 
     /// That the request's run is GitHub's, before anything is handed out in its name.
-    async fn confirm_run(&self, request: &Request) -> Result<(), CredentialError> {
+    async fn confirm_run(&self, request: &RequestKey) -> Result<(), CredentialError> {
         let Some(runs) = &self.runs else { return Ok(()) };
-        runs.confirm(&request.id).await.map_err(|problem| match problem {
+        runs.confirm(request).await.map_err(|problem| match problem {
             RunProblem::GitHub(error) => CredentialError::GitHub(error),
             RunProblem::Doubtful(_) | RunProblem::Refused(_) => {
-                CredentialError::Run { request: Box::new(request.id.clone()), problem }
+                CredentialError::Run { request: Box::new(request.clone()), problem }
             }
         })
     }
@@ -182,14 +186,19 @@ impl CredentialIssuer {
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
-    pub async fn deregister(&self, next: &mut Instance, scope: Scope) -> Result<(), CredentialError> {
+    pub async fn deregister(
+        &self,
+        next: &mut Instance,
+        repository: &Repository,
+    ) -> Result<(), CredentialError> {
+        let scope = self.scope_in(repository);
         let token = self.tokens.get(Purpose::Removal, &scope).await?;
         self.seal_removal(next, &scope, &token)
     }
 
     /// The number of a runner group, looked up once an hour. A repository's own runners have no groups.
-    async fn group(&self, scope: &Scope, name: &str) -> Result<u64, CredentialError> {
-        let Scope::Organization { owner } = scope else { return Ok(DEFAULT_GROUP) };
+    async fn group(&self, scope: &Scope, runner: &RunnerConfig) -> Result<u64, CredentialError> {
+        let (Scope::Organization { owner }, name) = (scope, &runner.group) else { return Ok(DEFAULT_GROUP) };
         if name.is_empty() {
             return Ok(DEFAULT_GROUP);
         }
@@ -198,7 +207,10 @@ impl CredentialIssuer {
             return Ok(id);
         }
         let id = self.github.runner_group(owner, name).await?;
-        let id = id.ok_or_else(|| CredentialError::Group { owner: owner.clone(), name: name.to_owned() })?;
+        let id = id.ok_or_else(|| CredentialError::Group {
+            request: Box::new(runner.request.clone()),
+            problem: UnknownGroup { owner: owner.clone(), name: name.clone() },
+        })?;
         self.groups.keep(owner, name, id, now);
         Ok(id)
     }
@@ -218,8 +230,7 @@ impl CredentialIssuer {
     fn seal_registration(
         &self,
         next: &mut Instance,
-        request: &Request,
-        pool: &Pool,
+        runner: &RunnerConfig,
         scope: &Scope,
         secret: Secret,
     ) -> Result<(), CredentialError> {
@@ -242,8 +253,8 @@ impl CredentialIssuer {
             token,
             jit_config,
             runner_name: runner_name(&claim.id, name_seq),
-            labels: request.labels(&pool.spec.labels),
-            runner_group: pool.spec.runner_group.clone(),
+            labels: runner.labels.clone(),
+            runner_group: runner.group.clone(),
             expires_at,
         };
         let sealed =

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::decide::{Action, Credential, Note, Step};
+use crate::decide::{AtGitHub, Credential, Effect, Planned, PlannedEvent, RunnerConfig, StaleRunners, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
-    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, Pool,
-    PoolMessage, Record, RecordId, Request, State, Uid, Versioned, Write,
+    Agent, ClassName, Event, EventType, Guard, Instance, InstanceArn, InstanceId, Launch, LaunchId, PoolMessage,
+    Record, RecordId, Request, RequestKey, Uid, Versioned, Write,
 };
-use crate::ports::{ComputeError, GitHubError, LaunchOrder, QueueError, StoreError};
+use crate::ports::{ComputeError, GitHubError, QueueError, StoreError};
 use crate::yard::{Observation, Written};
 
-use super::credential_issuer::{CredentialError, CredentialIssuer};
+use super::credential_issuer::{CredentialError, CredentialIssuer, UnknownGroup};
 use super::run_check::RunProblem;
 use super::{Ports, lease};
 
@@ -42,9 +42,6 @@ pub(super) enum Failure {
     /// GitHub, or a machine's key.
     #[error(transparent)]
     Credential(#[from] CredentialError),
-    /// What the action needs is not there any more.
-    #[error("what it is about is gone")]
-    Gone,
 }
 
 impl Failure {
@@ -58,7 +55,6 @@ impl Failure {
             Self::Credential(CredentialError::Group { .. }) => "RunnerGroup",
             Self::Credential(CredentialError::Key) => "PublicKey",
             Self::Credential(CredentialError::Run { .. }) => "Run",
-            Self::Gone => "Gone",
         }
     }
 
@@ -88,7 +84,6 @@ impl Failure {
             Self::Credential(CredentialError::Key) => {
                 "expire the machine: its agent shows no key that can be used"
             }
-            Self::Gone => "see whether the records of its class and its request are there and can be read",
         }
     }
 }
@@ -99,15 +94,6 @@ pub(super) struct Outcome {
     pub(super) seen: Vec<Observation>,
     pub(super) events: Vec<Event>,
     pub(super) failure: Option<Failure>,
-}
-
-/// What an action needs beside itself: records it refers to, as they were when it was planned.
-#[derive(Clone, Default)]
-pub(super) struct Surroundings {
-    pub(super) instance: Option<Instance>,
-    pub(super) request: Option<Request>,
-    pub(super) pool: Option<Pool>,
-    pub(super) launch: Option<Launch>,
 }
 
 /// Carries out actions.
@@ -123,11 +109,11 @@ pub(super) struct Executor {
 
 impl Executor {
     /// Carries out one action.
-    pub(super) async fn execute(&self, action: Action, around: Surroundings) -> Outcome {
-        let events = self.events(&action);
-        let keys = action.records();
+    pub(super) async fn execute(&self, planned: Planned) -> Outcome {
+        let events = planned.events.iter().map(|event| self.event(event)).collect();
+        let keys: Vec<RecordId> = planned.records().cloned().collect();
         let begun = self.ports.clock.elapsed();
-        let result = self.call(action, &around).await;
+        let result = self.call(planned.effect).await;
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
             Err(Failure::Store(StoreError::Refused { refusals })) => {
@@ -159,9 +145,10 @@ impl Executor {
                 failure: Some(Failure::Credential(CredentialError::GitHub(error))),
                 ..Outcome::default()
             },
-            Err(Failure::Credential(error @ CredentialError::Group { .. })) => {
-                let events = around.request.iter().map(|request| self.no_group(request, &error)).collect();
-                Outcome { events, failure: Some(Failure::Credential(error)), ..Outcome::default() }
+            Err(Failure::Credential(CredentialError::Group { request, problem })) => {
+                let events = vec![self.no_group(&request, &problem)];
+                let failure = Some(Failure::Credential(CredentialError::Group { request, problem }));
+                Outcome { events, failure, ..Outcome::default() }
             }
             Err(Failure::Credential(CredentialError::Run { request, problem })) => {
                 let refused = match &problem {
@@ -180,81 +167,86 @@ impl Executor {
     }
 
     /// Tells the workflow that waits why its machines cannot register.
-    fn no_group(&self, request: &Request, error: &CredentialError) -> Event {
+    fn no_group(&self, request: &RequestKey, problem: &UnknownGroup) -> Event {
         let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
-        let mut event = Event::new(&request.key(), id, now, "operator");
+        let mut event = Event::new(&Request::key_of(request), id, now, "operator");
         event.event_type = EventType::Warning;
         event.reason = "UnknownRunnerGroup".into();
-        event.message = format!("{}: {error}", request.id);
+        event.message = format!("{request}: {problem}");
         event
     }
 
-    async fn call(&self, action: Action, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
-        match action {
-            Action::Instance(step, _) => self.instance(*step, around).await,
-            Action::Silence(step, seq, _) => {
+    fn event(&self, planned: &PlannedEvent) -> Event {
+        let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
+        let mut event = Event::new(&planned.subject, id, now, "operator");
+        event.event_type = planned.note.event_type;
+        event.reason = planned.note.reason.into();
+        event.message.clone_from(&planned.note.message);
+        event.from = planned.from.map(ToOwned::to_owned);
+        event.to = planned.to.map(ToOwned::to_owned);
+        event
+    }
+
+    async fn call(&self, effect: Effect) -> Result<Vec<Observation>, Failure> {
+        match effect {
+            Effect::Instance(step, github) => self.instance(*step, github).await,
+            Effect::Silence(step, seq) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 let writes = [step.after.replacing(&step.before), Write::check(agent, Guard::Beat(seq))];
                 self.transact(&writes, vec![seen(Written::Instance(step.after.clone()))]).await
             }
-            Action::Request(step, _) => self.replace(&step).await,
-            Action::Launch(step, _) => self.replace(&step).await,
-            Action::Pool(step) => {
+            Effect::Request(step) => self.replace(&step).await,
+            Effect::Launch(step) => self.replace(&step).await,
+            Effect::Pool(step) => {
                 let class = step.before.spec.resource_class.clone();
                 let mut seen = self.replace(&step).await?;
                 seen.push(Observation::Reported(class));
                 Ok(seen)
             }
-            Action::Claim { request, machines } => self.claim(*request, machines, around).await,
-            Action::Intend(launch, token) => self.intend(*launch, token).await,
-            Action::Order(id) => self.order(&id, around).await,
-            Action::Bind { launch, request, machines } => self.bind(*launch, request, machines).await,
-            Action::Orphan(instance, _) => {
+            Effect::Claim { request, machines, runner } => {
+                self.claim(*request, machines, runner.as_deref()).await
+            }
+            Effect::Intend(launch, token) => self.intend(*launch, token).await,
+            Effect::Order(order) => {
+                let answer = self.ports.compute.launch(&order).await;
+                Ok(vec![Observation::Ordered(order.launch.launch_id.clone(), answer)])
+            }
+            Effect::Bind { launch, request, machines } => self.bind(*launch, request, machines).await,
+            Effect::Orphan(instance) => {
                 let item = self.ports.store.write(&instance.creating()).await.map_err(Failure::Store)?;
                 Ok(vec![Observation::Record(instance.key(), Some(item))])
             }
-            Action::Terminate(arn) => {
-                let id = id_of(&arn)?;
+            Effect::Terminate(arn) => {
+                let id = id_of(&arn);
                 self.ports.compute.terminate(&[id]).await?;
                 Ok(vec![Observation::Ended(arn)])
             }
-            Action::Describe(arn) => {
-                let id = id_of(&arn)?;
+            Effect::Describe(arn) => {
+                let id = id_of(&arn);
                 let states = self.ports.compute.describe(std::slice::from_ref(&id)).await?;
                 let why = self.ports.compute.why_ended(&id);
                 let why = why.map(|reason| Observation::WhyEnded(arn.clone(), reason));
                 Ok(why.into_iter().chain([Observation::Stands(arn, states.get(&id).copied())]).collect())
             }
-            Action::Bury(step) => {
+            Effect::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 let gone = Observation::Record(agent.clone(), None);
                 let writes = [step.after.replacing(&step.before), Write::delete(agent, Guard::Anything)];
                 self.transact(&writes, vec![seen(Written::Instance(step.after.clone())), gone]).await
             }
-            Action::Announce(arn) => {
-                let instance = around.instance.as_ref().ok_or(Failure::Gone)?;
-                match self.announce(&PoolMessage::announcing(instance)).await {
+            Effect::Announce(arn, message) => {
+                match self.announce(&message).await {
                     Ok(()) => self.ports.metrics.queue_message(QueueOutcome::Announced),
                     // A hint that was not given costs time only; it is given again with the next announcement.
                     Err(error) => tracing::warn!(%arn, %error, "a free machine could not be announced"),
                 }
                 Ok(vec![Observation::Announced(arn)])
             }
-            Action::Receive(class) => Ok(self.receive(class).await),
-            Action::Credential(_, kind) => self.credential(kind, around).await,
-            Action::SweepRunner(arn) => {
-                let (Some(issuer), Some(instance)) = (&self.issuer, &around.instance) else {
-                    return Ok(vec![Observation::Swept(arn)]);
-                };
-                match issuer.sweep(instance).await {
-                    // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.
-                    Ok(()) | Err(GitHubError::Busy(_)) => {}
-                    Err(error) => return Err(CredentialError::from(error).into()),
-                }
-                Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
-            }
-            Action::Look(key) => Ok(vec![self.look(key).await.map_err(Failure::Store)?]),
-            Action::Expire(key, expires_at) => {
+            Effect::Receive(class) => Ok(self.receive(class).await),
+            Effect::Credential(step, credential) => self.credential(*step, &credential).await,
+            Effect::SweepRunner(arn, stale) => self.sweep(arn, stale.as_ref()).await,
+            Effect::Look(key) => Ok(vec![self.look(key).await.map_err(Failure::Store)?]),
+            Effect::Expire(key, expires_at) => {
                 let write = Write::delete(key.clone(), Guard::ExpiresAt(expires_at));
                 self.ports.store.write(&write).await.map_err(Failure::Store)?;
                 Ok(vec![Observation::Record(key, None)])
@@ -280,49 +272,43 @@ impl Executor {
         Ok(seen)
     }
 
+    /// Writes a machine's record, and does before what is to be done about its runner at GitHub.
     async fn instance(
         &self,
         mut step: Step<Instance>,
-        around: &Surroundings,
+        github: AtGitHub,
     ) -> Result<Vec<Observation>, Failure> {
-        let given_back = step.before.run().is_some() && step.after.state() == State::Idle;
-        if given_back
-            && let (Some(issuer), Some(request), Some(pool)) = (&self.issuer, &around.request, &around.pool)
-        {
-            issuer.attach_cached(&mut step.after, request, pool);
-        }
-        let verified = self.removed(&step, around).await?;
+        let answered = match github {
+            AtGitHub::Nothing => false,
+            AtGitHub::AttachRemoval(repository) => {
+                self.issuer().attach_removal(&mut step.after, &repository);
+                false
+            }
+            AtGitHub::ConfirmRemoved(stale) if self.verify_removed => {
+                self.issuer().remove(&stale).await.map_err(CredentialError::from)?;
+                true
+            }
+            AtGitHub::ConfirmRemoved(_) => false,
+        };
         let mut seen = self.replace(&step).await?;
-        seen.extend(verified);
+        seen.extend(answered.then_some(Observation::GitHub(true)));
         Ok(seen)
     }
 
-    /// Before a machine goes to the pool: GitHub itself says that the last claim's runner is gone, however sure its
-    /// agent is. Answers that GitHub answered, if it was asked.
-    async fn removed(
-        &self,
-        step: &Step<Instance>,
-        around: &Surroundings,
-    ) -> Result<Option<Observation>, Failure> {
-        let pooled = step.before.pooled_at().is_none() && step.after.pooled_at().is_some();
-        let registered = step.before.claim.is_some() && step.before.registration_seq > 0;
-        let Some(issuer) = self.issuer.as_ref().filter(|_| self.verify_removed && pooled && registered)
-        else {
-            return Ok(None);
-        };
-        issuer.verify_removed(&step.before, around.pool.as_ref()).await.map_err(CredentialError::from)?;
-        Ok(Some(Observation::GitHub(true)))
+    /// Whoever asks GitHub for credentials.
+    fn issuer(&self) -> &CredentialIssuer {
+        self.issuer.as_ref().expect("credentials are planned only where there is a GitHub (`Policy::github`)")
     }
 
     async fn claim(
         &self,
         request: Step<Request>,
         mut machines: Vec<Step<Instance>>,
-        around: &Surroundings,
+        runner: Option<&RunnerConfig>,
     ) -> Result<Vec<Observation>, Failure> {
-        if let (Some(issuer), Some(pool)) = (&self.issuer, &around.pool) {
+        if let Some(runner) = runner {
             for step in &mut machines {
-                issuer.attach_cached(&mut step.after, &request.after, pool);
+                self.issuer().attach_registration(&mut step.after, runner);
             }
         }
         let mut writes: Vec<Write> = machines.iter().map(|step| step.after.replacing(&step.before)).collect();
@@ -388,13 +374,7 @@ impl Executor {
                     None => return written,
                 }
             }
-            Err(
-                Failure::Lost(_)
-                | Failure::Store(_)
-                | Failure::Compute(_)
-                | Failure::Credential(_)
-                | Failure::Gone,
-            ) => false,
+            Err(Failure::Lost(_) | Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_)) => false,
         };
         if known {
             names().remove(&class);
@@ -408,18 +388,6 @@ impl Executor {
             }
             Ok(_) | Err(_) => written,
         }
-    }
-
-    async fn order(&self, id: &LaunchId, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
-        let (Some(launch), Some(pool)) = (&around.launch, &around.pool) else { return Err(Failure::Gone) };
-        let types = around.request.as_ref().and_then(|request| request.intent.allowed_instance_types.clone());
-        let order = LaunchOrder {
-            launch: launch.clone(),
-            spec: pool.spec.clone(),
-            types: types.unwrap_or_else(|| pool.spec.allowed_instance_types.clone()),
-        };
-        let answer = self.ports.compute.launch(&order).await;
-        Ok(vec![Observation::Ordered(id.clone(), answer)])
     }
 
     async fn bind(
@@ -487,95 +455,28 @@ impl Executor {
         vec![Observation::Hints(class, hints)]
     }
 
-    async fn credential(&self, kind: Credential, around: &Surroundings) -> Result<Vec<Observation>, Failure> {
-        let (Some(issuer), Some(instance)) = (&self.issuer, &around.instance) else {
-            return Err(Failure::Gone);
-        };
-        let mut step = Step::of(instance, self.ports.clock.now(), |_| ());
-        match kind {
-            Credential::Registration => {
-                let request = around.request.as_ref().ok_or(Failure::Gone)?;
-                let pool = around.pool.as_ref().ok_or(Failure::Gone)?;
-                issuer.register(&mut step.after, request, pool).await?;
-            }
-            // The repository stands in the machine's own record: neither request nor class need be there.
-            Credential::Removal => {
-                let claim = instance.claim.as_ref().ok_or(Failure::Gone)?;
-                let scope = issuer.scope_of(claim).ok_or(Failure::Gone)?;
-                issuer.deregister(&mut step.after, scope).await?;
-            }
+    async fn credential(
+        &self,
+        mut step: Step<Instance>,
+        credential: &Credential,
+    ) -> Result<Vec<Observation>, Failure> {
+        match credential {
+            Credential::Registration(runner) => self.issuer().register(&mut step.after, runner).await?,
+            Credential::Removal(repository) => self.issuer().deregister(&mut step.after, repository).await?,
         }
         let mut seen = self.replace(&step).await?;
         seen.push(Observation::GitHub(true));
         Ok(seen)
     }
 
-    fn events(&self, action: &Action) -> Vec<Event> {
-        let now = self.ports.clock.now();
-        let event = |subject: &RecordId, note: &Note, from: Option<&str>, to: Option<&str>| {
-            let mut event = Event::new(subject, self.ports.entropy.hex(), now, "operator");
-            event.event_type = note.event_type;
-            event.reason = note.reason.into();
-            event.message.clone_from(&note.message);
-            event.from = from.map(ToOwned::to_owned);
-            event.to = to.map(ToOwned::to_owned);
-            event
-        };
-        let of_instance = |step: &Step<Instance>, note: &Note| {
-            let (from, to) = (step.before.state().as_str(), step.after.state().as_str());
-            event(&step.before.key(), note, Some(from), Some(to))
-        };
-        let of_request = |step: &Step<Request>, note: &Note| {
-            let from = step.before.status.phase.map(crate::model::Phase::as_str);
-            let to = step.after.status.phase.map(crate::model::Phase::as_str);
-            event(&step.before.key(), note, from, to)
-        };
-        match action {
-            Action::Instance(step, note) | Action::Silence(step, _, note) => vec![of_instance(step, note)],
-            Action::Request(step, note) => vec![of_request(step, note)],
-            Action::Launch(step, note) => {
-                let (from, to) = (step.before.phase.as_str(), step.after.phase.as_str());
-                vec![event(&step.before.key(), note, Some(from), Some(to))]
-            }
-            Action::Claim { request, machines } => {
-                let claimed = Note::normal("Claimed", format!("claimed for {}", request.before.id));
-                let ids: Vec<_> =
-                    machines.iter().map(|step| step.before.facts.instance_id.to_string()).collect();
-                let got = Note::normal("Claimed", format!("claimed {}", ids.join(", ")));
-                machines
-                    .iter()
-                    .map(|step| of_instance(step, &claimed))
-                    .chain([of_request(request, &got)])
-                    .collect()
-            }
-            Action::Bind { launch, request, machines } => {
-                let note = Note::normal("Bound", launch.after.message.clone());
-                let bound = [event(&launch.before.key(), &note, Some("Intent"), Some("Bound"))];
-                let born = machines.iter().map(|(instance, _)| {
-                    let whom =
-                        instance.run().map_or_else(|| "warm".to_owned(), |run| format!("for run {run}"));
-                    let message = format!("launched {whom} by {}", launch.before.launch_id);
-                    event(&instance.key(), &Note::normal("Launched", message), None, Some("created"))
-                });
-                let request = request.iter().map(|step| of_request(step, &note));
-                bound.into_iter().chain(born).chain(request).collect()
-            }
-            Action::Orphan(instance, note) => vec![event(&instance.key(), note, None, Some("terminated"))],
-            Action::Bury(step) => {
-                vec![event(&step.before.key(), &Note::normal("Gone", "its end is confirmed"), None, None)]
-            }
-            Action::Pool(_)
-            | Action::Intend(..)
-            | Action::Order(_)
-            | Action::Terminate(_)
-            | Action::Describe(_)
-            | Action::Announce(_)
-            | Action::Receive(_)
-            | Action::Credential(..)
-            | Action::SweepRunner(_)
-            | Action::Look(_)
-            | Action::Expire(..) => Vec::new(),
+    async fn sweep(&self, arn: InstanceArn, stale: Option<&StaleRunners>) -> Result<Vec<Observation>, Failure> {
+        let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
+        match self.issuer().remove(stale).await {
+            // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.
+            Ok(()) | Err(GitHubError::Busy(_)) => {}
+            Err(error) => return Err(CredentialError::from(error).into()),
         }
+        Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
     }
 }
 
@@ -583,8 +484,8 @@ fn seen(record: Written) -> Observation {
     Observation::Written(Box::new(record))
 }
 
-fn id_of(arn: &InstanceArn) -> Result<InstanceId, Failure> {
-    InstanceId::parse(arn.instance_id()).map_err(|_| Failure::Gone)
+fn id_of(arn: &InstanceArn) -> InstanceId {
+    InstanceId::parse(arn.instance_id()).expect("the id of a machine that has a record ends its ARN")
 }
 
 /// Whether GitHub answered; none when it was not asked, since our own budget says nothing of GitHub.
@@ -601,4 +502,4 @@ fn answered(error: &GitHubError) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -12,7 +12,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::{Action, Context, Policy, Role, decide};
+use crate::decide::{Context, Effect, Planned, Policy, Role, decide};
 use crate::model::{ClassName, Lease, RecordId, Slot, TableName};
 use crate::ports::{Delivery, Machine, StoreError};
 use crate::status::History;
@@ -23,7 +23,6 @@ use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, runner_gc, runs};
 
-mod around;
 mod background;
 mod clock_skew;
 mod concurrency;
@@ -51,8 +50,7 @@ const GAUGES: Duration = Duration::from_secs(1);
 /// What a finished action reports.
 struct Done {
     unit: Unit,
-    slots: Vec<Slot>,
-    action: Action,
+    action: Planned,
     outcome: Outcome,
     took: Duration,
 }
@@ -327,7 +325,7 @@ impl Loop {
             let mut wake = plan.wake;
             let leader = self.role.lease.is_some();
             let mut actions = plan.actions;
-            actions.retain(|action| leader || !action.leader_only());
+            actions.retain(|action| leader || !action.leader_only);
             actions.retain(|action| match self.resting.until(&unit, action, now.mono) {
                 Some(until) => {
                     wake = Some(wake.map_or(until, |wake| wake.min(until)));
@@ -357,28 +355,27 @@ impl Loop {
 
     /// Starts an action unless a record it writes is being written already, or too many of its kind are under way; then
     /// its unit is judged again after that.
-    fn start(&mut self, unit: &Unit, action: Action) {
-        let slots = action.slots();
+    fn start(&mut self, unit: &Unit, action: Planned) {
+        let slots = &action.slots;
         if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action)
         {
             return;
         }
         self.yard.busy.extend(slots.iter().cloned());
-        let around = self.around(&action);
         let executor = self.executor.clone();
         let unit = unit.clone();
         let clock = self.ports.clock.clone();
         self.tasks.spawn(async move {
             let begun = clock.elapsed();
-            let outcome = executor.execute(action.clone(), around).await;
-            Done { unit, slots, action, outcome, took: clock.elapsed().saturating_sub(begun) }
+            let outcome = executor.execute(action.clone()).await;
+            Done { unit, action, outcome, took: clock.elapsed().saturating_sub(begun) }
         });
     }
 
     /// Takes in what came of an action.
     fn finish(&mut self, done: Done) {
         self.concurrency.release(&done.action);
-        for slot in &done.slots {
+        for slot in &done.action.slots {
             self.yard.busy.remove(slot);
             self.dirty.extend(unit_of(slot));
             if let Some(class) = self.class_of(slot) {
@@ -406,26 +403,22 @@ impl Loop {
                 self.rest(&done.unit, &done.action, failure);
             }
         }
-        let receive = match &done.action {
-            Action::Receive(class) => Some(class.clone()),
-            _ => None,
-        };
         for seen in done.outcome.seen {
             self.observe(seen);
         }
-        if let Some(class) = receive {
-            self.settle_hints(&class);
+        if let Effect::Receive(class) = &done.action.effect {
+            self.settle_hints(class);
         }
     }
 
     /// What failed rests, longer each time; what only lost a race is judged again at once, twice.
-    fn rest(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
+    fn rest(&mut self, unit: &Unit, action: &Planned, failure: &Failure) {
         self.failed(unit, action, failure);
         let now = self.ports.clock.elapsed();
         let free = match failure {
             Failure::Lost(_) => 2,
             Failure::Store(StoreError::Contended) => 1,
-            Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) | Failure::Gone => 0,
+            Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) => 0,
         };
         match self.resting.failed(unit, action, free, now, &mut self.yard) {
             Some(pause) => {
@@ -459,7 +452,7 @@ impl Loop {
 }
 
 /// The unit that judges what an action held.
-fn unit_of(slot: &Slot) -> Option<Unit> {
+pub(super) fn unit_of(slot: &Slot) -> Option<Unit> {
     match slot {
         Slot::Queue(class) | Slot::Launches(class) => Some(Unit::Class(class.clone())),
         Slot::Announcement(_) => None,

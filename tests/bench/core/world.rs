@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard_core::decide::{Action, Context, Plan, Policy, Role, decide};
+use runyard_core::decide::{Context, Effect, Plan, Planned, Policy, Role, decide};
 use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
     RecordId, Request, Signal, Versioned, read,
@@ -292,34 +292,34 @@ impl World {
         self.wrote(Written::Request(request.clone()));
     }
 
-    fn carry_out(&mut self, action: Action) {
-        self.trace(action.kind().as_bytes());
-        match action {
-            Action::Instance(step, _) | Action::Silence(step, ..) => self.machine(&step.after),
-            Action::Bury(step) => {
+    fn carry_out(&mut self, planned: Planned) {
+        self.trace(planned.kind.as_bytes());
+        match planned.effect {
+            Effect::Instance(step, _) | Effect::Silence(step, _) => self.machine(&step.after),
+            Effect::Bury(step) => {
                 self.machine(&step.after);
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 self.see(Observation::Record(agent, None));
             }
-            Action::Request(step, _) => self.request(&step.after),
-            Action::Launch(step, _) => self.wrote(Written::Launch(step.after)),
-            Action::Pool(step) => {
+            Effect::Request(step) => self.request(&step.after),
+            Effect::Launch(step) => self.wrote(Written::Launch(step.after)),
+            Effect::Pool(step) => {
                 let class = step.after.spec.resource_class.clone();
                 self.wrote(Written::Pool(step.after));
                 self.see(Observation::Reported(class));
             }
-            Action::Claim { request, machines } => {
+            Effect::Claim { request, machines, .. } => {
                 self.counts.claims += 1;
                 machines.iter().for_each(|step| self.machine(&step.after));
                 self.request(&request.after);
             }
-            Action::Intend(mut launch, _) => {
+            Effect::Intend(mut launch, _) => {
                 self.launches += 1;
                 launch.launch_id = LaunchId::parse(&format!("l-{}", self.launches)).expect("a launch id");
                 self.wrote(Written::Launch(*launch));
             }
-            Action::Order(id) => self.order(&id),
-            Action::Bind { launch, request, machines } => {
+            Effect::Order(order) => self.order(&order.launch),
+            Effect::Bind { launch, request, machines } => {
                 self.counts.launched += machines.len() as u64;
                 for (instance, agent) in &machines {
                     self.wrote(Written::Agent(agent.clone()));
@@ -330,21 +330,19 @@ impl World {
                 }
                 self.wrote(Written::Launch(launch.after));
             }
-            Action::Orphan(instance, _) => self.wrote(Written::Instance(*instance)),
-            Action::Terminate(arn) => self.see(Observation::Ended(arn)),
-            Action::Describe(arn) => self.see(Observation::Stands(arn, Some(MachineState::Terminated))),
-            Action::Announce(arn) => self.see(Observation::Announced(arn)),
-            Action::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
-            Action::Credential(..) => unreachable!("there is no GitHub"),
-            Action::SweepRunner(arn) => self.see(Observation::Swept(arn)),
-            Action::Look(key) => self.see(Observation::Looked(self.now.mono, key, None)),
-            Action::Expire(key, _) => self.see(Observation::Record(key, None)),
+            Effect::Orphan(instance) => self.wrote(Written::Instance(*instance)),
+            Effect::Terminate(arn) => self.see(Observation::Ended(arn)),
+            Effect::Describe(arn) => self.see(Observation::Stands(arn, Some(MachineState::Terminated))),
+            Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
+            Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
+            Effect::Credential(..) => unreachable!("there is no GitHub"),
+            Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
+            Effect::Look(key) => self.see(Observation::Looked(self.now.mono, key, None)),
+            Effect::Expire(key, _) => self.see(Observation::Record(key, None)),
         }
     }
 
-    fn order(&mut self, id: &LaunchId) {
-        let Some(tracked) = self.yard.launch(id) else { return };
-        let launch: Launch = tracked.launch.clone();
+    fn order(&mut self, launch: &Launch) {
         let machine = |n: u32| {
             let id = InstanceId::parse(&format!("i-{:011x}{n:06x}", self.launches)).expect("an id");
             Machine {
@@ -363,7 +361,7 @@ impl World {
             }
         };
         let machines = (0..launch.count).map(machine).collect();
-        self.see(Observation::Ordered(id.clone(), Ok(Launched { machines, shortfalls: Vec::new() })));
+        self.see(Observation::Ordered(launch.launch_id.clone(), Ok(Launched { machines, shortfalls: Vec::new() })));
     }
 }
 

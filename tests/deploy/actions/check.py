@@ -5,7 +5,9 @@ And: no script holds an expression, and the example names only inputs and output
 import json
 import os
 import pathlib
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,7 +16,8 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ACTIONS = ROOT / "config" / "actions"
-WORKFLOWS = sorted((ROOT / "config" / "workflows").glob("*.yml"))
+WORKFLOWS = sorted([*(ROOT / "config" / "workflows").glob("*.yml"), *(ROOT / "examples").glob("*.yml")])
+OURS = "OWNER/runyard/"
 EXPRESSION = re.compile(r"\$\{\{\s*inputs\.([a-z0-9-]+)\s*\}\}")
 STUB = """#!/usr/bin/env python3
 import json, os, sys
@@ -40,16 +43,16 @@ class Place:
         self.stub.write_text(STUB)
         self.stub.chmod(0o755)
 
-    def run(self, name, given, more=None, path=None):
+    def run(self, name, given, more=None, path=None, actions=ACTIONS):
         """The action's one step; what the command line was called with, and how it all ended."""
-        action = load(ACTIONS / name / "action.yml")
+        action = load(actions / name / "action.yml")
         values = inputs(action) | given
         (step,) = action["runs"]["steps"]
         called = self.scratch / "called.json"
         called.unlink(missing_ok=True)
         environment = {
             "PATH": path or f"{self.stub.parent}:{os.environ['PATH']}",
-            "GITHUB_ACTION_PATH": str(ACTIONS / name),
+            "GITHUB_ACTION_PATH": str(actions / name),
             "RUNNER_TEMP": str(self.scratch),
             "CALLED": str(called),
         }
@@ -72,19 +75,21 @@ def expressions_are_kept_out_of_scripts():
         for step in (step for job in jobs for step in job["steps"]):
             assert "${{" not in step.get("run", ""), f"{path}: an expression in a script: {step['run']}"
             uses = step.get("uses", "./")
-            assert uses.startswith("./") or re.search(r"@[0-9a-f]{40}$", uses), f"{path}: not pinned: {uses}"
+            ours = uses.startswith("./") or uses.startswith(OURS) and uses.endswith("@v0")
+            assert ours or re.search(r"@[0-9a-f]{40}$", uses), f"{path}: not pinned: {uses}"
 
 
 def the_workflows_name_what_there_is():
     used = set()
     for step in (step for path in WORKFLOWS for job in load(path)["jobs"].values() for step in job["steps"]):
-        if not step.get("uses", "").startswith("./"):
+        if not step.get("uses", "").startswith(OURS):
             continue
-        action = load(ROOT / step["uses"] / "action.yml")
+        name = step["uses"].removeprefix(OURS).partition("@")[0]
+        action = load(ROOT / name / "action.yml")
         unknown = set(step.get("with", {})) - set(action["inputs"])
         missing = {n for n, one in action["inputs"].items() if one.get("required")} - set(step.get("with", {}))
         assert not unknown and not missing, f"{step['uses']}: unknown {unknown}, missing {missing}"
-        used.add(pathlib.Path(step["uses"]).name)
+        used.add(pathlib.Path(name).name)
     assert used == {"provision", "release"}, used
 
 
@@ -151,6 +156,40 @@ def what_is_fetched_is_checked(place):
     curl.unlink()
 
 
+def a_released_action_brings_its_own_program(place):
+    """With nothing installed and no `url`: from the list in the release's commit, for this machine, by its digest."""
+    bare = "/usr/bin:/bin"
+    called, ended = place.run("release", {}, path=bare)
+    assert called is None and ended.returncode == 1 and "::error::program" in ended.stderr, ended
+    released = place.scratch / "released"
+    shutil.copytree(ACTIONS, released)
+    digest = subprocess.run(["sha256sum", place.stub], capture_output=True, text=True, check=True).stdout.split()[0]
+    here = f"https://example.com/v0.1.0/runyard-linux-{platform.machine()}"
+    (released / "programs").write_text(
+        f"# A note.\n{'1' * 64}  https://example.com/v0.1.0/runyard-linux-other\n{digest}  {here}\n"
+    )
+    tools = place.scratch / "tools"
+    tools.mkdir()
+    curl = tools / "curl"
+    curl.write_text(
+        '#!/bin/bash\nwhile [ "$1" != --output ]; do shift; done\n'
+        f'[ "${{@: -1}}" = "{here}" ] && cp "{place.stub}" "$2"\n'
+    )
+    curl.chmod(0o755)
+    (place.scratch / f"runyard-{digest}").unlink(missing_ok=True)
+    called, ended = place.run("release", {}, path=f"{tools}:{bare}", actions=released)
+    assert called == {"arguments": ["release", "--name=default"], "table": None}, (called, ended)
+    # An installed one comes first; a name that is not installed is never replaced by the released one.
+    called, ended = place.run("release", {"program": "other"}, path=f"{tools}:{bare}", actions=released)
+    assert called is None and ended.returncode == 1 and "::error::program" in ended.stderr, ended
+    # The file at the address was changed after the release.
+    (place.scratch / f"runyard-{digest}").unlink()
+    curl.write_text('#!/bin/bash\nwhile [ "$1" != --output ]; do shift; done\necho changed >"$2"\n')
+    called, ended = place.run("release", {}, path=f"{tools}:{bare}", actions=released)
+    assert called is None and ended.returncode == 1 and "another SHA-256" in ended.stderr, ended
+    assert not (place.scratch / f"runyard-{digest}").exists(), "what was refused was kept"
+
+
 def main():
     expressions_are_kept_out_of_scripts()
     the_workflows_name_what_there_is()
@@ -160,6 +199,7 @@ def main():
         inputs_are_values(place)
         its_end_is_the_steps_end(place)
         what_is_fetched_is_checked(place)
+        a_released_action_brings_its_own_program(place)
     print("the actions hand their inputs on as values, and the example fits them")
 
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
-use runyard_core::decide::Action;
+use runyard_core::decide::Effect;
 use runyard_core::model::{
     Agent, Instance, InstanceArn, InstanceId, Launch, LaunchId, Life, Place, Reason, Record, RecordId, State,
     TRANSITIONS,
@@ -13,15 +13,15 @@ use runyard_core::ports::{ComputeError, Launched, Machine, MachineState, Shortfa
 use runyard_core::yard::Observation;
 
 use crate::models::mutants::Mutant;
-use crate::models::operator::Planned;
+use crate::models::operator::Possible;
 use crate::models::stored::Stored;
 use crate::models::world::{Fate, Hand, World};
 
 impl World {
-    pub(crate) fn carry_out(&mut self, who: usize, planned: &Planned, fate: Fate) {
+    pub(crate) fn carry_out(&mut self, who: usize, planned: &Possible, fate: Fate) {
         let heard = fate != Fate::Lost;
-        match &planned.action {
-            Action::Instance(step, _) => {
+        match &planned.action.effect {
+            Effect::Instance(step, _) => {
                 let arn = &step.after.facts.instance_arn;
                 if self.is(Mutant::KillFirst) && step.after.state() == State::Terminated {
                     self.ends(who, arn, heard);
@@ -31,11 +31,11 @@ impl World {
                     self.wrong = Some("S22: a machine that lives was taken for gone");
                 }
             }
-            Action::Silence(step, seq, _) => self.silences(who, heard, planned, step.before.key(), *seq),
-            Action::Request(..) | Action::Launch(..) | Action::Claim { .. } => {
+            Effect::Silence(step, seq) => self.silences(who, heard, planned, step.before.key(), *seq),
+            Effect::Request(_) | Effect::Launch(_) | Effect::Claim { .. } => {
                 self.write(who, heard, planned);
             }
-            Action::Bind { machines, .. } => {
+            Effect::Bind { machines, .. } => {
                 if self.is(Mutant::BindInTwo) {
                     self.bind_in_two(who, heard, planned);
                 } else {
@@ -43,8 +43,8 @@ impl World {
                 }
                 machines.iter().for_each(|(instance, _)| self.begin(&instance.facts.instance_arn));
             }
-            Action::Orphan(instance, _) => self.orphan(who, heard, planned, &instance.facts.instance_arn),
-            Action::Bury(step) => {
+            Effect::Orphan(instance) => self.orphan(who, heard, planned, &instance.facts.instance_arn),
+            Effect::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 if self.write(who, heard, planned) {
                     self.table.remove(&agent);
@@ -53,27 +53,27 @@ impl World {
                     }
                 }
             }
-            Action::Intend(launch, token) => self.intends(who, Launch::clone(launch), *token, heard),
-            Action::Order(id) => self.orders(who, id, fate),
-            Action::Terminate(arn) => self.ends(who, arn, heard),
-            Action::Describe(arn) => {
+            Effect::Intend(launch, token) => self.intends(who, Launch::clone(launch), *token, heard),
+            Effect::Order(order) => self.orders(who, &order.launch.launch_id, fate),
+            Effect::Terminate(arn) => self.ends(who, arn, heard),
+            Effect::Describe(arn) => {
                 let state = self.machines.iter().find(|machine| machine.arn == *arn).map(|m| m.state);
                 self.observe(who, Observation::Stands(arn.clone(), state));
             }
-            Action::Announce(arn) => self.observe(who, Observation::Announced(arn.clone())),
-            Action::Receive(class) => self.observe(who, Observation::Hints(class.clone(), Vec::new())),
-            Action::SweepRunner(arn) => self.observe(who, Observation::Swept(arn.clone())),
-            Action::Look(key) => self.sees(who, key, true),
-            Action::Expire(key, _) => {
+            Effect::Announce(arn, _) => self.observe(who, Observation::Announced(arn.clone())),
+            Effect::Receive(class) => self.observe(who, Observation::Hints(class.clone(), Vec::new())),
+            Effect::SweepRunner(arn, _) => self.observe(who, Observation::Swept(arn.clone())),
+            Effect::Look(key) => self.sees(who, key, true),
+            Effect::Expire(key, _) => {
                 self.table.remove(key);
                 self.sees(who, key, false);
             }
-            Action::Pool(_) | Action::Credential(..) => {}
+            Effect::Pool(_) | Effect::Credential(..) => {}
         }
     }
 
     /// One transaction: each record at the version that was read, each new one where nothing is.
-    fn write(&mut self, who: usize, heard: bool, planned: &Planned) -> bool {
+    fn write(&mut self, who: usize, heard: bool, planned: &Possible) -> bool {
         let fenced = |key: &RecordId| self.mutant().is_none_or(|mutant| mutant.fences(key));
         let version = |key: &RecordId| self.table.get(key).map(|stored| stored.version);
         let holds = planned
@@ -116,7 +116,7 @@ impl World {
 
     /// The mutant's bind: the machines are recorded first, then the launch and its request; the second write is lost
     /// with the answer of the first.
-    fn bind_in_two(&mut self, who: usize, heard: bool, planned: &Planned) {
+    fn bind_in_two(&mut self, who: usize, heard: bool, planned: &Possible) {
         for new in &planned.new {
             self.table.put(new.clone());
             if heard {
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// A death for silence also holds the heartbeat that was judged.
-    fn silences(&mut self, who: usize, heard: bool, planned: &Planned, key: RecordId, seq: u64) {
+    fn silences(&mut self, who: usize, heard: bool, planned: &Possible, key: RecordId, seq: u64) {
         let arn = InstanceArn::parse(key.pk().strip_prefix("instance#").unwrap_or_default());
         let arn = arn.expect("the key of a machine");
         let spoke = self.agent(&arn).is_none_or(|agent| agent.heartbeat_seq != seq);
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    fn orphan(&mut self, who: usize, heard: bool, planned: &Planned, arn: &InstanceArn) {
+    fn orphan(&mut self, who: usize, heard: bool, planned: &Possible, arn: &InstanceArn) {
         let age = self.machines.iter().find(|machine| machine.arn == *arn);
         let age = age.map(|machine| self.now().wall.duration_since(machine.launched_at));
         if self.write(who, heard, planned) && age.is_some_and(|age| age.as_mins() < 10) {

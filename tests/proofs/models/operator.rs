@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use runyard_core::decide::{Action, Context, Policy, Role, decide};
+use runyard_core::decide::{Change, Context, Effect, Planned, Policy, Role, decide};
 use runyard_core::model::Record;
 use runyard_core::yard::{Now, Observation, Yard};
 
@@ -20,7 +20,7 @@ pub(crate) struct Operator {
     pub(crate) images: Table,
     pub(crate) print: u64,
     /// What it would do, by the moment.
-    plans: Mutex<BTreeMap<Moment, Arc<Vec<Arc<Planned>>>>>,
+    plans: Mutex<BTreeMap<Moment, Arc<Vec<Arc<Possible>>>>>,
 }
 
 /// How often time passed, and how often in silence.
@@ -28,8 +28,8 @@ type Moment = (u8, u8);
 
 /// One action with the writes it comes to.
 #[derive(Debug)]
-pub(crate) struct Planned {
-    pub(crate) action: Action,
+pub(crate) struct Possible {
+    pub(crate) action: Planned,
     /// Records that are replaced, each with the version that was read.
     pub(crate) steps: Vec<(u64, Arc<Stored>)>,
     /// Records that must not be there.
@@ -37,50 +37,26 @@ pub(crate) struct Planned {
     print: OnceLock<u64>,
 }
 
-impl PartialEq for Planned {
+impl PartialEq for Possible {
     fn eq(&self, other: &Self) -> bool {
         self.print() == other.print()
     }
 }
 
-impl Planned {
-    fn of(action: Action) -> Self {
+impl Possible {
+    fn of(action: Planned) -> Self {
         let (mut steps, mut new) = (Vec::new(), Vec::new());
-        match &action {
-            Action::Instance(step, _) | Action::Silence(step, ..) | Action::Bury(step) => {
-                steps.push((step.before.version, Stored::of(step.after.to_item())));
-            }
-            Action::Request(step, _) => {
-                steps.push((step.before.version, Stored::of(step.after.to_item())));
-            }
-            Action::Launch(step, _) => {
-                steps.push((step.before.version, Stored::of(step.after.to_item())));
-            }
-            Action::Claim { request, machines } => {
-                let machines = machines.iter();
-                steps.extend(machines.map(|step| (step.before.version, Stored::of(step.after.to_item()))));
-                steps.push((request.before.version, Stored::of(request.after.to_item())));
-            }
-            Action::Bind { launch, request, machines } => {
-                steps.push((launch.before.version, Stored::of(launch.after.to_item())));
-                let request = request.iter();
-                steps.extend(request.map(|step| (step.before.version, Stored::of(step.after.to_item()))));
-                for (instance, agent) in machines {
-                    new.extend([Stored::of(instance.to_item()), Stored::of(agent.to_item())]);
+        for change in action.effect.changes() {
+            match change {
+                Change::Instance(step) => {
+                    steps.push((step.before.version, Stored::of(step.after.to_item())));
                 }
+                Change::Request(step) => steps.push((step.before.version, Stored::of(step.after.to_item()))),
+                Change::Launch(step) => steps.push((step.before.version, Stored::of(step.after.to_item()))),
+                Change::Born(instance) => new.push(Stored::of(instance.to_item())),
+                Change::Agent(agent) => new.push(Stored::of(agent.to_item())),
+                Change::Pool(_) => {}
             }
-            Action::Orphan(instance, _) => new.push(Stored::of(instance.to_item())),
-            Action::Pool(_)
-            | Action::Intend(..)
-            | Action::Order(_)
-            | Action::Terminate(_)
-            | Action::Describe(_)
-            | Action::Announce(_)
-            | Action::Receive(_)
-            | Action::Credential(..)
-            | Action::SweepRunner(_)
-            | Action::Look(_)
-            | Action::Expire(..) => {}
         }
         Self { action, steps, new, print: OnceLock::new() }
     }
@@ -92,12 +68,12 @@ impl Planned {
     /// Whether it only asks or tells: the order of such things makes no difference to others.
     pub(crate) fn alone(&self) -> bool {
         matches!(
-            self.action,
-            Action::Describe(_)
-                | Action::Receive(_)
-                | Action::Look(_)
-                | Action::Announce(_)
-                | Action::SweepRunner(_)
+            self.action.effect,
+            Effect::Describe(_)
+                | Effect::Receive(_)
+                | Effect::Look(_)
+                | Effect::Announce(..)
+                | Effect::SweepRunner(..)
         )
     }
 }
@@ -158,16 +134,16 @@ impl Operator {
         policy: &Policy,
         moment: Moment,
         now: impl FnOnce() -> Now,
-    ) -> Arc<Vec<Arc<Planned>>> {
+    ) -> Arc<Vec<Arc<Possible>>> {
         let mut plans = self.plans.lock().expect("no thread panicked");
         let plans = plans.entry(moment).or_insert_with(|| {
             let role = Role { lease: self.lease };
             let cx = Context { yard: &self.yard, policy, now: now(), role };
             let actions = self.yard.units().into_iter().flat_map(|unit| decide(&cx, &unit).actions);
-            let mine = |action: &Action| {
-                !matches!(action, Action::Pool(_)) && (self.lease.is_some() || !action.leader_only())
+            let mine = |action: &Planned| {
+                !matches!(action.effect, Effect::Pool(_)) && (self.lease.is_some() || !action.leader_only)
             };
-            Arc::new(actions.filter(mine).map(|action| Arc::new(Planned::of(action))).collect())
+            Arc::new(actions.filter(mine).map(|action| Arc::new(Possible::of(action))).collect())
         });
         plans.clone()
     }

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use runyard_core::decide::Action;
+use runyard_core::decide::Effect;
 use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, Place, RecordId, Request, Signal, Versioned,
 };
@@ -51,7 +51,7 @@ impl World {
             if self.left.lost > 0 {
                 fates.push(Fate::Lost);
             }
-            if self.left.partial > 0 && matches!(planned.action, Action::Order(_)) {
+            if self.left.partial > 0 && matches!(planned.action.effect, Effect::Order(_)) {
                 fates.push(Fate::Partial);
             }
             next.extend(fates.into_iter().map(|fate| Happens::Acts(who, planned.clone(), fate)));

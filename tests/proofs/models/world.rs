@@ -14,7 +14,7 @@ use runyard_core::ports::Machine;
 use runyard_core::yard::{Now, Observation};
 
 use crate::models::mutants::Mutant;
-use crate::models::operator::{Operator, Operators, Planned};
+use crate::models::operator::{Operator, Operators, Possible};
 use crate::models::stored::{Kept, Stored, Table, print_of};
 
 /// How far one passing of time goes: longer than the grace of a machine without a record, shorter than any deadline.
@@ -112,7 +112,7 @@ pub(crate) enum Happens {
     /// An operator sees one record as it is now, or everything.
     Sees(usize, Option<RecordId>),
     /// An operator carries out what it decided.
-    Acts(usize, Arc<Planned>, Fate),
+    Acts(usize, Arc<Possible>, Fate),
     /// An operator dies and starts anew.
     Crashes(usize),
     /// The lease goes to the other operator.
@@ -298,7 +298,7 @@ impl World {
         self.table.all()
     }
 
-    pub(crate) fn plans(&self, who: usize) -> Arc<Vec<Arc<Planned>>> {
+    pub(crate) fn plans(&self, who: usize) -> Arc<Vec<Arc<Possible>>> {
         self.operators[who].plans(&self.setting.policy, (self.passed, self.silent), || self.now())
     }
 

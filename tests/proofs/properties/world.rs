@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard_core::decide::{Action, Context, Plan, Policy, Role, decide};
+use runyard_core::decide::{Context, Credential, Effect, Plan, Planned, Policy, Role, Step, decide};
 use runyard_core::model::{
     Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
     RecordId, Registration, Request, State, Versioned, read,
@@ -121,7 +121,7 @@ impl World {
         for unit in self.yard.units() {
             let cx = Context { yard: &self.yard, policy: &self.policy, now: self.now, role: self.role };
             for action in decide(&cx, &unit).actions {
-                if self.role.lease.is_none() && action.leader_only() {
+                if self.role.lease.is_none() && action.leader_only {
                     continue;
                 }
                 did.push(action.describe());
@@ -178,34 +178,34 @@ impl World {
         self.write(&[(before.version(), after.to_item())], &[])
     }
 
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Instance(step, _) => drop(self.step(&step.before, &step.after)),
-            Action::Silence(step, seq, _) => {
+    fn carry_out(&mut self, planned: Planned) {
+        match planned.effect {
+            Effect::Instance(step, _) => drop(self.step(&step.before, &step.after)),
+            Effect::Silence(step, seq) => {
                 let arn = &step.before.facts.instance_arn;
                 let beat = self.get::<Agent>(&Agent::key_of(arn)).map(|agent| agent.heartbeat_seq);
                 assert_eq!(beat, Some(seq), "nobody else writes here");
                 self.step(&step.before, &step.after);
             }
-            Action::Request(step, _) => drop(self.step(&step.before, &step.after)),
-            Action::Launch(step, _) => drop(self.step(&step.before, &step.after)),
-            Action::Pool(step) => {
+            Effect::Request(step) => drop(self.step(&step.before, &step.after)),
+            Effect::Launch(step) => drop(self.step(&step.before, &step.after)),
+            Effect::Pool(step) => {
                 self.step(&step.before, &step.after);
                 self.see(Observation::Reported(step.after.spec.resource_class.clone()));
             }
-            Action::Claim { request, machines } => {
+            Effect::Claim { request, machines, .. } => {
                 let mut steps: Vec<(u64, Item)> =
                     machines.iter().map(|step| (step.before.version, step.after.to_item())).collect();
                 steps.push((request.before.version, request.after.to_item()));
                 self.write(&steps, &[]);
             }
-            Action::Intend(mut launch, _) => {
+            Effect::Intend(mut launch, _) => {
                 self.launches += 1;
                 launch.launch_id = LaunchId::parse(&format!("sim-{}", self.launches)).unwrap();
                 self.write(&[], &[launch.to_item()]);
             }
-            Action::Order(id) => self.order(&id),
-            Action::Bind { launch, request, machines } => {
+            Effect::Order(order) => self.order(&order.launch.launch_id),
+            Effect::Bind { launch, request, machines } => {
                 let mut steps = vec![(launch.before.version, launch.after.to_item())];
                 steps.extend(request.iter().map(|step| (step.before.version, step.after.to_item())));
                 let new: Vec<Item> = machines
@@ -214,16 +214,16 @@ impl World {
                     .collect();
                 self.write(&steps, &new);
             }
-            Action::Orphan(instance, _) => drop(self.write(&[], &[instance.to_item()])),
-            Action::Bury(step) => {
+            Effect::Orphan(instance) => drop(self.write(&[], &[instance.to_item()])),
+            Effect::Bury(step) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 if self.step(&step.before, &step.after) {
                     self.table.remove(&agent);
                     self.see(Observation::Record(agent, None));
                 }
             }
-            Action::Credential(arn, _) => self.credential(&arn),
-            Action::Terminate(arn) => {
+            Effect::Credential(step, credential) => self.credential(*step, &credential),
+            Effect::Terminate(arn) => {
                 let stored = self.get::<Instance>(&Instance::key_of(&arn)).map(|instance| instance.state());
                 assert_eq!(stored, Some(State::Terminated), "decided before it is asked for");
                 if let Some(machine) = self.machines.values_mut().find(|machine| machine.arn == arn) {
@@ -231,37 +231,36 @@ impl World {
                 }
                 self.see(Observation::Ended(arn));
             }
-            Action::Describe(arn) => {
+            Effect::Describe(arn) => {
                 let state =
                     self.machines.values().find(|machine| machine.arn == arn).map(|machine| machine.state);
                 self.see(Observation::Stands(arn, state));
             }
-            Action::Announce(arn) => self.see(Observation::Announced(arn)),
-            Action::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
-            Action::SweepRunner(arn) => self.see(Observation::Swept(arn)),
-            Action::Look(key) => {
+            Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
+            Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
+            Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
+            Effect::Look(key) => {
                 let item = self.table.get(&key).cloned();
                 self.look(key, item);
             }
-            Action::Expire(key, _) => {
+            Effect::Expire(key, _) => {
                 self.table.remove(&key);
                 self.see(Observation::Record(key, None));
             }
         }
     }
 
-    fn credential(&mut self, arn: &InstanceArn) {
-        let Some(before) = self.get::<Instance>(&Instance::key_of(arn)) else { return };
-        let mut after = before.clone();
-        after.advance(self.now.wall);
+    fn credential(&mut self, step: Step<Instance>, credential: &Credential) {
+        let mut after = step.after;
         let sealed = Some(Registration { sealed: "box".into(), expires_at: None });
-        if before.run().is_some() {
-            after.registration = sealed;
-            after.registration_seq += 1;
-        } else {
-            after.removal = sealed;
+        match credential {
+            Credential::Registration(_) => {
+                after.registration = sealed;
+                after.registration_seq += 1;
+            }
+            Credential::Removal(_) => after.removal = sealed,
         }
-        self.step(&before, &after);
+        self.step(&step.before, &after);
     }
 
     fn order(&mut self, id: &LaunchId) {

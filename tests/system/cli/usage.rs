@@ -1,6 +1,8 @@
 //! What can be refused without the network is refused without it: exit 2, the field, the value and the fix are named,
 //! and nothing is written.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::cli::yard::{REPOSITORY, Yard, asking, command, ends};
@@ -240,10 +242,50 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
         assert!(help.lines().all(|line| line.chars().count() <= 112), "{verb}: {help}");
     }
     let script = ends(command(&["completions", "bash"]), 0).stdout;
-    assert!(verbs.iter().all(|verb| script.contains(verb)));
-    assert!(["--state", "created claimed running idle terminated"].iter().all(|word| script.contains(word)));
-    let offered = ends(command(&["-v"]), 2).stderr;
-    assert!(!script.contains("stand-in-runner") && !offered.contains("stand-in-runner"), "{offered}");
+    assert!(script.contains("RUNYARD_COMPLETE=\"bash\"") && script.contains("\"runyard\" --"), "{script}");
+    let completed = |line: &[&str]| ends(completing(command(&[]), line), 0).stdout;
+    let offered = completed(&["runyard", ""]);
+    assert!(verbs.iter().all(|verb| offered.contains(verb)), "{offered}");
+    let states = completed(&["runyard", "get", "instances", "--state", ""]);
+    assert_eq!(
+        states.split('\u{b}').collect::<Vec<_>>(),
+        ["created", "claimed", "running", "idle", "terminated"]
+    );
+    let listed = ends(command(&["-v"]), 2).stderr;
+    assert!(!offered.contains("stand-in-runner") && !listed.contains("stand-in-runner"), "{listed}");
+}
+
+/// The program as the script of a shell asks it to complete the last word of a line.
+fn completing(mut program: Command, line: &[&str]) -> Command {
+    program.env("RUNYARD_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", (line.len() - 1).to_string());
+    program.env("_CLAP_IFS", "\u{b}").arg("--").args(line);
+    program
+}
+
+#[test]
+fn names_are_completed_from_the_table() {
+    let yard = Yard::new();
+    let pools = r#"[{"resourceClass":"small","max":1},{"resourceClass":"small-arm","max":1}]"#;
+    yard.runs(&["apply", "-f", &yard.file("pools.json", pools)], 0);
+    yard.provision(&[], 0);
+    let offered = |line: &[&str]| {
+        let said = ends(completing(yard.command(&[]), line), 0).stdout;
+        said.split('\u{b}').map(str::to_owned).collect::<Vec<_>>()
+    };
+    for line in [
+        &["runyard", "describe", "pool", "sm"][..],
+        &["runyard", "scale", "sm"],
+        &["runyard", "provision", "--class", "sm"],
+        &["runyard", "get", "requests", "--class", ""],
+        &["runyard", "expire", "--idle", ""],
+    ] {
+        assert_eq!(offered(line), ["small", "small-arm"], "{line:?}");
+    }
+    assert_eq!(offered(&["runyard", "explain", "request", "4"]), ["42"]);
+    assert_eq!(offered(&["runyard", "explain", "instance", "4"]), [""]);
+    // A table that is not reached offers nothing, and says nothing into the line.
+    let nowhere = ends(completing(command(&[]), &["runyard", "describe", "pool", "sm"]), 0);
+    assert_eq!((nowhere.stdout.as_str(), nowhere.stderr.as_str()), ("", ""));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::decide::Action;
+use crate::decide::Effect;
 use crate::model::{ConditionType, Pool, Reason};
 use crate::testing::*;
 
@@ -19,7 +19,7 @@ fn yard(machines: usize, silent: usize) -> Scene {
 
 /// Judges a machine until it ends or waits, strong reads and all.
 fn ended(scene: &mut Scene, name: &str) -> Option<Reason> {
-    if let [Action::Look(key)] = scene.of_machine(name).actions.as_slice() {
+    if let [Effect::Look(key)] = effects(&scene.of_machine(name).actions)[..] {
         let agent = scene.yard.instance(&arn(name)).unwrap().agent.clone().unwrap();
         scene.look(key.clone(), Some(crate::model::Record::to_item(&agent)));
     }
@@ -27,8 +27,8 @@ fn ended(scene: &mut Scene, name: &str) -> Option<Reason> {
 }
 
 fn conditions(scene: &Scene) -> Vec<ConditionType> {
-    let pools = scene.of_class().actions.into_iter().filter_map(|action| match action {
-        Action::Pool(step) => Some(step.after),
+    let pools = scene.of_class().actions.into_iter().filter_map(|action| match action.effect {
+        Effect::Pool(step) => Some(step.after),
         _ => None,
     });
     let pool: Pool = pools.last().expect("its status is written");

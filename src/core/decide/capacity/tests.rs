@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::decide::{Action, WaitReason};
+use crate::decide::{Effect, WaitReason};
 use crate::model::{AttributeValue, Launch, LaunchPhase, Reason, Record, UsageClass};
 use crate::ports::ComputeError;
 use crate::testing::*;
@@ -115,7 +115,7 @@ fn only_the_holder_of_the_lease_launches() {
 fn one_intent_of_a_class_is_written_at_a_time_and_holds_up_no_other_class() {
     let mut scene = Scene::with(json!({"desired": 1}));
     let own = crate::model::Slot::Launches(linux());
-    assert!(scene.of_class().actions.iter().flat_map(Action::slots).any(|slot| slot == own));
+    assert!(scene.of_class().actions.iter().flat_map(|action| action.slots.clone()).any(|slot| slot == own));
     scene.yard.busy.insert(own);
     assert_eq!(scene.intents(), []);
     assert!(waits(&scene, WaitReason::Busy));
@@ -180,8 +180,8 @@ fn spot_that_cannot_be_had_becomes_on_demand_only_for_a_request_that_says_so() {
         spot.usage_class = UsageClass::Spot;
         spot.phase = if failed { LaunchPhase::Failed } else { LaunchPhase::Bound };
         scene.put(&spot);
-        scene.served().into_iter().find_map(|action| match action {
-            Action::Intend(launch, _) => Some(launch.usage_class),
+        scene.served().into_iter().find_map(|action| match action.effect {
+            Effect::Intend(launch, _) => Some(launch.usage_class),
             _ => None,
         })
     };

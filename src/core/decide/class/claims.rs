@@ -6,7 +6,7 @@ use crate::model::{
 };
 use crate::yard::target;
 
-use crate::decide::action::{Action, Step};
+use crate::decide::{Planned, RunnerConfig, Step};
 use crate::decide::context::Context;
 use crate::decide::reason;
 use crate::decide::request;
@@ -21,7 +21,7 @@ pub(super) fn claim(
     request: &Request,
     spec: &PoolSpec,
     arns: &[InstanceArn],
-) -> Action {
+) -> Planned {
     let now = cx.now.wall;
     let machines: Vec<Step<Instance>> = arns
         .iter()
@@ -58,5 +58,6 @@ pub(super) fn claim(
         let message = reason::kept(next, target(next).saturating_sub(held), claimed);
         next.progress(Phase::Fulfilling, message);
     });
-    Action::Claim { request: Box::new(step), machines }
+    let runner = cx.policy.github.then(|| RunnerConfig::of(request, spec));
+    Planned::claim(step, machines, runner)
 }

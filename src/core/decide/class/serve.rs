@@ -10,7 +10,7 @@ use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, S
 
 use super::claims::{CLAIM_LIMIT, claim};
 use super::yielding::yield_parts;
-use crate::decide::action::{Action, Plan, WaitReason};
+use crate::decide::{Plan, Planned, WaitReason};
 use crate::decide::capacity::Launches;
 use crate::decide::context::Context;
 use crate::decide::matching::{Matcher, Share};
@@ -31,7 +31,7 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
     let line = &class.line;
     let ask = !line.all().is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
     if ask && !spec.paused {
-        plan.actions.push(Action::Receive(name.clone()));
+        plan.actions.push(Planned::receive(name.clone()));
         plan.wake_at(cx.now.mono + Duration::from_secs(1));
         return;
     }
@@ -200,7 +200,7 @@ impl<'a> Pass<'a, '_> {
         if launched || free { Others::MayHave } else { Others::HaveNothing }
     }
 
-    fn write(&mut self, key: &RequestKey, action: Action) {
+    fn write(&mut self, key: &RequestKey, action: Planned) {
         self.plan.actions.push(action);
         self.written.insert(key.clone());
         self.in_hand += 1;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::decide::action::{Action, Note, Plan, Step, WaitReason};
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::reason::{base, machines, of, waits};
@@ -45,7 +45,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     // What happens to a request at this moment is not waited for.
     let busy =
         plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
-    let written: BTreeSet<RecordId> = plan.actions.iter().flat_map(Action::records).chain(busy).collect();
+    let written: BTreeSet<RecordId> = plan.actions.iter().flat_map(Planned::records).cloned().chain(busy).collect();
     let mut told = Plan::default();
     let oldest = line.values().take(TOLD_OF_A_LINE);
     for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
@@ -83,12 +83,12 @@ fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&
     };
     let note = Note::normal(if why.is_some() { TOLD } else { OVER }, message.clone());
     let step = Step::of(request, cx.now.wall, |next| next.status.message = message);
-    plan.actions.push(Action::Request(Box::new(step), note));
+    plan.actions.push(Planned::request(step, note));
 }
 
 /// Whether an action only writes down a reason. What an operator remembers decides about that, so nobody else foretells it.
-pub(crate) fn is_telling(action: &Action) -> bool {
-    matches!(action, Action::Request(_, note) if [TOLD, OVER].contains(&note.reason))
+pub(crate) fn is_telling(action: &Planned) -> bool {
+    action.note().is_some_and(|note| [TOLD, OVER].contains(&note.reason))
 }
 
 /// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes while

@@ -4,17 +4,18 @@ use serde_json::json;
 
 use super::tell::*;
 use super::*;
+use crate::decide::Effect;
 use crate::model::{Life, Reason};
-use crate::testing::{Scene, arn, ask, at, holding, machine, request};
+use crate::testing::{Scene, arn, ask, at, effects, holding, machine, request};
 
 /// The reason-telling writes planned for run 1 by its class.
 fn told(scene: &Scene) -> Vec<String> {
     let actions = scene.clone().served().into_iter();
-    let messages = actions.filter_map(|action| match action {
-        Action::Request(step, note) if step.before.key() == ask("1") => Some((step, note)),
+    let messages = actions.filter_map(|action| match action.effect {
+        Effect::Request(step) if step.before.key() == ask("1") => Some(step.after.status.message),
         _ => None,
     });
-    messages.map(|(step, _)| step.after.status.message).collect()
+    messages.collect()
 }
 
 fn full() -> Scene {
@@ -60,7 +61,7 @@ fn a_request_that_fails_at_its_deadline_says_what_it_waited_for() {
     scene.apply(&actions);
     scene.wait(501);
     let actions = scene.of_request("1").actions;
-    let [Action::Request(step, _)] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Effect::Request(step)] = effects(&actions)[..] else { panic!("{actions:?}") };
     let message = "DeadlinePassed: 0 of 1 machine ran at the deadline (1 is needed), \
                    because class linux is at its max of 2";
     assert_eq!(step.after.status.message, message);

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::decide::{Action, WaitReason};
+use crate::decide::{Effect, Planned, WaitReason};
 use crate::model::{ClaimId, Instance, Life, Phase, Reason, Request, Threshold, UsageClass};
 use crate::testing::*;
 use crate::yard::Observation;
@@ -21,7 +21,7 @@ fn a_claim_is_one_transaction_and_changes_just_this() {
     scene.add(built.with(|i| (i.registration, i.uses) = (Some(box_), 3)));
     scene.put(&waiting("1", 2, -50));
     let actions = scene.served();
-    let Action::Claim { request, machines } = &actions[0] else { panic!("{actions:?}") };
+    let Effect::Claim { request, machines, .. } = &actions[0].effect else { panic!("{actions:?}") };
     let mut machine = machines[0].before.clone();
     (machine.version, machine.updated_at, machine.state_since) = (6, start(), start());
     machine.life = Life::Claimed { run: "1".parse().unwrap() };
@@ -48,7 +48,7 @@ fn a_new_request_is_accepted_with_its_place_and_deadline_or_served_at_once() {
     new.status = crate::model::Status::default();
     scene.put(&new);
     let actions = scene.served();
-    let [Action::Request(step, _)] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Effect::Request(step)] = effects(&actions)[..] else { panic!("{actions:?}") };
     let status = &step.after.status;
     assert_eq!(
         (status.phase, status.accepted_at, status.deadline),
@@ -56,7 +56,7 @@ fn a_new_request_is_accepted_with_its_place_and_deadline_or_served_at_once() {
     );
     pooled(&mut scene, &["i-1"]);
     let actions = scene.served();
-    let [Action::Claim { request, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Effect::Claim { request, .. }] = effects(&actions)[..] else { panic!("{actions:?}") };
     let status = &request.after.status;
     assert_eq!((status.phase, status.deadline), (Some(Phase::Fulfilling), Some(at(90))));
 }
@@ -123,7 +123,7 @@ fn a_request_that_is_being_written_keeps_its_place_and_nothing_is_launched_for_i
 fn the_queue_is_asked_before_machines_are_claimed_and_not_again_within_a_moment() {
     let mut scene = Scene::with(json!({}));
     scene.put(&waiting("1", 1, -10));
-    let asks = |scene: &Scene| scene.of_class().actions.contains(&Action::Receive(linux()));
+    let asks = |scene: &Scene| scene.of_class().actions.contains(&Planned::receive(linux()));
     assert!(!asks(&scene), "nobody is free");
     pooled(&mut scene, &["i-1"]);
     assert!(asks(&scene));
@@ -141,7 +141,7 @@ fn the_queue_is_asked_before_machines_are_claimed_and_not_again_within_a_moment(
 #[test]
 fn a_queue_that_nobody_needs_is_read_now_and_then_by_the_leader() {
     let mut scene = Scene::with(json!({}));
-    let asks = |scene: &Scene| scene.of_class().actions.contains(&Action::Receive(linux()));
+    let asks = |scene: &Scene| scene.of_class().actions.contains(&Planned::receive(linux()));
     assert!(asks(&scene), "it was never read");
     scene.see(Observation::Hints(linux(), vec![]));
     let due = scene.now.mono + scene.policy.reannounce;
@@ -204,8 +204,8 @@ fn a_former_request_takes_a_machine_off_its_list_before_another_gets_it() {
     let mut scene = relisted("Releasing");
     scene.put(&waiting("2", 1, -10));
     let actions = scene.served();
-    let [Action::Request(step, note)] = actions.as_slice() else { panic!("{actions:?}") };
-    assert_eq!((note.reason, step.after.status.instances.clone()), ("GivenBack", vec![id("i-9")]));
+    let [Effect::Request(step)] = effects(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((note(&actions).reason, step.after.status.instances.clone()), ("GivenBack", vec![id("i-9")]));
     scene.apply(&actions);
     assert_eq!(runs(&scene.claims()), ["2"]);
 }
@@ -214,7 +214,7 @@ fn a_former_request_takes_a_machine_off_its_list_before_another_gets_it() {
 fn one_that_lost_a_machine_and_lacks_one_may_have_it_again_in_one_write() {
     let mut scene = relisted("Fulfilling");
     let actions = scene.served();
-    let [Action::Claim { request, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Effect::Claim { request, .. }] = effects(&actions)[..] else { panic!("{actions:?}") };
     assert_eq!(request.after.status.instances, [id("i-9"), id("i-1")]);
     assert_eq!(request.after.status.served, [id("i-1"), id("i-9")], "each once");
     assert_eq!(request.after.status.claims[&id("i-1")], ClaimId::of(&id("i-1"), 8));
@@ -228,7 +228,7 @@ fn every_request_is_written_once_in_a_plan() {
     scene.add(machine("i-2").pooled().until(1750));
     scene.put(&request("2", 1, json!({"acceptedAt": at(-95), "usageClass": "spot"})));
     scene.put(&waiting("3", 2, -5));
-    let mut keys: Vec<_> = scene.served().iter().flat_map(Action::records).collect();
+    let mut keys: Vec<_> = scene.served().iter().flat_map(Planned::records).cloned().collect();
     let all = keys.len();
     keys.sort();
     keys.dedup();
@@ -251,8 +251,8 @@ mod yielding {
     }
 
     fn gifts(scene: &mut Scene) -> Vec<(String, usize)> {
-        let gift = |action: Action| match action {
-            Action::Request(step, note) if note.reason == "Yielded" => {
+        let gift = |action: Planned| match &action.effect {
+            Effect::Request(step) if action.note().is_some_and(|note| note.reason == "Yielded") => {
                 Some((step.after.id.run_id.to_string(), step.after.status.instances.len()))
             }
             _ => None,
@@ -376,8 +376,8 @@ mod reports {
     use crate::model::{ConditionType, Pool, State};
 
     fn report(scene: &Scene) -> Option<Pool> {
-        scene.of_class().actions.into_iter().find_map(|action| match action {
-            Action::Pool(step) => Some(step.after),
+        scene.of_class().actions.into_iter().find_map(|action| match action.effect {
+            Effect::Pool(step) => Some(step.after),
             _ => None,
         })
     }
@@ -548,8 +548,8 @@ fn a_queue_that_hangs_holds_up_no_claim_of_the_machine_that_is_announced_there()
     let mut scene = Scene::with(json!({}));
     pooled(&mut scene, &["i-1"]);
     let announcing = scene.of_machine("i-1").actions;
-    assert!(matches!(announcing.as_slice(), [Action::Announce(_)]), "{announcing:?}");
-    scene.yard.busy.extend(announcing[0].slots());
+    assert!(matches!(effects(&announcing)[..], [Effect::Announce(..)]), "{announcing:?}");
+    scene.yard.busy.extend(announcing[0].slots.clone());
     scene.put(&waiting("1", 1, -50));
     assert_eq!(scene.claims(), [("1".to_owned(), vec!["i-1".to_owned()])]);
 }
@@ -654,8 +654,8 @@ mod lines {
         }
         scene.put(&new("4", "acme/other"));
         let taken = |scene: &mut Scene| -> Vec<(String, Phase)> {
-            let taken = scene.served().into_iter().filter_map(|action| match action {
-                Action::Request(step, _) => Some((step.after.id.run_id.to_string(), step.after.phase())),
+            let taken = scene.served().into_iter().filter_map(|action| match action.effect {
+                Effect::Request(step) => Some((step.after.id.run_id.to_string(), step.after.phase())),
                 _ => None,
             });
             taken.collect()
@@ -669,10 +669,10 @@ mod lines {
         let actions = scene.served();
         scene.apply(&actions);
         let mut actions = scene.served();
-        actions.retain(|action| !matches!(action, Action::Intend(..)));
-        let [Action::Request(step, note)] = actions.as_slice() else { panic!("{actions:?}") };
+        actions.retain(|action| !matches!(action.effect, Effect::Intend(..)));
+        let [Effect::Request(step)] = effects(&actions)[..] else { panic!("{actions:?}") };
         assert_eq!(
-            (step.after.id.run_id.as_str(), step.after.phase(), note.reason),
+            (step.after.id.run_id.as_str(), step.after.phase(), note(&actions).reason),
             ("3", Phase::Failed, "TooMany")
         );
         let message = "acme/web has 2 open requests, as many as one repository may (limits.requests_per_repository); \

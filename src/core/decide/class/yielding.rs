@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::model::{InstanceId, Phase, PoolSpec, Request, RequestKey};
 
-use crate::decide::action::{Action, Note, Plan, Step};
+use crate::decide::{Note, Plan, Planned, Step};
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::matching;
@@ -60,5 +60,5 @@ pub(super) fn yield_parts(
         next.status.message = "gave machines to an older request, waiting for others".into();
     });
     let note = Note::normal("Yielded", "gives its part to an older request");
-    plan.actions.push(Action::Request(Box::new(step), note));
+    plan.actions.push(Planned::request(step, note));
 }

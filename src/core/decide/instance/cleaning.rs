@@ -1,6 +1,6 @@
 //! A machine between two requests, until it is proved clean; then it goes to the pool, unless its time is over.
 
-use crate::decide::action::{Note, Plan};
+use crate::decide::{Note, Plan};
 use crate::decide::capacity;
 use crate::model::{Cause, Reason, Signal};
 

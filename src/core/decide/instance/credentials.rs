@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Life, Registration, RegistrationMode, after};
+use crate::model::{Instance, Life, Registration, RegistrationMode, State, after};
 
 use super::MachineView;
-use crate::decide::action::{Action, Credential, Note, Plan, Step};
+use crate::decide::{AtGitHub, Credential, Note, Plan, Planned, RunnerConfig, StaleRunners, Step};
 
 /// How long before a credential runs out it is minted again. What is sealed has twice that left at least.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
@@ -37,7 +37,7 @@ impl MachineView<'_> {
         }
         let step = Step::of(self.instance, self.cx.now.wall, |instance| instance.threshold = Some(next));
         let note = Note::warning("GitHubAway", "GitHub does not answer: its deadline moves on");
-        Some(Plan::act(Action::Instance(Box::new(step), note)))
+        Some(Plan::act(Planned::instance(step, note, AtGitHub::Nothing)))
     }
 
     /// What the machine lacks to register or deregister, once its key is known.
@@ -46,26 +46,58 @@ impl MachineView<'_> {
             return None;
         }
         let key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
-        self.instance.public_key.as_ref().or(key)?;
-        let arn = || self.instance.facts.instance_arn.clone();
+        let key = self.instance.public_key.as_ref().or(key)?;
         let now = self.cx.now.wall;
         let stale = |boxed: &Option<Registration>| match boxed {
             None => true,
             Some(boxed) => self.renews_at(boxed).is_some_and(|at| at <= now),
         };
         // Labels and group stand in the records of its request and its class: without both none can be made.
-        let known = self.request.is_some() && self.spec.is_some();
-        match self.instance.life {
-            Life::Created { run: Some(_) } | Life::Claimed { .. } => (known
-                && stale(&self.instance.registration))
-            .then(|| Plan::act(Action::Credential(arn(), Credential::Registration))),
-            Life::Running { .. } => (known && self.box_used_up())
-                .then(|| Plan::act(Action::Credential(arn(), Credential::Registration))),
-            Life::Idle { pooled_at: None } => (self.instance.registration_seq > 0
-                && stale(&self.instance.removal))
-            .then(|| Plan::act(Action::Credential(arn(), Credential::Removal))),
-            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } | Life::Terminated { .. } => None,
+        let register = || Some(Credential::Registration(RunnerConfig::of(self.request?, self.spec?)));
+        // The repository stands in the machine's own record: neither request nor class need be there.
+        let remove = || {
+            let request = self.instance.claim.as_ref()?.request.request()?;
+            Some(Credential::Removal(request.repository.clone()))
+        };
+        let credential = match self.instance.life {
+            Life::Created { run: Some(_) } | Life::Claimed { .. } if stale(&self.instance.registration) => {
+                register()
+            }
+            Life::Running { .. } if self.box_used_up() => register(),
+            Life::Idle { pooled_at: None }
+                if self.instance.registration_seq > 0 && stale(&self.instance.removal) =>
+            {
+                remove()
+            }
+            Life::Created { .. }
+            | Life::Claimed { .. }
+            | Life::Running { .. }
+            | Life::Idle { .. }
+            | Life::Terminated { .. } => None,
+        }?;
+        // A key that its agent alone has shown goes into the record with the machine's next move.
+        let mut read = self.instance.clone();
+        read.public_key.get_or_insert_with(|| key.clone());
+        Some(Plan::act(Planned::credential(Step::of(&read, now, |_| ()), credential)))
+    }
+
+    /// What is done about the machine's runner together with a write of its record.
+    pub(super) fn at_github(&self, step: &Step<Instance>) -> AtGitHub {
+        let (before, after) = (&step.before, &step.after);
+        if !self.cx.policy.github {
+            return AtGitHub::Nothing;
         }
+        if before.run().is_some() && after.state() == State::Idle {
+            let known = self.request.filter(|_| self.spec.is_some());
+            let repository = known.map(|request| request.id.repository.clone());
+            return repository.map_or(AtGitHub::Nothing, AtGitHub::AttachRemoval);
+        }
+        let pooled = before.pooled_at().is_none() && after.pooled_at().is_some();
+        if !pooled || before.registration_seq == 0 {
+            return AtGitHub::Nothing;
+        }
+        let stale = StaleRunners::of(before, self.spec.map(|spec| spec.registration_mode));
+        stale.map_or(AtGitHub::Nothing, AtGitHub::ConfirmRemoved)
     }
 
     /// When the credential in a box is minted again: some time before it runs out, but not at once again where they are

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::decide::action::Note;
+use crate::decide::Note;
 use crate::model::{Instance, Life, Reason, Threshold, after};
 use crate::yard::{ClassRecord, max_runtime};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::decide::action::Note;
+use crate::decide::Note;
 use crate::model::{Interruption, Life, Reason, Signal};
 
 use super::MachineView;

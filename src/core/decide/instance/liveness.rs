@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::model::{Agent, Life, Reason};
 
 use super::{MachineView, settled, terminating};
-use crate::decide::action::{Action, Note, Plan, Step};
+use crate::decide::{Note, Plan, Planned, Step};
 use crate::yard::Doubt;
 
 /// How long a machine's maker is not asked again for a machine that it does not list.
@@ -36,7 +36,7 @@ impl MachineView<'_> {
             return None;
         }
         let Some(beat) = beat.filter(|beat| self.tracked.silent == Some(beat.seq)) else {
-            return Some(Plan::act(Action::Look(key)));
+            return Some(Plan::act(Planned::look(key)));
         };
         let age = self.cx.now.seen.saturating_sub(beat.at);
         let note = Note::warning("Silent", format!("its agent has not spoken for {} s", age.as_secs()));
@@ -45,7 +45,7 @@ impl MachineView<'_> {
             next.state_since = self.cx.now.wall;
             next.threshold = None;
         });
-        Some(Plan::act(Action::Silence(Box::new(step), beat.seq, note)))
+        Some(Plan::act(Planned::silence(step, beat.seq, note)))
     }
 
     /// Until when the first judgement of a silent agent is put off, on the clock of reads, because too many of its class
@@ -63,7 +63,7 @@ impl MachineView<'_> {
     pub(super) fn missed(&self) -> Option<Plan> {
         let (cx, tracked) = (self.cx, self.tracked);
         if tracked.changed && cx.policy.inventory {
-            return Some(Plan::act(Action::Describe(self.instance.facts.instance_arn.clone())));
+            return Some(Plan::act(Planned::describe_machine(self.instance.facts.instance_arn.clone())));
         }
         if !tracked.missing || !cx.policy.inventory || !settled(cx, self.instance) {
             return None;
@@ -79,6 +79,6 @@ impl MachineView<'_> {
             // Its class says so.
             return None;
         }
-        Some(Plan::act(Action::Describe(self.instance.facts.instance_arn.clone())))
+        Some(Plan::act(Planned::describe_machine(self.instance.facts.instance_arn.clone())))
     }
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::{Cause, Hours, InstanceArn, Life, Pool, PoolSpec, Reason, Record, Threshold, after};
 
 use super::MachineView;
-use crate::decide::action::{Action, Note, Plan, WaitReason};
+use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::decide::capacity;
 use crate::decide::schedule::effective;
 use crate::yard::{Class, visited};
@@ -111,7 +111,7 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
         let due = machine.tracked.announced.map(|at| at.saturating_add(cx.policy.reannounce));
         let mut plan = match due {
             Some(due) if due > cx.now.mono => Plan::default(),
-            Some(_) | None => Plan::act(Action::Announce(instance.facts.instance_arn.clone())),
+            Some(_) | None => Plan::act(Planned::announce(instance)),
         };
         plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.reannounce)).max(cx.now.mono));
         plan.wake_at(renew_at.max(cx.now.mono + Duration::from_secs(1)));

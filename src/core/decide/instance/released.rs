@@ -1,6 +1,6 @@
 //! Whether the request of a machine wants it no more: released, over, or it took the machine off its list.
 
-use crate::decide::action::{Note, Plan};
+use crate::decide::{Note, Plan};
 use crate::model::{Cause, Claim, ClaimId, Instance, Life, Request};
 use crate::yard::{Yard, gives_back};
 

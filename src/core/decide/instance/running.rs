@@ -1,6 +1,6 @@
 //! A machine whose runner serves a request, until its request lets go or the runner is lost.
 
-use crate::decide::action::{Note, Plan};
+use crate::decide::{Note, Plan};
 use crate::model::Signal;
 
 use super::MachineView;

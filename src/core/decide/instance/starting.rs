@@ -1,7 +1,7 @@
 //! A machine that was launched or claimed, until its runner listens or its first boot is done. One that never registers
 //! passes the deadline of its state (`deadline.rs`).
 
-use crate::decide::action::{Note, Plan};
+use crate::decide::{Note, Plan};
 use crate::model::{Cause, Life, Reason, Signal};
 
 use super::MachineView;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::model::{Instance, Life, Reason, Record, Threshold};
 use crate::ports::MachineState;
 
-use crate::decide::action::{Action, Plan, Step, WaitReason};
+use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::decide::context::Context;
 use crate::yard::Tracked;
 
@@ -39,7 +39,7 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timest
             }
             next.expires_at = Some(cx.now.wall.as_second() + KEPT);
         });
-        return Plan::act(Action::Bury(Box::new(step)));
+        return Plan::act(Planned::bury(step));
     }
     press(cx, tracked)
 }
@@ -66,7 +66,7 @@ fn is_gone(cx: &Context<'_>, tracked: &Tracked) -> bool {
 /// Asks for the machine's end and where it stands by turns, less often each time.
 fn press(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     let arn = &tracked.instance.facts.instance_arn;
-    let Some((ended, times)) = tracked.ended else { return Plan::act(Action::Terminate(arn.clone())) };
+    let Some((ended, times)) = tracked.ended else { return Plan::act(Planned::terminate(arn.clone())) };
     let (asked, questions) = tracked.asked.unwrap_or_default();
     let pause = (ASK_AGAIN * 2_u32.pow(times.saturating_add(questions).min(8))).min(ASK_AGAIN_MOST);
     let due = ended.max(asked).saturating_add(pause);
@@ -80,30 +80,29 @@ fn press(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     let ending = tracked.stands.flatten() == Some(MachineState::ShuttingDown);
     let described = tracked.asked.is_some() && asked > ended;
     Plan::act(if described && !ending {
-        Action::Terminate(arn.clone())
+        Planned::terminate(arn.clone())
     } else {
-        Action::Describe(arn.clone())
+        Planned::describe_machine(arn.clone())
     })
 }
 
 /// Gone for good: its runner is looked for once, its record goes when its time is over.
 fn gone(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     let instance = &tracked.instance;
-    let arn = &instance.facts.instance_arn;
     let mut plan = Plan::default();
     if cx.policy.inventory && tracked.stands.flatten().is_some_and(MachineState::alive) {
         // Its maker did not know it for a while, and shows it again.
         return press(cx, tracked);
     }
     if cx.policy.github && !tracked.swept && instance.registration_seq > 0 {
-        plan.actions.push(Action::SweepRunner(arn.clone()));
+        plan.actions.push(Planned::sweep_runner(instance));
         return plan;
     }
     if let Some(expires_at) = instance.expires_at
         && let Ok(at) = Timestamp::from_second(expires_at)
     {
         if at <= cx.now.wall {
-            plan.actions.push(Action::Expire(instance.key(), expires_at));
+            plan.actions.push(Planned::expire(instance.key(), expires_at));
         } else {
             plan.wake_at(cx.now.when(at));
         }

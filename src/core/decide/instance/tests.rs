@@ -1,4 +1,4 @@
-use crate::decide::{Action, Credential};
+use crate::decide::{Credential, Effect, Planned, Step};
 use crate::model::{
     Agent, Cause, ClaimId, Interruption, InterruptionAction, Life, Place, Reason, Record, RecordId,
     Registration, Request, Signal, Threshold, UsageClass, legal,
@@ -93,7 +93,7 @@ fn a_signal_for_another_claim_changes_nothing_in_any_state() {
             for claim in ["i-1.4", "i-1.6", "i-2.5", "x"] {
                 let scene = yard(built.clone().says_for(*signal, claim));
                 let plan = scene.of_machine("i-1");
-                let moves = plan.actions.iter().any(|action| matches!(action, Action::Instance(..)));
+                let moves = plan.actions.iter().any(|action| matches!(action.effect, Effect::Instance(..)));
                 assert!(!moves, "{place:?} on {signal} for {claim}: {plan:?}");
             }
         }
@@ -114,7 +114,7 @@ fn a_signal_of_the_right_claim_that_does_not_belong_to_the_state_changes_nothing
     ] {
         for signal in signals {
             let scene = yard(built.clone().says(signal));
-            let moves = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+            let moves = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
             assert!(!moves, "{:?} on {signal}", built.instance.place());
         }
     }
@@ -197,7 +197,7 @@ fn every_write_of_a_machine_is_in_the_table_of_transitions() {
         for signal in Signal::ALL {
             for more in [serde_json::json!({}), serde_json::json!({"desired": "released"})] {
                 let plan = held(built.clone().says(*signal), more).of_machine("i-1");
-                let Some(Action::Instance(step, _)) = plan.actions.first() else { continue };
+                let [Effect::Instance(step, _), ..] = effects(&plan.actions)[..] else { continue };
                 let (from, to) = (step.before.place(), step.after.place());
                 let known = causes.iter().any(|cause| legal(from, *cause, to));
                 assert!(known || legal(from, Cause::Ended, to), "{from:?} -> {to:?} on {signal}");

@@ -1,6 +1,6 @@
 //! A machine of ours that no record knows: given time to be adopted by its launch, then recorded as ended.
 
-use crate::decide::action::{Action, Note, Plan, WaitReason};
+use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::decide::context::Context;
 use crate::model::{Instance, InstanceArn, InstanceFacts, Launch, Life, Reason};
 use crate::yard::Yard;
@@ -43,7 +43,7 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
         return plan;
     }
     if !cx.yard.absent.contains_key(&key) {
-        return Plan::act(Action::Look(key));
+        return Plan::act(Planned::look(key));
     }
     let now = cx.now.wall;
     let facts = InstanceFacts {
@@ -61,5 +61,5 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     };
     let instance = Instance::born(facts, Life::Terminated { reason: Reason::Orphan, gone_at: None });
     let note = Note::warning("Orphan", "EC2 has it as ours, no record knows it: ended");
-    Plan::act(Action::Orphan(Box::new(instance), note))
+    Plan::act(Planned::orphan(instance, note))
 }

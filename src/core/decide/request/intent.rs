@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::model::{Condition, ConditionType, Request};
 
 use super::{MOST, write};
-use crate::decide::action::{Note, Plan};
+use crate::decide::{Note, Plan};
 use crate::decide::context::Context;
 use crate::decide::reason::machines;
 use crate::yard::Yard;

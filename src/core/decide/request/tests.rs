@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::decide::{Action, WaitReason};
+use crate::decide::{Effect, Planned, WaitReason};
 use crate::model::{ClaimId, ConditionType, Instance, Phase, Pool, Reason, Record, RecordId, Request};
 use crate::testing::*;
 use crate::yard::Observation;
@@ -70,7 +70,7 @@ fn a_class_is_unknown_only_after_a_strong_read() {
     let mut scene = Scene::empty();
     scene.put(&new(json!({})));
     let pool = Pool::key_of(&linux());
-    assert_eq!(scene.of_request("1").actions, [Action::Look(pool.clone())]);
+    assert_eq!(scene.of_request("1").actions, [Planned::look(pool.clone())]);
     scene.look(pool, None);
     assert_eq!(answer(&scene.of_request("1")).1.reason, "UnknownClass");
 }
@@ -370,7 +370,7 @@ fn what_is_over_never_changes_and_goes_when_its_time_is_over() {
             assert_eq!(scene.of_request("1").actions, []);
             assert!(scene.claims().is_empty() && scene.intents().is_empty());
             scene.wait(60);
-            assert_eq!(scene.of_request("1").actions, [Action::Expire(ask("1").into(), at(60).as_second())]);
+            assert_eq!(scene.of_request("1").actions, [Planned::expire(ask("1").into(), at(60).as_second())]);
         }
     }
 }
@@ -384,8 +384,8 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
     let claims: Vec<RecordId> = scene
         .served()
         .into_iter()
-        .filter_map(|action| match action {
-            Action::Claim { request, .. } => Some(request.before.key()),
+        .filter_map(|action| match action.effect {
+            Effect::Claim { request, .. } => Some(request.before.key()),
             _ => None,
         })
         .collect();

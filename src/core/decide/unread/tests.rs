@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::decide::Action;
+use crate::decide::{Effect, Planned};
 use crate::model::{
     Agent, AttributeValue, ConditionType, Instance, Item, Life, Phase, Pool, Record, RecordId, Request,
     Signal,
@@ -58,7 +58,7 @@ fn a_class_counts_as_deleted_after_a_strong_read_and_keeps_nothing_idle() {
     let mut scene = Scene::empty();
     scene.add(machine("i-1").cleaning(&ask("9")).says(Signal::RemoveRegOk));
     let key = Pool::key_of(&linux());
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::look(key.clone())]);
     scene.look(key, None);
     assert_eq!(stays(&scene), 0);
     scene.pool(1, json!({}));
@@ -260,7 +260,7 @@ fn no_credential_is_asked_for_that_cannot_be_made_without_an_unread_record() {
     let claimed = || machine("i-1").claimed(&ask("1")).with(|i| i.public_key = Some(key.clone()));
     let asks = |scene: &Scene| {
         let actions = scene.of_machine("i-1").actions;
-        actions.iter().any(|action| matches!(action, Action::Credential(..)))
+        actions.iter().any(|action| matches!(action.effect, Effect::Credential(..)))
     };
     for unread in [Pool::key_of(&linux()), ask("1").into()] {
         let mut scene = Scene::with(json!({}));

@@ -109,7 +109,7 @@ fn crowd(n: usize) -> Scene {
 fn dirtied(scene: &mut Scene) -> Vec<usize> {
     let beat = scene.speaks("p-7", |_| ()).len();
     let claimed = scene.served();
-    let [crate::decide::Action::Claim { request, machines }] = claimed.as_slice() else {
+    let [crate::decide::Effect::Claim { request, machines, .. }] = effects(&claimed)[..] else {
         panic!("{claimed:?}")
     };
     let mut after = machines[0].after.clone();

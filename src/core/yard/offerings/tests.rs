@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::decide::{Action, WaitReason};
+use crate::decide::{Effect, WaitReason};
 use crate::model::{LaunchId, Reason};
 use crate::ports::{ComputeError, Launched};
 use crate::testing::*;
@@ -25,8 +25,8 @@ fn none() -> Result<Launched, ComputeError> {
 
 fn wishes(scene: &Scene) -> Vec<UsageClass> {
     let plan = scene.of_class();
-    let usage = plan.actions.iter().filter_map(|action| match action {
-        Action::Intend(launch, _) => Some(launch.usage_class),
+    let usage = plan.actions.iter().filter_map(|action| match &action.effect {
+        Effect::Intend(launch, _) => Some(launch.usage_class),
         _ => None,
     });
     usage.collect()

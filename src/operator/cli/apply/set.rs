@@ -4,6 +4,7 @@
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
+use super::super::completion;
 use super::plan::{self, Planned, Wanted};
 use super::{How, agreed, show, spec};
 use crate::cli::context::{CliContext, readable};
@@ -27,7 +28,7 @@ pub(crate) struct SetArgs {
     #[arg(value_name = "KIND")]
     noun: Settable,
     /// The resource class
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::classes())]
     class: ClassName,
     /// The fields and their values
     #[arg(value_name = "FIELD=VALUE", required = true, value_parser = Field::parse)]

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use crate::cli::expire::ending;
 use crate::cli::selector::kind_of;
 use crate::model::{
-    Agent, ConditionType, Desired, Event, EventType, Guard, Instance, Item, Kind, LEAST_IDLE_SECONDS, Launch,
-    LaunchPhase, Lease, Phase, Pool, Reading, Record, RecordId, Request, State, Write, read,
+    Agent, ConditionType, Desired, Event, EventType, Guard, Instance, InstanceId, Item, Kind,
+    LEAST_IDLE_SECONDS, Launch, LaunchPhase, Lease, Phase, Pool, Reading, Record, RecordId, Request, State,
+    Write, read,
 };
 
 /// Something that is not as it should be.
@@ -212,35 +213,14 @@ fn one_request(
 ) {
     let status = &request.status;
     if request.updated_at.is_none_or(late) {
-        for id in &status.instances {
-            let held = records.instances.values().find(|one| one.facts.instance_id == *id);
-            let problem = match held {
-                None if records.keys.iter().any(|key| key.machine() == Some(id.as_str())) => continue,
-                None => format!("lists {id}, which has no record"),
-                Some(one) if one.state() == State::Terminated => format!("lists {id}, which is terminated"),
-                Some(one) if one.claim.as_ref().is_none_or(|claim| claim.request != *key) => {
-                    format!("lists {id}, which is claimed by another")
-                }
-                Some(_) => continue,
-            };
-            findings.push(warning(
-                "LostMachine",
-                key,
-                problem,
-                "the operator mends it: run `runyard refresh`",
-                Vec::new(),
-            ));
-        }
+        let lost = status.instances.iter().filter_map(|id| lost_machine(key, id, records));
+        let fix = "the operator mends it: run `runyard refresh`";
+        findings.extend(lost.map(|problem| warning("LostMachine", key, problem, fix, Vec::new())));
     }
     if request.phase().wants_machines() && status.ready_at.is_none() && status.deadline.is_some_and(late) {
         let problem = format!("{} past its deadline", request.phase());
-        findings.push(warning(
-            "PastDeadline",
-            key,
-            problem,
-            "see `runyard explain request`, or `runyard fail` it",
-            Vec::new(),
-        ));
+        let fix = "see `runyard explain request`, or `runyard fail` it";
+        findings.push(warning("PastDeadline", key, problem, fix, Vec::new()));
     }
     let unaccounted = status
         .conditions
@@ -251,35 +231,51 @@ fn one_request(
             "mend or delete the machines' records; see at EC2 and GitHub whether machine and runner are gone";
         findings.push(warning("Unaccounted", key, told.message.clone(), fix, Vec::new()));
     }
+    findings.extend(degraded(key, request, late));
+    findings.extend(unanswered(key, request, late));
+}
+
+/// What is wrong with a machine that a request lists, if anything is.
+fn lost_machine(key: &RecordId, id: &InstanceId, records: &Records) -> Option<String> {
+    match records.instances.values().find(|one| one.facts.instance_id == *id) {
+        None if records.keys.iter().any(|key| key.machine() == Some(id.as_str())) => None,
+        None => Some(format!("lists {id}, which has no record")),
+        Some(one) if one.state() == State::Terminated => Some(format!("lists {id}, which is terminated")),
+        Some(one) if one.claim.as_ref().is_none_or(|claim| claim.request != *key) => {
+            Some(format!("lists {id}, which is claimed by another"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// A ready request that has lacked machines for long.
+fn degraded(key: &RecordId, request: &Request, late: &dyn Fn(Timestamp) -> bool) -> Option<Finding> {
+    let status = &request.status;
     let degraded = status
         .conditions
         .iter()
         .find(|one| one.condition_type == ConditionType::Degraded && one.status && late(one.at))
-        .filter(|_| request.phase() == Phase::Ready && !request.is_released());
-    if let Some(degraded) = degraded {
-        let (held, count) = (status.instances.len(), request.intent.count);
-        let problem = format!("has {held} of {count} since {}: {}", degraded.at, degraded.message);
-        let fix = "see `runyard explain request` for what its replacement waits for";
-        findings.push(warning("Degraded", key, problem, fix, Vec::new()));
+        .filter(|_| request.phase() == Phase::Ready && !request.is_released())?;
+    let (held, count) = (status.instances.len(), request.intent.count);
+    let problem = format!("has {held} of {count} since {}: {}", degraded.at, degraded.message);
+    let fix = "see `runyard explain request` for what its replacement waits for";
+    Some(warning("Degraded", key, problem, fix, Vec::new()))
+}
+
+/// A change of intent that no operator has answered for long.
+fn unanswered(key: &RecordId, request: &Request, late: &dyn Fn(Timestamp) -> bool) -> Option<Finding> {
+    let unseen = request.status.observed_generation < request.intent.generation;
+    let changed_at = request.updated_at.or(request.intent.created_at);
+    if !unseen || request.phase().is_final() || !changed_at.is_some_and(late) {
+        return None;
     }
-    let unseen = status.observed_generation < request.intent.generation;
-    if unseen
-        && !request.phase().is_final()
-        && request.updated_at.or(request.intent.created_at).is_some_and(late)
-    {
-        let what = match request.intent.desired {
-            Desired::Provisioned => "asked for",
-            Desired::Released => "released",
-        };
-        let problem = format!("was {what} and no operator has answered");
-        findings.push(warning(
-            "Unanswered",
-            key,
-            problem,
-            "check that an operator runs and what it logs",
-            Vec::new(),
-        ));
-    }
+    let what = match request.intent.desired {
+        Desired::Provisioned => "asked for",
+        Desired::Released => "released",
+    };
+    let problem = format!("was {what} and no operator has answered");
+    let fix = "check that an operator runs and what it logs";
+    Some(warning("Unanswered", key, problem, fix, Vec::new()))
 }
 
 fn one_agent(

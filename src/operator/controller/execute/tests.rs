@@ -39,7 +39,8 @@ fn table() -> MemoryStore {
     store
 }
 
-fn intent() -> Action {
+/// An intent of class `linux`.
+pub(in crate::controller) fn intent() -> Planned {
     let now = "2026-01-05T12:00:00Z".parse().unwrap();
     let id = LaunchId::parse("unnamed").unwrap();
     let launch = Launch {
@@ -60,7 +61,7 @@ fn intent() -> Action {
         version: 1,
         updated_at: now,
     };
-    Action::Intend(Box::new(launch), 1)
+    Planned::intend(launch, 1)
 }
 
 fn launches(store: &MemoryStore) -> usize {
@@ -89,7 +90,7 @@ async fn an_intent_whose_answer_was_lost_is_looked_for_under_its_own_name() {
     let store = table();
     let executor = executor(&store);
     store.next_write(lost());
-    let outcome = executor.execute(intent(), Surroundings::default()).await;
+    let outcome = executor.execute(intent()).await;
     assert!(outcome.failure.is_none() && shows_a_launch(&outcome), "{outcome:?}");
 }
 
@@ -102,13 +103,13 @@ async fn an_intent_of_which_nothing_is_known_is_not_written_twice_under_two_name
     store.next_write(lost());
     store.next_read(Fault::Fail(StoreError::Unknown("reset".into())));
     store.next_read(Fault::Fail(StoreError::Unknown("reset".into())));
-    let first = executor.execute(intent(), Surroundings::default()).await;
+    let first = executor.execute(intent()).await;
     assert!(first.failure.is_some());
     store.heal();
-    let second = executor.execute(intent(), Surroundings::default()).await;
+    let second = executor.execute(intent()).await;
     assert!(shows_a_launch(&second), "{second:?}");
     assert_eq!(launches(&store), 1);
-    let third = executor.execute(intent(), Surroundings::default()).await;
+    let third = executor.execute(intent()).await;
     assert!(third.failure.is_none(), "a name that is known to be used is not kept: {third:?}");
     assert_eq!(launches(&store), 2);
 }
@@ -127,16 +128,16 @@ async fn no_error_is_taken_for_proof_that_an_intent_was_not_written() {
         let store = table();
         let executor = executor(&store);
         store.next_write(Fault::LoseAnswer(error.clone()));
-        let seen = executor.execute(intent(), Surroundings::default()).await;
+        let seen = executor.execute(intent()).await;
         assert!(shows_a_launch(&seen), "it is looked for after {error}: {seen:?}");
 
         store.next_write(Fault::LoseAnswer(error.clone()));
         store.next_read(Fault::Fail(StoreError::Throttled));
         store.next_read(Fault::Fail(StoreError::Throttled));
-        let unseen = executor.execute(intent(), Surroundings::default()).await;
+        let unseen = executor.execute(intent()).await;
         assert!(unseen.failure.is_some() && !shows_a_launch(&unseen), "{unseen:?}");
         store.heal();
-        let next = executor.execute(intent(), Surroundings::default()).await;
+        let next = executor.execute(intent()).await;
         assert!(shows_a_launch(&next), "the next intent meets the one before it after {error}: {next:?}");
         assert_eq!(launches(&store), 2, "{error}");
     }
@@ -148,16 +149,16 @@ async fn an_intent_that_stands_in_the_way_and_is_not_shown_keeps_its_name() {
     let executor = executor(&store);
     store.next_write(Fault::LoseAnswer(StoreError::Throttled));
     store.next_read(Fault::Fail(StoreError::Throttled));
-    executor.execute(intent(), Surroundings::default()).await;
+    executor.execute(intent()).await;
     let name = executor.unsettled.lock().unwrap().values().next().cloned().expect("a name that is kept");
     let refusals = vec![Refusal { key: Launch::key_of(&name), current: None }];
     store.next_write(Fault::Fail(StoreError::Refused { refusals }));
     store.next_read(Fault::Fail(StoreError::Throttled));
     store.next_read(Fault::Fail(StoreError::Throttled));
-    let unseen = executor.execute(intent(), Surroundings::default()).await;
+    let unseen = executor.execute(intent()).await;
     assert!(!shows_a_launch(&unseen), "{unseen:?}");
     store.heal();
-    let next = executor.execute(intent(), Surroundings::default()).await;
+    let next = executor.execute(intent()).await;
     assert!(shows_a_launch(&next), "{next:?}");
     assert_eq!(launches(&store), 1);
 }
@@ -166,8 +167,8 @@ async fn an_intent_that_stands_in_the_way_and_is_not_shown_keeps_its_name() {
 async fn an_intent_that_the_lease_alone_refused_keeps_no_name() {
     let store = table();
     let executor = executor(&store);
-    let Action::Intend(launch, _) = intent() else { unreachable!("an intent") };
-    let late = executor.execute(Action::Intend(launch, 2), Surroundings::default()).await;
+    let Effect::Intend(launch, _) = intent().effect else { unreachable!("an intent") };
+    let late = executor.execute(Planned::intend(*launch, 2)).await;
     assert!(late.failure.is_some());
     assert_eq!(launches(&store), 0);
     assert!(executor.unsettled.lock().unwrap().is_empty());

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::decide::Action;
+use crate::decide::{Effect, Planned};
 use crate::yard::Unit;
 
 /// The most concurrent actions of one kind: with calls of 20 to 100 ms some thousands a second. Kinds do not wait for
@@ -26,11 +26,11 @@ pub(super) struct ConcurrencyLimits(BTreeMap<&'static str, Kind>);
 
 impl ConcurrencyLimits {
     /// Acquires a slot for an action of this unit; if none is free, queues the unit and returns false.
-    pub(super) fn acquire(&mut self, unit: &Unit, action: &Action) -> bool {
+    pub(super) fn acquire(&mut self, unit: &Unit, action: &Planned) -> bool {
         if unlimited(action) {
             return true;
         }
-        let kind = self.0.entry(action.kind()).or_default();
+        let kind = self.0.entry(action.kind).or_default();
         if kind.taken < LIMIT {
             kind.taken += 1;
             return true;
@@ -42,8 +42,8 @@ impl ConcurrencyLimits {
     }
 
     /// Releases the slot of an action that has ended.
-    pub(super) fn release(&mut self, action: &Action) {
-        if let Some(kind) = self.0.get_mut(action.kind()).filter(|_| !unlimited(action)) {
+    pub(super) fn release(&mut self, action: &Planned) {
+        if let Some(kind) = self.0.get_mut(action.kind).filter(|_| !unlimited(action)) {
             kind.taken = kind.taken.saturating_sub(1);
         }
     }
@@ -59,21 +59,23 @@ impl ConcurrencyLimits {
 
 /// Launch orders are not capped here: they queue at the account's limits, where classes take turns. A queue in front of
 /// that one would undo the turns.
-const fn unlimited(action: &Action) -> bool {
-    matches!(action, Action::Order(_))
+const fn unlimited(action: &Planned) -> bool {
+    matches!(action.effect, Effect::Order(_))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{LaunchId, RecordId};
+    use crate::controller::execute::tests::intent;
+    use crate::model::{InstanceTypes, RecordId};
+    use crate::ports::LaunchOrder;
 
     fn unit(name: &str) -> Unit {
         Unit::Class(name.parse().expect("a class"))
     }
 
-    fn look() -> Action {
-        Action::Look(RecordId::new("instance#i-1", "instance"))
+    fn look() -> Planned {
+        Planned::look(RecordId::new("instance#i-1", "instance"))
     }
 
     #[test]
@@ -105,9 +107,11 @@ mod tests {
     fn kinds_do_not_wait_for_each_other_and_orders_wait_elsewhere() {
         let mut limits = ConcurrencyLimits::default();
         assert!((0..LIMIT).all(|_| limits.acquire(&unit("first"), &look())));
-        let expire = Action::Expire(RecordId::new("event#1", "event"), 0);
+        let expire = Planned::expire(RecordId::new("event#1", "event"), 0);
         assert!(limits.acquire(&unit("a"), &expire));
-        let order = Action::Order(LaunchId::parse("0123456789abcdef0123456789abcdef").expect("an id"));
+        let Effect::Intend(launch, _) = intent().effect else { unreachable!("an intent") };
+        let spec = serde_json::from_value(serde_json::json!({"resourceClass": "linux"})).expect("a spec");
+        let order = Planned::order(LaunchOrder { launch: *launch, spec, types: InstanceTypes::default() });
         assert!((0..2 * LIMIT).all(|_| limits.acquire(&unit("a"), &order)));
         limits.release(&order);
         assert_eq!(limits.next(), None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::controller::{measure, runs};
-use crate::decide::{Action, effective};
+use crate::decide::{Change, Planned, effective};
 use crate::metrics::{OTHER, Source};
 use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
 use crate::yard::{Breaker, Class};
@@ -24,7 +24,7 @@ struct RequestCounts<'a> {
 
 impl Loop {
     /// Counts what an action changed.
-    pub(super) fn count(&self, action: &Action) {
+    pub(super) fn count(&self, action: &Planned) {
         let metrics = &self.ports.metrics;
         let moved = |before: Option<State>, after: &Instance| {
             if before != Some(after.state()) {
@@ -34,51 +34,38 @@ impl Loop {
                 }
             }
         };
-        match action {
-            Action::Instance(step, _) | Action::Silence(step, ..) => {
-                moved(Some(step.before.state()), &step.after);
-                measure::moved(metrics, &step.before, &step.after);
-            }
-            Action::Claim { machines, .. } => {
-                machines.iter().for_each(|step| moved(Some(step.before.state()), &step.after));
-            }
-            Action::Bind { machines, .. } => machines.iter().for_each(|(instance, _)| moved(None, instance)),
-            Action::Orphan(instance, _) => moved(None, instance),
-            Action::Request(step, _) => {
-                if step.before.phase() != Phase::Failed && step.after.phase() == Phase::Failed {
-                    let mut conditions = step.after.status.conditions.iter();
-                    let ready = conditions.find(|one| one.condition_type == ConditionType::Ready);
-                    let reason = ready.map_or("Other", |one| one.reason.as_str());
-                    metrics.request_failed(&step.after.intent.resource_class, reason);
+        for change in action.effect.changes() {
+            match change {
+                Change::Instance(step) => {
+                    moved(Some(step.before.state()), &step.after);
+                    measure::moved(metrics, &step.before, &step.after);
                 }
-                let became = step.before.phase() != Phase::Ready && step.after.phase() == Phase::Ready;
-                let status = &step.after.status;
-                if let (true, Some(accepted), Some(ready)) = (became, status.accepted_at, status.ready_at) {
-                    let waited = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
-                    let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
-                    let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
-                    let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
-                        (true, true) => Source::Cold,
-                        (true, false) => Source::Mixed,
-                        (false, _) => Source::Warm,
-                    };
-                    metrics.request_ready(&step.after.intent.resource_class, source, waited);
-                }
+                Change::Born(instance) => moved(None, instance),
+                Change::Request(step) => self.count_request(&step.before, &step.after),
+                Change::Agent(_) | Change::Launch(_) | Change::Pool(_) => {}
             }
-            Action::Launch(..)
-            | Action::Pool(_)
-            | Action::Intend(..)
-            | Action::Order(_)
-            | Action::Terminate(_)
-            | Action::Describe(_)
-            | Action::Bury(_)
-            | Action::Announce(_)
-            | Action::Receive(_)
-            | Action::Credential(..)
-            | Action::SweepRunner(_)
-            | Action::Look(_)
-            | Action::Expire(..) => {}
         }
+    }
+
+    /// Counts a request that failed, and one that became ready with how long it waited.
+    fn count_request(&self, before: &Request, after: &Request) {
+        let (metrics, status) = (&self.ports.metrics, &after.status);
+        if before.phase() != Phase::Failed && after.phase() == Phase::Failed {
+            let ready = status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
+            let reason = ready.map_or("Other", |one| one.reason.as_str());
+            metrics.request_failed(&after.intent.resource_class, reason);
+        }
+        let became = before.phase() != Phase::Ready && after.phase() == Phase::Ready;
+        let (true, Some(accepted), Some(ready)) = (became, status.accepted_at, status.ready_at) else { return };
+        let waited = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
+        let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
+        let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
+        let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
+            (true, true) => Source::Cold,
+            (true, false) => Source::Mixed,
+            (false, _) => Source::Warm,
+        };
+        metrics.request_ready(&after.intent.resource_class, source, waited);
     }
 
     /// Counts machine time and measures queue depths at intervals. Only the leader does so, for all operators.

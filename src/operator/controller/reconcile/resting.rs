@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::decide::Action;
+use crate::decide::Planned;
 use crate::model::RecordId;
 use crate::yard::{Unit, Yard};
+
+use super::unit_of;
 
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -20,61 +22,37 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 pub(super) struct Resting(BTreeMap<(Unit, &'static str), (u32, Duration)>);
 
 /// Who rests when an action fails: those it is about, where a class acts for many.
-pub(super) fn subjects(unit: &Unit, action: &Action) -> Vec<Unit> {
-    match action {
-        Action::Claim { request, machines } => {
-            let machines = machines.iter().map(|step| step.before.facts.instance_arn.clone());
-            machines.map(Unit::Instance).chain([Unit::Request(request.before.id.clone())]).collect()
-        }
-        Action::Request(step, _) => vec![Unit::Request(step.before.id.clone())],
-        Action::Instance(..)
-        | Action::Silence(..)
-        | Action::Launch(..)
-        | Action::Pool(_)
-        | Action::Intend(..)
-        | Action::Order(_)
-        | Action::Bind { .. }
-        | Action::Orphan(..)
-        | Action::Terminate(_)
-        | Action::Describe(_)
-        | Action::Bury(_)
-        | Action::Announce(_)
-        | Action::Receive(_)
-        | Action::Credential(..)
-        | Action::SweepRunner(_)
-        | Action::Look(_)
-        | Action::Expire(..) => vec![unit.clone()],
-    }
+pub(super) fn subjects(unit: &Unit, action: &Planned) -> Vec<Unit> {
+    if action.rests_records { action.slots.iter().filter_map(unit_of).collect() } else { vec![unit.clone()] }
 }
 
 /// The records that nobody claims or serves meanwhile.
-fn records(subjects: &[Unit], action: &Action) -> Vec<RecordId> {
-    let left_alone = matches!(action, Action::Claim { .. } | Action::Request(..));
+fn records(subjects: &[Unit], action: &Planned) -> Vec<RecordId> {
     let key = |unit: &Unit| match unit {
         Unit::Instance(arn) => Some(RecordId::Instance(arn.clone())),
         Unit::Request(id) => Some(id.into()),
         Unit::Class(_) | Unit::Launch(_) => None,
     };
-    subjects.iter().filter(|_| left_alone).filter_map(key).collect()
+    subjects.iter().filter(|_| action.rests_records).filter_map(key).collect()
 }
 
 impl Resting {
     /// Until when an action is not tried again, if it is not.
-    pub(super) fn until(&self, unit: &Unit, action: &Action, now: Duration) -> Option<Duration> {
+    pub(super) fn until(&self, unit: &Unit, action: &Planned, now: Duration) -> Option<Duration> {
         if self.0.is_empty() {
             return None;
         }
-        let rest = |subject| self.0.get(&(subject, action.kind())).map(|(_, until)| *until);
+        let rest = |subject| self.0.get(&(subject, action.kind)).map(|(_, until)| *until);
         subjects(unit, action).into_iter().filter_map(rest).max().filter(|until| now < *until)
     }
 
     /// Whether the last action of this kind failed too.
-    pub(super) fn failed_before(&self, unit: &Unit, action: &Action) -> bool {
-        subjects(unit, action).into_iter().any(|subject| self.0.contains_key(&(subject, action.kind())))
+    pub(super) fn failed_before(&self, unit: &Unit, action: &Planned) -> bool {
+        subjects(unit, action).into_iter().any(|subject| self.0.contains_key(&(subject, action.kind)))
     }
 
     /// An action was carried out.
-    pub(super) fn succeeded(&mut self, unit: &Unit, action: &Action, yard: &mut Yard) {
+    pub(super) fn succeeded(&mut self, unit: &Unit, action: &Planned, yard: &mut Yard) {
         if self.0.is_empty() {
             return;
         }
@@ -83,7 +61,7 @@ impl Resting {
             yard.resting.remove(&key);
         }
         for subject in subjects {
-            self.0.remove(&(subject, action.kind()));
+            self.0.remove(&(subject, action.kind));
         }
     }
 
@@ -93,14 +71,14 @@ impl Resting {
     pub(super) fn failed(
         &mut self,
         unit: &Unit,
-        action: &Action,
+        action: &Planned,
         free: u32,
         now: Duration,
         yard: &mut Yard,
     ) -> Option<Duration> {
         let subjects = subjects(unit, action);
         let counted = |subject| {
-            let (times, _) = self.0.entry((subject, action.kind())).or_insert((0, now));
+            let (times, _) = self.0.entry((subject, action.kind)).or_insert((0, now));
             *times = times.saturating_add(1);
             *times
         };
@@ -117,7 +95,7 @@ impl Resting {
             let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
             let keys = records(std::slice::from_ref(&subject), action);
             yard.resting.extend(keys.into_iter().map(|key| (key, until)));
-            self.0.entry((subject, action.kind())).and_modify(|(_, rest)| *rest = until);
+            self.0.entry((subject, action.kind)).and_modify(|(_, rest)| *rest = until);
             longest = longest.max(pause);
         }
         Some(longest)
@@ -139,8 +117,8 @@ mod tests {
         Unit::Class(ClassName::parse("linux").unwrap())
     }
 
-    fn look(name: &str) -> Action {
-        Action::Look(RecordId::new(format!("pool#{name}"), "pool"))
+    fn look(name: &str) -> Planned {
+        Planned::look(RecordId::new(format!("pool#{name}"), "pool"))
     }
 
     #[test]
@@ -156,7 +134,7 @@ mod tests {
             assert!(resting.failed_before(&class(), &look("a")));
             now = until;
         }
-        let expire = Action::Expire(RecordId::new("event#1", "event"), 0);
+        let expire = Planned::expire(RecordId::new("event#1", "event"), 0);
         assert!(!resting.failed_before(&class(), &expire), "kinds rest apart");
         resting.succeeded(&class(), &look("a"), &mut yard);
         assert!(!resting.failed_before(&class(), &look("a")));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::controller::execute::Failure;
-use crate::decide::{Action, Plan, WaitReason};
+use crate::decide::{Plan, Planned, WaitReason};
 use crate::model::ClassName;
 use crate::yard::Unit;
 
@@ -34,12 +34,12 @@ pub(super) type Failing = BTreeMap<Unit, BTreeMap<(&'static str, Unit), Failed>>
 
 impl Loop {
     /// Notes that an action failed.
-    pub(super) fn failed(&mut self, unit: &Unit, action: &Action, failure: &Failure) {
+    pub(super) fn failed(&mut self, unit: &Unit, action: &Planned, failure: &Failure) {
         let (reason, at) = (failure.label(), self.ports.clock.elapsed());
         for subject in subjects(unit, action) {
-            let of = (unit.clone(), action.kind(), subject.clone());
+            let of = (unit.clone(), action.kind, subject.clone());
             let failing = self.failing.entry(unit.clone()).or_default();
-            let failed = failing.entry((action.kind(), subject)).or_insert(Failed { reason, times: 0, at });
+            let failed = failing.entry((action.kind, subject)).or_insert(Failed { reason, times: 0, at });
             let times = if failed.reason == reason { failed.times.saturating_add(1) } else { 1 };
             *failed = Failed { reason, times, at };
             if times < TIMES {
@@ -50,7 +50,7 @@ impl Loop {
         }
     }
 
-    fn stick(&mut self, of: Of, times: u32, action: &Action, failure: &Failure) {
+    fn stick(&mut self, of: Of, times: u32, action: &Planned, failure: &Failure) {
         let Some(class) = self.class_of_unit(&of.0) else { return };
         let reported =
             format!("{}: {failure}, {TIMES} times or more in a row; {}", action.describe(), failure.fix());
@@ -63,12 +63,12 @@ impl Loop {
     }
 
     /// Notes that an action of this kind was carried out.
-    pub(super) fn succeeded(&mut self, unit: &Unit, action: &Action) {
+    pub(super) fn succeeded(&mut self, unit: &Unit, action: &Planned) {
         if self.failing.is_empty() {
             return;
         }
         for subject in subjects(unit, action) {
-            self.recovers(&(unit.clone(), action.kind(), subject));
+            self.recovers(&(unit.clone(), action.kind, subject));
         }
     }
 
@@ -80,7 +80,7 @@ impl Loop {
         let now = self.ports.clock.elapsed();
         let over = failing.iter().filter(|((kind, subject), failed)| {
             if subject == unit {
-                !busy && !plan.actions.iter().any(|action| action.kind() == *kind)
+                !busy && !plan.actions.iter().any(|action| action.kind == *kind)
             } else {
                 failed.at.saturating_add(FORGOTTEN) <= now || !self.may_be_planned(subject)
             }

@@ -43,13 +43,13 @@ fn while_github_is_away_deadlines_of_what_waits_for_it_are_moved_on_in_the_recor
         let mut scene = yard(built.until(30));
         scene.policy.github = true;
         scene.see(Observation::GitHub(false));
-        let moved = scene.of_machine("i-1").actions.into_iter().find_map(|action| match action {
-            Action::Instance(step, _) => Some((step.after.place(), step.after.threshold)),
+        let moved = scene.of_machine("i-1").actions.into_iter().find_map(|action| match action.effect {
+            Effect::Instance(step, _) => Some((step.after.place(), step.after.threshold)),
             _ => None,
         });
         assert_eq!(moved, more.map(|seconds| (place, renewed(seconds))), "{place:?}");
         scene.see(Observation::GitHub(true));
-        let writes = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+        let writes = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
         assert!(!writes, "{place:?}");
     }
 }
@@ -61,7 +61,7 @@ fn while_github_is_away_a_deadline_is_renewed_in_its_last_quarter() {
         let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
         scene.policy.github = true;
         scene.see(Observation::GitHub(false));
-        let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..)));
+        let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
         assert_eq!(moved, moves, "{left} of 300 s left");
     }
 }
@@ -74,7 +74,7 @@ fn while_github_is_away_a_deadline_that_is_later_than_it_would_be_set_now_stays(
     scene.policy.github = true;
     scene.see(Observation::GitHub(false));
     let moved = |scene: &Scene| write(&scene.of_machine("i-1")).0.after.threshold;
-    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Instance(..))));
+    assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..))));
     scene.wait(11);
     assert_eq!(moved(&scene), Some(Threshold { at: at(311), set_at: at(11) }));
 }

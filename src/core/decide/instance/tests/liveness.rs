@@ -20,11 +20,11 @@ fn a_silent_agent_is_looked_at_strongly_before_its_machine_ends_on_that_very_bea
     let mut scene = yard(machine("i-1").running(&ask("1")).until(5000));
     scene.wait(61);
     let key = Agent::key_of(&arn("i-1"));
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::look(key.clone())]);
     let agent = scene.yard.instance(&arn("i-1")).unwrap().agent.clone().unwrap();
     scene.look(key, Some(agent.to_item()));
     let plan = scene.of_machine("i-1");
-    let [Action::Silence(step, seq, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let [Effect::Silence(step, seq)] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     assert_eq!(*seq, 7);
     let told = plan.actions[0].describe();
     assert!(told.ends_with("its agent has not spoken for 61 s"), "{told}");
@@ -69,7 +69,7 @@ fn a_machine_whose_agent_record_is_gone_is_looked_at_once_and_ends() {
         built.agent = None;
         let mut scene = yard(built);
         let key = Agent::key_of(&arn("i-1"));
-        assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
+        assert_eq!(scene.of_machine("i-1").actions, [Planned::look(key.clone())]);
         scene.look(key, None);
         assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Unhealthy));
     }
@@ -94,7 +94,7 @@ fn a_machine_missing_from_the_list_is_described_once_it_is_older_than_the_grace(
         let mut scene = yard(machine("i-1").running(&ask("1")).with(|i| i.facts.created_at = at(-age)));
         let dirty = scene.see(Observation::Inventory(Vec::new()));
         assert!(dirty.contains(&crate::yard::Unit::Instance(arn("i-1"))));
-        let asked = scene.of_machine("i-1").actions.contains(&Action::Describe(arn("i-1")));
+        let asked = scene.of_machine("i-1").actions.contains(&Planned::describe_machine(arn("i-1")));
         assert_eq!(asked, asks, "{age} s old");
         scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
         assert_eq!(scene.of_machine("i-1").actions, [], "it is there after all");
@@ -107,7 +107,7 @@ fn a_machine_that_lists_miss_again_and_again_is_asked_for_every_half_minute() {
     scene.policy.stale = secs(8000);
     let asked = |scene: &mut Scene| {
         scene.see(Observation::Inventory(Vec::new()));
-        scene.of_machine("i-1").actions.contains(&Action::Describe(arn("i-1")))
+        scene.of_machine("i-1").actions.contains(&Planned::describe_machine(arn("i-1")))
     };
     assert!(asked(&mut scene));
     scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
@@ -125,7 +125,7 @@ fn a_machine_that_changed_at_ec2_is_asked_for_by_name_where_there_is_an_inventor
     let mut scene = yard(machine("i-1").running(&ask("1")));
     let news = crate::model::Notice { instance: id("i-1"), news: crate::model::News::Changed };
     scene.see(Observation::Notice(news));
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Describe(arn("i-1"))]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::describe_machine(arn("i-1"))]);
     scene.policy.inventory = false;
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
@@ -144,11 +144,11 @@ fn list_lacks(n: usize) -> Scene {
 
 #[test]
 fn a_list_that_lacks_more_than_three_and_a_third_of_a_class_is_not_believed() {
-    assert_eq!(list_lacks(3).of_machine("i-0").actions, [Action::Describe(arn("i-0"))]);
+    assert_eq!(list_lacks(3).of_machine("i-0").actions, [Planned::describe_machine(arn("i-0"))]);
     let scene = list_lacks(4);
     for i in 0..10 {
         let plan = scene.of_machine(&format!("i-{i}"));
-        assert!(!plan.actions.contains(&Action::Describe(arn(&format!("i-{i}")))), "{plan:?}");
+        assert!(!plan.actions.contains(&Planned::describe_machine(arn(&format!("i-{i}")))), "{plan:?}");
     }
     let waits = scene.of_class().waits;
     assert!(waits.iter().any(|wait| wait.reason == super::super::WaitReason::Doubt), "{waits:?}");
@@ -162,5 +162,5 @@ fn young_machines_that_no_list_shows_yet_do_not_make_it_unbelievable() {
     }
     scene.add(machine("i-0").pooled().with(|i| i.facts.created_at = at(-1000)));
     scene.see(Observation::Inventory(Vec::new()));
-    assert_eq!(scene.of_machine("i-0").actions, [Action::Describe(arn("i-0"))]);
+    assert_eq!(scene.of_machine("i-0").actions, [Planned::describe_machine(arn("i-0"))]);
 }

@@ -28,7 +28,7 @@ fn a_machine_within_desired_is_renewed_before_its_deadline_and_changes_nothing_e
 fn of_more_than_desired_those_that_expire_last_are_kept_and_the_others_pass() {
     let mut scene = pool(serde_json::json!({"desired": 1}), &[50, 55]);
     assert_eq!(scene.of_machine("i-0").actions, []);
-    assert!(matches!(scene.of_machine("i-1").actions.as_slice(), [Action::Instance(..)]));
+    assert!(matches!(effects(&scene.of_machine("i-1").actions)[..], [Effect::Instance(..)]));
     scene.wait(50);
     assert_eq!(ends(&scene.of_machine("i-0")), Some(Reason::Threshold));
 }
@@ -121,14 +121,15 @@ fn a_deadline_set_before_the_class_wanted_them_idle_for_longer_moves_on() {
 fn a_free_machine_is_announced_at_once_and_again_after_the_period() {
     let mut scene = Scene::with(serde_json::json!({}));
     scene.add(machine("i-0").pooled());
-    assert_eq!(scene.of_machine("i-0").actions, [Action::Announce(arn("i-0"))]);
+    let announce = Planned::announce(&scene.yard.instance(&arn("i-0")).unwrap().instance);
+    assert_eq!(scene.of_machine("i-0").actions, std::slice::from_ref(&announce));
     scene.see(Observation::Announced(arn("i-0")));
     assert_eq!(scene.of_machine("i-0").actions, []);
     scene.wait(299);
     scene.speaks("i-0", |_| ());
     assert_eq!(scene.of_machine("i-0").actions, []);
     scene.wait(1);
-    assert_eq!(scene.of_machine("i-0").actions, [Action::Announce(arn("i-0"))]);
+    assert_eq!(scene.of_machine("i-0").actions, [announce]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn a_released_request_gives_its_machine_back_uncleaned_with_its_claim_kept() {
 fn a_machine_whose_request_is_gone_is_given_back_once_a_strong_read_says_so() {
     let mut scene = Scene::with(serde_json::json!({}));
     scene.add(machine("i-1").running(&ask("1")));
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Look(ask("1").into())]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::look(ask("1").into())]);
     scene.look(ask("1").into(), None);
     assert_eq!(write(&scene.of_machine("i-1")).0.after.place(), Place::IdleCleaning);
 }

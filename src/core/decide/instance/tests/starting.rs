@@ -78,12 +78,12 @@ fn good_news_of_a_silent_agent_is_not_believed() {
         let mut scene = yard(built.until(1000));
         scene.wait(60);
         assert!(
-            matches!(scene.of_machine("i-1").actions.as_slice(), [Action::Instance(..)]),
+            matches!(effects(&scene.of_machine("i-1").actions)[..], [Effect::Instance(..)]),
             "at 60 s it is"
         );
         scene.wait(1);
         assert!(
-            matches!(scene.of_machine("i-1").actions.as_slice(), [Action::Look(_)]),
+            matches!(effects(&scene.of_machine("i-1").actions)[..], [Effect::Look(_)]),
             "after 60 s it is not"
         );
     }

@@ -11,9 +11,9 @@ fn tombstoned() -> Scene {
 fn only_after_the_decision_is_recorded_is_the_end_asked_for() {
     for built in kinds() {
         let scene = yard(built.until(0));
-        assert!(!scene.of_machine("i-1").actions.contains(&Action::Terminate(arn("i-1"))));
+        assert!(!scene.of_machine("i-1").actions.contains(&Planned::terminate(arn("i-1"))));
     }
-    assert_eq!(tombstoned().of_machine("i-1").actions, [Action::Terminate(arn("i-1"))]);
+    assert_eq!(tombstoned().of_machine("i-1").actions, [Planned::terminate(arn("i-1"))]);
 }
 
 /// Carries out what is planned for a minute of seconds; how often each was done.
@@ -22,12 +22,12 @@ fn pressed(scene: &mut Scene, state: MachineState, seconds: u64) -> (usize, usiz
     let end = scene.now.mono + secs(seconds);
     loop {
         let plan = scene.of_machine("i-1");
-        match plan.actions.as_slice() {
-            [Action::Terminate(arn)] => {
+        match effects(&plan.actions)[..] {
+            [Effect::Terminate(arn)] => {
                 ends += 1;
                 scene.see(Observation::Ended(arn.clone()));
             }
-            [Action::Describe(arn)] => {
+            [Effect::Describe(arn)] => {
                 looks += 1;
                 scene.see(Observation::Stands(arn.clone(), Some(state)));
             }
@@ -35,7 +35,7 @@ fn pressed(scene: &mut Scene, state: MachineState, seconds: u64) -> (usize, usiz
                 Some(wake) if wake < end => scene.now.mono = wake.max(scene.now.mono + secs(0)),
                 Some(_) | None => return (ends, looks),
             },
-            other => panic!("{other:?}"),
+            _ => panic!("{plan:?}"),
         }
         assert!(ends + looks < 100, "asked without a pause");
     }
@@ -53,10 +53,10 @@ fn terminate_and_describe_alternate_after_pauses_that_double_up_to_half_a_minute
     let mut pauses = Vec::new();
     for turn in 0..10 {
         if turn % 2 == 0 {
-            assert_eq!(scene.of_machine("i-1").actions, [Action::Terminate(arn("i-1"))], "turn {turn}");
+            assert_eq!(scene.of_machine("i-1").actions, [Planned::terminate(arn("i-1"))], "turn {turn}");
             scene.see(Observation::Ended(arn("i-1")));
         } else {
-            assert_eq!(scene.of_machine("i-1").actions, [Action::Describe(arn("i-1"))], "turn {turn}");
+            assert_eq!(scene.of_machine("i-1").actions, [Planned::describe_machine(arn("i-1"))], "turn {turn}");
             scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
         }
         let plan = scene.of_machine("i-1");
@@ -74,7 +74,7 @@ fn an_answer_of_the_moment_in_which_its_end_was_asked_for_says_nothing_of_it() {
     scene.see(Observation::Ended(arn("i-1")));
     scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
     scene.now.mono = scene.of_machine("i-1").wake.unwrap();
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Describe(arn("i-1"))]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::describe_machine(arn("i-1"))]);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn what_its_maker_confirms_is_recorded_as_gone_for_a_day_in_one_transaction() {
     let mut scene = tombstoned();
     scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Terminated)));
     let plan = scene.of_machine("i-1");
-    let [Action::Bury(step)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let [Effect::Bury(step)] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     let mut expected = step.before.clone();
     (expected.version, expected.updated_at) = (6, start());
     expected.life = Life::Terminated { reason: Reason::Expired, gone_at: Some(start()) };
@@ -103,7 +103,7 @@ fn a_machine_unknown_to_its_provider_is_gone_only_once_older_than_the_grace() {
         let mut scene = yard(machine("i-1").ended(Reason::Expired).with(|i| i.facts.created_at = at(-age)));
         scene.see(Observation::Ended(arn("i-1")));
         scene.see(Observation::Stands(arn("i-1"), None));
-        let buried = matches!(scene.of_machine("i-1").actions.as_slice(), [Action::Bury(_)]);
+        let buried = matches!(effects(&scene.of_machine("i-1").actions)[..], [Effect::Bury(_)]);
         assert_eq!(buried, gone, "{age} s old");
     }
 }
@@ -112,9 +112,9 @@ fn a_machine_unknown_to_its_provider_is_gone_only_once_older_than_the_grace() {
 fn a_maker_without_an_inventory_is_taken_at_its_word() {
     let mut scene = tombstoned();
     scene.policy.inventory = false;
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Terminate(arn("i-1"))]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::terminate(arn("i-1"))]);
     scene.see(Observation::Ended(arn("i-1")));
-    assert!(matches!(scene.of_machine("i-1").actions.as_slice(), [Action::Bury(_)]));
+    assert!(matches!(effects(&scene.of_machine("i-1").actions)[..], [Effect::Bury(_)]));
 }
 
 fn gone() -> Scene {
@@ -143,14 +143,14 @@ fn the_record_of_a_gone_machine_expires_after_its_runner_was_removed() {
     let expires_at = start().as_second() + 24 * 3600;
     assert_eq!(scene.of_machine("i-1").wake, Some(scene.now.mono + secs(24 * 3600)));
     scene.wait(24 * 3600);
-    let expire = Action::Expire(Instance::key_of(&arn("i-1")), expires_at);
+    let expire = Planned::expire(Instance::key_of(&arn("i-1")), expires_at);
     assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire));
     scene.policy.github = true;
     assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire), "it never registered");
     let mut instance = scene.yard.instance(&arn("i-1")).unwrap().instance.clone();
     (instance.registration_seq, instance.version) = (1, instance.version + 1);
     scene.put(&instance);
-    assert_eq!(scene.of_machine("i-1").actions, [Action::SweepRunner(arn("i-1"))]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::sweep_runner(&instance)]);
     scene.see(Observation::Swept(arn("i-1")));
     assert_eq!(scene.of_machine("i-1").actions, [expire]);
 }
@@ -172,10 +172,10 @@ fn an_unrecorded_machine_gets_its_grace_and_is_then_read_and_recorded_as_ended()
     let mut busy = scene.clone();
     busy.yard.busy.insert(key.clone().into());
     assert_eq!(busy.of_machine("i-1").actions, [], "its record is being written");
-    assert_eq!(scene.of_machine("i-1").actions, [Action::Look(key.clone())]);
+    assert_eq!(scene.of_machine("i-1").actions, [Planned::look(key.clone())]);
     scene.look(key, None);
     let plan = scene.of_machine("i-1");
-    let [Action::Orphan(instance, _)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let [Effect::Orphan(instance)] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     assert_eq!(instance.life, Life::Terminated { reason: Reason::Orphan, gone_at: None });
     assert_eq!((instance.version, instance.threshold), (1, None));
     assert!(legal(Place::Nowhere, Cause::Ended, instance.place()));
@@ -191,7 +191,7 @@ fn an_orphan_that_ended_or_was_recorded_meanwhile_is_nobodys_business() {
     scene.wait(600);
     scene.add(machine("i-1"));
     assert!(
-        !scene.of_machine("i-1").actions.iter().any(|a| matches!(a, Action::Orphan(..) | Action::Look(_)))
+        !scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Orphan(..) | Effect::Look(_)))
     );
 }
 
@@ -235,7 +235,7 @@ fn unrecorded(count: usize, recorded: usize, launch_is_known: bool) -> Plan {
 
 #[test]
 fn an_empty_table_or_one_of_an_earlier_day_ends_nothing() {
-    let look = [Action::Look(Instance::key_of(&arn("i-0")))];
+    let look = [Planned::look(Instance::key_of(&arn("i-0")))];
     assert_eq!(unrecorded(3, 0, false).actions, look);
     let plan = unrecorded(4, 0, false);
     assert_eq!(

@@ -31,7 +31,7 @@ fn what_was_taken_on_is_kept_in_the_record() {
     let fields = json!({"count": 2, "minCount": 1, "allowedInstanceTypes": ["c*"], "timeoutSeconds": 30});
     scene.put(&new(fields.clone()));
     let taken = scene.served();
-    let [Action::Request(step, _)] = taken.as_slice() else { panic!("{taken:?}") };
+    let [Effect::Request(step)] = effects(&taken)[..] else { panic!("{taken:?}") };
     let Some(AttributeValue::M(accepted)) = step.after.to_item().remove("accepted") else { panic!("a map") };
     let mut wanted = item(fields);
     wanted.extend(item(json!({"resourceClass": "linux", "onDemandFallback": false})));
@@ -126,7 +126,7 @@ fn before_it_is_accepted_a_request_may_be_changed() {
     scene.put(&new(json!({"count": 2})));
     scene.put(&new(json!({"count": 1, "version": 4, "generation": 2})));
     let taken = scene.served();
-    let [Action::Request(step, _)] = taken.as_slice() else { panic!("{taken:?}") };
+    let [Effect::Request(step)] = effects(&taken)[..] else { panic!("{taken:?}") };
     assert_eq!((step.after.intent.count, step.after.status.observed_generation), (1, 2));
 }
 
@@ -178,7 +178,7 @@ fn a_machine_is_given_back_as_soon_as_the_operator_released_its_request() {
     let released = json!({"phase": "Ready", "releasedBy": "run-ended"});
     let scene = yard(holding("1", 1, &["i-1"], released), vec![running("i-1")]);
     let plan = scene.of_machine("i-1");
-    let [Action::Instance(step, note)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let (step, note) = write(&plan);
     assert_eq!((step.after.run(), note.reason), (None, "Released"));
 }
 

@@ -17,10 +17,11 @@ fn live(mut request: Request) -> Request {
 }
 
 fn answer_of(scene: &Scene, request: &Request) -> Option<&'static str> {
-    match scene.judge(&Unit::Request(request.id.clone())).actions.as_slice() {
-        [Action::Request(_, note)] => Some(note.reason),
+    let actions = scene.judge(&Unit::Request(request.id.clone())).actions;
+    match effects(&actions)[..] {
+        [Effect::Request(_)] => Some(note(&actions).reason),
         [] => None,
-        other => panic!("{other:?}"),
+        _ => panic!("{actions:?}"),
     }
 }
 
@@ -71,12 +72,12 @@ fn of_two_new_requests_with_one_label_one_is_taken_on() {
     scene.put(&first);
     scene.put(&second);
     let taken = scene.served();
-    let [Action::Request(step, _)] = taken.as_slice() else { panic!("{taken:?}") };
+    let [Effect::Request(step)] = effects(&taken)[..] else { panic!("{taken:?}") };
     assert_eq!(step.before.id, first.id);
     assert_eq!(scene.judge(&Unit::Request(second.id.clone())).waits[0].reason, WaitReason::Behind);
     scene.put(&step.after);
     assert_eq!(answer_of(&scene, &second), Some("LabelTaken"));
-    assert!(scene.served().iter().all(|action| !matches!(action, Action::Request(..))));
+    assert!(scene.served().iter().all(|action| !matches!(action.effect, Effect::Request(_))));
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_class_with_secret_labels_refuses_a_request_without_one_and_names_the_flag()
         scene.put(&asked);
         let plan = scene.judge(&Unit::Request(asked.id.clone()));
         assert_eq!(answer_of(&scene, &asked), refused.then_some("NotAllowed"), "{mode} {suffix:?}");
-        if let [Action::Request(step, _)] = plan.actions.as_slice() {
+        if let [Effect::Request(step)] = effects(&plan.actions)[..] {
             assert!(step.after.status.message.contains("--secret-label"), "{}", step.after.status.message);
         }
     }

@@ -196,7 +196,7 @@ fn a_new_request_is_told_what_it_waits_for() {
     let mut scene = Scene::with(json!({}));
     scene.put(&new(json!({"count": 2})));
     let actions = scene.served();
-    let [Action::Request(step, note)] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Effect::Request(step)] = effects(&actions)[..] else { panic!("{actions:?}") };
     assert_eq!(step.after.status.message, "waiting for 2 machines of class linux");
-    assert_eq!(note.message, "2 machines of class linux");
+    assert_eq!(note(&actions).message, "2 machines of class linux");
 }

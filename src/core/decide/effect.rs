@@ -1,0 +1,135 @@
+//! What can be done. Each effect is one call of one port and carries all that the call needs; each write carries the
+//! record it replaces and the record it makes, so carrying it out leaves nothing to choose.
+
+use crate::model::{
+    Agent, ClassName, Instance, InstanceArn, Launch, Pool, PoolMessage, RecordId, Request, Versioned,
+};
+use crate::ports::LaunchOrder;
+
+use super::runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
+
+/// A record before and after a write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step<T> {
+    /// As it was read.
+    pub before: T,
+    /// As it will be.
+    pub after: T,
+}
+
+impl<T: Versioned> Step<T> {
+    /// The next version of a record, changed by `change`.
+    pub fn of(before: &T, now: jiff::Timestamp, change: impl FnOnce(&mut T)) -> Self {
+        let mut after = before.clone();
+        after.advance(now);
+        change(&mut after);
+        Self { before: before.clone(), after }
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Write an instance record. Fenced by its version.
+    Instance(Box<Step<Instance>>, AtGitHub),
+    /// Tombstone a machine for silence: its version, and the heartbeat that was judged.
+    Silence(Box<Step<Instance>>, u64),
+    /// Write a request record. Fenced by its version.
+    Request(Box<Step<Request>>),
+    /// Write a launch record. Fenced by its version.
+    Launch(Box<Step<Launch>>),
+    /// Write a pool's status. Fenced by its version.
+    Pool(Box<Step<Pool>>),
+    /// Assign pooled machines to a request: one transaction over all their versions and the request's.
+    Claim {
+        /// The request, gaining the machines.
+        request: Box<Step<Request>>,
+        /// The machines, at most 40.
+        machines: Vec<Step<Instance>>,
+        /// What their runners are registered with; none where there is no GitHub.
+        runner: Option<Box<RunnerConfig>>,
+    },
+    /// Record an intent to launch: the record must be new and the lease still ours.
+    Intend(Box<Launch>, u64),
+    /// Ask the maker for an intent's machines, by its token.
+    Order(Box<LaunchOrder>),
+    /// Record what a launch brought: every machine new, the intent open, the request at the version that was read.
+    Bind {
+        /// The intent, becoming `Bound`.
+        launch: Box<Step<Launch>>,
+        /// The request, gaining what it lacks.
+        request: Option<Box<Step<Request>>>,
+        /// The new machines with their agents.
+        machines: Vec<(Instance, Agent)>,
+    },
+    /// Record a machine nobody knows as decided to end: it must still be without a record.
+    Orphan(Box<Instance>),
+    /// End a machine whose record says so.
+    Terminate(InstanceArn),
+    /// Ask the maker where a machine stands.
+    Describe(InstanceArn),
+    /// Record that a machine is gone and remove its agent record, in one transaction.
+    Bury(Box<Step<Instance>>),
+    /// Say on the class's queue that a pooled machine is free.
+    Announce(InstanceArn, Box<PoolMessage>),
+    /// See who the queue says is free.
+    Receive(ClassName),
+    /// Mint, seal and write what a machine lacks. Fenced by its version.
+    Credential(Box<Step<Instance>>, Box<Credential>),
+    /// Remove the runners that an ended machine may have left at GitHub; none where it can have left none.
+    SweepRunner(InstanceArn, Option<StaleRunners>),
+    /// Read a record strongly before deciding on its absence or silence.
+    Look(RecordId),
+    /// Remove a record whose time is over. Fenced by its `expiresAt`.
+    Expire(RecordId, i64),
+}
+
+/// One record of ours that an effect writes whole, as planned.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// A machine moves on.
+    Instance(&'a Step<Instance>),
+    /// A new machine.
+    Born(&'a Instance),
+    /// The agent of a new machine.
+    Agent(&'a Agent),
+    /// A request moves on.
+    Request(&'a Step<Request>),
+    /// A launch moves on.
+    Launch(&'a Step<Launch>),
+    /// A pool's status.
+    Pool(&'a Step<Pool>),
+}
+
+impl Effect {
+    /// The records it writes as they are planned. An intent and a credential are completed while they are carried out.
+    pub fn changes(&self) -> Vec<Change<'_>> {
+        match self {
+            Self::Instance(step, _) | Self::Silence(step, _) | Self::Bury(step) => {
+                vec![Change::Instance(step)]
+            }
+            Self::Request(step) => vec![Change::Request(step)],
+            Self::Launch(step) => vec![Change::Launch(step)],
+            Self::Pool(step) => vec![Change::Pool(step)],
+            Self::Claim { request, machines, .. } => {
+                machines.iter().map(Change::Instance).chain([Change::Request(request)]).collect()
+            }
+            Self::Bind { launch, request, machines } => {
+                let born = machines.iter().flat_map(|(new, agent)| [Change::Born(new), Change::Agent(agent)]);
+                let request = request.iter().map(|step| Change::Request(step));
+                std::iter::once(Change::Launch(launch)).chain(request).chain(born).collect()
+            }
+            Self::Orphan(instance) => vec![Change::Born(instance)],
+            Self::Intend(..)
+            | Self::Order(_)
+            | Self::Terminate(_)
+            | Self::Describe(_)
+            | Self::Announce(..)
+            | Self::Receive(_)
+            | Self::Credential(..)
+            | Self::SweepRunner(..)
+            | Self::Look(_)
+            | Self::Expire(..) => Vec::new(),
+        }
+    }
+}

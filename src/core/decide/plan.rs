@@ -1,0 +1,85 @@
+//! What is planned for one unit: actions, the moment to look again, and why nothing more is done.
+
+use std::time::Duration;
+
+use crate::model::{RecordId, words};
+
+use super::planned::Planned;
+
+words! {
+    /// Why something that could be expected is not done now.
+    WaitReason {
+        /// Its record is being written.
+        Busy = "Busy",
+        /// For machines that are on their way.
+        Starting = "Starting",
+        /// For machines that are given back or cleaned.
+        Cleaning = "Cleaning",
+        /// An older request comes first.
+        Behind = "Behind",
+        /// The class has as many machines as `max` allows.
+        AtMax = "AtMax",
+        /// Launches of the class are held back after failures.
+        BackOff = "BackOff",
+        /// What it asks for was not to be had, and is left alone for a while.
+        NoCapacity = "NoCapacity",
+        /// The class is paused.
+        Paused = "Paused",
+        /// Somebody else holds the lease.
+        NotLeader = "NotLeader",
+        /// For an agent to speak.
+        Agent = "Agent",
+        /// For a deadline.
+        Deadline = "Deadline",
+        /// Free machines exist and do not fit.
+        Mismatch = "Mismatch",
+        /// GitHub cannot be reached.
+        GitHub = "GitHub",
+        /// What is seen lacks too much to be believed.
+        Doubt = "Doubt",
+    }
+}
+
+/// Something not done, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The record that waits.
+    pub subject: RecordId,
+    /// Why.
+    pub reason: WaitReason,
+    /// A sentence.
+    pub message: String,
+}
+
+/// What to do about one unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Now; at most one action per record.
+    pub actions: Vec<Planned>,
+    /// When to look again although nothing changed, on the monotonic clock.
+    pub wake: Option<Duration>,
+    /// What is not done, and why.
+    pub waits: Vec<Wait>,
+}
+
+impl Plan {
+    /// Look again at this moment, or sooner.
+    pub(super) fn wake_at(&mut self, at: Duration) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+
+    /// Only this.
+    pub(super) fn act(action: Planned) -> Self {
+        Self { actions: vec![action], ..Self::default() }
+    }
+
+    /// Add the reason for not doing something.
+    pub(super) fn wait(
+        &mut self,
+        subject: impl Into<RecordId>,
+        reason: WaitReason,
+        message: impl Into<String>,
+    ) {
+        self.waits.push(Wait { subject: subject.into(), reason, message: message.into() });
+    }
+}

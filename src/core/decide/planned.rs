@@ -1,0 +1,347 @@
+//! One action of a plan: an effect, and what the operator must know about it without looking into it. Each kind of effect
+//! has its constructor here, which is the one place that says what it holds, who may do it and what people hear of it.
+
+use crate::model::{
+    Agent, ClassName, EventType, Instance, InstanceArn, Launch, Pool, PoolMessage, Record, RecordId, Request,
+    Slot,
+};
+use crate::ports::LaunchOrder;
+
+use super::effect::{Effect, Step};
+use super::reason::machines;
+use super::runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
+
+/// What is said about an action to people: the event it leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether a person should mind.
+    pub event_type: EventType,
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Note {
+    /// As intended.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { event_type: EventType::Normal, reason, message: message.into() }
+    }
+
+    /// Something went wrong.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { event_type: EventType::Warning, reason, message: message.into() }
+    }
+}
+
+/// An event that an action leaves once it is carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedEvent {
+    /// The record it is about.
+    pub subject: RecordId,
+    /// What is said.
+    pub note: Note,
+    /// The state or phase before.
+    pub from: Option<&'static str>,
+    /// The state or phase after.
+    pub to: Option<&'static str>,
+}
+
+impl PlannedEvent {
+    fn of_instance(step: &Step<Instance>, note: Note) -> Self {
+        let (from, to) = (step.before.state().as_str(), step.after.state().as_str());
+        Self { subject: step.before.key(), note, from: Some(from), to: Some(to) }
+    }
+
+    fn of_request(step: &Step<Request>, note: Note) -> Self {
+        let phase = |request: &Request| request.status.phase.map(crate::model::Phase::as_str);
+        Self { subject: step.before.key(), note, from: phase(&step.before), to: phase(&step.after) }
+    }
+
+    fn of_launch(step: &Step<Launch>, note: Note) -> Self {
+        let (from, to) = (step.before.phase.as_str(), step.after.phase.as_str());
+        Self { subject: step.before.key(), note, from: Some(from), to: Some(to) }
+    }
+}
+
+/// One action of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// What is done.
+    pub effect: Effect,
+    /// What kind of thing it is: kinds fail and rest apart from each other, and have their own limits.
+    pub kind: &'static str,
+    /// What it holds while it is under way: nobody else here plans for it meanwhile.
+    pub slots: Vec<Slot>,
+    /// Whether only the holder of the lease does it: it spends a budget, or would only be done twice.
+    pub leader_only: bool,
+    /// Whether a failure concerns each of the records it holds, which are left alone for a while, and not its unit: a class
+    /// acts for many.
+    pub rests_records: bool,
+    /// Whether it only looks, reports or repeats a hint, which says nothing to a person.
+    pub upkeep: bool,
+    /// What people hear of it.
+    pub events: Vec<PlannedEvent>,
+}
+
+impl Planned {
+    fn new(kind: &'static str, effect: Effect, slots: impl IntoIterator<Item = Slot>) -> Self {
+        Self {
+            effect,
+            kind,
+            slots: slots.into_iter().collect(),
+            leader_only: false,
+            rests_records: false,
+            upkeep: false,
+            events: Vec::new(),
+        }
+    }
+
+    fn of_record(kind: &'static str, effect: Effect, record: RecordId) -> Self {
+        Self::new(kind, effect, [Slot::Record(record)])
+    }
+
+    fn telling(self, events: impl IntoIterator<Item = PlannedEvent>) -> Self {
+        Self { events: events.into_iter().collect(), ..self }
+    }
+
+    fn upkeep(self) -> Self {
+        Self { upkeep: true, ..self }
+    }
+
+    fn leaders(self) -> Self {
+        Self { leader_only: true, ..self }
+    }
+
+    /// [`Effect::Instance`].
+    pub fn instance(step: Step<Instance>, note: Note, github: AtGitHub) -> Self {
+        let event = PlannedEvent::of_instance(&step, note);
+        let key = step.before.key();
+        Self::of_record("instance", Effect::Instance(Box::new(step), github), key).telling([event])
+    }
+
+    /// [`Effect::Silence`], at this heartbeat.
+    pub fn silence(step: Step<Instance>, seq: u64, note: Note) -> Self {
+        let event = PlannedEvent::of_instance(&step, note);
+        let key = step.before.key();
+        Self::of_record("silence", Effect::Silence(Box::new(step), seq), key).telling([event])
+    }
+
+    /// [`Effect::Request`].
+    pub fn request(step: Step<Request>, note: Note) -> Self {
+        let event = PlannedEvent::of_request(&step, note);
+        let key = step.before.key();
+        let planned = Self::of_record("request", Effect::Request(Box::new(step)), key);
+        Self { rests_records: true, ..planned }.telling([event])
+    }
+
+    /// [`Effect::Launch`].
+    pub fn launch(step: Step<Launch>, note: Note) -> Self {
+        let event = PlannedEvent::of_launch(&step, note);
+        let key = step.before.key();
+        Self::of_record("launch", Effect::Launch(Box::new(step)), key).telling([event])
+    }
+
+    /// [`Effect::Pool`].
+    pub fn pool(step: Step<Pool>) -> Self {
+        let key = step.before.key();
+        Self::of_record("pool", Effect::Pool(Box::new(step)), key).leaders().upkeep()
+    }
+
+    /// [`Effect::Claim`].
+    pub fn claim(
+        request: Step<Request>,
+        machines: Vec<Step<Instance>>,
+        runner: Option<RunnerConfig>,
+    ) -> Self {
+        let slots: Vec<Slot> = machines
+            .iter()
+            .map(|step| step.before.key())
+            .chain([request.before.key()])
+            .map(Slot::Record)
+            .collect();
+        let note = Note::normal("Claimed", format!("claimed for {}", request.before.id));
+        let claimed = machines.iter().map(|step| PlannedEvent::of_instance(step, note.clone()));
+        let got = Note::normal("Claimed", format!("claimed {}", ids(&machines)));
+        let events: Vec<_> = claimed.chain([PlannedEvent::of_request(&request, got)]).collect();
+        let request = Box::new(request);
+        let effect = Effect::Claim { request, machines, runner: runner.map(Box::new) };
+        Self { rests_records: true, ..Self::new("claim", effect, slots) }.telling(events)
+    }
+
+    /// [`Effect::Intend`], under this token of the lease.
+    pub fn intend(launch: Launch, token: u64) -> Self {
+        // It has no name yet, and other classes are not held up.
+        let slot = Slot::Launches(launch.resource_class.clone());
+        Self::new("intend", Effect::Intend(Box::new(launch), token), [slot]).leaders()
+    }
+
+    /// [`Effect::Order`].
+    pub fn order(order: LaunchOrder) -> Self {
+        let key = order.launch.key();
+        Self::of_record("order", Effect::Order(Box::new(order)), key).leaders()
+    }
+
+    /// [`Effect::Bind`].
+    pub fn bind(
+        launch: Step<Launch>,
+        request: Option<Step<Request>>,
+        machines: Vec<(Instance, Agent)>,
+    ) -> Self {
+        let slots: Vec<Slot> = machines
+            .iter()
+            .map(|(instance, _)| instance.key())
+            .chain([launch.before.key()])
+            .chain(request.iter().map(|step| step.before.key()))
+            .map(Slot::Record)
+            .collect();
+        let note = Note::normal("Bound", launch.after.message.clone());
+        let born = |instance: &Instance| {
+            let whom = instance.run().map_or_else(|| "warm".to_owned(), |run| format!("for run {run}"));
+            let message = format!("launched {whom} by {}", launch.before.launch_id);
+            let note = Note::normal("Launched", message);
+            PlannedEvent { subject: instance.key(), note, from: None, to: Some("created") }
+        };
+        let events: Vec<_> = std::iter::once(PlannedEvent::of_launch(&launch, note.clone()))
+            .chain(machines.iter().map(|(instance, _)| born(instance)))
+            .chain(request.iter().map(|step| PlannedEvent::of_request(step, note.clone())))
+            .collect();
+        let (launch, request) = (Box::new(launch), request.map(Box::new));
+        Self::new("bind", Effect::Bind { launch, request, machines }, slots).telling(events)
+    }
+
+    /// [`Effect::Orphan`].
+    pub fn orphan(instance: Instance, note: Note) -> Self {
+        let key = instance.key();
+        let event = PlannedEvent { subject: key.clone(), note, from: None, to: Some("terminated") };
+        Self::of_record("orphan", Effect::Orphan(Box::new(instance)), key).leaders().telling([event])
+    }
+
+    /// [`Effect::Terminate`].
+    pub fn terminate(arn: InstanceArn) -> Self {
+        let key = Instance::key_of(&arn);
+        Self::of_record("terminate", Effect::Terminate(arn), key)
+    }
+
+    /// [`Effect::Describe`].
+    pub fn describe_machine(arn: InstanceArn) -> Self {
+        let key = Instance::key_of(&arn);
+        Self::of_record("describe", Effect::Describe(arn), key).upkeep()
+    }
+
+    /// [`Effect::Bury`].
+    pub fn bury(step: Step<Instance>) -> Self {
+        let key = step.before.key();
+        let note = Note::normal("Gone", "its end is confirmed");
+        let event = PlannedEvent { subject: key.clone(), note, from: None, to: None };
+        Self::of_record("bury", Effect::Bury(Box::new(step)), key).telling([event])
+    }
+
+    /// [`Effect::Announce`].
+    pub fn announce(instance: &Instance) -> Self {
+        let arn = instance.facts.instance_arn.clone();
+        let slot = Slot::Announcement(arn.clone());
+        let message = Box::new(PoolMessage::announcing(instance));
+        Self::new("announce", Effect::Announce(arn, message), [slot]).upkeep()
+    }
+
+    /// [`Effect::Receive`].
+    pub fn receive(class: ClassName) -> Self {
+        Self::new("receive", Effect::Receive(class.clone()), [Slot::Queue(class)]).upkeep()
+    }
+
+    /// [`Effect::Credential`].
+    pub fn credential(step: Step<Instance>, credential: Credential) -> Self {
+        let key = step.before.key();
+        Self::of_record("credential", Effect::Credential(Box::new(step), Box::new(credential)), key)
+    }
+
+    /// [`Effect::SweepRunner`].
+    pub fn sweep_runner(instance: &Instance) -> Self {
+        let (arn, stale) = (instance.facts.instance_arn.clone(), StaleRunners::of(instance, None));
+        Self::of_record("sweep-runner", Effect::SweepRunner(arn, stale), instance.key()).upkeep()
+    }
+
+    /// [`Effect::Look`].
+    pub fn look(id: RecordId) -> Self {
+        Self::of_record("look", Effect::Look(id.clone()), id).upkeep()
+    }
+
+    /// [`Effect::Expire`], as long as its `expiresAt` is this.
+    pub fn expire(id: RecordId, expires_at: i64) -> Self {
+        Self::of_record("expire", Effect::Expire(id.clone(), expires_at), id)
+    }
+
+    /// The records among what it holds: what can be read when nobody knows whether it was written.
+    pub fn records(&self) -> impl Iterator<Item = &RecordId> {
+        self.slots.iter().filter_map(Slot::record)
+    }
+
+    /// Whether it writes a record, or does something that only its owner does.
+    pub fn holds(&self, record: impl Into<RecordId>) -> bool {
+        self.slots.contains(&Slot::Record(record.into()))
+    }
+
+    /// What is said of it first.
+    pub fn note(&self) -> Option<&Note> {
+        self.events.first().map(|event| &event.note)
+    }
+
+    /// A line for a person: what would be done.
+    pub fn describe(&self) -> String {
+        let why = self.note().map_or("", |note| note.message.as_str());
+        match &self.effect {
+            Effect::Instance(step, _) | Effect::Silence(step, _) => {
+                let (id, from, to) =
+                    (&step.before.facts.instance_id, step.before.state(), step.after.state());
+                format!("instance {id}: {from} -> {to}: {why}")
+            }
+            Effect::Request(step) => {
+                let (id, from, to) = (&step.before.id, step.before.phase(), step.after.phase());
+                format!("request {id}: {from} -> {to}: {why}")
+            }
+            Effect::Launch(step) => format!("launch {}: {why}", step.before.launch_id),
+            Effect::Pool(step) => format!("pool {}: update its status", step.before.spec.resource_class),
+            Effect::Claim { request, machines, .. } => {
+                format!("request {}: claim {}", request.before.id, ids(machines))
+            }
+            Effect::Intend(launch, _) => {
+                format!("launch {} of class {}", launch.count, launch.resource_class)
+            }
+            Effect::Order(order) => format!("launch {}: ask for its machines", order.launch.launch_id),
+            Effect::Bind { launch, machines: new, .. } => {
+                format!("launch {}: record {}", launch.before.launch_id, machines(new.len() as u32))
+            }
+            Effect::Orphan(instance) => {
+                format!("instance {}: ours without a record, end it", instance.facts.instance_id)
+            }
+            Effect::Terminate(arn) => format!("instance {}: terminate", arn.instance_id()),
+            Effect::Describe(arn) => format!("instance {}: see where it stands", arn.instance_id()),
+            Effect::Bury(step) => {
+                format!("instance {}: it is gone, record that", step.before.facts.instance_id)
+            }
+            Effect::Announce(arn, _) => format!("instance {}: announce as free", arn.instance_id()),
+            Effect::Receive(class) => format!("class {class}: ask its queue who is free"),
+            Effect::Credential(step, credential) => {
+                let what = match **credential {
+                    Credential::Registration(_) => "register",
+                    Credential::Removal(_) => "deregister",
+                };
+                format!("instance {}: send what it needs to {what}", step.before.facts.instance_id)
+            }
+            Effect::SweepRunner(arn, _) => {
+                format!("instance {}: remove the runner it may have left", arn.instance_id())
+            }
+            Effect::Look(key) => format!("record {key}: read it again"),
+            Effect::Expire(key, _) => format!("record {key}: remove, its time is over"),
+        }
+    }
+}
+
+fn ids(machines: &[Step<Instance>]) -> String {
+    let ids: Vec<&str> = machines.iter().map(|step| step.before.facts.instance_id.as_str()).collect();
+    ids.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! What a machine's runner needs of GitHub, taken from the records of its machine, its request and its class.
+
+use std::collections::BTreeSet;
+
+use crate::model::{Instance, PoolSpec, RegistrationMode, Repository, Request, RequestKey, runner_name};
+
+/// What a runner is registered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerConfig {
+    /// The request it serves; its repository is where the runner is registered.
+    pub request: RequestKey,
+    /// Every label it gets.
+    pub labels: Vec<String>,
+    /// The runner group; empty for the default one.
+    pub group: String,
+    /// Which kind of credential it registers with.
+    pub mode: RegistrationMode,
+}
+
+impl RunnerConfig {
+    /// The runner of a request of this class.
+    pub(super) fn of(request: &Request, spec: &PoolSpec) -> Self {
+        Self {
+            request: request.id.clone(),
+            labels: request.labels(&spec.labels),
+            group: spec.runner_group.clone(),
+            mode: spec.registration_mode,
+        }
+    }
+}
+
+/// Which credential a machine lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// To register this runner.
+    Registration(RunnerConfig),
+    /// To deregister its runner of this repository.
+    Removal(Repository),
+}
+
+/// The runners that a machine's last claim may have left at GitHub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaleRunners {
+    /// Where they were registered.
+    pub repository: Repository,
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+impl StaleRunners {
+    /// With tokens a claim has one runner. Of single-use ones GitHub drops what served its job: only the last is left.
+    /// Where nobody knows which kind it was, both are looked for. None without a claim of a request.
+    pub(super) fn of(instance: &Instance, mode: Option<RegistrationMode>) -> Option<Self> {
+        let claim = instance.claim.as_ref()?;
+        let repository = claim.request.request()?.repository.clone();
+        let last = instance.registration_seq.max(1);
+        let numbers = match mode {
+            Some(RegistrationMode::Run) => BTreeSet::from([1]),
+            Some(RegistrationMode::Job) => BTreeSet::from([last]),
+            None => BTreeSet::from([1, last]),
+        };
+        let names = numbers.into_iter().map(|number| runner_name(&claim.id, number)).collect();
+        Some(Self { repository, names })
+    }
+}
+
+/// What is done about a machine's runner together with the write of its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AtGitHub {
+    /// Nothing.
+    Nothing,
+    /// The machine is given back: what removes its runner from this repository goes with the write if it is at hand.
+    AttachRemoval(Repository),
+    /// The machine goes to the pool: GitHub itself says first that these are gone, however sure its agent is.
+    ConfirmRemoved(StaleRunners),
+}
