@@ -43,7 +43,10 @@ impl Host {
         let runner = self.next_dirs().runner();
         let unpacking = tokio::task::spawn_blocking(move || {
             match begun.and_then(|prepared| Ok((prepared, package::unpack(&archive, &sha256, &runner)?))) {
-                Ok((prepared, true)) => *next = Some(prepared),
+                Ok((prepared, true)) => {
+                    tracing::info!("the next claim is prepared");
+                    *next = Some(prepared);
+                }
                 // The claim fetches it.
                 Ok((_, false)) => tracing::warn!("the runner package on disk is not the right one"),
                 Err(error) => tracing::warn!(%error, "the next claim cannot be prepared"),

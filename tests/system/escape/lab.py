@@ -386,8 +386,7 @@ class Lab:
             run = self.provision()
             self.release(run)
             self.settled()
-            # A pooled machine prepares its next claim meanwhile.
-            wait("a quiet machine", self.is_quiet)
+            self.wait_until_prepared()
         said = "\n".join(log.read_text(errors="replace") for log in sorted((YARD / "data").glob("**/agent.log")))
         said = re.sub(r"\x1b\[[0-9;]*m", "", said)
         begun, last, spent = None, None, {}
@@ -408,13 +407,13 @@ class Lab:
         self.result["claims"] = spent.get("claims", [])[1:]
         self.result["said"] = said[-4000:]
 
-    def is_quiet(self) -> bool:
-        """Whether what is prepared for the next claim is as large as it was a moment ago."""
-        def size() -> int:
-            return sum(1 for _ in Path("/var/lib/runyard").glob("next/**/*"))
-        before = size()
-        time.sleep(0.5)
-        return size() == before
+    def wait_until_prepared(self) -> None:
+        """As a pooled machine has it: its next claim is prepared. An agent that prepares nothing is waited for, too."""
+        def prepared() -> bool:
+            logs = "\n".join(log.read_text(errors="replace") for log in (YARD / "data").glob("**/agent.log"))
+            return "the next claim is prepared" in logs.rpartition("outcome=Wiped")[2]
+        with contextlib.suppress(Broken):
+            wait("the next claim", prepared, limit=20)
 
     # One run plants, the next one looks, and plants again.
 
