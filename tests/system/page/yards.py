@@ -41,6 +41,9 @@ class Look:
     def open(self, yard: Yard, query: str = "") -> Server:
         """Serves a yard and shows it."""
         if self.server:
+            # No page of before may still ask.
+            self.page.open("about:blank")
+            self.page.wait("the page before to go", "location.href === 'about:blank'")
             self.server.end()
         self.server = Server(yard)
         self.page.size(1280, 900)
@@ -132,6 +135,14 @@ class Look:
         self.check(not stamps, f"failed: it shows {stamps}")
         titles = self.page.run("[...document.querySelectorAll('#request-rows time')].every((time) => time.title.includes(time.dateTime))")
         self.check(titles, "failed: a relative time has no exact one in its title")
+        for selector, list_name, row in (("#request-rows tr:nth-child(2) a", "requests", 1), ("#problems a", "requests", 4), ("#pools tr:nth-child(2) a", "pools", 1)):
+            self.page.run(f"document.querySelector({json.dumps(selector)}).focus()")
+            text = self.page.run("document.activeElement.textContent")
+            one, name = yard.lists[list_name][row], {"requests": "request", "pools": "class"}[list_name]
+            yard.change(list_name, one[name], message=f"another message of {selector}")
+            self.page.wait("the change", f"document.body.innerText.includes({json.dumps(f'another message of {selector}')})")
+            still = self.page.run("[document.activeElement.tagName, document.activeElement.textContent.slice(0, 80)]")
+            self.check(still == ["A", text], f"failed: a change takes the keyboard from {selector} to {still}")
         self.outline("failed")
 
     def address(self) -> None:
@@ -230,8 +241,6 @@ def look(home: Path) -> int:
             wrong += [f"{part}: the browser complains: {each}" for each in page.complaints]
             page.complaints.clear()
         one.blindness()
-        if one.server:
-            one.server.end()
     finally:
         page.end()
     for problem in wrong:
