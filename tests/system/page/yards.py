@@ -41,6 +41,9 @@ class Look:
     def open(self, yard: Yard, query: str = "") -> Server:
         """Serves a yard and shows it."""
         if self.server:
+            # No page of before may still ask.
+            self.page.open("about:blank")
+            self.page.wait("the page before to go", "location.href === 'about:blank'")
             self.server.end()
         self.server = Server(yard)
         self.page.size(1280, 900)
@@ -115,7 +118,7 @@ class Look:
 
     def failed(self) -> None:
         """What waits and what failed is on top, in the title, and said first."""
-        yard = Yard(machines=40, requests=100, waiting=5, failed=3, classes=3, githubDown=True)
+        yard = Yard(machines=40, requests=100, waiting=5, failed=3, classes=5, githubDown=True)
         self.open(yard)
         self.settled("what waits and failed", "request-rows", 8)
         phases = self.page.run("[...document.querySelectorAll('#request-rows tr')].map((row) => row.children[2].textContent.trim())")
@@ -127,11 +130,19 @@ class Look:
         bar = self.page.run("(() => { const bar = document.querySelector('#pools .bar'); return [bar.className, bar.querySelectorAll('i').length, bar.ariaLabel]; })()")
         self.check(bar[0] == "bar full" and bar[1] == 2 and "room for 0" in bar[2], f"failed: a pool at its max is drawn as {bar}")
         part = self.page.run("(() => { const bar = document.querySelectorAll('#pools .bar')[1]; return [...bar.querySelectorAll('span')].reduce((sum, part) => sum + part.offsetWidth, 0) / bar.clientWidth; })()")
-        self.check(0.1 < part < 0.3, f"failed: a bar of 13 of 63 is {part:.2f} full")
+        self.check(0.1 < part < 0.3, f"failed: a bar of 8 of 58 is {part:.2f} full")
         stamps = self.page.run("document.body.innerText.match(/\\d{4}-\\d\\d-\\d\\dT/g)")
         self.check(not stamps, f"failed: it shows {stamps}")
         titles = self.page.run("[...document.querySelectorAll('#request-rows time')].every((time) => time.title.includes(time.dateTime))")
         self.check(titles, "failed: a relative time has no exact one in its title")
+        for selector, list_name, row in (("#request-rows tr:nth-child(2) a", "requests", 1), ("#problems a", "requests", 4), ("#pools tr:nth-child(2) a", "pools", 1)):
+            self.page.run(f"document.querySelector({json.dumps(selector)}).focus()")
+            text = self.page.run("document.activeElement.textContent")
+            one, name = yard.lists[list_name][row], {"requests": "request", "pools": "class"}[list_name]
+            yard.change(list_name, one[name], message=f"another message of {selector}")
+            self.page.wait("the change", f"document.body.innerText.includes({json.dumps(f'another message of {selector}')})")
+            still = self.page.run("[document.activeElement.tagName, document.activeElement.textContent.slice(0, 80)]")
+            self.check(still == ["A", text], f"failed: a change takes the keyboard from {selector} to {still}")
         self.outline("failed")
 
     def address(self) -> None:
@@ -230,8 +241,6 @@ def look(home: Path) -> int:
             wrong += [f"{part}: the browser complains: {each}" for each in page.complaints]
             page.complaints.clear()
         one.blindness()
-        if one.server:
-            one.server.end()
     finally:
         page.end()
     for problem in wrong:

@@ -23,6 +23,14 @@ function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// Changes what is in a node without taking the keyboard's place away.
+const REACHED = "a[href], button, summary";
+function keepFocus(root, work) {
+  const place = root.contains(document.activeElement) ? [...root.querySelectorAll(REACHED)].indexOf(document.activeElement) : -1;
+  work();
+  if (place >= 0 && !root.contains(document.activeElement)) root.querySelectorAll(REACHED)[place]?.focus({ preventScroll: true });
+}
+
 // A length of time as the command line writes it: 48s, 4m10s, 2h5m, 3d4h.
 function long(seconds) {
   const whole = Math.max(0, Math.round(seconds));

@@ -121,9 +121,9 @@ const tables = {
   events: new Rows(byId("events"), (event) => event.id, drawEvent),
 };
 
-function note(id, shown, all, left, empty) {
-  const more = left > 0 ? `, ${left} more not sent` : "";
-  put(byId(id), all === 0 ? empty : `${shown === all ? all : `${shown} of ${all}`}${more}`);
+function note(id, shown, all, left, empty, also) {
+  const more = (left > 0 ? `, ${left} more not sent` : "") + (also ? `; ${also}` : "");
+  put(byId(id), all === 0 ? `${empty}${also ? ` (${also})` : ""}` : `${shown === all ? all : `${shown} of ${all}`}${more}`);
   byId(id).closest("section").querySelector("table").hidden = shown === 0;
 }
 
@@ -165,8 +165,8 @@ function draw() {
   const shownPools = pools.filter((pool) => ofClass(pool) && (pools.length <= FEW || matches(words, pool.class, pool.message) || view.class));
   tables.pools.show(shownPools);
   const without = every.filter((pool) => pool.max === null && pool.live > 0).map((pool) => `${pool.class} (${plural(pool.live, "instance")})`);
-  note("pools-note", shownPools.length, pools.length, head.poolsLeftOut, "There is no pool yet. First step: write pools.yaml and run `runyard apply -f pools.yaml`.");
-  if (without.length > 0) byId("pools-note").textContent += `; without a pool: ${without.join(", ")}`;
+  const lost = without.length > 0 && `without a pool: ${without.join(", ")}`;
+  note("pools-note", shownPools.length, pools.length, head.poolsLeftOut, "There is no pool yet. First step: write pools.yaml and run `runyard apply -f pools.yaml`.", lost);
 
   const found = requests.filter((r) => ofClass(r) && matches(words, r.request, r.class, r.phase, r.message, ...r.waits));
   const phases = count(found, (request) => request.phase);
@@ -184,8 +184,8 @@ function draw() {
   const shownMachines = some.filter((m) => open("states", m.is, counts)).sort(by(...(MACHINE_SORTS[view.msort] || MACHINE_SORTS[""])));
   axis(window, now());
   tables.machines.show(shownMachines);
-  note("machines-note", shownMachines.length, machines.length, head.machinesLeftOut, "There are no instances.");
-  if (machines.length > 0 && millis(head.remembersSince) > window) byId("machines-note").textContent += `; changes are known since ${clock.format(millis(head.remembersSince))}`;
+  const since = machines.length > 0 && millis(head.remembersSince) > window && `changes are known since ${clock.format(millis(head.remembersSince))}`;
+  note("machines-note", shownMachines.length, machines.length, head.machinesLeftOut, "There are no instances.", since);
 
   const inClass = new Set([`pool#${view.class}`, ...machines.filter(ofClass).map((m) => m.id), ...requests.filter(ofClass).map((r) => r.request.replace(/^(\S+) run ([^/]+)\/.*$/, "request#$1#$2"))]);
   const events = data.rows("events").filter((e) => matches(words.map((word) => word.replace(/\/$/, "")), e.subject.replaceAll("#", " run "), e.reason, e.message, e.actor))

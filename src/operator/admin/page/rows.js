@@ -56,13 +56,15 @@ class Rows {
         this.there.set(name, row);
         this.watch.observe(row);
       }
-      if (row.item !== item) {
-        row.item = item;
-        this.draw(row, item);
-        if (this.seen.has(row)) this.freshen(row);
-      }
       const place = before ? before.nextSibling : this.body.firstChild;
-      if (row !== place) this.body.insertBefore(row, place);
+      if (row.item !== item || row !== place) {
+        keepFocus(row, () => {
+          if (row.item !== item) this.draw(row, item);
+          if (row !== place) this.body.insertBefore(row, place);
+        });
+        if (row.item !== item && this.seen.has(row)) this.freshen(Object.assign(row, { item }));
+        row.item = item;
+      }
       before = row;
       if (await spent()) return;
     }

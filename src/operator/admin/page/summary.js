@@ -48,7 +48,7 @@ function summary(head, requests, pools, machines) {
   const text = JSON.stringify(found);
   if (list.dataset.text !== text) {
     list.dataset.text = text;
-    list.replaceChildren(...found.map((one) => {
+    keepFocus(list, () => list.replaceChildren(...found.map((one) => {
       const line = element("li", `${one.text} `, one.level);
       if (one.link && typeof one.link[0] === "string") {
         const link = element("a", `to the ${one.link[1]}`);
@@ -58,7 +58,7 @@ function summary(head, requests, pools, machines) {
         line.append(inward(`to class ${one.link[1]}`, one.link[0]));
       }
       return line;
-    }));
+    })));
   }
 
   const have = { running: 0, claimed: 0, created: 0, idle: 0, live: 0, max: 0 };
