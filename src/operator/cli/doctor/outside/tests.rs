@@ -134,7 +134,8 @@ fn each_of_ten_pinned_versions_is_told_of_three_weeks_before_it_ends() {
         let at: Timestamp = at.parse().unwrap();
         let end = EndOfLife { runtime: Some(at), ..EndOfLife::default() };
         let told = |hours: i64| {
-            runner_end(version, end, at - jiff::SignedDuration::from_hours(hours)).map(|finding| finding.problem)
+            runner_end(version, end, at - jiff::SignedDuration::from_hours(hours))
+                .map(|finding| finding.problem)
         };
         assert_eq!(told(21 * 24 + 1), None, "{version}");
         assert!(told(21 * 24 - 1).unwrap().contains("in 20 days"), "{version}");
