@@ -25,6 +25,7 @@ cat >pre-runner.sh <<'@@END-OF-PRE-RUNNER'
 @@PRE-RUNNER
 @@END-OF-PRE-RUNNER
 set -a
+# shellcheck disable=SC1091 # it was written above
 . ./agent.env
 set +a
 # What of this a stock image lacks: the rules need nft, GitHub's runner libicu, its checkout git.
