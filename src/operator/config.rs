@@ -202,6 +202,11 @@ fn told_architecture(url: &str) -> Option<&'static str> {
 }
 
 impl<T> Architectures<T> {
+    /// What there is for machines of some architecture, the usual one first.
+    pub fn any(&self) -> Option<&T> {
+        self.usual.as_ref().or(self.arm64.as_ref())
+    }
+
     /// Whether there is nothing for anybody.
     pub const fn is_empty(&self) -> bool {
         self.usual.is_none() && self.arm64.is_none()

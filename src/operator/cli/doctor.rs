@@ -123,7 +123,7 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
         #[cfg(feature = "ec2")]
         ec2,
         github: ports.github.map(|github| (github, organization)),
-        runner_version: config.agent.runner.as_ref().map(|runner| runner.version.clone()),
+        runner_version: config.agent.runner.any().map(|runner| runner.version.clone()),
     })
 }
 
