@@ -212,7 +212,7 @@ fn agent() -> impl Strategy<Value = Agent> {
     let interruption =
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
     let says = (of(word(Signal::ALL)), of(text()), of(text()), of(time()), of(text()));
-    let beat = (of(time()), count(), of(text()), of(text()), of(text()));
+    let beat = (of(time()), count(), of(text()), of(text()), of(text()), of(1_u64..1 << 53));
     (instance_id(), says, beat, of(interruption), of(count()), of(time())).prop_map(
         |(id, says, beat, interruption, registration_done, updated_at)| Agent {
             arn: Some(InstanceArn::local(&id)),
@@ -226,6 +226,7 @@ fn agent() -> impl Strategy<Value = Agent> {
             agent_version: beat.2,
             runner_name: beat.3,
             public_key: beat.4,
+            runner_id: beat.5,
             interruption,
             registration_done,
             updated_at,
