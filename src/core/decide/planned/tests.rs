@@ -82,7 +82,7 @@ fn every_kind_has_a_name_and_a_line_of_its_own() {
 
 #[test]
 fn what_spends_a_budget_is_the_leaders() {
-    assert_eq!(kinds(|action| action.leader_only), ["intend", "order", "orphan", "pool"].into());
+    assert_eq!(kinds(|action| action.leader_only), ["console", "intend", "order", "orphan", "pool"].into());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_class_acts_for_many_where_it_claims_and_where_it_writes_a_request() {
 
 #[test]
 fn what_only_looks_reports_or_repeats_a_hint_says_nothing_to_a_person() {
-    let upkeep = ["announce", "describe", "look", "pool", "receive", "sweep-runner"];
+    let upkeep = ["announce", "console", "describe", "look", "pool", "receive", "sweep-runner"];
     assert_eq!(kinds(|action| action.upkeep), upkeep.into());
     assert!(all().iter().all(|action| !action.upkeep || action.events.is_empty()));
 }
