@@ -204,19 +204,25 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let step = Step::of(launch, now, |next| {
         next.phase = LaunchPhase::Bound;
         next.instances = launched.machines.iter().map(|machine| machine.id.clone()).collect();
-        next.message =
-            format!("{} of {}: {}", launched.machines.len(), launch.count, reason::named(&launched.machines));
-        if refused > 0 {
-            next.message.push_str(&format!("; {refused} of a type that nobody asked for, ended"));
-        }
-        for shortfall in &launched.shortfalls {
-            next.message.push_str(&format!("; {}: {}", shortfall.code, shortfall.message));
-        }
-        next.message.truncate(next.message.floor_char_boundary(1000));
+        next.message = told(launch, launched, refused);
         next.expires_at = Some(now.as_second() + KEPT);
     });
     plan.actions.push(Planned::bind(step, request, machines));
     plan
+}
+
+/// What a launch brought and what it lacked, for a person.
+fn told(launch: &Launch, launched: &Launched, refused: u32) -> String {
+    let machines = reason::named(&launched.machines);
+    let mut message = format!("{} of {}: {machines}", launched.machines.len(), launch.count);
+    if refused > 0 {
+        message.push_str(&format!("; {refused} of a type that nobody asked for, ended"));
+    }
+    for shortfall in &launched.shortfalls {
+        message.push_str(&format!("; {}: {}", shortfall.code, shortfall.message));
+    }
+    message.truncate(message.floor_char_boundary(1000));
+    message
 }
 
 /// The record of a new machine, bound to a request or warm.
