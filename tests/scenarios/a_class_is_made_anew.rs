@@ -126,7 +126,7 @@ async fn a_class_made_anew_without_a_uid_is_served_after_the_next_list() {
     let world = served(None).await;
     world.store.silence_watches(true);
     make_anew(&world, None).await;
-    let resync = settings("one").resync.as_secs();
+    let resync = settings("one").timing.resync.as_secs();
     until_kept(&world, 2 * resync + 30).await;
 }
 

@@ -212,17 +212,23 @@ fn bound_launch(cx: &Context<'_>, launch: &Launch, launched: &Launched, refused:
     Step::of(launch, cx.now.wall, |next| {
         next.phase = LaunchPhase::Bound;
         next.instances = launched.machines.iter().map(|machine| machine.id.clone()).collect();
-        next.message =
-            format!("{} of {}: {}", launched.machines.len(), launch.count, reason::named(&launched.machines));
-        if refused > 0 {
-            next.message.push_str(&format!("; {refused} of a type that nobody asked for, ended"));
-        }
-        for shortfall in &launched.shortfalls {
-            next.message.push_str(&format!("; {}: {}", shortfall.code, shortfall.message));
-        }
-        next.message.truncate(next.message.floor_char_boundary(1000));
+        next.message = told(launch, launched, refused);
         next.expires_at = Some(cx.now.wall.as_second() + KEPT);
     })
+}
+
+/// What a launch brought and what it lacked, for a person.
+fn told(launch: &Launch, launched: &Launched, refused: u32) -> String {
+    let machines = reason::named(&launched.machines);
+    let mut message = format!("{} of {}: {machines}", launched.machines.len(), launch.count);
+    if refused > 0 {
+        message.push_str(&format!("; {refused} of a type that nobody asked for, ended"));
+    }
+    for shortfall in &launched.shortfalls {
+        message.push_str(&format!("; {}: {}", shortfall.code, shortfall.message));
+    }
+    message.truncate(message.floor_char_boundary(1000));
+    message
 }
 
 /// The record of a new machine, bound to a request or warm.

@@ -1,20 +1,21 @@
 //! One request: taken on or refused, ready, degraded, released or failed. What it holds is counted in its own record.
 
-use jiff::Timestamp;
-
 use crate::model::{
-    ClassName, ConditionType, InstanceId, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
-    LabelMode, MOST_MACHINES, Phase, Pool, PoolSpec, Reason, Record, ReleasedBy, Request, RequestKey, after,
+    ClassName, ConditionType, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode,
+    MOST_MACHINES, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey, after,
 };
 
 use crate::decide::context::Context;
 use crate::decide::reason::{self, are, machines};
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
-use crate::yard::{Holding, LAST_REPLACEMENT, Lost, Yard, gives_back, over_time, target};
+use crate::yard::{Holding, LAST_REPLACEMENT, Yard, gives_back, over_time};
 
 mod intent;
+mod lost;
 mod release;
 
+use lost::degraded;
+pub(super) use lost::drop_lost;
 use release::{over, release, released_because};
 
 /// How long the records of finished requests are kept, in seconds.
@@ -184,25 +185,31 @@ fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &
     plan
 }
 
+/// What ends a request whatever it holds: a person, GitHub, a newer attempt, or its maximum runtime.
+fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Option<Plan> {
+    if request.intent.fail_requested_at.is_some() {
+        return Some(fail(cx, request, "FailedByPerson", "a person asked that it fail".into()));
+    }
+    if let Some(why) = cx.yard.requests.get(key).and_then(|asked| asked.refused.clone()) {
+        return Some(fail(cx, request, "NotAllowed", why));
+    }
+    if let Some(newer) = cx.yard.superseded(&request.id) {
+        let why = format!("superseded by attempt {newer}");
+        return Some(release(cx, key, request, holding, Some(ReleasedBy::Superseded), &why));
+    }
+    let over = over_time(cx.yard, request).map(|at| after(at, LAST_REPLACEMENT));
+    over.filter(|over| *over <= cx.now.wall).map(|_| {
+        let by = Some(ReleasedBy::MaxRuntime);
+        release(cx, key, request, holding, by, "its maximum runtime is over")
+    })
+}
+
 /// Taken on, and wanted.
 fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     let (intent, status) = (&request.intent, &request.status);
     let now = cx.now.wall;
-    if intent.fail_requested_at.is_some() {
-        return fail(cx, request, "FailedByPerson", "a person asked that it fail".into());
-    }
-    if let Some(why) = cx.yard.requests.get(key).and_then(|asked| asked.refused.clone()) {
-        return fail(cx, request, "NotAllowed", why);
-    }
-    if let Some(newer) = cx.yard.superseded(&request.id) {
-        let why = format!("superseded by attempt {newer}");
-        return release(cx, key, request, holding, Some(ReleasedBy::Superseded), &why);
-    }
-    if let Some(over) = over_time(cx.yard, request).map(|at| after(at, LAST_REPLACEMENT))
-        && over <= now
-    {
-        let by = Some(ReleasedBy::MaxRuntime);
-        return release(cx, key, request, holding, by, "its maximum runtime is over");
+    if let Some(plan) = ended_early(cx, key, request, holding) {
+        return plan;
     }
     if let Some(plan) = intent::edited(cx, request) {
         return plan;
@@ -264,65 +271,6 @@ fn launching(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     }
 }
 
-/// A request that was ready says when it lost a machine, why, and when it has its number again.
-fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan {
-    let now = cx.now.wall;
-    let is = is_degraded(request);
-    let doomed: Vec<&InstanceId> = holding.held.iter().copied().filter(|id| is_doomed(cx, id)).collect();
-    if let (false, true, [first, ..]) = (is, holding.lost.is_empty(), doomed.as_slice()) {
-        let at = cx.yard.by_id(first).and_then(|tracked| tracked.interruption()).map(|notice| notice.at);
-        let ids: Vec<&str> = doomed.iter().map(|id| id.as_str()).collect();
-        let when = at.map_or(String::new(), |at| format!(" at {at}"));
-        let message = format!("EC2 takes {} back{when}; to be replaced", ids.join(", "));
-        let reason = Reason::Interrupted.as_str();
-        return write(cx, request, Note::warning("Degraded", message.clone()), |next| {
-            next.status.set_condition(ConditionType::Degraded, true, reason, message.clone(), now);
-            next.status.message = message;
-        });
-    }
-    if !holding.lost.is_empty() {
-        // What is lost is held no more: whoever counts the list counts what there is.
-        let note = Note::warning("Degraded", loss(holding));
-        let key = &request.id;
-        return write(cx, request, note, |next| {
-            drop_lost(cx, key, request, next);
-            degrade(next, holding, now);
-        });
-    }
-    if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
-        let message = format!("{} {} running again", machines(holding.running), are(holding.running));
-        return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
-            next.status.set_condition(ConditionType::Degraded, false, "Recovered", message.clone(), now);
-            next.status.message = message;
-        });
-    }
-    Plan::default()
-}
-
-/// Whether EC2 said that it ends a machine.
-fn is_doomed(cx: &Context<'_>, id: &InstanceId) -> bool {
-    cx.yard.by_id(id).is_some_and(crate::yard::Tracked::doomed)
-}
-
-fn is_degraded(request: &Request) -> bool {
-    request.status.conditions.iter().any(|c| c.condition_type == ConditionType::Degraded && c.status)
-}
-
-/// Which machines were lost, for a person.
-fn loss(holding: &Holding<'_>) -> String {
-    let reason = |lost: &Lost<'_>| lost.reason.map_or("gone", |reason| reason.as_str());
-    let lost: Vec<String> =
-        holding.lost.iter().map(|lost| format!("{} ({})", lost.id, reason(lost))).collect();
-    format!("lost {}; to be replaced", lost.join(", "))
-}
-
-/// Says that a request that was ready lost machines, and why.
-fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
-    let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
-    next.status.set_condition(ConditionType::Degraded, true, cause, loss(holding), now);
-    next.status.message = loss(holding);
-}
-
 fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: String) -> Plan {
     let now = cx.now.wall;
     write(cx, request, Note::warning(reason, message.clone()), |next| {
@@ -368,21 +316,6 @@ pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Pl
         format!("{} of class {}", machines(request.intent.count), spec.resource_class),
     );
     Planned::request(step, note)
-}
-
-/// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
-/// being cleaned after it, because it is not released before they are. One that was ready says what it lost. Under
-/// which claim it held a machine stays known: that is how the machine knows that this claim is over.
-pub(super) fn drop_lost(cx: &Context<'_>, key: &RequestKey, request: &Request, next: &mut Request) {
-    let keep_out = gives_back(next);
-    let holding = cx.yard.holding(key, request);
-    for lost in holding.lost.iter().filter(|lost| !(lost.out && keep_out)) {
-        next.lose(lost.id);
-    }
-    if !keep_out && next.status.phase == Some(Phase::Ready) && !holding.lost.is_empty() && !is_degraded(next)
-    {
-        degrade(next, &holding, cx.now.wall);
-    }
 }
 
 /// A request that gave machines back and still lists them while others wait: its list is brought up to date first, so

@@ -2,26 +2,25 @@
 //! planned, and takes in what came of it. Records being written here are not planned for; a stand-by acts only on
 //! what the leader left undone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use futures::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
 use crate::decide::{Context, Effect, Planned, Policy, Role, decide};
-use crate::model::{ClassName, Lease, RecordId, Slot, TableName};
-use crate::ports::{Delivery, Machine, StoreError};
-use crate::status::History;
-use crate::yard::{Breaker, Now, Observation, Unit, Yard};
+use crate::model::Lease;
+use crate::ports::{Machine, StoreError};
+use crate::yard::{Now, Observation, Unit, Yard};
 
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, runner_gc, runs};
+use super::{OperatorError, Ports, Settings, runner_gc};
 
 mod clock_skew;
 mod concurrency;
@@ -30,15 +29,16 @@ mod intake;
 mod metrics;
 mod resting;
 mod sources;
+mod state;
 mod stuck;
 mod tasks;
+mod units;
 
-use clock_skew::ClockSkew;
 use concurrency::ConcurrencyLimits;
-use resting::Resting;
 use sources::{BackgroundTasks, Inputs};
-use stuck::Failing;
+use state::{Backoffs, Listing, Measures, Reads, Reported};
 use tasks::Tasks;
+use units::unit_of;
 
 /// How long a stand-by leaves a thing to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
@@ -75,70 +75,6 @@ struct Loop {
     measures: Measures,
 }
 
-/// What is not tried again yet, or left to another operator.
-#[derive(Default)]
-struct Backoffs {
-    /// What failed last.
-    resting: Resting,
-    /// What failed again and again, and for which reason.
-    failing: Failing,
-    /// Since when a stand-by knows of something to do.
-    due: BTreeMap<Unit, Duration>,
-}
-
-/// How long the table could be read.
-struct Reads {
-    /// Monotonic time during which it could.
-    seen: Duration,
-    last_look: Duration,
-    /// Longest stretch of successful reads that one look vouches for.
-    vouches: Duration,
-}
-
-/// Lists of the whole table: the one under way, and those that are asked for.
-struct Listing {
-    /// When the list under way began, and the keys seen since.
-    under_way: Option<(Duration, BTreeSet<RecordId>)>,
-    /// When the lease was taken that no list has followed yet.
-    taken: Option<(u64, Duration)>,
-    /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
-    late: Vec<(RecordId, i64)>,
-    /// When a person's request for a resync was seen.
-    requested: Option<Duration>,
-    /// When that was, by the clock of who asked.
-    requested_at: Option<Timestamp>,
-    /// Starts a list.
-    resync: mpsc::Sender<()>,
-    /// Starts a look at all machines.
-    sweep: mpsc::Sender<()>,
-    /// Why the table cannot be listed at all.
-    refused: Option<StoreError>,
-}
-
-/// What was said already, and what was not acknowledged yet.
-#[derive(Default)]
-struct Reported {
-    clock_skew: ClockSkew,
-    /// What classes do without now, as far as it was told.
-    open: BTreeSet<(ClassName, Breaker)>,
-    /// Records that were said to be unreadable, or of a newer program.
-    unreadable: BTreeSet<RecordId>,
-    /// Notices that are not acknowledged yet, because something remains to be done.
-    unacknowledged: Vec<Delivery>,
-}
-
-/// What is kept for people and for metrics.
-struct Measures {
-    /// What machines were.
-    history: History,
-    table: TableName,
-    /// When the time of machines was last counted, and when the queues were last asked how much they hold.
-    measured: Duration,
-    queues_measured: Option<Duration>,
-    /// The requests whose runs are watched at GitHub.
-    live: watch::Sender<runs::Live>,
-}
-
 /// Runs the loop until told to stop.
 pub(super) async fn run(
     ports: Ports,
@@ -154,56 +90,7 @@ pub(super) async fn run(
     let shutdown = shutdown.child_token();
     let asks = health.snapshots().answer();
     let started = BackgroundTasks::start(&ports, &settings, asks, &shutdown).await;
-    let BackgroundTasks {
-        tasks,
-        follower,
-        mut inputs,
-        lease,
-        resync_trigger,
-        sweep_trigger,
-        live,
-        events,
-        issuer,
-    } = started;
-    let policy = settings.policy(issuer.is_some(), ports.compute.keeps_inventory());
-    let executor = Executor {
-        ports: ports.clone(),
-        issuer,
-        verify_removed: settings.github.verify_removed,
-        receipts: Receipts::default(),
-        unsettled: Unsettled::default(),
-    };
-    let (history, now) = (History::new(ports.clock.now()), ports.clock.elapsed());
-    let vouches = intake::vouches(settings.timing.heartbeat, settings.timing.stale);
-    let table = settings.table.clone();
-    let mut state = Loop {
-        ports,
-        policy,
-        executor,
-        events,
-        health,
-        yard: Yard::default(),
-        dirty: BTreeSet::new(),
-        timers: Timers::default(),
-        role: Role { lease: None },
-        lease,
-        concurrency: ConcurrencyLimits::default(),
-        tasks,
-        backoffs: Backoffs::default(),
-        reads: Reads { seen: Duration::ZERO, last_look: now, vouches },
-        listing: Listing {
-            under_way: None,
-            taken: None,
-            late: Vec::new(),
-            requested: None,
-            requested_at: None,
-            resync: resync_trigger,
-            sweep: sweep_trigger,
-            refused: None,
-        },
-        reported: Reported::default(),
-        measures: Measures { history, table, measured: now, queues_measured: None, live },
-    };
+    let (mut state, mut inputs, follower) = Loop::new(ports, &settings, health, started);
     state.roles();
     state.tasks.spawn_lasting(follower);
     state.turn(&mut inputs, &shutdown).await;
@@ -227,6 +114,45 @@ const fn hopeless(error: &StoreError) -> bool {
 }
 
 impl Loop {
+    /// A loop that has seen nothing yet, the receiving ends of its channels, and what follows the table.
+    fn new(
+        ports: Ports,
+        settings: &Settings,
+        health: Arc<Health>,
+        started: BackgroundTasks,
+    ) -> (Self, Inputs, BoxFuture<'static, ()>) {
+        let BackgroundTasks { tasks, follower, inputs, lease, events, issuer, triggers, live } = started;
+        let policy = settings.policy(issuer.is_some(), ports.compute.keeps_inventory());
+        let executor = Executor {
+            ports: ports.clone(),
+            issuer,
+            verify_removed: settings.github.verify_removed,
+            receipts: Receipts::default(),
+            unsettled: Unsettled::default(),
+        };
+        let (wall, mono) = (ports.clock.now(), ports.clock.elapsed());
+        let state = Self {
+            ports,
+            policy,
+            executor,
+            events,
+            health,
+            yard: Yard::default(),
+            dirty: BTreeSet::new(),
+            timers: Timers::default(),
+            role: Role { lease: None },
+            lease,
+            concurrency: ConcurrencyLimits::default(),
+            tasks,
+            backoffs: Backoffs::default(),
+            reads: Reads::new(&settings.timing, mono),
+            listing: Listing::new(triggers),
+            reported: Reported::default(),
+            measures: Measures::new(settings.table.clone(), wall, mono, live),
+        };
+        (state, inputs, follower)
+    }
+
     /// Drops everything but the tasks: without the loop's ends of their channels those that last come to their end.
     fn into_tasks(self) -> Tasks {
         self.tasks
@@ -316,7 +242,7 @@ impl Loop {
                 // Budgets only after everything was read once more.
                 self.role.lease = None;
                 self.listing.taken = Some((token, self.ports.clock.elapsed()));
-                let _ = self.listing.resync.try_send(());
+                let _ = self.listing.triggers.resync.try_send(());
             }
             Some(_) => {}
             None => {
@@ -467,46 +393,5 @@ impl Loop {
             }
             None => tracing::debug!(what = %action.describe(), error = %failure, "not done"),
         }
-    }
-
-    /// The class whose decisions depend on what an action held.
-    fn class_of(&self, slot: &Slot) -> Option<ClassName> {
-        let id = match slot {
-            Slot::Queue(class) | Slot::Launches(class) => return Some(class.clone()),
-            Slot::Announcement(_) | Slot::Console(_) => return None,
-            Slot::Record(id) => id,
-        };
-        match id {
-            RecordId::Pool(class) => Some(class.clone()),
-            RecordId::Request(id) => self.yard.request(id).and_then(Yard::class_of),
-            RecordId::Instance(arn) => {
-                self.yard.instance(arn).map(|tracked| tracked.instance.facts.resource_class.clone())
-            }
-            RecordId::Agent(_)
-            | RecordId::Launch(_)
-            | RecordId::Lease(_)
-            | RecordId::Event { .. }
-            | RecordId::Unnamed(..)
-            | RecordId::Foreign(_) => None,
-        }
-    }
-}
-
-/// The unit that judges what an action held.
-pub(super) fn unit_of(slot: &Slot) -> Option<Unit> {
-    match slot {
-        Slot::Queue(class) | Slot::Launches(class) => Some(Unit::Class(class.clone())),
-        Slot::Announcement(_) | Slot::Console(_) => None,
-        Slot::Record(RecordId::Instance(arn)) => Some(Unit::Instance(arn.clone())),
-        Slot::Record(RecordId::Launch(id)) => Some(Unit::Launch(id.clone())),
-        Slot::Record(RecordId::Pool(class)) => Some(Unit::Class(class.clone())),
-        Slot::Record(RecordId::Request(id)) => Some(Unit::Request(id.clone())),
-        Slot::Record(
-            RecordId::Agent(_)
-            | RecordId::Lease(_)
-            | RecordId::Event { .. }
-            | RecordId::Unnamed(..)
-            | RecordId::Foreign(_),
-        ) => None,
     }
 }

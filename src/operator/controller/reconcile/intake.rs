@@ -183,8 +183,8 @@ impl Loop {
             let open = resync.requested_at > resync.completed_at;
             if another || open && self.listing.requested.is_none() {
                 self.listing.requested = Some(self.ports.clock.elapsed());
-                let _ = self.listing.resync.try_send(());
-                let _ = self.listing.sweep.try_send(());
+                let _ = self.listing.triggers.resync.try_send(());
+                let _ = self.listing.triggers.sweep.try_send(());
             }
             self.listing.requested_at = resync.requested_at;
         }

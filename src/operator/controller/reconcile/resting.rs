@@ -8,7 +8,7 @@ use crate::decide::Planned;
 use crate::model::RecordId;
 use crate::yard::{Unit, Yard};
 
-use super::unit_of;
+use super::units::unit_of;
 
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);

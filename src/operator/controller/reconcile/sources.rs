@@ -14,6 +14,7 @@ use crate::controller::{Ports, Settings, lease, notices, runner_gc, runs, sweep}
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;
 
+use super::state::Triggers;
 use super::tasks::Tasks;
 
 /// A watch that returns no change for this many lease terms has stalled: each term has three renewals, which are changes.
@@ -50,8 +51,7 @@ pub(super) struct BackgroundTasks {
     pub(super) follower: BoxFuture<'static, ()>,
     pub(super) inputs: Inputs,
     pub(super) lease: watch::Receiver<Option<u64>>,
-    pub(super) resync_trigger: mpsc::Sender<()>,
-    pub(super) sweep_trigger: mpsc::Sender<()>,
+    pub(super) triggers: Triggers,
     /// The requests whose runs are watched at GitHub.
     pub(super) live: watch::Sender<runs::Live>,
     pub(super) events: Events,
@@ -101,7 +101,8 @@ impl BackgroundTasks {
         let (ask, sweeps) = mpsc::channel(1);
         let issuer = spawn_runner_gc(ports, settings, &lease, ask, &mut tasks, shutdown);
         let inputs = Inputs { seen, machines, notices: notices_received, sweeps, snapshot_requests };
-        Self { tasks, follower, inputs, lease, resync_trigger, sweep_trigger, live, events, issuer }
+        let triggers = Triggers { resync: resync_trigger, sweep: sweep_trigger };
+        Self { tasks, follower, inputs, lease, triggers, live, events, issuer }
     }
 }
 

@@ -1,0 +1,90 @@
+//! What a request lost: machines that are gone leave its list, and one that was ready says so until it has its number again.
+
+use jiff::Timestamp;
+
+use crate::decide::context::Context;
+use crate::decide::reason::{are, machines};
+use crate::decide::{Note, Plan};
+use crate::model::{ConditionType, InstanceId, Phase, Reason, Request, RequestKey};
+use crate::yard::{Holding, Lost, gives_back, target};
+
+use super::write;
+
+/// A request that was ready says when it lost a machine, why, and when it has its number again.
+pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan {
+    let now = cx.now.wall;
+    let is = is_degraded(request);
+    let doomed: Vec<&InstanceId> = holding.held.iter().copied().filter(|id| is_doomed(cx, id)).collect();
+    if let (false, true, [first, ..]) = (is, holding.lost.is_empty(), doomed.as_slice()) {
+        let at = cx.yard.by_id(first).and_then(|tracked| tracked.interruption()).map(|notice| notice.at);
+        let ids: Vec<&str> = doomed.iter().map(|id| id.as_str()).collect();
+        let when = at.map_or(String::new(), |at| format!(" at {at}"));
+        let message = format!("EC2 takes {} back{when}; to be replaced", ids.join(", "));
+        let reason = Reason::Interrupted.as_str();
+        return write(cx, request, Note::warning("Degraded", message.clone()), |next| {
+            next.status.set_condition(ConditionType::Degraded, true, reason, message.clone(), now);
+            next.status.message = message;
+        });
+    }
+    if !holding.lost.is_empty() {
+        // What is lost is held no more: whoever counts the list counts what there is.
+        let note = Note::warning("Degraded", loss(holding));
+        let key = &request.id;
+        return write(cx, request, note, |next| {
+            drop_lost(cx, key, request, next);
+            degrade(next, holding, now);
+        });
+    }
+    if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
+        let message = format!("{} {} running again", machines(holding.running), are(holding.running));
+        return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
+            next.status.set_condition(ConditionType::Degraded, false, "Recovered", message.clone(), now);
+            next.status.message = message;
+        });
+    }
+    Plan::default()
+}
+
+/// Whether EC2 said that it ends a machine.
+fn is_doomed(cx: &Context<'_>, id: &InstanceId) -> bool {
+    cx.yard.by_id(id).is_some_and(crate::yard::Tracked::doomed)
+}
+
+fn is_degraded(request: &Request) -> bool {
+    request.status.conditions.iter().any(|c| c.condition_type == ConditionType::Degraded && c.status)
+}
+
+/// Which machines were lost, for a person.
+fn loss(holding: &Holding<'_>) -> String {
+    let reason = |lost: &Lost<'_>| lost.reason.map_or("gone", |reason| reason.as_str());
+    let lost: Vec<String> =
+        holding.lost.iter().map(|lost| format!("{} ({})", lost.id, reason(lost))).collect();
+    format!("lost {}; to be replaced", lost.join(", "))
+}
+
+/// Says that a request that was ready lost machines, and why.
+fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
+    let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
+    next.status.set_condition(ConditionType::Degraded, true, cause, loss(holding), now);
+    next.status.message = loss(holding);
+}
+
+/// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
+/// being cleaned after it, because it is not released before they are. One that was ready says what it lost. Under
+/// which claim it held a machine stays known: that is how the machine knows that this claim is over.
+pub(in crate::decide) fn drop_lost(
+    cx: &Context<'_>,
+    key: &RequestKey,
+    request: &Request,
+    next: &mut Request,
+) {
+    let keep_out = gives_back(next);
+    let holding = cx.yard.holding(key, request);
+    for lost in holding.lost.iter().filter(|lost| !(lost.out && keep_out)) {
+        next.lose(lost.id);
+    }
+    if !keep_out && next.status.phase == Some(Phase::Ready) && !holding.lost.is_empty() && !is_degraded(next)
+    {
+        degrade(next, &holding, cx.now.wall);
+    }
+}
