@@ -122,6 +122,8 @@ async fn serving_by_number(world: &World, run: &str) -> (RecordId, u64) {
     let machine = world.in_state(State::Running)[0].facts.instance_id.clone();
     let number = world.github.register(&web(), &name, vec![run.to_owned()]);
     world.agents.tells(&machine, number);
+    // With its next beat.
+    world.sleep(20).await;
     (key, number)
 }
 
