@@ -40,13 +40,13 @@ pub struct Parts {
     pub executor: Arc<dyn Executor>,
     /// Its clocks.
     pub clock: Arc<dyn Clock>,
-    /// Its chance: the key pair, and what spreads machines over time.
+    /// Its randomness: for the key pair, and to spread machines over time.
     pub entropy: Arc<dyn Entropy>,
-    /// The switch.
+    /// Ends the machine.
     pub power: Arc<dyn Power>,
     /// How often and how long.
     pub timing: Timing,
-    /// Where it keeps what must outlive it.
+    /// The directory of its state, which outlives the process.
     pub state_dir: PathBuf,
     /// Which boot this is.
     pub boot_id: String,
@@ -55,7 +55,7 @@ pub struct Parts {
 /// How an agent ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was told to stop; the machine goes on.
+    /// It was stopped; the machine goes on.
     Stopped,
     /// The machine ends, and why.
     PoweredOff(&'static str),
@@ -64,7 +64,7 @@ pub enum End {
 /// Runs an agent until it or its machine ends.
 ///
 /// # Errors
-/// What it must keep cannot be kept.
+/// Its state cannot be written.
 pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     let Parts { records, executor, clock, entropy, power, timing, state_dir, boot_id } = parts;
     let key = key(&state_dir.join("key"), entropy.as_ref())?;
@@ -103,7 +103,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         biased;
         ended = registration.run(stop.clone()) => ended?,
         ended = guard.run(stop.clone()) => ended,
-        // Each of them ends only when it is told to.
+        // Each of them ends only on request.
         () = heartbeat.run(stop.clone()) => None,
         () = read_record(records, timing.poll, entropy.as_ref(), seen_in, stop.clone()) => None,
     };

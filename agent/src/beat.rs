@@ -19,7 +19,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// How much a beat may come early, as a part of the interval, so that machines born together do not beat together.
 const JITTER: f64 = 0.1;
 
-/// What never changes in the record.
+/// The constant part of the record.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The agent's version.
@@ -38,7 +38,7 @@ pub struct Heartbeat {
     pub entropy: Arc<dyn Entropy>,
     /// The interval.
     pub every: Duration,
-    /// Who speaks.
+    /// The agent's version and key.
     pub identity: Identity,
     /// What the record should show.
     pub status: watch::Receiver<AgentStatus>,
@@ -47,7 +47,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Beats until it is told to stop.
+    /// Beats until it is stopped.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut backoff = Backoff::drawn(FIRST_WAIT.min(self.every), self.every, self.entropy.as_ref());
         if stop.run_until_cancelled(self.read_own(&mut backoff)).await.is_none() {
@@ -64,7 +64,7 @@ impl Heartbeat {
         }
     }
 
-    /// What the record shows before the first write: an agent started again must know what it said.
+    /// Reads the record before the first write: a restarted agent must know its last signal.
     async fn read_own(&mut self, backoff: &mut Backoff) {
         loop {
             match self.records.own().await {
@@ -80,7 +80,7 @@ impl Heartbeat {
         }
     }
 
-    /// One write; answers how long to wait for the next.
+    /// Writes once and returns how long to wait until the next write.
     async fn beat(&mut self, backoff: &mut Backoff) -> Duration {
         let change = {
             let (status, stored) = (self.status.borrow_and_update(), self.stored.borrow());
@@ -92,7 +92,7 @@ impl Heartbeat {
                     (&stored, &*self.stored.borrow()),
                     (Stored::Absent, Stored::Known(_) | Stored::Unknown)
                 ) {
-                    tracing::warn!("there is no agent record; going on as the last instance record said");
+                    tracing::warn!("there is no agent record; continuing by the last instance record");
                 }
                 self.stored.send_replace(stored);
                 backoff.reset();
@@ -106,7 +106,7 @@ impl Heartbeat {
     }
 }
 
-/// What the record does not show yet, and that the agent is alive.
+/// Everything that the record does not show yet, and the heartbeat.
 fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Timestamp) -> Change {
     let shown = stored.agent();
     let at = AttributeValue::S(now.to_string());

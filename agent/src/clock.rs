@@ -28,7 +28,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// The machine's chance.
+/// The machine's randomness.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEntropy;
 
@@ -40,7 +40,7 @@ impl Entropy for SystemEntropy {
     }
 
     fn fill(&self, buffer: &mut [u8]) {
-        // Without it no key would be safe to make: better no agent than one whose boxes others open.
+        // Without it no key is safe: no agent is better than one whose credentials others can open.
         OsRng.try_fill_bytes(buffer).expect("the operating system gives random bytes");
     }
 }

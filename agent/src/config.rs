@@ -53,7 +53,7 @@ pub struct Config {
     pub post_run: Option<OwnScript>,
     /// How the machine is switched off.
     pub power: PowerOff,
-    /// Whom jobs run as.
+    /// The user that jobs run as.
     pub job_user: Option<String>,
     /// Whether a machine whose jobs can reach what is the machine's registers no runner.
     pub isolated: bool,
@@ -179,7 +179,7 @@ impl Keys {
         value
     }
 
-    /// Both or neither, and of the same machine.
+    /// Both must be given or neither, and they must name the same machine.
     fn instance(&mut self) -> Option<(InstanceId, InstanceArn)> {
         let id = self.optional("instance_id");
         let arn = self.optional("instance_arn");

@@ -1,5 +1,5 @@
-//! What does a machine write where its owner can read it although the machine is gone? A line for each step of its first
-//! boot, and one for its end, on its console: EC2 keeps that for an hour (`aws ec2 get-console-output`).
+//! Writes a line to the machine's console for each step of the first boot, and one for its end. EC2 keeps the console
+//! for an hour after the end (`aws ec2 get-console-output`).
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,10 +20,10 @@ const CONSOLE: &str = "/dev/console";
 /// Longest line, in bytes.
 const LONGEST: usize = 400;
 
-/// Writes a line. A console that takes none keeps nobody from anything.
+/// Writes a line. A failed write is no error.
 pub fn say(text: &str) {
     if let Err(error) = write(Path::new(CONSOLE), text) {
-        tracing::debug!(%error, "the console takes no line");
+        tracing::debug!(%error, "cannot write to the console");
     }
 }
 
@@ -49,7 +49,7 @@ fn line(text: &str) -> String {
     line
 }
 
-/// Tells of the first boot's task.
+/// Writes the first boot's steps to the console.
 pub struct BootOnConsole<E>(pub E);
 
 #[async_trait]
@@ -80,7 +80,7 @@ impl<E: Executor> Executor for BootOnConsole<E> {
     }
 }
 
-/// Tells when the record cannot be read any more, once until it can be again.
+/// Writes once to the console when the record can no longer be read.
 pub struct ReadsOnConsole {
     records: Arc<dyn Records>,
     failing: AtomicBool,

@@ -69,8 +69,8 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Makes an empty file that only its owner may open. What bore its name before is let go of, not written to: it may be a
-/// link, and whoever holds it open does not hold the new one.
+/// Creates an empty file that only its owner may open. A former file of that name is unlinked and not written to: it
+/// may be a link, and a process that has it open does not have the new one.
 ///
 /// # Errors
 /// What the system says, with the path.
@@ -95,7 +95,7 @@ pub fn open_dir(path: &Path) -> io::Result<File> {
 }
 
 /// Opens a file in a directory for reading that others may have put there. A link, a pipe or a device is refused, and
-/// nobody is waited for who holds the other end or a lease of it.
+/// the call does not wait for a process that holds the other end or a lease.
 ///
 /// # Errors
 /// What the system says, with the path, or that it is no plain file.

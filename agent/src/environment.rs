@@ -13,18 +13,18 @@ use crate::metadata::{ENDPOINT, ENDPOINT_VARIABLE};
 pub struct Listener {
     /// Its socket; an address that begins with `@` is an abstract one.
     pub socket: PathBuf,
-    /// How long it goes without a word before it starts this process again; none where it does not watch.
+    /// The watchdog interval, after which it restarts this process; none where it does not watch.
     pub watchdog: Option<Duration>,
 }
 
-/// Where the metadata service is; AWS's programs are told so.
+/// The endpoint of the metadata service (AWS's own variable).
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn metadata_endpoint() -> String {
     let told = std::env::var(ENDPOINT_VARIABLE).ok();
     told.filter(|value| !value.is_empty()).unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
-/// What is to be logged (`RUST_LOG`); none when nothing is said.
+/// The log filter (`RUST_LOG`); none when it is not set.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn log_filter() -> Option<String> {
     std::env::var("RUST_LOG").ok().filter(|value| !value.is_empty())

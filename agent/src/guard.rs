@@ -30,7 +30,7 @@ pub struct Lengths {
     pub grace: Duration,
 }
 
-/// What outlives the agent, in its root-only file. Times are milliseconds of the boot clock.
+/// The state of the guard, in its root-only file. Times are milliseconds of the boot clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
@@ -62,7 +62,7 @@ impl Memory {
         memory
     }
 
-    /// What an earlier agent of this boot remembered, or a beginning.
+    /// The state that an earlier agent of this boot left, or a new one.
     fn resume(kept: Option<Self>, boot_id: &str, now: Duration, lengths: Lengths) -> Self {
         let kept = kept.filter(|kept| kept.boot_id == boot_id && kept.began_ms <= ms(now));
         let mut memory = kept.unwrap_or_else(|| Self::begin(boot_id, now, lengths));
@@ -70,7 +70,7 @@ impl Memory {
         memory
     }
 
-    /// Takes note of a deadline; whether it is news.
+    /// Notes a deadline and returns whether it is new.
     fn see(&mut self, deadline: Deadline, now: Duration, lengths: Lengths) -> bool {
         let known = self.seen.as_ref().map(|seen| (seen.threshold, seen.threshold_set_at));
         if known == Some((deadline.at, deadline.set_at)) {
@@ -89,7 +89,7 @@ impl Memory {
         self.power_off_at_ms = match &self.seen {
             None => self.began_ms.saturating_add(ms(lengths.created)),
             Some(seen) => {
-                // Without the time it was set at, a length cannot be told without comparing clocks.
+                // Without the time it was set at, its length is not known without comparing clocks.
                 let length = seen.threshold_set_at.map_or(lengths.created, |set_at| {
                     Duration::try_from(seen.threshold.duration_since(set_at)).unwrap_or_default()
                 });
@@ -124,17 +124,17 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Waits until the machine has to end, and says why; none when it is told to stop.
+    /// Waits until the machine has to end and returns the reason; none when it is stopped.
     pub async fn run(mut self, stop: CancellationToken) -> Option<&'static str> {
         let kept = disk::load(&self.file).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the threshold of an earlier agent is lost");
+            tracing::warn!(%error, "the threshold file of an earlier agent cannot be read");
             None
         });
         let mut memory = Memory::resume(kept, &self.boot_id, self.clock.elapsed(), self.lengths);
         self.keep(&memory);
         let (mut news, mut read_ended) = (true, false);
         loop {
-            // Only what is news: the last look may have found something newer than what was read before it.
+            // Only a new deadline counts: the last read may be newer than what was read before it.
             if std::mem::take(&mut news) {
                 let sight = self.seen.borrow_and_update().clone();
                 self.take_note(&mut memory, &sight);
@@ -166,7 +166,7 @@ impl Guard {
         }
     }
 
-    /// The last look: whether it is still over. No answer, or no record, changes nothing.
+    /// The last read: whether the deadline has still passed. No answer, or no record, changes nothing.
     async fn over(&self, memory: &mut Memory) -> bool {
         if let Ok(Ok(sight)) = tokio::time::timeout(LAST_LOOK, self.records.instance()).await {
             self.take_note(memory, &sight);
@@ -174,10 +174,10 @@ impl Guard {
         memory.left(self.clock.elapsed()).is_zero()
     }
 
-    /// A guard that cannot write goes on from memory.
+    /// A guard that cannot write its state goes on from memory.
     fn keep(&self, memory: &Memory) {
         if let Err(error) = disk::save(&self.file, memory) {
-            tracing::error!(%error, "cannot keep the threshold");
+            tracing::error!(%error, "cannot write the threshold file");
         }
     }
 }

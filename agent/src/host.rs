@@ -73,11 +73,11 @@ pub struct OwnScript {
     pub script: PathBuf,
     /// How long it may take.
     pub timeout: Duration,
-    /// Whether it is no mistake that it is missing.
+    /// Whether it may be missing.
     pub optional: bool,
 }
 
-/// Whom jobs run as.
+/// The user that jobs run as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// The name.
@@ -88,7 +88,7 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// What the executor needs to know.
+/// The settings of the executor.
 #[derive(Clone, Debug)]
 pub struct HostSettings {
     /// Names the machine in the environment of every process it starts.
@@ -123,14 +123,14 @@ pub struct HostSettings {
 pub struct Host {
     settings: HostSettings,
     layout: Layout,
-    /// Whose the processes and files of jobs are, where they are another user's.
+    /// The job user, where it is not the agent's own user.
     ids: Option<Ids>,
-    /// Runners this very process has started and must reap.
+    /// Runners that this process has started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
     /// The number of the next job's link. It begins with the seconds since boot, so that an agent that is started again
     /// does not begin again: jails are made less often.
     links: AtomicU32,
-    /// Whoever fills or empties the directories of claims holds this, abandoned or not.
+    /// Held by every task that fills or empties the directories of claims, also by an abandoned one.
     directories: Arc<tokio::sync::Mutex<()>>,
     /// What was prepared for the next claim. Whoever prepares it holds this.
     next: Arc<tokio::sync::Mutex<Option<Prepared>>>,
@@ -169,8 +169,8 @@ impl Host {
         })
     }
 
-    /// Does something to the directories of claims: after whatever is being done to them, and to its end, even if nobody
-    /// waits for it any more.
+    /// Runs work on the directories of claims: after the work in progress, and to its end even if the caller was
+    /// cancelled.
     async fn in_turn<T: Send + 'static>(
         &self,
         what: impl FnOnce() -> std::io::Result<T> + Send + 'static,
@@ -219,7 +219,7 @@ impl Executor for Host {
     async fn kill_everything(&self) {
         self.forget_next();
         if let Err(left) = self.end(self.machine_scope()).await {
-            tracing::warn!(left, "processes outlive this agent");
+            tracing::warn!(left, "cannot end all processes of this machine");
         }
     }
 }

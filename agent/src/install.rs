@@ -36,7 +36,7 @@ pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
     if let Some(name) = job_user {
         make_account(name)?;
     }
-    // A machine without one would try again for as long as it lives.
+    // Without one, the machine would retry for its whole life.
     imds_firewall()?;
     write_units(Path::new("/"))?;
     call("systemctl", &["daemon-reload"], None)?;
@@ -44,7 +44,7 @@ pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
     call("systemctl", &["enable", "--now", "--no-block", "runyard-agent.service"], None)
 }
 
-/// Makes the user jobs run as, as nobody who could come back otherwise than as a job.
+/// Creates the job user, which must not be able to log in or run anything but jobs.
 ///
 /// # Errors
 /// There is one of that name already which could, or none can be made.
@@ -80,8 +80,8 @@ fn write_units(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shuts the metadata service to everybody but root, and keeps jobs from the machine itself; by nft, or else by iptables
-/// for both families.
+/// Shuts the metadata service to everybody but root, and keeps jobs from the machine itself; by nft, or else by
+/// iptables for both families.
 ///
 /// # Errors
 /// Neither works.
@@ -106,8 +106,8 @@ pub fn imds_firewall() -> anyhow::Result<()> {
     both().with_context(|| format!("{nft:#}: jobs could take this machine's role"))
 }
 
-/// Beside rules of nft's there may be some of iptables' that drop what is passed on, as Docker's engine has it. What goes
-/// from a job to elsewhere is not for them; where there is no iptables, there are none.
+/// Beside rules of nft's there may be some of iptables' that drop what is passed on, as Docker's engine has it. What
+/// goes from a job to elsewhere is not for them; where there is no iptables, there are none.
 fn accept_forwarded() {
     let replies = ["-o", "ryjob+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"];
     for rule in [&["-i", "ryjob+"][..], &replies] {

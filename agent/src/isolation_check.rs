@@ -82,8 +82,8 @@ pub fn reached(targets: &Targets) -> Vec<String> {
     found
 }
 
-/// Where the kernel sends what it knows no other way for: the gateways of `/proc/net/route`, in the machine's own order of
-/// bytes.
+/// Where the kernel sends what it knows no other way for: the gateways of `/proc/net/route`, in the machine's own order
+/// of bytes.
 fn gateways(routes: &str) -> Vec<Ipv4Addr> {
     let fields = routes.lines().filter_map(|line| line.split_whitespace().nth(2));
     let gateways = fields.filter_map(|field| u32::from_str_radix(field, 16).ok());

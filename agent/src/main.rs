@@ -197,7 +197,7 @@ fn until_told() -> anyhow::Result<CancellationToken> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("told to stop; a runner at work goes on");
+        tracing::info!("stopping; a running runner is left alone");
         asked.cancel();
     });
     Ok(stop)
@@ -285,7 +285,7 @@ fn job_group(power: PowerOff) -> Option<JobGroup> {
         PowerOff::Exit => None,
         PowerOff::Systemctl => JobGroup::find()
             .inspect_err(|error| {
-                tracing::warn!(%error, "jobs get no control group; their processes are found in /proc alone");
+                tracing::warn!(%error, "no control group for jobs; their processes are found in /proc alone");
             })
             .ok(),
     }
@@ -311,7 +311,7 @@ impl Machine {
         }
         tracing::info!(
             instance = %identity.id, r#type = identity.instance_type, zone = identity.zone,
-            life_cycle = ?identity.life_cycle, "this machine is known"
+            life_cycle = ?identity.life_cycle, "identified this machine"
         );
         let watched = match identity.life_cycle {
             LifeCycle::Spot => Some(metadata),

@@ -27,26 +27,26 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// How long boot keeps asking which machine this is.
 const BOOT: Duration = Duration::from_secs(300);
 
-/// Why there is no answer.
+/// Why a question was not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// It cannot be reached, or is not well: worth another try.
+    /// Unreachable or failing: try again.
     #[error("the metadata service does not answer: {0}")]
     Unreachable(String),
-    /// It answers, and says no.
+    /// It refused.
     #[error("the metadata service refuses: {0}")]
     Refused(StatusCode),
-    /// It answers something that cannot be meant.
+    /// It sent an answer that makes no sense.
     #[error("the metadata service: {0}")]
     Garbled(String),
 }
 
-/// Whether a machine may be taken back.
+/// The purchasing option of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifeCycle {
-    /// It may, on short notice.
+    /// Spot: EC2 may take it back on short notice.
     Spot,
-    /// It is ours until we end it.
+    /// On-demand: it stays until we end it.
     OnDemand,
 }
 
@@ -118,7 +118,7 @@ impl Metadata {
         Ok(Self { http, endpoint, token: Mutex::default() })
     }
 
-    /// Which machine this is, however long the service takes to be there, but not for ever.
+    /// The identity of this machine. Waits for the service to start, for a limited time.
     ///
     /// # Errors
     /// The last one.
@@ -130,7 +130,7 @@ impl Metadata {
                 Ok(identity) => return Ok(identity),
                 Err(error) if Instant::now() >= until => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "which machine this is cannot be told yet");
+                    tracing::warn!(%error, "the machine's identity is not known yet");
                     tokio::time::sleep(backoff.wait()).await;
                 }
             }

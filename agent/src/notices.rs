@@ -31,7 +31,7 @@ pub struct NoticeWatcher {
 }
 
 impl NoticeWatcher {
-    /// Watches until it is told to stop. A metadata service that is away is no news.
+    /// Watches until it is stopped. A metadata service that does not answer is no notice.
     pub async fn run(self, stop: CancellationToken) {
         let watching = async {
             let mut said = None;
@@ -47,7 +47,7 @@ impl NoticeWatcher {
                     }
                     Ok(Some(_) | None) => self.every,
                     Err(error) => {
-                        tracing::debug!(%error, "whether there is a notice cannot be told");
+                        tracing::debug!(%error, "cannot read interruption notices");
                         self.every
                     }
                 };
@@ -74,7 +74,7 @@ impl NoticeWatcher {
     }
 }
 
-/// Advice never covers an announced end.
+/// A rebalance recommendation never replaces an announced end.
 fn is_news(said: Option<&Interruption>, notice: &Interruption) -> bool {
     match (said.map(|said| said.action), notice.action) {
         (None, _) => true,

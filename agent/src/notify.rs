@@ -20,12 +20,12 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// To somebody who listens; none where that cannot be had, which is nothing to stop for.
+    /// The sender to a listening systemd; none where there is none, which is no error.
     pub fn to(listener: Listener) -> Option<Self> {
         match Self::reach(&listener.socket, listener.watchdog) {
             Ok(notify) => Some(notify),
             Err(error) => {
-                tracing::warn!(%error, "systemd cannot be told anything");
+                tracing::warn!(%error, "cannot notify systemd");
                 None
             }
         }
@@ -44,11 +44,11 @@ impl Notify {
 
     fn say(&self, words: &str) {
         if let Err(error) = self.socket.send_to_addr(words.as_bytes(), &self.address) {
-            tracing::warn!(%error, words, "systemd does not hear");
+            tracing::warn!(%error, words, "a notification to systemd failed");
         }
     }
 
-    /// Says that this process is ready, and from then on that it is well. Never ends.
+    /// Reports that this process is ready and then, for ever, that it is healthy.
     pub async fn run(self) {
         self.say("READY=1");
         let Some(watchdog) = self.watchdog else { return std::future::pending().await };

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use runyard_core::model::{AttributeValue, ClaimId, Item, SCHEMA, State};
 
-/// What a read of the instance record gave.
+/// The result of reading the instance record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Sight {
     /// Nothing was read yet.
@@ -12,9 +12,9 @@ pub enum Sight {
     Unseen,
     /// There is no record. Not a command.
     Absent,
-    /// There is one, of a newer schema or garbled. Not a command either.
+    /// It is unreadable or of a newer schema. Not a command either.
     Unreadable(String),
-    /// What it says.
+    /// The orders in it.
     Orders(Orders),
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::console;
 
-/// The switch.
+/// Ends the machine.
 #[async_trait]
 pub trait Power: Send + Sync {
     /// Turns the machine off, for this reason. When it returns, ending this process is all that is left to do.
@@ -39,7 +39,7 @@ impl Power for Systemctl {
         {
             let done = tokio::process::Command::new("systemctl").args(*force).status().await;
             tracing::warn!(command = ?force, outcome = ?done.map(|status| status.code()), "powering off");
-            // A machine that is going down ends us here.
+            // The shutdown ends this process here.
             tokio::time::sleep(AGAIN).await;
         }
     }

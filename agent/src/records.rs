@@ -56,7 +56,7 @@ impl<S: Store> TableRecords<S> {
     }
 }
 
-/// Its own record may have been garbled by others; then everything is said again.
+/// Others may have broken its own record; then every field is written again.
 fn stored(item: Option<&Item>) -> Stored {
     match item.map(read::<Agent>) {
         None => Stored::Absent,

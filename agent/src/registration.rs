@@ -23,7 +23,7 @@ use crate::task::{Executor, Task, TaskOutcome};
 /// Longest wait between two reads while the table does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Reads the instance record once a poll, for everybody who wants to know. A read that fails changes nothing.
+/// Reads the instance record at every poll and publishes it. A failed read changes nothing.
 pub async fn read_record(
     records: Arc<dyn Records>,
     poll: Duration,
@@ -77,9 +77,9 @@ pub struct RegistrationLoop {
     pub executor: Arc<dyn Executor>,
     /// Monotonic time.
     pub clock: Arc<dyn Clock>,
-    /// What spreads tries.
+    /// The randomness of retries.
     pub entropy: Arc<dyn Entropy>,
-    /// What opens boxes.
+    /// The key that opens credentials.
     pub key: AgentKey,
     /// Where the local state is kept.
     pub file: PathBuf,
@@ -97,11 +97,11 @@ struct Doing {
 }
 
 impl RegistrationLoop {
-    /// Goes on until the machine has to end, and says why; none when it is told to stop. A runner at work is then left
-    /// at work: the next agent finds it.
+    /// Runs until the machine has to end and returns the reason; none when it is stopped. A running runner is then left
+    /// alone: the next agent finds it.
     ///
     /// # Errors
-    /// The local state cannot be read or kept: without it nothing true can be said.
+    /// The local state cannot be read or written: without it no signal would be reliable.
     pub async fn run(mut self, stop: CancellationToken) -> io::Result<Option<&'static str>> {
         let mut local: Local = disk::load(&self.file)?.unwrap_or_default();
         let mut doing: Option<Doing> = None;

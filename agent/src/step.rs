@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use runyard_core::model::{Agent, AgentKey, ClaimId, RegistrationBox, RemovalBox, SealError, Signal, State};
+use runyard_core::model::{
+    Agent, AgentKey, ClaimId, RegistrationCredential, RemovalCredential, SealError, Signal, State,
+};
 
 use crate::local::{Boot, ClaimStage, Local, Mode, Served};
 use crate::orders::{Orders, Sight};
@@ -32,7 +34,7 @@ impl Stored {
     }
 }
 
-/// Everything the step judges.
+/// The input of the step.
 pub struct View<'a> {
     /// The instance record.
     pub sight: &'a Sight,
@@ -40,7 +42,7 @@ pub struct View<'a> {
     pub stored: &'a Stored,
     /// What is on disk.
     pub local: &'a Local,
-    /// What opens boxes.
+    /// The key that opens credentials.
     pub key: &'a AgentKey,
     /// Monotonic time.
     pub now: Duration,
@@ -79,7 +81,7 @@ pub struct Effects {
     pub local: Local,
     /// What the agent's record should show.
     pub status: AgentStatus,
-    /// What should be under way; anything else is to be abandoned.
+    /// What should be in progress; anything else is to be abandoned.
     pub task: Task,
     /// The machine is to end at once, and why.
     pub power_off: Option<&'static str>,
@@ -88,9 +90,10 @@ pub struct Effects {
 /// Decides which task runs, which signal the agent record shows and what the disk keeps.
 ///
 /// # Guarantees
-/// - Pure and total: the same view gives the same effects, and calling it again after they were applied changes nothing.
-/// - A claim is served once. After it was given up or answered for, it is not begun again, also after a restart, because
-///   `local` is on disk before the task starts.
+/// - Pure and total: the same view gives the same effects, and calling it again after they were applied changes
+///   nothing.
+/// - A claim is served once. After it was given up or answered for, it is not begun again, also after a restart,
+///   because `local` is on disk before the task starts.
 /// - No record is no command: without an instance record the task at hand goes on, and nothing is begun or given up.
 /// - The machine is powered off only where its record says `terminated`.
 /// - A signal names the claim that it answers, and `UD_REMOVE_REG_OK` follows only a clean-up that was proved.
@@ -118,10 +121,10 @@ pub fn step(view: &View<'_>) -> Effects {
     Effects { local, status, task, power_off: terminated.then_some("the record says terminated") }
 }
 
-/// What the claim in the record and the claim at hand ask for together.
+/// The task for the claim in the record and the claim at hand.
 fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Task {
     let Some(orders) = orders else {
-        // No record is not a command: what is under way goes on, nothing is begun or given up.
+        // No record is no command: the task in progress goes on, and nothing is begun or given up.
         return local.claim.as_mut().map_or(Task::Idle, |served| go_on(view, served));
     };
     let at_hand = local.claim.as_ref().map(|served| (&served.id, over(&served.stage)));
@@ -152,7 +155,7 @@ fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Ta
     }
 }
 
-/// A claim that is new here; none when it was answered for before this agent lost its memory.
+/// A new claim; none when its signal was written before this agent lost its local state.
 fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> Option<Served> {
     let stage = if !orders.run.is_empty() {
         match &local.tainted {
@@ -215,7 +218,7 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
     served.retry_at.is_some_and(|at| view.now < at)
 }
 
-/// Towards a runner that listens.
+/// The next task on the way to a listening runner.
 fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     let claim = served.id.clone();
     match served.stage {
@@ -236,10 +239,10 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
     }
 }
 
-/// With the box, if it is there, for this claim, and not used up.
+/// The next task with the credential, if there is one for this claim that is not used up.
 fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     let Some(sealed) = orders.and_then(|orders| orders.registration.as_deref()) else { return Task::Idle };
-    let opened = match view.key.open::<RegistrationBox>(sealed) {
+    let opened = match view.key.open::<RegistrationCredential>(sealed) {
         Ok(opened) => opened,
         Err(SealError::Key | SealError::Box | SealError::Content) => {
             served.stage = ClaimStage::Refused(
@@ -272,8 +275,8 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
     }
 }
 
-/// Towards a machine on which nothing of the claim is left. `superseded`: the record already names another claim, so no
-/// removal for this one will come any more.
+/// The next task on the way to a machine without anything of the claim. `superseded`: the record already names another
+/// claim, so no removal credential for this one will come.
 fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Task {
     let (claim, since) = (served.id.clone(), served.since);
     match served.stage {
@@ -303,14 +306,14 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
         }
         ClaimStage::Stopped if waiting(view, served) => Task::Idle,
         ClaimStage::Stopped => match orders.and_then(|orders| orders.removal.as_deref()) {
-            Some(sealed) => match view.key.open::<RemovalBox>(sealed) {
+            Some(sealed) => match view.key.open::<RemovalCredential>(sealed) {
                 Ok(removal) if removal.claim_id == served.id.as_str() => {
                     Task::Deregister { claim, removal: Box::new(removal) }
                 }
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) if superseded => {
                     Task::Wipe { claim, since, wipe: Wipe::AfterRemoval }
                 }
-                // Meant for another claim, or garbled: the right one may follow until the clean-up deadline.
+                // It is for another claim, or broken: the right one may follow until the clean-up deadline.
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) => Task::Idle,
             },
             None if superseded => Task::Wipe { claim, since, wipe: Wipe::AfterRemoval },

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClaimId, RegistrationBox, RemovalBox};
+use runyard_core::model::{ClaimId, RegistrationCredential, RemovalCredential};
 use serde::{Deserialize, Serialize};
 
-/// The runner's first process, told from another one that was given the same number later.
+/// The runner's first process. The start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerProcess {
     /// Its process id, which is also its group's.
@@ -15,7 +15,7 @@ pub struct RunnerProcess {
     pub started: u64,
 }
 
-/// For whom a machine is held.
+/// The run and repository that hold the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The run's id.
@@ -48,7 +48,7 @@ pub enum Task {
         /// For which claim.
         claim: ClaimId,
         /// With what; a registration token is inside.
-        registration: Box<RegistrationBox>,
+        registration: Box<RegistrationCredential>,
     },
     /// `run.sh`.
     Start {
@@ -57,7 +57,7 @@ pub enum Task {
         /// Whose jobs may begin.
         holder: Holder,
         /// Mode `job`: the single-use configuration; the directory is then made fresh.
-        single_use: Option<Box<RegistrationBox>>,
+        single_use: Option<Box<RegistrationCredential>>,
     },
     /// Wait until the runner listens, or ends.
     Listen {
@@ -98,7 +98,7 @@ pub enum Task {
         /// Which claim.
         claim: ClaimId,
         /// With what.
-        removal: Box<RemovalBox>,
+        removal: Box<RemovalCredential>,
     },
     /// Remove what the claim left, and prove it.
     Wipe {
@@ -149,7 +149,7 @@ impl Task {
     }
 }
 
-/// Without what is inside boxes.
+/// Without the content of credentials.
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.claim() {
@@ -159,7 +159,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// Why something that needs GitHub did not succeed.
+/// Why a task that needs GitHub failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GithubFailure {
     /// GitHub cannot be reached or is not well: to be tried again for as long as it takes.
@@ -218,7 +218,7 @@ impl TaskOutcome {
     }
 }
 
-/// Executes tasks and has no choices left. Dropping the future of a task abandons it; any task may be started again from
+/// Executes tasks and decides nothing. Dropping the future of a task abandons it; any task may be started again from
 /// the beginning.
 #[async_trait]
 pub trait Executor: Send + Sync {

@@ -1,5 +1,5 @@
-//! Fakes for the unit tests: records in memory, a clock that tokio can pause, sealed boxes, an executor that returns what
-//! a test scripts, and a runner package of a few lines of shell.
+//! Fakes for the unit tests: records in memory, a clock that tokio can pause, sealed boxes, an executor that returns
+//! what a test scripts, and a runner package of a few lines of shell.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use crypto_box::aead::OsRng;
 use jiff::Timestamp;
 use runyard_core::model::{
-    Agent, AgentKey, AttributeValue, InstanceArn, Item, Reading, Record, RegistrationBox, RemovalBox, Signal,
-    read, seal,
+    Agent, AgentKey, AttributeValue, InstanceArn, Item, Reading, Record, RegistrationCredential,
+    RemovalCredential, Signal, read, seal,
 };
 use runyard_core::ports::{Clock, StoreError};
 use sha2::{Digest, Sha256};
@@ -44,8 +44,8 @@ pub(crate) fn with(mut item: Item, name: &str, value: String) -> Item {
     item
 }
 
-pub(crate) fn run_box(claim: &str) -> RegistrationBox {
-    RegistrationBox {
+pub(crate) fn run_credential(claim: &str) -> RegistrationCredential {
+    RegistrationCredential {
         claim_id: claim.to_owned(),
         seq: 1,
         url: "https://github.invalid/a/b".to_owned(),
@@ -58,12 +58,17 @@ pub(crate) fn run_box(claim: &str) -> RegistrationBox {
     }
 }
 
-pub(crate) fn job_box(claim: &str, seq: u64) -> RegistrationBox {
-    RegistrationBox { seq, token: None, jit_config: Some("JIT-SECRET".to_owned()), ..run_box(claim) }
+pub(crate) fn job_credential(claim: &str, seq: u64) -> RegistrationCredential {
+    RegistrationCredential {
+        seq,
+        token: None,
+        jit_config: Some("JIT-SECRET".to_owned()),
+        ..run_credential(claim)
+    }
 }
 
-pub(crate) fn removal_box(claim: &str) -> RemovalBox {
-    RemovalBox {
+pub(crate) fn removal_credential(claim: &str) -> RemovalCredential {
+    RemovalCredential {
         claim_id: claim.to_owned(),
         url: "https://github.invalid/a/b".to_owned(),
         token: "REMOVAL-SECRET".to_owned(),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use runyard_agent::host::{Account, Host, HostSettings, Isolation, PackageSource, SweepPaths};
 use runyard_agent::task::{Executor, Holder, RunnerProcess, Task, TaskOutcome, Wipe};
-use runyard_core::model::{ClaimId, RegistrationBox};
+use runyard_core::model::{ClaimId, RegistrationCredential};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -265,8 +265,8 @@ fn holder() -> Holder {
     Holder { run: "1".to_owned(), repository: "acme/web".to_owned() }
 }
 
-fn registration(claim: &ClaimId) -> Box<RegistrationBox> {
-    Box::new(RegistrationBox {
+fn registration(claim: &ClaimId) -> Box<RegistrationCredential> {
+    Box::new(RegistrationCredential {
         claim_id: claim.to_string(),
         seq: 1,
         url: "https://github.invalid/a/b".to_owned(),

@@ -1,7 +1,7 @@
 //! Does the second run find anything of the first? Run A plants a canary wherever an unprivileged job can; after the
-//! clean-up, nothing may hold it. Needs root, for jobs must be another user: the test calls itself in namespaces of its own,
-//! in which the shared directories are fresh, so that nothing of the machine is touched. Without root it says, aloud,
-//! that it did not run.
+//! clean-up, nothing may hold it. Needs root, for jobs must be another user: the test calls itself in namespaces of its
+//! own, in which the shared directories are fresh, so that nothing of the machine is touched. Without root it says,
+//! aloud, that it did not run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -808,7 +808,7 @@ fn within_namespaces_a_log_is_a_link() {
         let claim = machine.claim.clone();
         let said = fs::read_to_string("/home/yard/work/logs/run.log").unwrap();
         assert!(said.contains("evil"), "the runner writes what it did: {said}");
-        let removal = runyard_core::model::RemovalBox {
+        let removal = runyard_core::model::RemovalCredential {
             claim_id: claim.to_string(),
             url: "https://github.invalid/a/b".to_owned(),
             token: "none".to_owned(),
@@ -892,8 +892,8 @@ fn within_namespaces_directories_are_filled() {
     }
 }
 
-fn registration() -> runyard_core::model::RegistrationBox {
-    runyard_core::model::RegistrationBox {
+fn registration() -> runyard_core::model::RegistrationCredential {
+    runyard_core::model::RegistrationCredential {
         claim_id: "i-leak.3".to_owned(),
         seq: 1,
         url: "https://github.invalid/a/b".to_owned(),

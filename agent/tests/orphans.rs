@@ -1,5 +1,5 @@
-//! Is a process found that shed every mark, left its group and its directory? In a program of its own, because the agent
-//! here takes every orphan for its own.
+//! Is a process found that shed every mark, left its group and its directory? In a program of its own, because the
+//! agent here takes every orphan for its own.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -141,7 +141,7 @@ fn without_a_name_it_asks_the_metadata_service_and_can_be_stopped_meanwhile() {
     let mut running = Running(command.spawn().unwrap());
     let mut heard = std::io::BufReader::new(running.0.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.contains("which machine this is cannot be told yet") {
+    while !line.contains("the machine's identity is not known yet") {
         line.clear();
         assert!(std::io::BufRead::read_line(&mut heard, &mut line).unwrap() > 0, "it ended");
     }

@@ -42,7 +42,7 @@ use crate::yard::Unit;
 ///
 /// # Assumes
 /// - The yard was listed completely once; a record that is missing before that is not known to be absent.
-/// - What is under way is in `Yard::busy`: nothing is planned for it.
+/// - What is in progress is in `Yard::busy`: nothing is planned for it.
 pub fn decide(cx: &Context<'_>, unit: &Unit) -> Plan {
     match unit {
         Unit::Instance(arn) => instance::decide(cx, arn),

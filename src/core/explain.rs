@@ -1,5 +1,5 @@
-//! Words for people: what would be done, why a record is where it is, and when it can be expected to go on. Nothing is
-//! decided here, and no decision looks here.
+//! Explanations for people: what would be done, why a record is in its state, and when progress can be expected.
+//! Nothing is decided here, and no decision reads this.
 
 mod forecast;
 mod plan;

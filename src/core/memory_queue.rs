@@ -1,5 +1,5 @@
-//! What is a queue of a class when nobody keeps it but us? A list with visibility, receipts and dead letters as SQS has
-//! them: the queue of one process (`queue.kind = "memory"`), and of the tests.
+//! A class's queue in memory, with visibility, receipts and dead letters as SQS has them: for one process (`queue.kind
+//! = "memory"`) and for tests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// What names the last receipt; older ones are void.
+    /// The last receipt; older ones are void.
     fn receipt(&self) -> String {
         format!("{}#{}", self.id, self.receives)
     }
@@ -67,14 +67,14 @@ impl MemoryQueue {
         received
     }
 
-    /// Takes a message away; false when the receipt is nobody's.
+    /// Deletes a message; false when the receipt is void.
     pub fn delete(&mut self, receipt: &str) -> bool {
         let before = self.messages.len();
         self.messages.retain(|message| message.receipt() != receipt);
         self.messages.len() < before
     }
 
-    /// Shows messages again at once.
+    /// Makes messages visible again at once.
     pub fn give_back(&mut self, receipts: &[String], now: Duration) {
         let given = self.messages.iter_mut().filter(|message| receipts.contains(&message.receipt()));
         given.for_each(|message| message.visible_at = now);

@@ -1,7 +1,8 @@
-//! The nouns: records, states, signals and ids, how they are stored, and which changes of state are legal.
-//! Nothing here reads a clock or talks to anything; what is parsed here means something everywhere else.
+//! The nouns: records, states, signals and ids, how they are stored, and which changes of state are legal. Nothing here
+//! reads a clock or does I/O. Values are parsed here once and are types everywhere else.
 
 mod agent;
+mod condition;
 mod console;
 mod drift;
 mod event;
@@ -13,6 +14,7 @@ mod item;
 mod launch;
 mod launch_template;
 mod lease;
+mod life;
 mod message;
 mod notice;
 mod pool;
@@ -21,6 +23,7 @@ mod registration;
 mod replacement;
 mod request;
 mod selector;
+mod slot;
 mod state;
 mod stored;
 mod text;
@@ -30,21 +33,23 @@ mod transition;
 mod variable;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
+pub use condition::{Condition, ConditionType};
 pub(crate) use console::says_why;
 pub use console::{console_lines, last_console_line};
 pub use drift::{drift, launch_digest, pool_launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;
-pub use identity::{Key, Kind, RecordId, Slot};
+pub use identity::{Key, Kind, RecordId};
 pub use ids::{
     ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
     RunId, TableName, Uid,
 };
-pub use instance::{Claim, Instance, InstanceFacts, Life, Registration, Threshold};
+pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use lease::Lease;
+pub use life::{Claim, Life, Threshold};
 pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
 pub use pool::{
@@ -52,14 +57,14 @@ pub use pool::{
     RegistrationMode, ReuseWithin, Schedule,
 };
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
-pub use registration::{AgentKey, RegistrationBox, RemovalBox, SealError, seal};
+pub use registration::{AgentKey, RegistrationCredential, RemovalCredential, SealError, seal};
 pub use replacement::{Hours, Replacement};
 pub use request::{
-    Condition, ConditionType, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
-    MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS,
-    label, release, runner_name,
+    Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MAX_RUNTIME_MINUTES, MOST_MACHINES,
+    NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, label, release, runner_name,
 };
 pub use selector::InstanceTypes;
+pub use slot::Slot;
 #[doc(hidden)]
 pub use state::words;
 pub use state::{Reason, Signal, State, UsageClass};

@@ -232,7 +232,7 @@ impl Built {
         })
     }
 
-    /// As its maker lists it.
+    /// As its provider lists it.
     pub(crate) fn listed(&self, state: MachineState) -> Machine {
         let facts = &self.instance.facts;
         Machine {

@@ -18,6 +18,7 @@ mod class;
 mod counts;
 mod demand;
 mod holding;
+mod in_flight;
 mod inventory;
 mod need;
 mod now;
@@ -26,27 +27,26 @@ mod observe;
 mod offerings;
 mod records;
 mod tracked;
-mod under_way;
 mod unread;
 mod visits;
 
 pub(crate) use beats::{Doubt, believable};
-pub use class::{Brake, Class};
-pub(crate) use demand::{Demand, Free, MachineGroup, Rank, Refusal};
+pub use class::{Class, LaunchBackoff};
+pub(crate) use demand::{Demand, Free, MachineGroup, QueuePosition, Refusal};
 pub use holding::{Holding, Lost};
+pub use in_flight::InFlight;
 pub(crate) use need::{LAST_REPLACEMENT, gives_back, lacking, max_runtime, over_time, target};
 pub use now::Now;
 pub use observation::{Observation, Written};
-pub use offerings::{Breaker, Offering, Rest};
+pub use offerings::{BackoffKind, Offering, OfferingBackoff};
 pub(crate) use tracked::{Asked, Former, UnreadMachine};
 pub use tracked::{Beat, Ordered, Tracked, TrackedLaunch};
-pub use under_way::UnderWay;
 pub(crate) use unread::{ClassRecord, agent_is_known, runtime_unknown};
 #[cfg(test)]
 pub(crate) use visits::take as visits;
 pub(crate) use visits::visited;
 
-/// What is judged at a time.
+/// What one decision is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unit {
     /// One machine.
@@ -66,8 +66,8 @@ impl Unit {
     }
 }
 
-/// Everything observed. What is looked up by name for every change is hashed and boxed: a lookup touches as little memory
-/// among a million records as among a thousand, and what is decided never depends on the order in which these are walked.
+/// Everything observed. Maps that are read for every change are hashed and boxed, so that a lookup touches as little
+/// memory among a million records as among a thousand. No decision depends on their order.
 #[derive(Clone, Debug, Default)]
 pub struct Yard {
     pub(crate) instances: IndexMap<InstanceArn, Box<Tracked>>,
@@ -76,18 +76,18 @@ pub struct Yard {
     pub(crate) classes: BTreeMap<ClassName, Class>,
     pub(crate) launches: BTreeMap<LaunchId, TrackedLaunch>,
     /// Agent records whose instance record has not been seen.
-    pub(crate) strays: BTreeMap<InstanceArn, Agent>,
+    pub(crate) orphan_agents: BTreeMap<InstanceArn, Agent>,
     /// Records that a strong read did not find, and when.
     pub(crate) absent: BTreeMap<RecordId, Duration>,
-    /// How many requests of a repository are taken on and not over, by its name in lower case.
+    /// Open requests (accepted and not ended) of each repository, by its name in lower case.
     pub(crate) open: BTreeMap<String, u32>,
-    /// What stood under keys before it was removed, or another record took its place.
+    /// Records that were removed or replaced by another record under the same key.
     pub(crate) former: BTreeMap<RecordId, Former>,
     /// Requests of one run and name, by attempt.
     pub(crate) attempts: BTreeMap<(String, String), BTreeSet<(u32, RequestKey)>>,
     /// Requests by their owner and the label of their runners, both without regard to case.
     pub(crate) labels: BTreeMap<(String, String), BTreeSet<RequestKey>>,
-    /// Machines of ours that have no record: since when they are known.
+    /// Our machines without a record, and when each was first listed.
     pub(crate) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
     /// Records that cannot be read, and why.
     pub unreadable: BTreeMap<RecordId, String>,
@@ -95,18 +95,18 @@ pub struct Yard {
     pub(crate) unread_machines: BTreeMap<InstanceId, UnreadMachine>,
     /// Records of a newer program.
     pub newer: BTreeMap<RecordId, u64>,
-    /// What the actions under way here hold: nobody else here plans for it.
+    /// Slots held by actions in progress: no other action is planned for them.
     pub busy: BTreeSet<Slot>,
-    /// Records of which a claim or a request's write failed, and until when, on the monotonic clock, they are left alone.
-    pub resting: BTreeMap<RecordId, Duration>,
-    /// Actions that fail again and again for the same reason: by unit, kind and whom they are about the class that says
-    /// so, and a sentence.
+    /// Records whose last claim or write failed, and until when they back off, on the monotonic clock.
+    pub backoffs: BTreeMap<RecordId, Duration>,
+    /// Actions that keep failing for the same reason. The key is the unit, the kind and the subject; the value is the
+    /// class that reports it and a sentence.
     pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
     pub listed: Option<Duration>,
-    /// When each record that stands nowhere else here was last seen to be there, on the monotonic clock.
+    /// When each record that has no other place here was last seen, on the monotonic clock.
     pub(crate) there: BTreeMap<RecordId, Duration>,
 }
 
@@ -159,8 +159,8 @@ impl Yard {
         self.classes.get(name).and_then(|class| class.pool.as_ref())
     }
 
-    /// How many machines of a class stand in no record, nor the launch that brought them, when they are too many to
-    /// believe it: a table that is empty or was set back to an earlier day is no reason to end what runs.
+    /// How many machines of a class have neither a record nor a known launch, when that is more than we believe. An
+    /// empty or restored table is no reason to end running machines.
     pub(crate) fn unbelieved_unrecorded(&self, class: &ClassName) -> Option<usize> {
         let live = self.classes.get(class).map_or(0, Class::live);
         let most = believable(live) as usize;
@@ -190,33 +190,33 @@ impl Yard {
         recorded.or_else(|| self.unrecorded.get(arn).and_then(|(machine, _)| machine.class.as_ref()))
     }
 
-    /// What is stuck in a class: how many actions, and a sentence about the first.
+    /// The stuck actions of a class: how many, and a sentence about the first.
     pub(crate) fn stuck_in(&self, class: &ClassName) -> Option<(usize, &str)> {
         let mut stuck = self.stuck.values().filter(|(of, _)| of == class);
         let (_, first) = stuck.next()?;
         Some((1 + stuck.count(), first))
     }
 
-    /// Whether an action under way here holds a record, or something else of which there is one.
+    /// Whether an action in progress holds this slot.
     pub fn is_busy(&self, slot: impl Into<Slot>) -> bool {
         self.busy.contains(&slot.into())
     }
 
-    /// Until when a record is left alone after a failed write, if it is.
-    pub(crate) fn rests(&self, record: impl Into<RecordId>, now: Duration) -> Option<Duration> {
-        self.resting.get(&record.into()).copied().filter(|until| now < *until)
+    /// Until when a record backs off after a failed write; none when it does not.
+    pub(crate) fn backoff_until(&self, record: impl Into<RecordId>, now: Duration) -> Option<Duration> {
+        self.backoffs.get(&record.into()).copied().filter(|until| now < *until)
     }
 
-    /// How many requests of a repository are taken on and not over.
+    /// Open requests (accepted and not ended) of a repository.
     pub(crate) fn open_requests(&self, repository: &Repository) -> u32 {
         self.open.get(&repository.as_str().to_ascii_lowercase()).copied().unwrap_or(0)
     }
 
-    /// Whether nothing remains to be done at once about what EC2 said of a machine: it is not ours, has ended, or serves
-    /// a run that a mere risk does not disturb.
+    /// Whether a notice from EC2 needs no action now: the machine is not ours, has ended, or serves a run and is only
+    /// at risk.
     pub fn settled_notice(&self, id: &InstanceId) -> bool {
         let Some(tracked) = self.by_id(id) else { return true };
-        let waits = tracked.changed || tracked.doomed();
+        let waits = tracked.changed || tracked.is_interrupted();
         match tracked.instance.life {
             Life::Terminated { .. } => true,
             Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => {
@@ -253,29 +253,30 @@ impl Yard {
         }
     }
 
-    /// Whether a machine is of a kind that its class keeps.
+    /// Whether a machine has a type and size that its class allows.
     pub(crate) fn class_accepts(&self, facts: &InstanceFacts) -> bool {
         self.pool(&facts.resource_class).is_none_or(|pool| pool.spec.fits(facts))
     }
 
-    /// Whether a record is there that this program must leave alone.
-    pub(crate) fn hands_off(&self, key: &RecordId) -> bool {
+    /// Whether the record exists and this program cannot read it, because it is broken or of a newer schema.
+    pub(crate) fn is_unreadable(&self, key: &RecordId) -> bool {
         self.newer.contains_key(key) || self.unreadable.contains_key(key)
     }
 
-    /// Whether a newer attempt of the same run asks under the same name.
+    /// The newest attempt of the same run and name, if it is newer than this one.
     pub(crate) fn superseded(&self, id: &RequestKey) -> Option<u32> {
-        let (newest, _) = self.attempts.get(&line_of(id))?.last()?;
+        let (newest, _) = self.attempts.get(&run_and_name_of(id))?.last()?;
         (*newest > id.attempt).then_some(*newest)
     }
 
-    /// The requests whose runners would have a request's label and that are no attempts of the same: of another run or
-    /// name, or of the same under a key that spells the repository in another way.
+    /// Other requests whose runners would have the same label: those of another run or name, and those of the same
+    /// attempt under a key that spells the repository differently.
     pub(crate) fn same_label(&self, request: &Request) -> impl Iterator<Item = &Request> {
-        let line = line_of(&request.id);
+        let line = run_and_name_of(&request.id);
         let same = self.labels.get(&label_of(request)).into_iter().flatten();
         let others = same.filter_map(|key| self.request(key)).filter(|other| other.id != request.id);
-        others.filter(move |other| other.id.attempt == request.id.attempt || line_of(&other.id) != line)
+        others
+            .filter(move |other| other.id.attempt == request.id.attempt || run_and_name_of(&other.id) != line)
     }
 
     /// Whether a launch is over.
@@ -287,12 +288,12 @@ impl Yard {
     }
 }
 
-/// What requests of one run and name have in common.
-pub(crate) fn line_of(id: &RequestKey) -> (String, String) {
+/// The key that all attempts of one run and name share.
+pub(crate) fn run_and_name_of(id: &RequestKey) -> (String, String) {
     (format!("{}#{}", id.repository.folded(), id.run_id), id.name.to_string())
 }
 
-/// What requests have in common whose runners GitHub cannot tell apart.
+/// The key that requests share when GitHub cannot tell their runners apart.
 pub(crate) fn label_of(request: &Request) -> (String, String) {
     (request.id.repository.owner().to_ascii_lowercase(), request.label().to_ascii_lowercase())
 }

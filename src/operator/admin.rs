@@ -35,7 +35,7 @@ pub struct Admin {
     pub metrics: Metrics,
 }
 
-/// Answers until `shutdown`, then finishes what is under way for at most two seconds. The address is logged as the
+/// Answers until `shutdown`, then finishes what is in progress for at most two seconds. The address is logged as the
 /// field `listen`. On loopback only requests to an address are answered, since a page can make its own name point here.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! How is this operator to run? One file and the environment, checked as a whole before anything starts.
 //! `config/default.toml` names every key with its default and is read by the program itself, so it cannot be wrong.
+//!
+//! Over 400 lines: every section of the file, with the documentation of each key.
 
 mod check;
 mod error;
@@ -180,8 +182,8 @@ pub trait Fetched {
 }
 
 impl<T: Fetched> Architectures<T> {
-    /// For machines of a class with this `launch.architecture`; none where the only one is another's, by the name of its
-    /// file. A yard of arm64 alone may have its own as the usual one.
+    /// For machines of a class with this `launch.architecture`; none where the only one is another's, by the name of
+    /// its file. A yard of arm64 alone may have its own as the usual one.
     pub fn of(&self, architecture: Option<&str>) -> Option<&T> {
         let own = if architecture == Some("arm64") { self.arm64.as_ref() } else { None };
         let told = |one: &&T| told_architecture(one.url());

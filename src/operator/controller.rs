@@ -1,5 +1,5 @@
-//! The loop: what is observed marks records dirty, each dirty record is judged by `decide`, and what was planned is
-//! carried out, one port call per action. Everything that decides is pure and elsewhere; everything here is dull.
+//! The controller loop: observations mark units dirty, `decide` plans actions for each dirty unit, and the loop
+//! executes them, one port call per action. All decisions are pure and elsewhere.
 
 mod answers;
 mod credential_issuer;
@@ -32,31 +32,31 @@ use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
 
-/// What the loop talks to.
+/// The ports that the loop uses.
 #[derive(Clone)]
 pub struct Ports {
     /// The table.
     pub store: Arc<dyn Store>,
     /// The pool queues.
     pub queue: Arc<dyn PoolQueue>,
-    /// Where machines come from.
+    /// The compute provider.
     pub compute: Arc<dyn Compute>,
-    /// GitHub, unless runners are registered by somebody else.
+    /// GitHub; none where somebody else registers runners.
     pub github: Option<Arc<dyn GitHub>>,
-    /// What EC2 says of machines from outside, where that is to be had.
+    /// EC2's notices about machines, if a queue is configured.
     pub notices: Option<Arc<dyn Notices>>,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Fresh names.
+    /// Randomness.
     pub entropy: Arc<dyn Entropy>,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
 }
 
 /// The settings of contract, section 8.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Our name as holder of the lease; unique among operators of one table.
+    /// This operator's identity as holder of the lease; unique among the operators of one table.
     pub identity: String,
     /// The table, which marks what is ours.
     pub table: TableName,
@@ -68,11 +68,11 @@ pub struct Settings {
     pub requests_per_repository: u32,
     /// How often the machines are listed.
     pub sweep: Duration,
-    /// What is asked of GitHub beside credentials.
+    /// The calls to GitHub beside credentials.
     pub github: GitHubWatch,
 }
 
-/// What is asked of GitHub beside credentials.
+/// The calls to GitHub beside credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GitHubWatch {
     /// How often GitHub is asked where a live request's run stands; none: never.
@@ -108,12 +108,12 @@ impl Settings {
 /// Why the operator stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
-    /// The table is not there or is not one of ours.
+    /// The table does not exist or has another shape.
     #[error("the table cannot be used: {0}")]
     Table(#[from] crate::ports::StoreError),
 }
 
-/// Runs the operator until it is told to stop: the action in hand is finished, the lease handed back.
+/// Runs the operator until it is stopped: actions in progress are finished and the lease is handed back.
 ///
 /// # Errors
 /// When the table is missing, has another shape, or denies us.

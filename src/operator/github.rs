@@ -1,5 +1,6 @@
-//! How do we talk to a GitHub? [`RestGitHub`] answers for one of them (github.com, a GitHub Enterprise Server, the local
-//! stand-in) over its REST API: one request at a time, each with its own deadline, every answer judged in one place.
+//! How do we talk to a GitHub? [`RestGitHub`] answers for one of them (github.com, a GitHub Enterprise Server, the
+//! local stand-in) over its REST API: one request at a time, each with its own deadline, every answer judged in one
+//! place.
 
 mod auth;
 mod budget;

@@ -1,7 +1,7 @@
 //! How fast may machines be asked for? EC2 grants calls and instances out of token buckets of the account; this
 //! decorator of the compute port keeps the same buckets and lets a call wait for its turn instead of having it refused.
-//! Classes take turns by what they were given, so that a storm of one does not starve another. Nothing is repeated here:
-//! the adapter's calls are, underneath, and whoever is told of a throttle tries again later.
+//! Classes take turns by what they were given, so that a storm of one does not starve another. Nothing is repeated
+//! here: the adapter's calls are, underneath, and whoever is told of a throttle tries again later.
 
 mod endings;
 mod line;

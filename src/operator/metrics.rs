@@ -25,7 +25,7 @@ pub use ports::Metered;
 
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
 use crate::ports::{Clock, QueueDepth};
-use crate::yard::Breaker;
+use crate::yard::BackoffKind;
 use classes::Classes;
 use families::Families;
 use machines::LeaseSeen;
@@ -176,11 +176,11 @@ impl Metrics {
     }
 
     /// Whether a class does without something for a while.
-    pub fn breaker(&self, class: &ClassName, breaker: Breaker, open: bool) {
+    pub fn backoff(&self, class: &ClassName, backoff: BackoffKind, open: bool) {
         let mut changing = self.changing();
         changing.classes.declare(class.as_str(), self.families());
-        let gauge = &self.families().breakers;
-        changing.classes.breakers.set(gauge, class.as_str(), breaker.as_str(), usize::from(open));
+        let gauge = &self.families().backoffs;
+        changing.classes.backoffs.set(gauge, class.as_str(), backoff.as_str(), usize::from(open));
     }
 
     /// A request became ready, so long after it was accepted.

@@ -104,7 +104,7 @@ pub struct PoolStatus {
     /// All of them.
     pub live: u32,
     /// Machines that launches may still bring.
-    pub under_way: u32,
+    pub in_flight: u32,
     /// Whether people paused it.
     pub paused: bool,
     /// Until when launches are held back after failures.

@@ -32,7 +32,7 @@ use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
 
-/// Machines of a maker that charges for looking are listed at most so often.
+/// Machines of a provider that charges for looking are listed at most so often.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// Why the operator did not start, or stopped.
@@ -61,7 +61,7 @@ pub enum WireError {
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
     /// A second signal came before everything was finished.
-    #[error("stopped at once by a second signal; what was under way is finished by the next operator")]
+    #[error("stopped at once by a second signal; what was in progress is finished by the next operator")]
     Aborted,
 }
 
@@ -124,7 +124,7 @@ pub async fn serve_on(listener: TcpListener, wired: Wired, stop: Stop) -> Result
     };
     closed.cancel();
     if let Ok(Err(error)) = answering.await {
-        tracing::warn!(%error, "the admin port broke");
+        tracing::warn!(%error, "the admin port failed");
     }
     ended
 }
@@ -307,7 +307,7 @@ pub fn on_signals() -> Result<Stop, WireError> {
                 }
             };
             tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hung_up => {} }
-            tracing::info!("told to stop; once more stops at once");
+            tracing::info!("stopping; a second signal stops at once");
             token.cancel();
         }
     });

@@ -21,7 +21,7 @@ pub fn with_change_notifier(store: DynamoStore, dir: &Path) -> DynamoStore {
     match listen(dir) {
         Ok(changes) => store.woken_by(changes),
         Err(error) => {
-            tracing::debug!(%error, "commits are not told, looking for them instead");
+            tracing::debug!(%error, "no notification of commits; polling for them instead");
             store
         }
     }

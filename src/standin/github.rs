@@ -1,5 +1,5 @@
-//! A GitHub of one's own, for one machine: it serves the parts of GitHub's REST API that Runyard uses, hands jobs to the
-//! runners that registered with it, and carries the runner package that really executes them. [`StandIn`] is the
+//! A GitHub of one's own, for one machine: it serves the parts of GitHub's REST API that Runyard uses, hands jobs to
+//! the runners that registered with it, and carries the runner package that really executes them. [`StandIn`] is the
 //! handle for the process that serves it.
 
 pub mod behaviour;

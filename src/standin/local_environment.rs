@@ -124,7 +124,7 @@ impl LocalEnvironment {
             // A runner that holds its question open must not hold us.
             let stopped = tokio::time::timeout(Duration::from_secs(2), standin.stop()).await;
             if let Ok(Err(error)) = stopped {
-                tracing::warn!(%error, "the stand-in GitHub ended badly");
+                tracing::warn!(%error, "the stand-in GitHub failed");
             }
         }
         self.engine.stop().await;

@@ -1,5 +1,5 @@
-//! Adding records under fresh keys, in batches. What the table does not take after a few tries is dropped and counted:
-//! events are for people, and no decision rests on them.
+//! Adds records under fresh keys, in batches. Records that the table does not accept after a few tries are dropped and
+//! counted: they are events for people, and no decision depends on them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::ports::StoreError;
 /// Most records of one batch (`BatchWriteItem`).
 const BATCH: usize = 25;
 
-/// How often what a batch left undone is tried again, and how patiently.
+/// The retries of unprocessed items.
 fn patience() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
@@ -25,7 +25,7 @@ fn patience() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// Writes them all; answers how many were dropped.
+/// Writes all items and returns how many were dropped.
 pub(super) async fn append(client: &Client, table: &TableName, items: &[Item]) -> Result<usize, StoreError> {
     // A batch that names one key twice is refused as a whole.
     let fresh: BTreeMap<Key, &Item> =
@@ -46,7 +46,7 @@ fn request(item: &Item) -> Result<WriteRequest, StoreError> {
     Ok(WriteRequest::builder().put_request(put).build())
 }
 
-/// One batch with its repetitions; answers how many were dropped.
+/// Sends one batch with its retries and returns how many items were dropped.
 async fn batch(
     client: &Client,
     table: &TableName,

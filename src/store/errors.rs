@@ -1,5 +1,5 @@
-//! Which of the port's errors each of DynamoDB's is. Codes are DynamoDB's and DynamoDB Streams' (API references,
-//! "Common Errors" and each action's "Errors"); nothing else in the program knows them.
+//! Maps DynamoDB's errors to the port's. Codes are DynamoDB's and DynamoDB Streams' (API references, "Common Errors"
+//! and each action's "Errors"); nothing else in the program knows them.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -45,14 +45,14 @@ fn by_code(code: &str, status: u16, message: String) -> StoreError {
         | "OptInRequired" => StoreError::Denied(format!("{code}: {message}")),
         "ResourceNotFoundException" | "TableNotFoundException" => StoreError::NoTable(message),
         "ResourceInUseException" => StoreError::NoTable(format!("it is being changed: {message}")),
-        // Said when a table has other keys than ours; every other validation is about what we sent.
+        // DynamoDB's text for a table with other keys; every other validation error is about the request.
         "ValidationException" if message.contains("does not match the schema") => {
             StoreError::NoTable(message)
         }
         "ExpiredIteratorException" | "TrimmedDataAccessException" => {
             StoreError::Invalid(format!("changes may have been missed: {message}"))
         }
-        // In progress is an earlier attempt of this very transaction: what becomes of it nobody knows yet.
+        // An earlier attempt of this transaction is in progress, so its outcome is unknown.
         "InternalServerError"
         | "InternalFailure"
         | "ServiceUnavailable"
@@ -72,8 +72,8 @@ fn by_status(code: &str, status: u16, message: String) -> StoreError {
     }
 }
 
-/// What a cancelled transaction's reasons, one for each write in order, amount to. A refusal outweighs all others: it
-/// says that deciding again is needed, which trying again would only find out later.
+/// Maps the reasons of a cancelled transaction, one for each write in order, to one error. A refusal outweighs all
+/// others: a retry would only be refused later.
 pub(super) fn cancelled(writes: &[Write], reasons: Vec<CancellationReason>) -> StoreError {
     if reasons.is_empty() {
         let refusals = writes.iter().map(|write| Refusal { key: write.key.clone(), current: None });
@@ -105,7 +105,7 @@ pub(super) fn cancelled(writes: &[Write], reasons: Vec<CancellationReason>) -> S
     }
 }
 
-/// What trying again cannot mend comes first.
+/// Errors that a retry cannot fix come first.
 fn weight(error: &StoreError) -> u8 {
     match error {
         StoreError::Refused { .. } => 0,

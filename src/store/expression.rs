@@ -1,5 +1,5 @@
-//! How a write becomes DynamoDB's expressions. Every guard has its condition here and nowhere else. Names of
-//! attributes are always placeholders, because a good part of ours are reserved words (`state`, `count`, `token`).
+//! Turns a write into DynamoDB's expressions. Every guard has its condition here and nowhere else. Names of attributes
+//! are always placeholders, because a good part of ours are reserved words (`state`, `count`, `token`).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Expressions {
 }
 
 impl Expressions {
-    /// Renders what a write does and on what condition.
+    /// Renders a write and its condition.
     pub(super) fn of(operation: &Operation) -> Self {
         let mut rendered = Self::default();
         match operation {

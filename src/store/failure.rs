@@ -1,5 +1,5 @@
-//! What became of a call to AWS, before any service's own codes are looked at: no answer, not even sent, or an answer
-//! with a code. Shared by the adapters; each maps the codes of its service in one file of its own.
+//! The outcome of a failed call to AWS, before the service's codes are read: no answer, not sent, or an answer with a
+//! code. Shared by the adapters; each maps the codes of its service in one file of its own.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// An error and what caused it, down to the cause nobody explains.
+/// An error and its causes, joined.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     cut(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))

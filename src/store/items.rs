@@ -1,6 +1,6 @@
-//! How items cross into the SDK's types and back. Inbound conversion never fails and never panics: a value of a type
-//! this program does not know becomes a null, which no record of ours holds, so its record reads as unreadable and
-//! blocks nothing else; writes carry only what they change, so the stored value itself is never touched.
+//! Converts items to the SDK's types and back. Inbound conversion never fails: a value of an unknown type becomes a
+//! null, which no record of ours holds, so its record is unreadable and blocks nothing else. Writes carry only what
+//! they change, so the stored value is never touched.
 
 use aws_sdk_dynamodb::types::AttributeValue as Table;
 use aws_sdk_dynamodbstreams::types::AttributeValue as Stream;

@@ -1,5 +1,5 @@
-//! The table, as DynamoDB keeps it: the adapter of the store port, for DynamoDB itself and for everything that speaks
-//! its protocol. Retries are the SDK's alone; the one exception are the records a batch leaves undone.
+//! The adapter of the store port for DynamoDB and everything that speaks its protocol. Only the SDK retries calls,
+//! except for the unprocessed items of a batch.
 
 mod batch;
 mod errors;
@@ -53,7 +53,7 @@ const ATTEMPTS: u32 = 6;
 pub struct DynamoStore {
     table: TableName,
     client: Client,
-    /// How AWS is reached; the client of streams is made from it when it is wanted, which an agent never does.
+    /// How AWS is reached; the client of streams is built from it on first use, which an agent never needs.
     sdk: SdkConfig,
     watching: Watching,
     wake: Option<watch_channel::Receiver<()>>,
@@ -66,7 +66,7 @@ impl DynamoStore {
         let table_config = config::Builder::from(config)
             .retry_config(retries())
             .timeout_config(timeouts())
-            // Watches over long bodies; ours are short, and an attempt's time ends them.
+            // It guards long bodies; ours are short and bounded by the time-out of an attempt.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         Self {
             table,
@@ -90,7 +90,7 @@ impl DynamoStore {
         Self { watching, ..self }
     }
 
-    /// The same store, whose watches of the stream also look whenever this tells them to.
+    /// The same store, whose watches of the stream also read when `wake` changes.
     #[must_use]
     pub fn woken_by(self, wake: watch_channel::Receiver<()>) -> Self {
         Self { wake: Some(wake), ..self }
@@ -157,7 +157,7 @@ impl DynamoStore {
             }
             _ => return Err(classify(&error)),
         };
-        // Not told is not the same as gone, and only gone is what a removal wants.
+        // A refusal without the item does not prove that the record is gone, so it is read.
         let current = match current {
             Some(current) => Some(current),
             None => self.get(&write.key).await?,
@@ -170,7 +170,7 @@ fn refused(write: &Write, current: Option<Item>) -> StoreError {
     StoreError::Refused { refusals: vec![Refusal { key: write.key.clone(), current }] }
 }
 
-/// The only layer that repeats calls.
+/// The retries of the SDK, the only layer that repeats calls.
 pub fn retries() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS)
@@ -187,8 +187,8 @@ pub fn timeouts() -> TimeoutConfig {
         .build()
 }
 
-/// Where streams are read. Whoever moves DynamoDB elsewhere (`AWS_ENDPOINT_URL_DYNAMODB`) and says nothing about its
-/// streams means both: asking AWS for the stream of a table that lives elsewhere cannot be right.
+/// The endpoint of streams. `AWS_ENDPOINT_URL_DYNAMODB` alone means both, because AWS has no stream of a table that
+/// lives elsewhere.
 fn streams_endpoint(config: &SdkConfig) -> Option<String> {
     let named = |service| {
         let key = ServiceConfigKey::builder().service_id(service);
@@ -200,7 +200,7 @@ fn streams_endpoint(config: &SdkConfig) -> Option<String> {
     if explicit { given() } else { named("DynamoDB Streams").or_else(|| named("DynamoDB")).or_else(given) }
 }
 
-/// The key to go on from, as DynamoDB tells it.
+/// The key at which the next page begins.
 fn next(
     last: Option<impl IntoIterator<Item = (String, aws_sdk_dynamodb::types::AttributeValue)>>,
 ) -> Option<RecordId> {

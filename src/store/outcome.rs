@@ -1,10 +1,10 @@
-//! Whether a refused write is in truth one of ours that went through: its answer was lost, it was repeated
-//! underneath, and the repetition met its own result. What the refusal shows decides.
+//! Recognises a refused write that was applied: its answer was lost, the SDK repeated it, and the repetition met its
+//! own result. The image in the refusal decides.
 
 use crate::model::{AttributeValue, Guard, Item, Operation, Write};
 
-/// Whether `current` is what this write makes of the record, so that refusing it changed nothing. Two writers that
-/// write exactly the same are not told apart: each may believe it was the one, and both are right about the record.
+/// Whether `current` is the result of this write. Two writers of exactly the same result are not distinguished: each
+/// may believe that it wrote it, and both are right about the record.
 pub fn already_done(write: &Write, current: Option<&Item>) -> bool {
     match (&write.operation, current) {
         (Operation::Create(item), Some(current)) => holds(current, item),
@@ -17,7 +17,7 @@ pub fn already_done(write: &Write, current: Option<&Item>) -> bool {
                     shown && follows(current, *version) && current.get("uid") == Some(&uid)
                 }
                 Guard::StillProvisioned | Guard::Absent => shown && !set.is_empty(),
-                // These guards do not fail on their own result, or leave no mark by which it could be known.
+                // These guards do not fail on their own result, or leave nothing by which it could be recognised.
                 Guard::Exists | Guard::Beat(_) | Guard::Lease(_) | Guard::Anything | Guard::ExpiresAt(_) => {
                     false
                 }
@@ -56,7 +56,7 @@ pub fn same(a: &AttributeValue, b: &AttributeValue) -> bool {
     }
 }
 
-/// Whole numbers exactly; what is not whole, as far as a float tells.
+/// Whole numbers are compared exactly, others as floats.
 fn same_number(a: &str, b: &str) -> bool {
     match (a.parse::<i128>(), b.parse::<i128>()) {
         (Ok(a), Ok(b)) => a == b,

@@ -1,4 +1,4 @@
-//! The table itself: whether it is there and has the contract's shape, and how it is made.
+//! The table itself: checks whether it exists and has the contract's shape, and creates it.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::DynamoStore;
 use super::errors::classify;
 use crate::ports::StoreError;
 
-/// The attribute by which DynamoDB deletes what is over.
+/// The time-to-live attribute, by which DynamoDB deletes expired records.
 const TTL: &str = "expiresAt";
 
 /// What differences are about.
@@ -25,7 +25,7 @@ const TIME_TO_LIVE: &str = "time-to-live";
 /// What is found where there is none.
 const NOTHING: &str = "nothing";
 
-/// Something about a table, or about another resource of a yard, that is not as the contract wants it.
+/// A difference between a table, or another resource of a yard, and the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// What it is about: of a table `key`, `stream`, `time-to-live`, `billing`.
@@ -37,8 +37,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether a table can be given what it lacks without touching what it has: half a table, left by whoever was
-    /// interrupted while making it. A table that has something else was made for something else.
+    /// Whether it can be fixed by adding what the table lacks, as after an interrupted creation. A table with other
+    /// keys was made for something else.
     pub fn mendable(&self) -> bool {
         matches!(self.what, STREAM | TIME_TO_LIVE) && self.found == NOTHING
     }
@@ -50,12 +50,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// How a table stands to the contract.
+/// The table compared with the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableState {
-    /// There is none of that name.
+    /// There is no table of that name.
     Missing,
-    /// It is there; no differences means that it is as the contract wants it.
+    /// It exists; without differences it has the contract's shape.
     Present(Vec<Difference>),
 }
 
@@ -81,7 +81,7 @@ impl DynamoStore {
         self.expire_by_ttl().await
     }
 
-    /// Gives the table what it lacks; `differences` that are not mendable are left.
+    /// Adds what the table lacks; `differences` that cannot be fixed are left.
     ///
     /// # Errors
     /// Those of the store.
@@ -166,7 +166,7 @@ fn differences(table: &TableDescription, ttl: Option<&TimeToLiveDescription>) ->
         Some(_) | None => false,
     };
     let ttl = ttl.filter(alive).and_then(|ttl| ttl.attribute_name.as_deref());
-    // Nothing is told of a table whose throughput was provisioned when it was made.
+    // DynamoDB reports no billing mode for a table that was created with provisioned throughput.
     let billing = table.billing_mode_summary.as_ref().and_then(|billing| billing.billing_mode.as_ref());
     let billing = billing.map_or("PROVISIONED", BillingMode::as_str);
     [

@@ -1,5 +1,6 @@
-//! Several conditional writes, all or none. The SDK sends one request token with all its attempts, so a repetition of
-//! its own is answered as the first was; what an engine without that memory refuses is recognised by its result.
+//! Several conditional writes, all or none. The SDK sends one request token with all its attempts, so its retry is
+//! answered as the first attempt was. Where an engine does not remember tokens, the refused retry is recognised by its
+//! result.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::BuildError;
@@ -29,8 +30,8 @@ use crate::ports::{Refusal, StoreError};
 ///
 /// # Errors
 /// - [`StoreError::Refused`]: nothing was written, and the refusals show the records whose guards failed.
-/// - [`StoreError::Contended`], [`StoreError::Throttled`], [`StoreError::Unknown`]: the writes may have been applied. Read
-///   the records before deciding again.
+/// - [`StoreError::Contended`], [`StoreError::Throttled`], [`StoreError::Unknown`]: the writes may have been applied.
+///   Read the records before deciding again.
 /// - [`StoreError::Invalid`]: a write that cannot be expressed, or that DynamoDB does not accept.
 /// - [`StoreError::Denied`], [`StoreError::NoTable`]: a person must act.
 pub(super) async fn transact(client: &Client, table: &TableName, writes: &[Write]) -> Result<(), StoreError> {
@@ -92,7 +93,7 @@ fn check(table: &str, write: &Write) -> Result<TransactWriteItem, BuildError> {
     Ok(TransactWriteItem::builder().condition_check(part.build()?).build())
 }
 
-/// Whether everything the transaction would write is there already. As it is all or none, then it went through.
+/// Whether everything that the transaction would write is there already. As it is all or none, it was applied then.
 pub fn all_done(writes: &[Write], refusals: &[Refusal]) -> bool {
     let mut seen = false;
     writes.iter().all(|write| {

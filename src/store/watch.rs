@@ -1,4 +1,4 @@
-//! How changes of the table come to be known: by its stream where there is one, else by looking again and again.
+//! Watches the table: by its stream where there is one, else by polling.
 
 mod poll;
 mod stream;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::DynamoStore;
 use crate::ports::{StoreError, Watch};
 
-/// How long a watch that finds nothing waits before it says so.
+/// How long a watch waits for a change before it returns an empty answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How to watch.
@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Watching {
     /// Whether the stream may be read: DynamoDB wants at most two readers a shard.
     pub stream: bool,
-    /// How long between two looks at the stream. DynamoDB itself wants no more than a few a second; an engine in the
-    /// same process takes one every few milliseconds.
+    /// Interval between two reads of the stream. DynamoDB allows a few a second; an engine in the same process allows
+    /// one every few milliseconds.
     pub every: Duration,
     /// How long between two scans of the table where the stream is not read.
     pub scan_every: Duration,
@@ -29,7 +29,7 @@ impl Default for Watching {
     }
 }
 
-/// Opens a watch. Whatever is written after this returns will be told.
+/// Opens a watch. It reports every write after this returns.
 pub(super) async fn open(store: &DynamoStore) -> Result<Box<dyn Watch>, StoreError> {
     if store.watching.stream {
         match stream::StreamWatch::open(store).await {

@@ -134,7 +134,7 @@ impl FakeCompute {
         locked(&self.0.yard).terminations.clone()
     }
 
-    /// What a machine has on its console, as its maker has it only `late` from now.
+    /// What a machine has on its console, as its provider has it only `late` from now.
     pub fn console_says(&self, id: &InstanceId, text: &str, late: Duration) {
         let from = self.0.clock.elapsed() + late;
         locked(&self.0.yard).consoles.insert(id.clone(), (text.to_owned(), from));
@@ -260,7 +260,7 @@ impl Compute for FakeCompute {
         exit.answer(Ok(known.map(|machine| (machine.id, machine.state)).collect()))
     }
 
-    /// Empty until its maker has posted it, as EC2's is. Faults are for calls that decide something.
+    /// Empty until its provider has posted it, as EC2's is. Faults are for calls that decide something.
     async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
         let now = self.0.clock.elapsed();
         let mut yard = locked(&self.0.yard);

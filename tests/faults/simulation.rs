@@ -127,8 +127,8 @@ fn no_launch_is_asked_for_beside_one_that_may_be_on_its_way() {
     }
 }
 
-/// Records that others depend on cannot be read for a while, and nothing else goes wrong: no machine is lost for it, and
-/// no request says that it gave back what still serves.
+/// Records that others depend on cannot be read for a while, and nothing else goes wrong: no machine is lost for it,
+/// and no request says that it gave back what still serves.
 #[test]
 fn records_that_cannot_be_read_for_a_while_cost_no_machine() {
     for seed in 1..=4 {

@@ -1,8 +1,8 @@
 //! Every reachable state of small yards, visited (Stateright), with the production core deciding for each operator. The
 //! faults are bounded: so many crashes, lost answers, reclaimed machines, changes of the lease. In each state safety
 //! must hold, and a fair run from there without further faults must come to rest where it should ("always ESR": the
-//! checker's own `eventually` is unsound on cycles and is not used). The number of states is pinned, so that a model that
-//! quietly visits less is noticed. Mutants of the protocol must be refuted, each by a shortest counter-example.
+//! checker's own `eventually` is unsound on cycles and is not used). The number of states is pinned, so that a model
+//! that quietly visits less is noticed. Mutants of the protocol must be refuted, each by a shortest counter-example.
 
 mod claim;
 mod effects;

@@ -91,7 +91,7 @@ fn within_max(world: &World, plans: &BTreeMap<Unit, Plan>) {
     for (name, more) in intended {
         let class = world.yard.class(&name).unwrap();
         let open: u64 =
-            class.under_way.open().map(|id| u64::from(world.yard.launch(id).unwrap().launch.count)).sum();
+            class.in_flight.open().map(|id| u64::from(world.yard.launch(id).unwrap().launch.count)).sum();
         let max = u64::from(class.pool.as_ref().unwrap().spec.max);
         let live = u64::from(class.live());
         assert!(live + open + more <= max, "{live} live, {open} open, {more} more, max {max}");

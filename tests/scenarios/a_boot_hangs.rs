@@ -49,7 +49,7 @@ async fn a_hung_machine_that_comes_after_all_is_free_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_machine_that_hangs_where_no_boot_is_known_costs_no_request_of_default_patience() {
+async fn a_first_machine_that_hangs_where_no_boot_is_known_costs_no_default_request() {
     let world = World::new();
     world.pool(linux(0, 5)).await;
     world.start();
@@ -76,7 +76,7 @@ async fn the_hung_machine_that_comes_first_serves_and_the_second_stays_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_console_of_a_machine_that_failed_is_recorded_once_its_maker_has_it() {
+async fn the_console_of_a_machine_that_failed_is_recorded_once_its_provider_has_it() {
     let world = World::new();
     world.pool(linux(0, 1)).await;
     world.agents.all(Habit::BootFails);

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use runyard_tests::world::{World, linux, settings};
 
-/// A maker of machines that does not say whether a class can be launched: it is asked for a quarter of an hour.
+/// A compute provider that does not say whether a class can be launched: it is asked for a quarter of an hour.
 struct Vague(FakeCompute);
 
 #[async_trait]

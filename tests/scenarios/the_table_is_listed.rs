@@ -124,7 +124,7 @@ async fn a_workflow_is_served_while_a_list_does_not_come_to_its_end() {
     world.until_phase(&request, "Ready", 5).await;
     world.release(&request).await;
     world.until_phase(&request, "Released", 5).await;
-    assert_eq!(table.ended(), ended, "the list is still under way");
+    assert_eq!(table.ended(), ended, "the list is still in progress");
     table.open.send_replace(true);
     world.until("the list ends", Duration::from_secs(5), async || table.ended() == ended + 1).await;
     world.stop().await;

@@ -1,5 +1,5 @@
-//! What if the table is not there, or we may not list it? At the start that is a mistake in the set-up, and the operator
-//! says so and ends; later it passes, and the operator goes on with what it knows.
+//! What if the table is not there, or we may not list it? At the start that is a mistake in the set-up, and the
+//! operator says so and ends; later it passes, and the operator goes on with what it knows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// A queue whose announcements take a while.
 struct Slow {
     inner: MemoryQueue,
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     most: AtomicUsize,
 }
 
@@ -32,10 +32,10 @@ impl PoolQueue for Slow {
     }
 
     async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
-        let now = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
         tokio::time::sleep(SLOW).await;
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.inner.announce(message).await
     }
 
@@ -87,13 +87,13 @@ async fn a_thousand_machines_are_announced_in_batches_that_delay_no_request() {
     (0..1000).for_each(|number| put(&world, number));
     let queue = MemoryQueue::new(Arc::new(world.clock));
     let slow =
-        Arc::new(Slow { inner: queue.clone(), under_way: AtomicUsize::new(0), most: AtomicUsize::new(0) });
+        Arc::new(Slow { inner: queue.clone(), in_flight: AtomicUsize::new(0), most: AtomicUsize::new(0) });
     let over = slow.clone();
     world.start_over("one", |ports| Ports { queue: over, ..ports });
     let class = ClassName::parse("linux").unwrap();
 
     tokio::time::sleep(SLOW / 2).await;
-    assert_eq!(slow.under_way.load(Ordering::Relaxed), 256, "some at a time");
+    assert_eq!(slow.in_flight.load(Ordering::Relaxed), 256, "some at a time");
     let request = world.provision("1", "linux", 3, json!({"usageClass": "on-demand"})).await;
     let held = async || world.request(&request).await.status.instances.len() == 3;
     world.until("the request has its machines", SLOW / 4, held).await;

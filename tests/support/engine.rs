@@ -62,7 +62,8 @@ impl Engine {
         Self { endpoint, running: Running::Thread { stop: Some(stop), thread: Some(thread) } }
     }
 
-    /// The DynamoDB at `RUNYARD_TEST_DYNAMODB`, for an engine that somebody runs themselves (`tests/engines/README.md`).
+    /// The DynamoDB at `RUNYARD_TEST_DYNAMODB`, for an engine that somebody runs themselves
+    /// (`tests/engines/README.md`).
     #[expect(clippy::disallowed_methods, reason = "a test's own switch; the product never reads it")]
     pub fn given() -> Option<Self> {
         let endpoint = std::env::var("RUNYARD_TEST_DYNAMODB").ok().filter(|value| !value.is_empty())?;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runyard::model::{
-    Agent, AgentKey, Guard, Instance, InstanceId, Item, Life, Reading, RegistrationBox, RemovalBox, Signal,
-    Write, read,
+    Agent, AgentKey, Guard, Instance, InstanceId, Item, Life, Reading, RegistrationCredential,
+    RemovalCredential, Signal, Write, read,
 };
 use runyard::ports::{Clock, Machine, Store};
 use runyard_fakes::{FakeCompute, MemoryStore, TokioClock};
@@ -192,7 +192,7 @@ impl Agents {
                     if let Some(registration) = &instance.registration
                         && said != Some(&(Signal::RegOk, id.clone()))
                     {
-                        let opened: RegistrationBox = key.open(&registration.sealed).ok()?;
+                        let opened: RegistrationCredential = key.open(&registration.sealed).ok()?;
                         assert_eq!(opened.claim_id, id, "a box is for the claim it came with");
                         self.0.opened.lock().unwrap().push((id.clone(), opened.token.unwrap_or_default()));
                     }
@@ -206,7 +206,7 @@ impl Agents {
                 Habit::NeverCleans => said.cloned(),
                 _ => {
                     if let Some(removal) = &instance.removal {
-                        let opened: RemovalBox = key.open(&removal.sealed).ok()?;
+                        let opened: RemovalCredential = key.open(&removal.sealed).ok()?;
                         assert_eq!(opened.claim_id, id, "a box is for the claim it came with");
                     }
                     Some((Signal::RemoveRegOk, id))

@@ -13,7 +13,7 @@ use crate::power::Exit;
 use crate::records::TableRecords;
 use crate::task::{RunnerProcess, TaskOutcome};
 use crate::testing::{
-    FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_box, sealed, with,
+    FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_credential, sealed, with,
 };
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -126,8 +126,11 @@ fn working(
 async fn while_a_job_runs_an_agent_makes_one_write_per_beat_and_one_read_per_poll_only() {
     let dir = tempfile::tempdir().unwrap();
     disk::replace(&dir.path().join("key"), &kept().to_bytes()).unwrap();
-    let registered =
-        with(instance("created", "42", "c1"), "registration", sealed(&run_box("c1"), &kept().public()));
+    let registered = with(
+        instance("created", "42", "c1"),
+        "registration",
+        sealed(&run_credential("c1"), &kept().public()),
+    );
     let store = CountingStore::new(registered);
     let stop = CancellationToken::new();
     let agent = tokio::spawn(working(dir.path(), &store, &stop));

@@ -1,8 +1,8 @@
 //! Every reachable run of one machine's last hours, visited (Stateright): an operator that renews the deadline or is
-//! silent, a table out of reach, an agent that is killed and started again, a disk that takes nothing more. Production's
-//! `Memory` and the watchdog timer's `decide` decide. In each state the machine must not have ended too early, nor live too long;
-//! as time can always pass while it lives, that is also what a fair run from there comes to (L5). The number of states
-//! is pinned; mutants must be refuted.
+//! silent, a table out of reach, an agent that is killed and started again, a disk that takes nothing more.
+//! Production's `Memory` and the watchdog timer's `decide` decide. In each state the machine must not have ended too
+//! early, nor live too long; as time can always pass while it lives, that is also what a fair run from there comes to
+//! (L5). The number of states is pinned; mutants must be refuted.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -163,7 +163,8 @@ impl Machine {
         }
         self.ended = Some(By::Agent);
         let due = self.record.map(|(written, length)| written + length + steps(LENGTHS.grace));
-        // What was read and could not be kept is lost with the agent that read it; then the earlier end is the safe one.
+        // What was read and could not be kept is lost with the agent that read it; then the earlier end is the safe
+        // one.
         let knows = self.record.map(|record| deadline(record).at);
         let seen = self.agent.as_ref().and_then(|memory| memory.seen.as_ref()).map(|seen| seen.threshold);
         let known = self.reachable || self.kept || (self.read && seen == knows);

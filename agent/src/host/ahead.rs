@@ -28,11 +28,13 @@ struct Jails {
     run: StandingJail,
 }
 
-/// The jails of `config.sh` and `run.sh`; none where jobs are not isolated, and where they are made when they are needed.
+/// The jails of `config.sh` and `run.sh`; none where jobs are not isolated, and where they are made when they are
+/// needed.
 pub(super) type ScriptJails = Option<(StandingJail, StandingJail)>;
 
 impl Host {
-    /// Prepares the next claim, unless that is done or under way. It goes on in the background if nobody waits for it.
+    /// Prepares the next claim, unless that is done or in progress. It goes on in the background if nobody waits for
+    /// it.
     pub(super) async fn prepare_next(&self) {
         let Ok(mut next) = self.next.clone().try_lock_owned() else { return };
         if next.is_some() {

@@ -37,7 +37,7 @@ impl Host {
                 if registered && !kept {
                     let told = self.keep_registration(&self.layout.claim(claim));
                     if let Err(error) = told {
-                        tracing::warn!(%error, "cannot keep the registration");
+                        tracing::warn!(%error, "cannot save the registration");
                     }
                 }
                 TaskOutcome::Stopped { registered }
@@ -56,7 +56,7 @@ impl Host {
         if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)) {
             processes::interrupt(runner);
             if tokio::time::timeout(self.settings.stop, self.ended(runner)).await.is_err() {
-                tracing::warn!(%claim, "the runner does not finish; it is killed");
+                tracing::warn!(%claim, "the runner did not stop in time; killing it");
             }
         }
         self.end(self.claim_scope(claim, runner, since))
@@ -71,19 +71,19 @@ impl Host {
     /// Removes everything that the claim could write to, and proves it.
     ///
     /// # Guarantees
-    /// - `Wiped` means that at one moment after the claim no process of it was alive and nothing that its user owns was left,
-    ///   but for what existed before the first job (see [`sweep`]). A sweep in which a process was found alive is repeated,
-    ///   at most [`SWEEPS`] times.
+    /// - `Wiped` means that at one moment after the claim no process of it was alive and nothing that its user owns was
+    ///   left, but for what existed before the first job (see [`sweep`]). A sweep in which a process was found alive is
+    ///   repeated, at most [`SWEEPS`] times.
     /// - Processes end before files are removed, and files are looked for again after the last process ended.
     /// - It can be repeated: what is gone already is no error.
     ///
     /// # Assumes
-    /// - Jobs run as the job user only, in the claim's control group where there is one, and the agent runs as root where
-    ///   there is a job user.
+    /// - Jobs run as the job user only, in the claim's control group where there is one, and the agent runs as root
+    ///   where there is a job user.
     ///
     /// # Errors
-    /// `Unproved` with the reason: something is left, cannot be inspected, or came to life again each time. The machine must
-    /// not be used for another claim.
+    /// `Unproved` with the reason: something is left, cannot be inspected, or came to life again each time. The machine
+    /// must not be used for another claim.
     pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> TaskOutcome {
         let wiped = async {
             self.all_ended(claim, None, since).await?;

@@ -51,8 +51,8 @@ impl Host {
         })
     }
 
-    /// Begins to make a jail with the directories of a claim, for a script that writes into a log, a new one; none where
-    /// jobs are not isolated. A script that `lasts` outlives this agent.
+    /// Begins to make a jail with the directories of a claim, for a script that writes into a log, a new one; none
+    /// where jobs are not isolated. A script that `lasts` outlives this agent.
     pub(super) fn jail_for(
         &self,
         dirs: &ClaimDirs,
@@ -79,7 +79,8 @@ impl Host {
         StandingJail::begin(command, &jail, (Stdio::piped(), Stdio::piped()), None).map(Some)
     }
 
-    /// Tries whether jobs are kept from what is the machine's, in a jail that stands, or else in one that is made for it.
+    /// Tries whether jobs are kept from what is the machine's, in a jail that stands, or else in one that is made for
+    /// it.
     ///
     /// # Errors
     /// What they could reach, or why that cannot be told.

@@ -47,7 +47,8 @@ pub struct Jail {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// The number of its link to the machine, by which it has its addresses; no two jails after each other have the same.
+    /// The number of its link to the machine, by which it has its addresses; no two jails after each other have the
+    /// same.
     pub link: u32,
     /// An empty directory of root's, to build in.
     pub scaffold: PathBuf,
@@ -138,8 +139,8 @@ impl StandingJail {
         }
     }
 
-    /// Has this be done in it, as soon as it stands: the program with its arguments, its environment, and its directory, all as they are
-    /// called inside.
+    /// Has this be done in it, as soon as it stands: the program with its arguments, its environment, and its
+    /// directory, all as they are called inside.
     ///
     /// # Errors
     /// It cannot be made, or is gone.

@@ -19,12 +19,12 @@ const BYTES: u64 = 1024 * 1024;
 /// Stands beside a copy that is not to be replaced.
 const SETTLED: &str = "settled";
 
-/// Copies those that are there. A job may have written in the first directory and be at work there; it may not reach the
-/// second.
+/// Copies those that are there. A job may have written in the first directory and be at work there; it may not reach
+/// the second.
 ///
 /// # Errors
-/// The disk does not take one, or one cannot be read or is not a plain file of its owner's, a link for example; then none
-/// is copied.
+/// The disk does not take one, or one cannot be read or is not a plain file of its owner's, a link for example; then
+/// none is copied.
 pub(super) fn copy(from: &Path, owner: u32, to: &Path) -> io::Result<()> {
     let (dir, mut found) = (disk::open_dir(from)?, Vec::new());
     for name in FILES.map(Path::new) {
@@ -45,8 +45,8 @@ pub(super) fn copy(from: &Path, owner: u32, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Says of a copy that it was made before any job ran, and is to stay as it is: jobs change what they can reach, and the
-/// token of a removal goes where the registration says that GitHub is.
+/// Says of a copy that it was made before any job ran, and is to stay as it is: jobs change what they can reach, and
+/// the token of a removal goes where the registration says that GitHub is.
 ///
 /// # Errors
 /// The disk does not take it.

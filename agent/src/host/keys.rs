@@ -70,7 +70,8 @@ fn alone(joined: io::Result<()>, finds_a_ring: impl FnOnce() -> bool) -> io::Res
     }
 }
 
-/// Starts something in a session keyring that nobody else is in: not the agent's, and not that of what was started before.
+/// Starts something in a session keyring that nobody else is in: not the agent's, and not that of what was started
+/// before.
 ///
 /// # Errors
 /// It is not started, or there is no such keyring.

@@ -83,8 +83,8 @@ impl Layout {
         self.work.join("hook")
     }
 
-    /// Made before the first job begins, and gone when nothing is left of any: what is older is not a job's. On the disk,
-    /// for a machine that was started anew is to remember.
+    /// Made before the first job begins, and gone when nothing is left of any: what is older is not a job's. On the
+    /// disk, for a machine that was started anew is to remember.
     pub(super) fn begun(&self) -> PathBuf {
         self.work.join("begun")
     }

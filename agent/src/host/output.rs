@@ -19,7 +19,8 @@ const LOOKED_AT: u64 = 64 * 1024;
 /// What the listener says once jobs can reach it.
 pub(super) const LISTENING: &str = "Listening for Jobs";
 
-/// How a listener ended. `run.sh` itself ends with 0 whatever happened; what it writes about the listener's exit code tells.
+/// How a listener ended. `run.sh` itself ends with 0 whatever happened; what it writes about the listener's exit code
+/// tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListenerEnd {
     /// 0: it was asked to, or its one job is done.

@@ -47,10 +47,10 @@ impl Host {
         loop {
             match self.fetch_once().await {
                 Ok(()) => return Ok(()),
-                Err(FetchError::Away(why)) => tracing::warn!(why, "the runner package is out of reach"),
+                Err(FetchError::Away(why)) => tracing::warn!(why, "the runner package cannot be fetched"),
                 Err(FetchError::Wrong(why)) => {
                     wrong += 1;
-                    tracing::warn!(why, "the runner package is not right");
+                    tracing::warn!(why, "the runner package has another digest");
                     if wrong == ATTEMPTS {
                         return Err(why);
                     }
@@ -75,7 +75,7 @@ impl Host {
             return Err(FetchError::Wrong(wanted));
         }
         fs::rename(&part, &archive).map_err(disk_error)?;
-        tracing::info!(version = self.settings.package.version, "the runner package is here");
+        tracing::info!(version = self.settings.package.version, "the runner package was fetched");
         Ok(())
     }
 
@@ -117,8 +117,8 @@ impl Host {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"))
     }
 
-    /// Unpacks the package into a directory that must not exist, where no job can reach yet. A package that is not here,
-    /// or not right any more, is fetched before.
+    /// Unpacks the package into a directory that must not exist, where no job can reach yet. A package that is not
+    /// here, or not right any more, is fetched before.
     ///
     /// # Errors
     /// The package cannot be had, or the disk does not take it.

@@ -82,8 +82,8 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     })
 }
 
-/// How long a process's environment is, in bytes: fields 50 and 51 of `proc_pid_stat(5)`, once the kernel has laid it out,
-/// which field 26 tells. More than there can be while it has not; none for a process that has no memory.
+/// How long a process's environment is, in bytes: fields 50 and 51 of `proc_pid_stat(5)`, once the kernel has laid it
+/// out, which field 26 tells. More than there can be while it has not; none for a process that has no memory.
 fn whole(stat: &str) -> Option<usize> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<usize>().ok();

@@ -26,8 +26,8 @@ const REFUSED: &str = "refused";
 /// How the runner finds the script.
 pub(super) const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
 
-/// Why a job may not be done for a holder; none if it may. A run's later attempt is the same run. A run id that is not a
-/// number is no run of GitHub's: its repository alone is compared then, and its run alone where that is not known.
+/// Why a job may not be done for a holder; none if it may. A run's later attempt is the same run. A run id that is not
+/// a number is no run of GitHub's: its repository alone is compared then, and its run alone where that is not known.
 fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
     let number = !holder.run.is_empty() && holder.run.bytes().all(|b| b.is_ascii_digit());
     let other_run = number && run != holder.run;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, RegistrationBox, RemovalBox};
+use runyard_core::model::{ClaimId, RegistrationCredential, RemovalCredential};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -40,7 +40,11 @@ const OTHER: Duration = Duration::from_millis(500);
 
 impl Host {
     /// Registers a runner from a fresh directory.
-    pub(super) async fn configure(&self, claim: &ClaimId, registration: &RegistrationBox) -> TaskOutcome {
+    pub(super) async fn configure(
+        &self,
+        claim: &ClaimId,
+        registration: &RegistrationCredential,
+    ) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         if let Some(why) = too_old(&self.settings.package.version, &registration.url) {
             return TaskOutcome::Failed(GithubFailure::Refused(why));
@@ -72,7 +76,7 @@ impl Host {
         match self.keep_registration(&dirs).and_then(|()| kept::settle(&self.layout.registration())) {
             Ok(()) => TaskOutcome::Configured,
             Err(why) => TaskOutcome::Failed(GithubFailure::Refused(detail(
-                "cannot keep the registration",
+                "cannot save the registration",
                 &why.to_string(),
                 &[],
             ))),
@@ -84,7 +88,7 @@ impl Host {
         &self,
         claim: &ClaimId,
         holder: &Holder,
-        single_use: Option<&RegistrationBox>,
+        single_use: Option<&RegistrationCredential>,
     ) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         let prepared = match (single_use, self.runner_jail(claim).await) {
@@ -185,7 +189,7 @@ impl Host {
                     if !kept::is_settled(&self.layout.registration())
                         && let Err(error) = self.keep_registration(&dirs)
                     {
-                        tracing::warn!(%error, "cannot keep the registration");
+                        tracing::warn!(%error, "cannot save the registration");
                     }
                     return TaskOutcome::Listening;
                 }
@@ -199,7 +203,7 @@ impl Host {
     }
 
     /// Takes the runner off GitHub, by a package that no job has touched and the registration as it was made.
-    pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalBox) -> TaskOutcome {
+    pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalCredential) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         if let Err(why) = self.with_registration(&dirs, dirs.removal()).await {
             let why = detail("no fresh directory to deregister from", &why.to_string(), &[]);
@@ -240,8 +244,8 @@ impl Host {
         }
     }
 
-    /// An empty place for a runner, with the package in it and no process of the claim: as it was prepared, or else made
-    /// now, without jails.
+    /// An empty place for a runner, with the package in it and no process of the claim: as it was prepared, or else
+    /// made now, without jails.
     async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<ScriptJails, String> {
         if let Some(jails) = self.prepared(claim, dirs).await {
             return Ok(jails);

@@ -59,12 +59,12 @@ impl Default for SweepPaths {
     }
 }
 
-/// Removes everything that the job user owns, and proves it. `begun` is when its first job could begin, none where there
-/// was none; `queues` is a directory at which the message queues can be mounted.
+/// Removes everything that the job user owns, and proves it. `begun` is when its first job could begin, none where
+/// there was none; `queues` is a directory at which the message queues can be mounted.
 ///
 /// # Guarantees
-/// - On success nothing that the user owns is left on the machine's own file systems, in its homes (which are made anew), as
-///   System V object, message queue or key, nor any container.
+/// - On success nothing that the user owns is left on the machine's own file systems, in its homes (which are made
+///   anew), as System V object, message queue or key, nor any container.
 /// - It removes only what the user owns and what did not exist before `begun`.
 ///
 /// # Assumes
@@ -72,8 +72,8 @@ impl Default for SweepPaths {
 /// - It runs as root.
 ///
 /// # Errors
-/// Something is left or cannot be inspected; something older than the first job belongs to the user; or a file of another
-/// user that the job could write to was changed. The machine must not be used again.
+/// Something is left or cannot be inspected; something older than the first job belongs to the user; or a file of
+/// another user that the job could write to was changed. The machine must not be used again.
 pub(super) fn sweep(
     account: &Account,
     ids: &Ids,

@@ -15,8 +15,8 @@ use crate::guard::Lengths;
 use crate::power::Exit;
 use crate::task::{GithubFailure, Holder, Wipe};
 use crate::testing::{
-    FakeRecords, config_script, instance, job_box, key, package, removal_box, run_box, run_script, sealed,
-    with,
+    FakeRecords, config_script, instance, job_credential, key, package, removal_credential, run_credential,
+    run_script, sealed, with,
 };
 
 /// A machine with a package that needs no download.
@@ -122,11 +122,11 @@ fn marked(entry: &str) -> Vec<Process> {
 }
 
 fn held(claim: &str) -> Item {
-    with(instance("claimed", "42", claim), "registration", sealed(&run_box(claim), &key().public()))
+    with(instance("claimed", "42", claim), "registration", sealed(&run_credential(claim), &key().public()))
 }
 
 fn released(claim: &str) -> Item {
-    with(instance("idle", "", claim), "removal", sealed(&removal_box(claim), &key().public()))
+    with(instance("idle", "", claim), "removal", sealed(&removal_credential(claim), &key().public()))
 }
 
 #[tokio::test]
@@ -286,7 +286,7 @@ async fn single_use_runners_follow_each_other_in_fresh_directories() {
         with(
             instance("running", "42", &claim),
             "registration",
-            sealed(&job_box(&claim, seq), &key().public()),
+            sealed(&job_credential(&claim, seq), &key().public()),
         )
     };
     let records = FakeRecords::new(boxed(1));
@@ -312,7 +312,7 @@ async fn a_refused_token_is_told_with_the_tail_of_the_log_and_without_the_token(
     };
     let yard = TestHost::new(refuses, run_script);
     let host = yard.host();
-    let (claim, registration) = (claim(&unique("refused")), Box::new(run_box("c")));
+    let (claim, registration) = (claim(&unique("refused")), Box::new(run_credential("c")));
     let TaskOutcome::Failed(GithubFailure::Refused(why)) =
         host.execute(Task::Configure { claim, registration }).await
     else {
@@ -326,7 +326,7 @@ async fn a_github_out_of_reach_is_told_apart() {
     let away = |_: &Path| "#!/bin/sh\necho 'Connection refused (127.0.0.1:1)'\nexit 1\n".to_owned();
     let yard = TestHost::new(away, |_| "#!/bin/sh\necho 'Name or service not known'\n".to_owned());
     let (host, claim) = (yard.host(), claim(&unique("away")));
-    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
     assert!(matches!(host.execute(configure).await, TaskOutcome::Failed(GithubFailure::Unreachable(_))));
     let TaskOutcome::Started(runner) =
         host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
@@ -450,7 +450,7 @@ fn runner_in(place: &Path) -> Option<u64> {
 /// A claim is configured and cleaned; which directory its runner had.
 async fn configured(yard: &TestHost, host: &Host) -> Option<u64> {
     let claim = claim(&unique("prepared"));
-    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
     assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
     let had = runner_in(&yard.settings.work_dir.join("claims").join(claim.as_str()));
     let wipe = Task::Wipe { claim, since: None, wipe: Wipe::Whole };
@@ -519,7 +519,7 @@ async fn another_package_than_the_one_unpacked_ahead_is_the_one_a_claim_gets() {
     std::fs::write(yard.settings.work_dir.join(format!("package/{sha256}.tar.gz")), archive).unwrap();
     yard.settings.package.sha256 = sha256;
     let (host, claim) = (yard.host(), claim(&unique("other")));
-    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
     assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
     let run = yard.settings.work_dir.join("claims").join(claim.as_str()).join("runner/run.sh");
     assert!(std::fs::read_to_string(run).unwrap().contains("another"));
@@ -552,7 +552,7 @@ async fn scripts_get_nothing_of_the_agents_environment() {
     let tells =
         |calls: &Path| format!("#!/bin/sh\nenv | cut -d= -f1 | sort | tr '\\n' ' ' >> {}\n", calls.display());
     let yard = TestHost::new(tells, run_script);
-    let task = Task::Configure { claim: claim(&unique("env")), registration: Box::new(run_box("c")) };
+    let task = Task::Configure { claim: claim(&unique("env")), registration: Box::new(run_credential("c")) };
     assert_eq!(yard.host().execute(task).await, TaskOutcome::Configured);
     let allowed = [
         "ACTIONS_RUNNER_INPUT_TOKEN",
@@ -745,7 +745,7 @@ async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used()
     assert_eq!(host.execute(Task::Boot).await, TaskOutcome::Booted(Ok(())));
     let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
     std::fs::write(archive, "poison").unwrap();
-    let task = Task::Configure { claim: claim(&unique("c")), registration: Box::new(run_box("c")) };
+    let task = Task::Configure { claim: claim(&unique("c")), registration: Box::new(run_credential("c")) };
     assert_eq!(host.execute(task).await, TaskOutcome::Configured);
     assert_eq!(asked.lock().unwrap().len(), 2);
 }
@@ -754,10 +754,10 @@ async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used()
 async fn a_changed_package_is_fetched_again_to_deregister() {
     let (yard, asked) = remote(|content| vec![answer("200 OK", content.len(), content)]).await;
     let (host, claim) = (yard.host(), claim(&unique("c")));
-    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_box("c")) };
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
     assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
     std::fs::write(host.archive(), "poison").unwrap();
-    let deregister = Task::Deregister { claim, removal: Box::new(removal_box("c")) };
+    let deregister = Task::Deregister { claim, removal: Box::new(removal_credential("c")) };
     assert_eq!(host.execute(deregister).await, TaskOutcome::Deregistered);
     assert_eq!(asked.lock().unwrap().len(), 2);
 }

@@ -9,7 +9,8 @@ use crate::guard::Lengths;
 use crate::power::Exit;
 use crate::task::{GithubFailure, RunnerProcess};
 use crate::testing::{
-    FakeExecutor, FakeRecords, TestClock, arn, instance, key, removal_box, run_box, sealed, with,
+    FakeExecutor, FakeRecords, TestClock, arn, instance, key, removal_credential, run_credential, sealed,
+    with,
 };
 
 const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
@@ -58,11 +59,11 @@ impl TestAgent {
 }
 
 fn registered(state: &str, run: &str, claim: &str) -> Item {
-    with(instance(state, run, claim), "registration", sealed(&run_box(claim), &key().public()))
+    with(instance(state, run, claim), "registration", sealed(&run_credential(claim), &key().public()))
 }
 
 fn released(claim: &str) -> Item {
-    with(instance("idle", "", claim), "removal", sealed(&removal_box(claim), &key().public()))
+    with(instance("idle", "", claim), "removal", sealed(&removal_credential(claim), &key().public()))
 }
 
 fn booted() -> (&'static str, TaskOutcome) {
@@ -135,7 +136,7 @@ async fn while_a_job_runs_there_is_one_read_per_poll_one_write_per_beat_and_no_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_abandons_a_registration_under_way() {
+async fn a_release_abandons_a_registration_in_progress() {
     let test = TestAgent::new(registered("claimed", "42", "c1"));
     let cleaned =
         [booted(), ("stop", TaskOutcome::Stopped { registered: false }), ("wipe", TaskOutcome::Wiped)];

@@ -2,7 +2,7 @@ use runyard_core::model::{Agent, ClaimId, Signal};
 
 use super::*;
 use crate::task::{GithubFailure, RunnerProcess, TaskOutcome};
-use crate::testing::{arn, instance, job_box, key, removal_box, run_box, sealed, with};
+use crate::testing::{arn, instance, job_credential, key, removal_credential, run_credential, sealed, with};
 
 const NOW: Duration = Duration::from_secs(100);
 const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
@@ -35,12 +35,16 @@ fn record(state: &str, run: &str, claim: &str) -> Sight {
     Sight::of(Some(&instance(state, run, claim)))
 }
 
-fn registration(state: &str, id: &str, opened: &RegistrationBox) -> Sight {
+fn registration(state: &str, id: &str, opened: &RegistrationCredential) -> Sight {
     Sight::of(Some(&with(instance(state, "42", id), "registration", sealed(opened, &key().public()))))
 }
 
 fn removal(id: &str, of: &str) -> Sight {
-    Sight::of(Some(&with(instance("idle", "", id), "removal", sealed(&removal_box(of), &key().public()))))
+    Sight::of(Some(&with(
+        instance("idle", "", id),
+        "removal",
+        sealed(&removal_credential(of), &key().public()),
+    )))
 }
 
 fn shows(signal: Option<Signal>, id: &str) -> Stored {
@@ -57,7 +61,7 @@ fn judged(sight: &Sight, stored: &Stored, local: &Local) -> Effects {
     effects
 }
 
-/// What is under way and what is said, in one line.
+/// What is in progress and what is said, in one line.
 fn answer(sight: &Sight, stored: &Stored, local: &Local) -> String {
     let effects = judged(sight, stored, local);
     let say = effects.status.say.map_or_else(
@@ -76,7 +80,7 @@ fn answer(sight: &Sight, stored: &Stored, local: &Local) -> String {
 fn each_row_of_the_contract_has_its_work_and_its_signal() {
     let stage = |id: &str, stage| at(id, stage);
     let nothing = shows(None, "");
-    let run = |id: &str| registration("claimed", id, &run_box(id));
+    let run = |id: &str| registration("claimed", id, &run_credential(id));
     let rows: Vec<(&str, Sight, Stored, Local, &str)> = vec![
         ("first boot comes first", record("created", "", ""), nothing.clone(), Local::default(), "boot / -"),
         ("even before any record", Sight::Unseen, Stored::Unknown, Local::default(), "boot / -"),
@@ -98,7 +102,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
         ("a box: it registers", run("c1"), nothing.clone(), booted(), "configure c1 / -"),
         (
             "a box for another claim is not used",
-            registration("claimed", "c1", &run_box("c0")),
+            registration("claimed", "c1", &run_credential("c0")),
             nothing.clone(),
             booted(),
             "idle / UD_OK",
@@ -261,7 +265,7 @@ fn each_row_of_the_contract_has_its_work_and_its_signal() {
             "idle / -",
         ),
         (
-            "a clean-up under way goes on without a record",
+            "a clean-up in progress goes on without a record",
             Sight::Absent,
             Stored::Absent,
             stage("c1", ClaimStage::Stopping(Some(RUNNER))),
@@ -310,9 +314,9 @@ fn an_agent_that_answered_for_a_claim_it_never_held_never_says_that_it_booted_ag
 fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
     let garbage = Sight::of(Some(&with(instance("claimed", "42", "c1"), "registration", "AAAA".into())));
     let other_key = runyard_core::model::AgentKey::from_bytes([9; 32]).public();
-    let foreign = sealed(&run_box("c1"), &other_key);
+    let foreign = sealed(&run_credential("c1"), &other_key);
     let foreign = Sight::of(Some(&with(instance("claimed", "42", "c1"), "registration", foreign)));
-    let empty = RegistrationBox { token: None, ..run_box("c1") };
+    let empty = RegistrationCredential { token: None, ..run_credential("c1") };
     for (sight, why) in [
         (garbage, "does not open"),
         (foreign, "does not open"),
@@ -329,7 +333,7 @@ fn boxes_that_are_garbage_or_empty_fail_the_registration_in_words() {
 
 #[test]
 fn the_local_state_says_configuring_before_config_sh_is_called() {
-    let effects = judged(&registration("claimed", "c1", &run_box("c1")), &shows(None, ""), &booted());
+    let effects = judged(&registration("claimed", "c1", &run_credential("c1")), &shows(None, ""), &booted());
     let served = effects.local.claim.unwrap();
     assert_eq!((served.stage, served.seq), (ClaimStage::Configuring, 1));
     assert!(effects.local.served);
@@ -339,7 +343,7 @@ fn the_local_state_says_configuring_before_config_sh_is_called() {
 
 #[test]
 fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
-    let first = registration("claimed", "c1", &job_box("c1", 1));
+    let first = registration("claimed", "c1", &job_credential("c1", 1));
     let effects = judged(&first, &shows(None, ""), &booted());
     assert_eq!(format!("{:?}", effects.task), "start c1");
     assert_eq!(
@@ -349,7 +353,7 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
     );
     let started = effects.local.after(TaskOutcome::Started(RUNNER), NOW, 0.0);
     let ended = started.after(TaskOutcome::Ended, NOW, 0.0);
-    let second = registration("running", "c1", &job_box("c1", 2));
+    let second = registration("running", "c1", &job_credential("c1", 2));
     assert_eq!(answer(&second, &shows(None, ""), &ended), "renew c1 / UD_REG_OK c1", "nothing passes on");
     let ended = ended.after(TaskOutcome::Renewed, NOW, 0.0);
     let effects = judged(&first, &shows(None, ""), &ended);
@@ -365,7 +369,7 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
 
 #[test]
 fn an_unreachable_github_never_fails_a_registration_and_a_third_refusal_does() {
-    let sight = registration("claimed", "c1", &run_box("c1"));
+    let sight = registration("claimed", "c1", &run_credential("c1"));
     let mut local = judged(&sight, &shows(None, ""), &booted()).local;
     for _ in 0..100 {
         local = local.after(TaskOutcome::Failed(GithubFailure::Unreachable("away".into())), NOW, 1.0);
@@ -476,7 +480,7 @@ fn a_refused_job_costs_a_run_only_its_runners_directory() {
 #[test]
 fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
     let mut item =
-        with(instance("claimed", "42", "c1"), "registration", sealed(&run_box("c1"), &key().public()));
+        with(instance("claimed", "42", "c1"), "registration", sealed(&run_credential("c1"), &key().public()));
     let pk = runyard_core::model::AttributeValue::S("request#acme/web#42".to_owned());
     let request = runyard_core::model::AttributeValue::M([("pk".to_owned(), pk)].into());
     item.insert("request".to_owned(), request);
@@ -491,7 +495,7 @@ fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
 #[test]
 fn a_machine_once_unclean_never_serves_nor_calls_itself_clean_again() {
     let unclean = at("c1", ClaimStage::Stopped).after(TaskOutcome::Unproved("a mount".into()), NOW, 0.0);
-    let sight = registration("claimed", "c2", &run_box("c2"));
+    let sight = registration("claimed", "c2", &run_credential("c2"));
     let effects = judged(&sight, &shows(None, ""), &unclean);
     let say = effects.status.say.unwrap();
     assert_eq!((say.signal, say.claim.unwrap().as_str()), (Signal::RegFailed, "c2"));

@@ -1,6 +1,6 @@
-//! Did too many agents of a class fall silent together? What silences more than three and more than 30 % of them at once
-//! is more likely between them and the table than on each machine: the first judgement is put off by one more
-//! `timing.stale`, then the rule applies to each machine by itself (contract, section 2.2).
+//! Doubts silence in bulk. When more than three and more than 30 % of a class's agents fall silent at once, the cause
+//! is more likely between them and the table than on each machine. Their end is postponed by one more `timing.stale`,
+//! then the rule applies to each machine by itself (contract, section 2.2).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Which first boots of a class hang: a machine that has said nothing for far longer than others of its class took gets a
-//! second one beside it, warm.
+//! Which first boots of a class hang: a machine that has said nothing for far longer than others of its class took gets
+//! a second one beside it, warm.
 
 use jiff::Timestamp;
 

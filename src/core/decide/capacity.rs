@@ -1,5 +1,5 @@
-//! What is launched for a class: what its waiting requests lack, the oldest first, then what it wants idle; never
-//! more than `max` allows, never while a brake is on.
+//! Plans the launches of a class: what its waiting requests lack, the oldest first, then idle machines; never more than
+//! `max` allows, never during a backoff.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +17,16 @@ use crate::decide::context::Context;
 use crate::decide::reason::{are, machines};
 use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, WaitReason};
-use crate::yard::{Breaker, Class, Now, Offering};
+use crate::yard::{BackoffKind, Class, Now, Offering};
 
-/// A launch that was decided and has no name yet; whoever carries it out gives it a fresh one.
+/// The id of a launch that has no id yet; the executor gives it a fresh one.
 pub(super) const UNNAMED: &str = "unnamed";
 
 /// Most actions planned for a class at once; what is left follows when these are done.
 const LAUNCHES_AT_ONCE: usize = 500;
 
-/// Most requests that are planned for at once: one intent of a class is written at a time, and the others are planned anew
-/// after it.
+/// Most requests that are planned for at once: one intent of a class is written at a time, and the others are planned
+/// anew after it.
 const REQUESTS_AT_ONCE: usize = 64;
 
 /// Whether a machine is older than its class allows.
@@ -34,17 +34,17 @@ pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> b
     after(instance.facts.created_at, Duration::from_secs(spec.max_age_seconds)) <= now
 }
 
-/// Whether a machine's time is over, so that its class wants another in its place.
+/// Whether a machine has expired, so that its class wants another in its place.
 pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
     spec.used_up(instance) || too_old(instance, spec, now) || instance.expired_by.is_some()
 }
 
-/// The idle machines of a class that are to be replaced now because they were launched in another way: the oldest
-/// first, as many as may be at once less those that are ending for it. None where replacements cannot be had.
+/// The drifted idle machines of a class that are to be replaced now: the oldest first, as many as `atOnce` allows less
+/// those that are ending. None while launches back off.
 pub(super) fn giving_way<'a>(cx: &Context<'_>, class: &'a Class) -> BTreeSet<&'a InstanceArn> {
     let Some(spec) = class.pool.as_ref().map(|pool| &pool.spec) else { return BTreeSet::new() };
     let open = spec.replacement.hours_at(cx.now.wall) == Hours::Open;
-    if class.drifted.is_empty() || spec.paused || cx.now.mono < class.brake.until || !open {
+    if class.drifted.is_empty() || spec.paused || cx.now.mono < class.backoff.until || !open {
         return BTreeSet::new();
     }
     let at_once = (spec.replacement.at_once as usize).saturating_sub(class.departing.len());
@@ -64,17 +64,17 @@ pub(super) struct Launches<'a> {
 }
 
 impl<'a> Launches<'a> {
-    /// Before the first request asks.
+    /// An empty plan of launches.
     pub(super) fn of(cx: &'a Context<'a>, name: &'a ClassName, class: &'a Class, spec: &'a PoolSpec) -> Self {
         let room = spec.max.saturating_sub(class.taken());
         Self { cx, name, class, spec, room, wanted: Vec::new() }
     }
 
-    /// What a request lacks is to be launched, as far as `max` allows. Room is kept only for what may be launched now: a
-    /// request whose offering cannot be had does not hold up younger ones that want another. Answers whether the next
+    /// What a request lacks is to be launched, as far as `max` allows. Room is kept only for what may be launched now:
+    /// a request whose offering cannot be had does not hold up younger ones that want another. Answers whether the next
     /// request like it may be launched for too.
     pub(super) fn ask(&mut self, key: &'a RequestKey, request: &Request, lack: u32, plan: &mut Plan) -> bool {
-        let coming = self.class.under_way.of(Some(key));
+        let coming = self.class.in_flight.of(Some(key));
         if coming > 0 {
             plan.wait(
                 key,
@@ -92,7 +92,7 @@ impl<'a> Launches<'a> {
         }
         let usage = usage_of(self.cx, self.class, request, self.spec);
         let offering = Offering { usage, types: own_types(Some(request)) };
-        if let Some(until) = self.class.rests(&offering, self.cx.now.mono) {
+        if let Some(until) = self.class.backoff_until(&offering, self.cx.now.mono) {
             plan.wake_at(until);
             plan.wait(key, WaitReason::NoCapacity, account(&offering, until, &self.cx.now));
             return false;
@@ -114,11 +114,11 @@ impl<'a> Launches<'a> {
         need == take && !self.blocked()
     }
 
-    /// Whether nothing of the class is launched now, whoever asks.
+    /// Whether the class launches nothing now.
     fn blocked(&self) -> bool {
         let writing = self.cx.yard.is_busy(Slot::Launches(self.name.clone()));
-        let braked = self.cx.now.mono < self.class.brake.until;
-        writing || braked || self.spec.paused || self.unresolved() || self.cx.role.lease.is_none()
+        let backs_off = self.cx.now.mono < self.class.backoff.until;
+        writing || backs_off || self.spec.paused || self.unresolved() || self.cx.role.lease.is_none()
     }
 
     /// Whether it is not known yet which image the class's parameter names.
@@ -126,7 +126,7 @@ impl<'a> Launches<'a> {
         self.spec.launch.parameter().is_some() && self.class.digest.is_none()
     }
 
-    /// Plans the launches: what requests want, then what the class wants idle.
+    /// Adds the launches to the plan: first for requests, then for idle machines.
     pub(super) fn plan(mut self, plan: &mut Plan) {
         let (cx, spec) = (self.cx, self.spec);
         let warm = warm_lack(cx, self.class).min(self.room);
@@ -138,7 +138,7 @@ impl<'a> Launches<'a> {
         }
         let Some(token) = self.may_launch(plan) else { return };
         for (request, offering, count) in self.wanted {
-            if let Some(until) = self.class.rests(&offering, cx.now.mono) {
+            if let Some(until) = self.class.backoff_until(&offering, cx.now.mono) {
                 plan.wake_at(until);
                 let why = account(&offering, until, &cx.now);
                 plan.wait(Pool::key_of(self.name), WaitReason::NoCapacity, why);
@@ -154,7 +154,8 @@ impl<'a> Launches<'a> {
         }
     }
 
-    /// The token of the lease under which is launched; none when nothing of the class is launched now, which is explained.
+    /// The token of the lease under which is launched; none when nothing of the class is launched now, which is
+    /// explained.
     fn may_launch(&self, plan: &mut Plan) -> Option<u64> {
         let (cx, pool_key) = (self.cx, Pool::key_of(self.name));
         if cx.yard.is_busy(Slot::Launches(self.name.clone())) {
@@ -173,10 +174,10 @@ impl<'a> Launches<'a> {
             subjects().for_each(|subject| plan.wait(subject, WaitReason::Image, message.as_str()));
             return None;
         }
-        if cx.now.mono < self.class.brake.until {
-            let failures = self.class.brake.failures;
+        if cx.now.mono < self.class.backoff.until {
+            let failures = self.class.backoff.failures;
             let why = refused(self.class);
-            plan.wake_at(self.class.brake.until);
+            plan.wake_at(self.class.backoff.until);
             let message = format!("launches are held back after {failures} failures{why}");
             subjects().for_each(|subject| plan.wait(subject, WaitReason::BackOff, message.as_str()));
             return None;
@@ -189,14 +190,14 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// How a request's machines are launched: as it wants, but for one that takes on-demand machines where spot could not
-/// be had.
+/// The usage class to launch for a request: the wanted one, or on-demand where the request allows the fallback and spot
+/// has no capacity.
 fn usage_of(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec) -> UsageClass {
     let spot = Offering { usage: UsageClass::Spot, types: own_types(Some(request)) };
     let done_without = || {
         class.scarce(&request.id)
-            || class.rests(&spot, cx.now.mono).is_some()
-            || class.broken(Breaker::Spot, cx.now.mono)
+            || class.backoff_until(&spot, cx.now.mono).is_some()
+            || class.backs_off(BackoffKind::Spot, cx.now.mono)
     };
     match request.intent.usage_class.unwrap_or(spec.usage_class) {
         UsageClass::Spot if request.intent.on_demand_fallback && done_without() => UsageClass::OnDemand,
@@ -204,10 +205,10 @@ fn usage_of(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec)
     }
 }
 
-/// Whether EC2 had none lately of what a request wants, so that nothing is launched for it for a while.
+/// Whether the offering that a request wants backs off.
 pub(super) fn barred(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec) -> bool {
     let usage = usage_of(cx, class, request, spec);
-    class.rests(&Offering { usage, types: own_types(Some(request)) }, cx.now.mono).is_some()
+    class.backoff_until(&Offering { usage, types: own_types(Some(request)) }, cx.now.mono).is_some()
 }
 
 /// The types a request allows in place of its class's.
@@ -250,8 +251,8 @@ fn intent(
     }
 }
 
-/// How many pooled machines of a class go on: neither is their time over, nor do they give way to others. Counted by
-/// those that do not, which are few.
+/// How many pooled machines of a class stay: all but those that have expired or are replaced, which are few and are
+/// counted.
 pub(super) fn young(
     cx: &Context<'_>,
     class: &Class,
@@ -268,14 +269,14 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let desired = effective(pool, cx.now.wall).desired;
     let desired = desired.saturating_add(boots::beside(cx, class, &pool.spec, desired));
     let booting = class.warm_created + class.cleaning;
-    let missing = desired.saturating_sub(booting.saturating_add(class.under_way.of(None)));
+    let missing = desired.saturating_sub(booting.saturating_add(class.in_flight.of(None)));
     if missing == 0 {
         return 0;
     }
     missing.saturating_sub(young(cx, class, &pool.spec, &giving_way(cx, class)))
 }
 
-/// What a person must mend before a class launches again, if that is why it does not.
+/// Why the last launch was refused, as the end of a message; empty if it was not.
 pub(super) fn refused(class: &Class) -> String {
     match (&class.refusal, &class.last_console) {
         (Some(why), _) => format!("; the last was refused: {why}"),
@@ -284,7 +285,7 @@ pub(super) fn refused(class: &Class) -> String {
     }
 }
 
-/// Why nothing of an offering is launched now.
+/// Describes the backoff of an offering for people.
 pub(super) fn account(offering: &Offering, until: Duration, now: &Now) -> String {
     let again = crate::model::after(now.wall, until.saturating_sub(now.mono));
     let types = if offering.types.is_empty() {

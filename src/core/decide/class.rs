@@ -1,4 +1,4 @@
-//! One class: its waiting requests are served from the pool, what is lacking is launched, and its status is kept.
+//! Decides about one class: serves its waiting requests from the pool, launches what is lacking, and writes its status.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::yard::{Class, Doubt};
 mod claims;
 mod hung;
 mod image;
+mod rebalance;
 mod serve;
 mod tell;
 #[cfg(test)]
 mod tell_tests;
-mod yielding;
 
 pub(crate) use tell::is_telling;
 
@@ -38,7 +38,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
         tell::tell(cx, name, class, &pool.spec, &mut plan);
         image::resolve(cx, pool, &mut plan);
         report(cx, class, pool, &mut plan);
-        tidy(cx, name, class, &mut plan);
+        drain_queue(cx, name, class, &mut plan);
         if let Some(at) = beats::look_again(cx, class) {
             plan.wake_at(at);
         }
@@ -54,12 +54,12 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     plan
 }
 
-/// Reads the class's queue now and then although nobody waits, so that what nobody asked for does not pile up there.
-fn tidy(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
+/// Drains the class's queue from time to time when no request waits, so that unused announcements do not pile up.
+fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     if cx.role.lease.is_none() {
         return;
     }
-    if !class.line.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
+    if !class.waiting.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
         return;
     }
     let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.timing.reannounce;
@@ -85,7 +85,7 @@ impl<'a> Report<'a> {
         Self {
             idle: class.pooled.len() as u32 + class.cleaning + class.warm_created,
             desired: effective(pool, cx.now.wall).desired,
-            held_back: cx.now.mono < class.brake.until,
+            held_back: cx.now.mono < class.backoff.until,
             doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
             stuck: cx.yard.stuck_in(&pool.spec.resource_class),
         }
@@ -110,12 +110,15 @@ impl<'a> Report<'a> {
         } else if self.held_back {
             format!(
                 "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
-                class.brake.failures,
+                class.backoff.failures,
                 capacity::refused(class)
             )
-        } else if let Some((offering, rest)) = class.resting(cx.now.mono).next() {
-            plan.wake_at(rest.until);
-            format!("{idle} idle of {desired} wanted; {}", capacity::account(offering, rest.until, &cx.now))
+        } else if let Some((offering, backoff)) = class.backing_off(cx.now.mono).next() {
+            plan.wake_at(backoff.until);
+            format!(
+                "{idle} idle of {desired} wanted; {}",
+                capacity::account(offering, backoff.until, &cx.now)
+            )
         } else {
             // With room for any numbers: a longer number must not cost another allocation.
             let mut message = String::with_capacity(96);
@@ -130,7 +133,7 @@ impl<'a> Report<'a> {
             Condition::since(&pool.status.conditions, kind, status, reason, message, cx.now.wall)
         };
         let warm = format!("{} idle of {}", self.idle, self.desired);
-        let failures = format!("{} failures in a row{}", class.brake.failures, capacity::refused(class));
+        let failures = format!("{} failures in a row{}", class.backoff.failures, capacity::refused(class));
         let mut conditions = vec![
             is(ConditionType::Warm, self.idle >= self.desired, "Idle", warm),
             is(ConditionType::Blocked, self.held_back, "Launches", failures),
@@ -145,7 +148,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Writes what there is of a class when it changed, not too often.
+/// Writes the status of a pool when it changed, at most every [`REPORT_EVERY`].
 fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let mut counts = crate::model::Counts::new();
     for state in State::ALL.iter().filter(|state| state.live()) {

@@ -1,5 +1,4 @@
-//! What a decision may look at besides the records: the time, the settings, and whether this operator may spend
-//! budgets.
+//! What a decision reads besides the records: the time, the settings, and whether this operator may launch.
 
 use crate::model::Timing;
 use crate::yard::{Now, Yard};
@@ -24,7 +23,7 @@ pub struct Role {
     pub lease: Option<u64>,
 }
 
-/// All a decision sees.
+/// The input of a decision.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The records as last observed.
@@ -33,6 +32,6 @@ pub struct Context<'a> {
     pub policy: &'a Policy,
     /// The moment.
     pub now: Now,
-    /// Our part.
+    /// This operator's role.
     pub role: Role,
 }

@@ -40,7 +40,7 @@ pub enum Effect {
     Launch(Box<Step<Launch>>),
     /// Write a pool's status. Fenced by its version.
     Pool(Box<Step<Pool>>),
-    /// Ask the maker which image the parameter of a class names, and pin it in the pool. Fenced by its version.
+    /// Ask the provider which image the parameter of a class names, and pin it in the pool. Fenced by its version.
     Resolve(Box<Pool>),
     /// Assign pooled machines to a request: one transaction over all their versions and the request's.
     Claim {
@@ -53,7 +53,7 @@ pub enum Effect {
     },
     /// Record an intent to launch: the record must be new and the lease still ours.
     Intend(Box<Launch>, u64),
-    /// Ask the maker for an intent's machines, by its token.
+    /// Ask the provider for an intent's machines, by its token.
     Order(Box<LaunchOrder>),
     /// Record what a launch brought: every machine new, the intent open, the request at the version that was read.
     Bind {
@@ -68,7 +68,7 @@ pub enum Effect {
     Orphan(Box<Instance>),
     /// End a machine whose record says so.
     Terminate(InstanceArn),
-    /// Ask the maker where a machine stands.
+    /// Ask the provider where a machine stands.
     Describe(InstanceArn),
     /// Read the console of a machine that ended.
     Console(InstanceArn),

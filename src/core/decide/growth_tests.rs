@@ -40,7 +40,7 @@ fn one_change_visits_as_many_records_among_a_thousand_as_among_a_hundred_thousan
 }
 
 /// A class of many machines of one owner, and so many requests of its repositories, each taken on or not yet.
-fn line(machines: usize, requests: usize, taken_on: bool) -> Scene {
+fn line(machines: usize, requests: usize, accepted: bool) -> Scene {
     let mut scene = Scene::with(json!({"max": machines.max(1)}));
     for n in 0..machines {
         scene.add(machine(&format!("i-{n:05}")).pooled());
@@ -49,7 +49,7 @@ fn line(machines: usize, requests: usize, taken_on: bool) -> Scene {
         let repository = format!("acme/repository-{}", n % 100);
         let mut asked = request(&format!("{n:05}"), 1, json!({"repository": repository}));
         asked.status.accepted_at = Some(at(n as i64 - 20_000));
-        if !taken_on {
+        if !accepted {
             asked.status = crate::model::Status::default();
         }
         scene.put(&asked);
@@ -57,10 +57,10 @@ fn line(machines: usize, requests: usize, taken_on: bool) -> Scene {
     scene
 }
 
-/// Serves a line as the loop does, the class judged after so many writes each time; answers the requests written in their
-/// order, and how many records were visited for it.
+/// Serves a line as the loop does, the class judged after so many writes each time; answers the requests written in
+/// their order, and how many records were visited for it.
 fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
-    let (mut under_way, mut done) = (VecDeque::<Planned>::new(), Vec::new());
+    let (mut in_flight, mut done) = (VecDeque::<Planned>::new(), Vec::new());
     visits();
     loop {
         for action in scene.served() {
@@ -69,13 +69,13 @@ fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
             }
             if !action.slots.iter().any(|slot| scene.yard.busy.contains(slot)) {
                 scene.yard.busy.extend(action.slots.clone());
-                under_way.push_back(action);
+                in_flight.push_back(action);
             }
         }
-        if under_way.is_empty() {
+        if in_flight.is_empty() {
             return (done, visits());
         }
-        for action in under_way.drain(..written_between.min(under_way.len())).collect::<Vec<_>>() {
+        for action in in_flight.drain(..written_between.min(in_flight.len())).collect::<Vec<_>>() {
             scene.yard.busy.retain(|slot| !action.slots.contains(slot));
             scene.apply(std::slice::from_ref(&action));
             if let Effect::Claim { request, .. } | Effect::Request(request) = &action.effect {

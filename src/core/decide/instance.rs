@@ -1,6 +1,6 @@
-//! The life of one machine: which change of state its signals, its request, its deadline and its maker call for.
-//! The order of the questions is the order of their weight: what ended stays ended, a deadline beats a signal, a
-//! signal is believed for the claim it names.
+//! Decides about one machine from its signals, its request, its deadline and the provider. The order of the checks is
+//! their priority: an ended machine stays ended, a deadline outranks a signal, and a signal counts for the claim it
+//! names.
 
 use std::time::Duration;
 
@@ -67,17 +67,17 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     plan
 }
 
-/// Whether a machine's maker must know it by now if it has it: a new machine may be unknown to it for a while.
+/// Whether the provider must know the machine by now: a new machine may be unknown to it for a while.
 fn settled(cx: &Context<'_>, instance: &Instance) -> bool {
     after(instance.facts.created_at, cx.policy.timing.orphan) <= cx.now.wall
 }
 
-/// Whether the agent's last word is young enough to rely on.
+/// Whether the agent's last heartbeat is fresh.
 pub(super) fn fresh(cx: &Context<'_>, tracked: &Tracked) -> bool {
     tracked.beat.is_some_and(|beat| cx.now.seen.saturating_sub(beat.at) <= cx.policy.timing.stale)
 }
 
-/// One machine with everything its decision looks at.
+/// One machine with everything that its decision reads.
 struct MachineView<'a> {
     cx: &'a Context<'a>,
     tracked: &'a Tracked,
@@ -181,7 +181,8 @@ impl<'a> MachineView<'a> {
         self.interrupted().or_else(|| self.passed(now.wall))
     }
 
-    /// Into the pool. Whether its class still exists decides how long it stays, so that is made sure of first.
+    /// Moves the machine to the pool. How long it stays depends on its class, so the class's record is read first if it
+    /// is unknown.
     fn pool(&self, cause: Cause, note: Note) -> Plan {
         let now = self.cx.now.wall;
         if let Some(key) = unread::class_to_look_at(self.cx.yard, &self.instance.facts.resource_class) {
@@ -217,7 +218,7 @@ impl<'a> MachineView<'a> {
             let left = (beat.at + self.cx.policy.timing.stale).saturating_sub(now.seen);
             plan.wake_at(now.mono + left + Duration::from_millis(1));
         }
-        // One that has passed has done what it does.
+        // A deadline that has passed was handled already.
         if let Some(at) = self.tracked.interruption().map(leaves_at).filter(|at| *at > now.wall) {
             plan.wake_at(now.when(at));
         }
@@ -229,7 +230,7 @@ impl<'a> MachineView<'a> {
             && self.request.is_none()
             && self.cx.yard.listed.is_some()
             && !self.cx.yard.absent.contains_key(&claim.request)
-            && !self.cx.yard.hands_off(&claim.request)
+            && !self.cx.yard.is_unreadable(&claim.request)
             && plan.actions.is_empty()
         {
             plan.actions.push(Planned::look(claim.request.clone()));

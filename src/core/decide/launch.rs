@@ -1,5 +1,5 @@
-//! One launch: its machines are asked for by its token until an answer is certain, then recorded in one transaction;
-//! what its request does not want any more starts warm.
+//! Decides about one launch: it is ordered by its token until the answer is certain, then its machines are recorded in
+//! one transaction. Machines that its request no longer wants start warm.
 
 use crate::model::{
     Agent, Claim, ClaimId, Instance, InstanceFacts, Launch, LaunchId, LaunchPhase, Life, Pool, Reason,
@@ -14,7 +14,7 @@ use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
 
 /// How long the records of finished launches are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
-/// Half the first pause before an unanswered order is repeated.
+/// Half the first pause before an unanswered order is retried.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
 /// Longest such pause.
 const ASK_AGAIN_MOST: std::time::Duration = std::time::Duration::from_secs(30);
@@ -47,7 +47,7 @@ pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
     }
 }
 
-/// Machines of ours that carry the launch's tag and no record: brought by an order whose answer was lost.
+/// Our machines with the launch's tag and without a record: those of an order whose answer was lost.
 fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &'a Machine> {
     let machines = cx.yard.unrecorded.values().map(|(machine, _)| machine);
     machines.filter(|machine| {
@@ -59,17 +59,17 @@ fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &
 /// Whether a machine's two records can be written: neither is there, as far as is known.
 fn recordable(cx: &Context<'_>, machine: &Machine) -> bool {
     let (instance, agent) = (Instance::key_of(&machine.arn), Agent::key_of(&machine.arn));
-    let stray = cx.yard.strays.contains_key(&machine.arn);
+    let orphan_agent = cx.yard.orphan_agents.contains_key(&machine.arn);
     cx.yard.instance(&machine.arn).is_none()
-        && !stray
-        && !cx.yard.hands_off(&instance)
-        && !cx.yard.hands_off(&agent)
+        && !orphan_agent
+        && !cx.yard.is_unreadable(&instance)
+        && !cx.yard.is_unreadable(&agent)
 }
 
 fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     let launch = &tracked.launch;
     let Some(pool) = cx.yard.pool(&launch.resource_class) else { return without_class(cx, tracked) };
-    // Its token brings all its machines again; a list of machines may show some of them only.
+    // A retry with its token returns all its machines; a list may show only some of them.
     if cx.role.lease.is_some() {
         return Plan::act(Planned::order(order_of(cx, launch, pool)));
     }
@@ -78,7 +78,7 @@ fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     plan
 }
 
-/// What the maker is asked for: of the types that the request allows, else those of the class.
+/// What the provider is asked for: of the types that the request allows, else those of the class.
 fn order_of(cx: &Context<'_>, launch: &Launch, pool: &Pool) -> LaunchOrder {
     let request = launch.request.as_ref().and_then(|id| cx.yard.request_named(id));
     let types = request.and_then(|request| request.intent.allowed_instance_types.as_ref());
@@ -99,13 +99,13 @@ fn answered(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Pla
         Err(ComputeError::NoCapacity(why) | ComputeError::Refused(why) | ComputeError::TokenSpent(why)) => {
             fail(cx, launch, why)
         }
-        Err(ComputeError::Throttled | ComputeError::Unknown(_)) => again(cx, tracked, ordered),
+        Err(ComputeError::Throttled | ComputeError::Unknown(_)) => retry(cx, tracked, ordered),
     }
 }
 
-/// What can be done about a launch without asking: machines found by its tag are taken, and after the grace with nothing
-/// found the attempt is over.
-fn unasked(cx: &Context<'_>, tracked: &TrackedLaunch, why: &str) -> Option<Plan> {
+/// Finishes a launch without another order: adopts machines found by its tag, or fails the attempt when none was found
+/// within the grace.
+fn adopt_or_expire(cx: &Context<'_>, tracked: &TrackedLaunch, why: &str) -> Option<Plan> {
     let launch = &tracked.launch;
     let found: Vec<Machine> = tagged(cx, launch).cloned().collect();
     if !found.is_empty() {
@@ -115,10 +115,10 @@ fn unasked(cx: &Context<'_>, tracked: &TrackedLaunch, why: &str) -> Option<Plan>
     over.then(|| fail(cx, launch, &format!("{why}, and no machine of this launch was found")))
 }
 
-/// How to launch stands in the record of the class, which is gone or cannot be read: an open launch would keep what it
-/// brought earlier from being collected, for ever.
+/// The class's record, which says how to launch, is gone or unreadable. Left open, the launch would keep its machines
+/// from being collected for ever.
 fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
-    if let Some(plan) = unasked(cx, tracked, "the record of its class is not there") {
+    if let Some(plan) = adopt_or_expire(cx, tracked, "the record of its class is not there") {
         return plan;
     }
     let mut plan = Plan::default();
@@ -128,11 +128,11 @@ fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     plan
 }
 
-/// No certain answer: the same token is asked again.
-fn again(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
+/// No certain answer: the order is retried with the same token.
+fn retry(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     let launch = &tracked.launch;
     let Some(pool) = cx.yard.pool(&launch.resource_class) else { return without_class(cx, tracked) };
-    if let Some(plan) = unasked(cx, tracked, "no answer") {
+    if let Some(plan) = adopt_or_expire(cx, tracked, "no answer") {
         return plan;
     }
     let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
@@ -155,14 +155,14 @@ fn fail(cx: &Context<'_>, launch: &Launch, why: &str) -> Plan {
     Plan::act(Planned::launch(step, Note::warning("LaunchFailed", why)))
 }
 
-/// Records what a launch brought: its request takes what it still lacks, the rest starts warm.
+/// Records the machines of a launch: its request takes those it still lacks, the others start warm.
 fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let mut plan = Plan::default();
     let now = cx.now.wall;
     let new: Vec<&Machine> = launched.machines.iter().filter(|machine| recordable(cx, machine)).collect();
     let asked = launch.request.as_ref().and_then(RecordId::request);
     let request = asked.and_then(|key| cx.yard.request(key).map(|request| (key, request)));
-    // Within what a machine may be used again stands in the record of the class: without it, it serves nobody yet.
+    // The class's record has the trust domain: without it, the machine serves nobody yet.
     let known = cx.yard.pool(&launch.resource_class).is_some();
     let wanting = request.filter(|(_, request)| known && !gives_back(request));
     if let Some((key, _)) = wanting
@@ -183,7 +183,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
             bound += usize::from(holder.is_some());
             let mut instance = recorded(cx, launch, machine, holder);
             if !fits && !cx.yard.class_accepts(&instance.facts) {
-                // Nobody may use it: its record is born ended, so that it is ended for a reason that stands somewhere.
+                // No request may use it: it is recorded as ended, so that its end has a recorded reason.
                 instance.life = Life::Terminated { reason: Reason::Surplus, gone_at: None };
                 instance.threshold = None;
                 refused += 1;
@@ -231,7 +231,7 @@ fn told(launch: &Launch, launched: &Launched, refused: u32) -> String {
     message
 }
 
-/// The record of a new machine, bound to a request or warm.
+/// The instance record of a new machine, bound to a request or warm.
 fn recorded(
     cx: &Context<'_>,
     launch: &Launch,

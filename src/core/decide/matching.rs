@@ -1,5 +1,4 @@
-//! Which pooled machine goes to which request: the oldest request first, each taking what fits it; a younger one gets
-//! only what no older one can use.
+//! Matches pooled machines to requests: the oldest request first; a younger one gets only what no older one can use.
 
 use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::iter::Rev;
@@ -17,7 +16,7 @@ use crate::yard::{Class, Demand, Free, MachineGroup, Refusal, Tracked, agent_is_
 /// A machine with less than this left of its threshold is not claimed.
 const LEAST_LEFT: Duration = Duration::from_secs(30);
 
-/// What a request gets, and why other machines are not for it.
+/// The machines that a request gets, and why it cannot have others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     /// The machines it gets.
@@ -28,38 +27,38 @@ pub(super) struct Share {
     groups: Vec<usize>,
 }
 
-/// The machines of one group that nobody was given yet.
+/// The free machines of one group that no request was given yet.
 struct Cursor<'a> {
     group: &'a MachineGroup,
     rest: Rev<btree_set::Iter<'a, (Timestamp, InstanceArn)>>,
     /// The next that may be claimed.
     head: Option<&'a (Timestamp, InstanceArn)>,
-    /// Why those that were stepped over are for nobody.
+    /// Why skipped machines are not free for any request.
     refusals: BTreeSet<Refusal>,
-    /// How many were given to requests whose records are being written: those may turn out not to need them.
+    /// How many were given to requests whose records are being written, which may not need them.
     kept: u32,
 }
 
-/// Which groups are for a demand, and why the others are not.
+/// The groups that a demand accepts, and why it refuses the others.
 #[derive(Default)]
 struct Fit {
     groups: Vec<usize>,
     refusals: BTreeSet<Refusal>,
 }
 
-/// One pass over the free machines of a class: every machine is looked at once, however many requests ask.
+/// One pass over the free machines of a class: each machine is visited once, for any number of requests.
 pub(super) struct Matcher<'a> {
     cx: &'a Context<'a>,
     spec: &'a PoolSpec,
     cursors: Vec<Cursor<'a>>,
     fits: BTreeMap<Demand, Fit>,
-    /// Machines that the queue named, with their groups: they go first.
+    /// Machines that the queue announced, with their groups: they are used first.
     named: Vec<(usize, &'a InstanceArn)>,
-    /// All that the queue named: no cursor shows them again.
+    /// All machines that the queue announced: no cursor visits them again.
     passed: BTreeSet<&'a InstanceArn>,
     /// Machines that their former requests still list, by those.
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
-    /// Those former requests that nobody was told of yet.
+    /// Former requests that [`Matcher::met`] has not returned yet.
     met: Vec<RequestKey>,
 }
 
@@ -77,7 +76,7 @@ impl<'a> Matcher<'a> {
         let (fits, listed) = (BTreeMap::new(), BTreeMap::new());
         let (named, passed, met) = (Vec::new(), BTreeSet::new(), Vec::new());
         let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, met };
-        // A hint about a machine that is no longer free, or is another class's, says nothing.
+        // Ignore hints for instances that are no longer pooled, or are of another class.
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
             let here = instance.pooled_at().is_some() && instance.facts.resource_class == spec.resource_class;
@@ -93,7 +92,7 @@ impl<'a> Matcher<'a> {
         matcher
     }
 
-    /// Whether a machine may be claimed by whoever its group is for; if not, it is noted why.
+    /// Whether a machine may be claimed; if not, the reason is noted.
     fn free(&mut self, at: usize, arn: &'a InstanceArn, tracked: &Tracked) -> bool {
         if let Some(refusal) = unfit(self.cx, self.spec, tracked) {
             self.cursors[at].refusals.insert(refusal);
@@ -117,7 +116,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Which groups are for a demand; found out once.
+    /// The groups that a demand accepts, computed once.
     fn fit(&mut self, demand: &Demand) -> Vec<usize> {
         if let Some(fit) = self.fits.get(demand) {
             return fit.groups.clone();
@@ -167,38 +166,38 @@ impl<'a> Matcher<'a> {
         self.cursors[last].head.take().map(|(_, arn)| (last, arn))
     }
 
-    /// The machines are for a request whose record is being written: if that is a claim, they are free in a moment.
+    /// Notes machines that were given to a request whose record is being written: it may not need them.
     pub(super) fn keep(&mut self, share: Share) {
         share.groups.into_iter().for_each(|at| self.cursors[at].kept += 1);
     }
 
-    /// How many of the machines kept for others would do: nothing is launched in their place before it is known whether
-    /// those others still need them.
-    pub(super) fn spare(&mut self, demand: &Demand, lack: u32) -> u32 {
+    /// How many machines noted for busy requests this one could use. None is launched in their place before it is known
+    /// whether those requests still need them.
+    pub(super) fn reserve_for_busy(&mut self, demand: &Demand, lack: u32) -> u32 {
         if lack == 0 {
             return 0;
         }
         let mut left = lack;
         for at in self.fit(demand) {
-            let spared = self.cursors[at].kept.min(left);
-            self.cursors[at].kept -= spared;
-            left -= spared;
+            let reserved = self.cursors[at].kept.min(left);
+            self.cursors[at].kept -= reserved;
+            left -= reserved;
         }
         lack - left
     }
 
-    /// The former requests of machines that would do once those let go; each is told once.
+    /// The former requests whose lists must be flushed before their machines can be claimed; each is returned once.
     pub(super) fn met(&mut self) -> Vec<RequestKey> {
         std::mem::take(&mut self.met)
     }
 }
 
-/// Why a machine is not for a request, whatever its state; none when it is of the right kind.
+/// Why a machine does not fit a request, whatever its state; none when it fits.
 pub(super) fn mismatch(spec: &PoolSpec, request: &Request, instance: &Instance) -> Option<Refusal> {
     Demand::of(request, spec).refuses(spec, &MachineGroup::of(instance))
 }
 
-/// Why a pooled machine is for nobody now; none when it is for those whom it fits.
+/// Why no request can claim a pooled machine now; none when one can.
 fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal> {
     let instance = &tracked.instance;
     let left = instance.threshold.map(|threshold| threshold.at.duration_since(cx.now.wall));
@@ -215,11 +214,11 @@ fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal
     if cx.yard.is_busy(instance.key()) {
         return Some(Refusal::Busy);
     }
-    cx.yard.rests(instance.key(), cx.now.mono).map(|_| Refusal::Failed)
+    cx.yard.backoff_until(instance.key(), cx.now.mono).map(|_| Refusal::Failed)
 }
 
-/// The former request of a pooled machine, if that still lists it. One that lost the machine itself takes it off its list
-/// in the very write that puts it on again.
+/// The former request of a pooled machine, if that still lists it. One that lost the machine itself takes it off its
+/// list in the very write that puts it on again.
 fn former_that_lists<'a>(cx: &Context<'_>, instance: &'a Instance) -> Option<&'a RequestKey> {
     let former = instance.claim.as_ref().and_then(|claim| claim.request.request())?;
     listed_by_former(cx.yard, instance).then_some(former)

@@ -1,5 +1,6 @@
-//! One action of a plan: an effect, and what the operator must know about it without looking into it. Each kind of effect
-//! has its constructor here, which is the one place that says what it holds, who may do it and what people hear of it.
+//! One action of a plan: an effect, and what the operator must know about it without looking into it. Each kind of
+//! effect has its constructor here, which is the one place that says what it holds, who may do it and what people hear
+//! of it.
 
 use crate::model::{
     Agent, ClassName, EventType, Instance, InstanceArn, Launch, Pool, PoolMessage, Record, RecordId, Request,
@@ -71,12 +72,12 @@ pub struct Planned {
     pub effect: Effect,
     /// What kind of thing it is: kinds fail and rest apart from each other, and have their own limits.
     pub kind: &'static str,
-    /// What it holds while it is under way: nobody else here plans for it meanwhile.
+    /// What it holds while it is in progress: nobody else here plans for it meanwhile.
     pub slots: Vec<Slot>,
     /// Whether only the holder of the lease does it: it spends a budget, or would only be done twice.
     pub leader_only: bool,
-    /// Whether a failure concerns each of the records it holds, which are left alone for a while, and not its unit: a class
-    /// acts for many.
+    /// Whether a failure concerns each of the records it holds, which are left alone for a while, and not its unit: a
+    /// class acts for many.
     pub rests_records: bool,
     /// Whether it only looks, reports or repeats a hint, which says nothing to a person.
     pub upkeep: bool,

@@ -1,13 +1,13 @@
-//! The reason for which a request waits, as its message tells it.
+//! The reason for which a request waits, as its message states it.
 
 use crate::model::{InstanceId, Phase, Request};
 use crate::ports::Machine;
 
-/// What stands before the reason in a message.
+/// The text before the reason in a message.
 const BECAUSE: &str = ", because ";
 /// What stands before the number that waits, in the message of a request that was ready.
 const WAITING: &str = "; waiting for ";
-/// So many machines, for a person.
+/// A number of machines, for a person.
 pub(super) fn machines(count: u32) -> String {
     if count == 1 { "1 machine".into() } else { format!("{count} machines") }
 }

@@ -1,4 +1,5 @@
-//! One request: taken on or refused, ready, degraded, released or failed. What it holds is counted in its own record.
+//! Decides about one request: accepted or refused, ready, degraded, released or failed. Its machines are counted in its
+//! own record.
 
 use crate::model::{
     ClassName, ConditionType, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode,
@@ -21,8 +22,8 @@ use release::{over, release, released_because};
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
 
-/// Why a new request cannot be taken on: one word and a sentence. None when it can, or when its class must be read
-/// again before it counts as unknown.
+/// Why a new request is refused: one word and a sentence. None when it is not, or when its class must be read again
+/// before it counts as unknown.
 pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static str, String)> {
     let intent = &request.intent;
     let class = Yard::class_of(request);
@@ -30,7 +31,7 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
     let Some(pool) = pool else {
         let key = class.as_ref().map(Pool::key_of);
         let known =
-            key.as_ref().is_some_and(|key| cx.yard.hands_off(key) || !cx.yard.absent.contains_key(key));
+            key.as_ref().is_some_and(|key| cx.yard.is_unreadable(key) || !cx.yard.absent.contains_key(key));
         let message =
             format!("there is no resource class {:?}; `runyard get pools` lists them", intent.resource_class);
         return (!known).then_some(("UnknownClass", message));
@@ -74,19 +75,19 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
     })
 }
 
-/// Whether a request was taken on and may still have runners.
+/// Whether a request was accepted and may still have runners.
 fn is_live(request: &Request) -> bool {
     request.status.accepted_at.is_some() && !request.phase().is_final()
 }
 
-/// Whether another request that would have the same label is taken on or refused first.
+/// Whether another request with the same label is judged first.
 fn waits_for_label(cx: &Context<'_>, request: &Request) -> bool {
     let new = |other: &&Request| other.status.accepted_at.is_none() && !gives_back(other);
     cx.yard.same_label(request).filter(new).any(|other| other.key() < request.key())
 }
 
-/// Whether a request that stands in line is about to leave it by its own decision, so that nothing is claimed for it.
-pub(super) fn leaves_line(cx: &Context<'_>, request: &Request) -> bool {
+/// Whether a waiting request is about to end by its own decision, so that nothing is claimed for it.
+pub(super) fn leaves_queue(cx: &Context<'_>, request: &Request) -> bool {
     let status = &request.status;
     let due = status.deadline.is_some_and(|deadline| deadline <= cx.now.wall);
     let ends = match status.phase {
@@ -136,7 +137,7 @@ pub(super) fn decide(cx: &Context<'_>, key: &RequestKey) -> Plan {
     }
 }
 
-/// New: refused at once, or left to its class, which takes it on.
+/// A new request: refused at once, or left to its class, which accepts it.
 fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     if let Some((reason, message)) = refused(cx, request) {
         return fail(cx, request, reason, message);
@@ -145,13 +146,13 @@ fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
         && cx.yard.pool(&class).is_none()
         && !cx.yard.absent.contains_key(&Pool::key_of(&class))
     {
-        if !cx.yard.hands_off(&Pool::key_of(&class)) {
+        if !cx.yard.is_unreadable(&Pool::key_of(&class)) {
             return Plan::act(Planned::look(Pool::key_of(&class)));
         }
         return without_class(cx, key, request, &class);
     }
     let mut plan = Plan::default();
-    // It has its deadline from a time in which its class could not be read.
+    // Its deadline was set while its class could not be read.
     if let Some(deadline) = request.status.deadline {
         if deadline <= cx.now.wall {
             return fail(cx, request, "DeadlinePassed", "its class could be read too late".into());
@@ -161,13 +162,13 @@ fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     if waits_for_label(cx, request) {
         plan.wait(key, WaitReason::Behind, "another request with the same label is judged first");
     } else {
-        plan.wait(key, WaitReason::Behind, "its class takes it on in a moment");
+        plan.wait(key, WaitReason::Behind, "its class accepts it in a moment");
     }
     plan
 }
 
-/// The record of its class cannot be read, so it is neither refused nor served: it has its place in the line and its
-/// deadline from now on, but no phase, so that it is judged by the class as soon as that can be read.
+/// Its class's record is unreadable, so the request is neither refused nor served. It gets its position and its
+/// deadline now, but no phase, so that the class judges it as soon as its record can be read.
 fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &ClassName) -> Plan {
     let why = format!("the record of class {class} cannot be read");
     let Some(deadline) = request.status.deadline else {
@@ -204,7 +205,7 @@ fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &
     })
 }
 
-/// Taken on, and wanted.
+/// An accepted request that is wanted.
 fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     let (intent, status) = (&request.intent, &request.status);
     let now = cx.now.wall;
@@ -246,20 +247,25 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
     }
     if let Some(deadline) = status.deadline.filter(|_| !ready) {
         plan.wake_at(cx.now.when(deadline));
-        let starting = holding.held.len() as u32 - holding.running.min(holding.held.len() as u32);
-        let message = format!(
-            "{} of {} running, {starting} starting; fails at {deadline} unless {} run",
-            holding.running, intent.count, intent.min_count
-        );
-        plan.wait(key, WaitReason::Deadline, message);
+        plan.wait(key, WaitReason::Deadline, until_deadline(request, holding, deadline));
     }
     plan
+}
+
+/// What a request that is not ready has, and when it fails.
+fn until_deadline(request: &Request, holding: &Holding<'_>, deadline: Timestamp) -> String {
+    let (intent, held) = (&request.intent, holding.held.len() as u32);
+    let starting = held - holding.running.min(held);
+    format!(
+        "{} of {} running, {starting} starting; fails at {deadline} unless {} run",
+        holding.running, intent.count, intent.min_count
+    )
 }
 
 /// `Pending` becomes `Fulfilling` once something is launched for it.
 fn launching(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     let class = Yard::class_of(request)
-        .and_then(|class| cx.yard.class(&class).map(|class| class.under_way.of(Some(key))));
+        .and_then(|class| cx.yard.class(&class).map(|class| class.in_flight.of(Some(key))));
     match class {
         Some(coming) if coming > 0 && request.phase() == Phase::Pending => {
             let message = format!("{} {} being launched", machines(coming), are(coming));
@@ -286,7 +292,7 @@ fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: Stri
 
 fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&mut Request)) -> Plan {
     let step = Step::of(request, cx.now.wall, |next| {
-        // Taken on by an operator that did not keep what it took on.
+        // Accepted by an older operator, which did not keep the accepted intent.
         if next.status.accepted_at.is_some() && next.phase().wants_machines() {
             next.keep_intent();
         }
@@ -295,7 +301,7 @@ fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&m
     Plan::act(Planned::request(step, note))
 }
 
-/// A new request of a repository that has as many open ones as it may.
+/// A new request beyond its repository's limit of open requests.
 pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
     let repository = &request.id.repository;
     let message = format!(
@@ -304,7 +310,7 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
     fail(cx, request, "TooMany", message)
 }
 
-/// Takes a new request into its class's line.
+/// Accepts a new request into its class's queue of waiting requests.
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Planned {
     let step = Step::of(request, cx.now.wall, |next| {
         next.accept(cx.now.wall);
@@ -318,9 +324,9 @@ pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Pl
     Planned::request(step, note)
 }
 
-/// A request that gave machines back and still lists them while others wait: its list is brought up to date first, so
-/// that no machine stands on two lists.
-pub(super) fn let_go(cx: &Context<'_>, key: &RequestKey) -> Option<Planned> {
+/// Flushes returned machines from the list of a releasing request while others wait for them, so that no machine is on
+/// two lists.
+pub(super) fn flush_returned(cx: &Context<'_>, key: &RequestKey) -> Option<Planned> {
     let request = cx.yard.request(key)?;
     let holding = cx.yard.holding(key, request);
     if holding.out == 0 && holding.unread.is_empty() && gives_back(request) {

@@ -76,7 +76,7 @@ pub enum AtGitHub {
     Nothing,
     /// The machine is given back: what removes its runner from this repository goes with the write if it is at hand.
     AttachRemoval(Repository),
-    /// The machine goes to the pool: these are removed first, or GitHub itself says that they are gone, however sure its
-    /// agent is.
+    /// The machine goes to the pool: these are removed first, or GitHub itself says that they are gone, however sure
+    /// its agent is.
     ConfirmRemoved(StaleRunners),
 }

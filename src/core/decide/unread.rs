@@ -1,5 +1,5 @@
-//! What is decided where a record that others depend on cannot be read? A release waits for a machine that cannot be read
-//! until that machine must have ended itself, and then says that it is unaccounted for.
+//! Decides where a record that others depend on cannot be read. A release waits for an unreadable machine until that
+//! machine must have ended itself, and then reports it as unaccounted for.
 
 use jiff::Timestamp;
 
@@ -7,18 +7,19 @@ use crate::decide::context::Context;
 use crate::model::{ClassName, InstanceId, Pool, RecordId, Request, after};
 use crate::yard::{ClassRecord, Holding, Yard, max_runtime};
 
-/// What a request that gives back knows of machines whose records cannot be read.
+/// The unreadable machines of a releasing request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account<'a> {
-    /// Those that may still be at work, with the moment from which on none is.
+    /// Those that may still run, and when the last of them must have ended itself.
     pub(super) waits: Vec<(&'a InstanceId, Timestamp)>,
-    /// Those that must have ended themselves by now. Nobody knows what became of them.
+    /// Those that must have ended themselves by now and are unaccounted for.
     pub(super) unaccounted: Vec<&'a InstanceId>,
 }
 
 impl<'a> Account<'a> {
-    /// Each is waited for until its own deadline and the grace after which its agent ends it. Where no deadline is known
-    /// it was set before the request's record was last written, for no longer than the request may hold a machine.
+    /// Each is waited for until its own deadline and the grace after which its agent ends it. Where no deadline is
+    /// known it was set before the request's record was last written, for no longer than the request may hold a
+    /// machine.
     pub(super) fn of(cx: &Context<'_>, request: &Request, holding: &Holding<'a>) -> Self {
         let mut account = Self::default();
         if holding.unread.is_empty() {

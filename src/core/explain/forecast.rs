@@ -1,5 +1,5 @@
-//! When can a waiting request be expected to be ready? By how long the class's requests took lately, and by what stands
-//! in its way now. An estimate for people: nothing is decided by it.
+//! Estimates when a waiting request will be ready, from how long the class's requests took lately and from what blocks
+//! it now. The estimate is for people; no decision uses it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::model::{ConditionType, Life, Phase, PoolSpec, RecordId, Request, Requ
 use crate::decide::Context;
 use crate::yard::{Class, Yard, lacking};
 
-/// How many of a class's last requests are looked at.
+/// How many of a class's last requests count.
 const SAMPLES: usize = 50;
 
 /// How long the requests of a class took from acceptance to ready.
@@ -22,12 +22,12 @@ pub struct Pace {
     pub half: Duration,
     /// Nine in ten took no longer.
     pub nine_in_ten: Duration,
-    /// How many that is drawn from.
+    /// The number of requests in the sample.
     pub of: usize,
 }
 
 impl Pace {
-    /// The pace of every class that has served a request which is still on record.
+    /// The pace of every class that has the record of a served request.
     pub fn of_classes(yard: &Yard) -> BTreeMap<String, Self> {
         let mut took: BTreeMap<&str, Vec<(Timestamp, Duration)>> = BTreeMap::new();
         for (_, request) in yard.requests() {
@@ -49,14 +49,14 @@ impl Pace {
     }
 }
 
-/// What can be said of when a request will be ready.
+/// The estimate for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// About when, where that can be said.
+    /// The estimated time, if there is one.
     pub at: Option<Timestamp>,
-    /// How long that is from now.
+    /// The time from now until then.
     pub ahead: Option<Duration>,
-    /// By what.
+    /// The basis of the estimate, or the reason why there is none.
     pub because: String,
 }
 
@@ -82,7 +82,7 @@ fn told(time: Duration) -> String {
     }
 }
 
-/// When a request that waits can be expected to be ready; none when it does not wait.
+/// The estimate for a request; none when it does not wait.
 pub fn forecast(cx: &Context<'_>, key: &RequestKey, pace: Option<&Pace>) -> Option<Forecast> {
     let request = cx.yard.request(key)?;
     match (request.phase(), request.is_released()) {
@@ -108,7 +108,7 @@ fn unknown(because: String) -> Forecast {
     Forecast { at: None, ahead: None, because }
 }
 
-/// By how long others took: the middle, then nine in ten, then nothing can be said.
+/// Estimates from how long others took: by the median, then by the 90th percentile, then not at all.
 fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
     let now = cx.now.wall;
     let since = request.status.accepted_at.unwrap_or(now);
@@ -128,12 +128,12 @@ fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
     }
 }
 
-/// How a person lets a class have more machines.
+/// The command that raises a class's `max`.
 fn raise(spec: &PoolSpec) -> String {
     format!("raise max ({}) with `runyard set pool {} max=N`", spec.max, spec.resource_class)
 }
 
-/// What stands in the way of a request beyond the usual; none when nothing does.
+/// What blocks a request beyond the usual wait; none when nothing does.
 fn held_up(
     cx: &Context<'_>,
     class: &Class,
@@ -150,7 +150,7 @@ fn held_up(
     }
     let live = class.taken();
     let coming = class.pooled.len() as u32 + class.cleaning + class.warm_created;
-    if live >= spec.max && coming.saturating_add(class.under_way.of(Some(key))) < lack {
+    if live >= spec.max && coming.saturating_add(class.in_flight.of(Some(key))) < lack {
         return Some(match first_back(cx, spec, key) {
             Some((id, at)) => format!(
                 "not before others give machines back, the next ({id}) at the latest in {}; more at once: {}",
@@ -163,7 +163,7 @@ fn held_up(
     let blocked = class.pool.as_ref().is_some_and(|pool| {
         pool.status.conditions.iter().any(|c| c.condition_type == ConditionType::Blocked && c.status)
     });
-    let left = class.brake.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
+    let left = class.backoff.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
     match (left, blocked) {
         (Some(left), _) => Some(format!("not before launches are tried again in {}", told(left))),
         (None, true) => Some("not before launches, held back after failures, are tried again".into()),
@@ -361,7 +361,7 @@ mod tests {
         held_back.put(&launch("l-1", 2, Some(&ask("1"))));
         let refused = crate::ports::ComputeError::Refused("its AMI is gone".into());
         held_back.see(Observation::Ordered("l-1".parse().unwrap(), Err(refused)));
-        let until = held_back.yard.class(&linux()).unwrap().brake.until;
+        let until = held_back.yard.class(&linux()).unwrap().backoff.until;
         let left = until - held_back.now.mono;
         assert_eq!(
             says(&held_back, Some(&PACE)),

@@ -1,5 +1,4 @@
-//! What would be done now: every unit judged once, nothing carried out. The same decisions the operator makes, told to a
-//! person.
+//! Shows what the operator would do now: it decides every unit once with the operator's own rules and executes nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,8 +10,8 @@ use crate::decide::{Context, Plan, Policy, Role, WaitReason, decide, is_telling}
 use crate::model::{ClassName, ConditionType, Item, Lease, Reading, RecordId, read};
 use crate::yard::{Now, Observation, Unit, Yard};
 
-/// A yard as the table shows it at one moment. Every agent counts as just heard: how long one has been silent is
-/// known only to who has watched it.
+/// A yard as the table shows it at one moment. Every agent counts as just heard, because only a process that has
+/// watched it knows how long it has been silent.
 pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
     let now = Now { wall: now, mono: Duration::from_secs(1), seen: Duration::from_secs(1) };
     let mut yard = Yard::default();
@@ -31,14 +30,14 @@ pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
     (yard, now, role)
 }
 
-/// Judges every unit. A class whose operator says that it holds launches back is judged so: the failures behind that are
-/// in no record, and until when is not either.
+/// Decides every unit. A class whose pool status says that launches are held back counts as backing off: no record has
+/// the failures or the end of the backoff.
 pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, Plan)> {
     let said = held_back(yard, now);
     let mut yard = Cow::Borrowed(yard);
     if !said.is_empty() {
         let classes = yard.to_mut().classes.iter_mut().filter(|(name, _)| said.contains_key(*name));
-        classes.for_each(|(_, class)| class.brake.until = Duration::MAX);
+        classes.for_each(|(_, class)| class.backoff.until = Duration::MAX);
     }
     let cx = Context { yard: &yard, policy, now, role };
     let judged = |unit: Unit| {
@@ -55,9 +54,9 @@ pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, P
     yard.units().into_iter().map(judged).collect()
 }
 
-/// The classes whose launches are held back by their pools' word alone, and that word.
+/// The classes whose launches are held back by their pool's status alone, with its message.
 fn held_back(yard: &Yard, now: Now) -> BTreeMap<ClassName, String> {
-    let unknown = yard.classes.iter().filter(|(_, class)| class.brake.until <= now.mono);
+    let unknown = yard.classes.iter().filter(|(_, class)| class.backoff.until <= now.mono);
     let said = unknown.filter_map(|(name, class)| {
         let conditions = class.pool.as_ref()?.status.conditions.iter();
         let mut blocked = conditions.filter(|one| one.condition_type == ConditionType::Blocked && one.status);

@@ -1,4 +1,4 @@
-//! Why a record is where it is, what would bring it on, and when it ends, as sentences.
+//! Explains in sentences why a record is in its state, what it waits for, and when it ends.
 
 use crate::decide::{Context, Plan, Policy, Role, effective};
 use crate::model::{ClassName, InstanceArn, Phase, RecordId, Request, RequestKey, State};
@@ -6,7 +6,7 @@ use crate::yard::{Demand, Now, Tracked, Unit, Yard};
 
 use super::{Pace, forecast, judge};
 
-/// Why a request is where it is, what would bring it on, and when it ends, as sentences.
+/// Explains a request: why it is in its phase, what it waits for, and when it ends.
 pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &RequestKey) -> Vec<String> {
     let Some(request) = yard.request(key) else { return vec!["there is no such request".into()] };
     let mut lines = vec![headline(request)];
@@ -38,30 +38,30 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
     lines
 }
 
-/// Why a request waits at which its class did not look: for what the last one before it waits that accepts the same.
+/// The wait of a request that its class did not reach: that of the last older request with the same demand.
 fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -> Option<&'a str> {
     let class = yard.class(name)?;
-    let rank = request.rank();
-    let (_, key) = class.line.all().get(&rank)?;
+    let rank = request.queue_position();
+    let (_, key) = class.waiting.all().get(&rank)?;
     let written = plan.actions.iter().any(|action| action.holds(key));
     if written || plan.waits.iter().any(|wait| wait.subject.request() == Some(key)) {
         return None;
     }
     let demand = Demand::of(request, &class.pool.as_ref()?.spec);
-    let older = class.line.demands().get(&demand)?.range(..rank).rev();
+    let older = class.waiting.demands().get(&demand)?.range(..rank).rev();
     let mut waits =
         older.filter_map(|(_, older)| plan.waits.iter().rfind(|wait| wait.subject.request() == Some(older)));
     waits.next().map(|wait| wait.message.as_str())
 }
 
-/// What an operator says of a class beyond its numbers, which are older there than the records: what is launched no more,
-/// what cannot be had. Empty where there is nothing.
+/// The operator's message about a class without its counts, which are older than the records; empty where nothing
+/// remains.
 pub fn remark(message: &str) -> &str {
     let numbers = message.split_once(" idle of ").is_some_and(|(idle, _)| idle.parse::<u32>().is_ok());
     if numbers { message.split_once("; ").map_or("", |(_, remark)| remark) } else { message }
 }
 
-/// How a machine stands, as a sentence; none when it is not known.
+/// Describes a machine in a sentence; none when it is not known.
 pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     let tracked = yard.instance(arn)?;
     let instance = &tracked.instance;
@@ -80,7 +80,7 @@ pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}{console}"))
 }
 
-/// What a machine's agent says. Its record goes when the machine has gone, and what it said last with it.
+/// The agent's last signal. The agent record is removed with its machine.
 fn word(tracked: &Tracked) -> String {
     match (&tracked.agent, tracked.instance.state()) {
         (None, State::Terminated) => "its agent's record is gone".into(),
@@ -93,7 +93,7 @@ fn word(tracked: &Tracked) -> String {
     }
 }
 
-/// How a class stands, who waits for it and what it lacks, as sentences.
+/// Describes a class: its machines, its waiting requests and what it lacks.
 pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
     let mut lines: Vec<String> = counts(yard, name, now).into_iter().collect();
     let Some(class) = yard.class(name) else { return lines };
@@ -101,8 +101,8 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
     if pool.spec.paused {
         lines.push("it is paused: nothing is launched or claimed".into());
     }
-    if let Some((since, first)) = class.line.all().first() {
-        lines.push(match class.line.all().len() {
+    if let Some((since, first)) = class.waiting.all().first() {
+        lines.push(match class.waiting.all().len() {
             1 => format!("1 request waits for machines ({first}), since {since}"),
             many => format!("{many} requests wait for machines, the oldest ({first}) since {since}"),
         });
@@ -167,12 +167,12 @@ fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
     ))
 }
 
-/// Who comes before it.
+/// How many requests come before it.
 fn ahead(yard: &Yard, request: &Request) -> Option<String> {
     let class = yard.class(&Yard::class_of(request)?)?;
-    let rank = request.rank();
-    class.line.all().contains(&rank).then(|| {
-        let before = class.line.all().range(..&rank).count();
+    let rank = request.queue_position();
+    class.waiting.all().contains(&rank).then(|| {
+        let before = class.waiting.all().range(..&rank).count();
         format!("place in the line of its class: {} (older ones are served first)", before + 1)
     })
 }

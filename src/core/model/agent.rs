@@ -1,5 +1,5 @@
-//! A machine as its agent speaks of it. Only the agent writes this record, and only while it exists; what it says
-//! may be a lie, so the operator believes it for the claim it names and for nothing else.
+//! The agent record. Only the agent writes it, and only while it exists. It may contain lies, so the operator believes
+//! it for the claim it names and for nothing else.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use super::record::Record;
 use super::state::{Signal, words};
 
 words! {
-    /// What EC2 announced to the machine.
+    /// The kinds of interruption.
     InterruptionAction {
         /// It will be ended, two minutes from the notice.
         Terminate = "terminate",
-        /// It will be stopped, which to us is the same.
+        /// It will be stopped, which is the same for us.
         Stop = "stop",
-        /// It is likely to be taken soon.
+        /// EC2 recommends to rebalance: it is at risk.
         Rebalance = "rebalance",
     }
 }
@@ -25,7 +25,7 @@ words! {
 /// A notice from EC2 that the agent saw in its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interruption {
-    /// What is to come.
+    /// What will happen.
     pub action: InterruptionAction,
     /// When.
     pub at: Timestamp,
@@ -38,7 +38,7 @@ pub struct Agent {
     /// The machine, from the key.
     #[serde(skip)]
     pub arn: Option<InstanceArn>,
-    /// What it says.
+    /// Its signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<Signal>,
     /// For which claim; `""` for `UD_OK` and `UD_FAILED`.
@@ -56,7 +56,7 @@ pub struct Agent {
     /// When it last wrote, by its own clock; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_at: Option<Timestamp>,
-    /// One more on every write of the agent: what liveness is judged by.
+    /// Rises with every write of the agent; liveness is judged by it.
     #[serde(default)]
     pub heartbeat_seq: u64,
     /// The agent's version.
@@ -88,7 +88,7 @@ impl Agent {
         RecordId::Agent(arn.clone())
     }
 
-    /// The record as it is born with its instance.
+    /// The record as it is created with its instance.
     pub fn born(arn: &InstanceArn, now: Timestamp) -> Self {
         Self {
             arn: Some(arn.clone()),
@@ -109,7 +109,7 @@ impl Agent {
         }
     }
 
-    /// What it says for this claim, if it speaks of it at all.
+    /// Its signal for this claim, if it has one.
     pub fn says(&self, claim: &str) -> Option<Signal> {
         self.signal.filter(|_| self.signal_claim_id.as_deref().unwrap_or_default() == claim)
     }

@@ -1,12 +1,12 @@
-//! Is a machine launched in the way its class wants now?
+//! Whether a machine was launched in the way its class wants now.
 
 use std::collections::BTreeMap;
 
 use super::launch_template::LaunchTemplate;
 use super::pool::{Pool, PoolSpec};
 
-/// In which way a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of `cpu`,
-/// `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They tell changes apart, not adversaries.
+/// The digest of how a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of
+/// `cpu`, `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They detect changes, not attacks.
 pub fn launch_digest(spec: &PoolSpec) -> String {
     let shape = serde_json::json!({
         "cpu": spec.cpu, "mmem": spec.mmem, "allowedInstanceTypes": spec.allowed_instance_types,
@@ -15,8 +15,8 @@ pub fn launch_digest(spec: &PoolSpec) -> String {
     format!("{:016x}-{:016x}", digest(launch), digest(shape))
 }
 
-/// The same of a class: by the image that is pinned where a parameter names it, so that a newer one is a change like any
-/// other. None where an image is to be pinned and is not.
+/// The same of a class: by the image that is pinned where a parameter names it, so that a newer one is a change like
+/// any other. None where an image is to be pinned and is not.
 pub fn pool_launch_digest(pool: &Pool) -> Option<String> {
     if pool.spec.launch.parameter().is_none() {
         return Some(launch_digest(&pool.spec));

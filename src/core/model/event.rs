@@ -1,4 +1,4 @@
-//! What happened, for people: one record per transition, under the key of its subject, kept for a week.
+//! Events for people: one record per transition, under the key of its subject, kept for a week.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,8 @@ const KEPT: i64 = 7 * 24 * 3600;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Where it stands among the events of its subject: `<time>#<what is unique among those of one moment>`. Of one length,
-    /// so that they stand in the order in which they happened.
+    /// Its position among the events of its subject: `<time>#<unique part>`. The time has a fixed length, so that
+    /// events sort in their order.
     #[serde(skip)]
     pub place: String,
     /// Whether a person should mind.
@@ -36,7 +36,7 @@ pub struct Event {
     pub reason: String,
     /// A sentence.
     pub message: String,
-    /// Who did it: `operator`, `cli`, a person's name.
+    /// The actor: `operator`, `cli`, or a person's name.
     pub actor: String,
     /// The pk of the record it is about.
     pub subject: String,

@@ -1,9 +1,8 @@
-//! How bad input is refused: with the field, the value and the fix.
+//! The error for bad input: it names the field, the value and the fix.
 
 use serde::Serialize;
 
-/// A value somebody gave us that cannot be used. Said the same way by the command line, the configuration and the
-/// records.
+/// A value that cannot be used. The command line, the configuration and the records report it in the same form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{field}: {message} (got {value:?}); {fix}")]
 pub struct FieldError {

@@ -1,5 +1,5 @@
-//! Which record, and what a write holds while it is under way. A key is read once, where an item or a key enters, and is
-//! a [`RecordId`] from there on; its text is made again where it is stored or shown.
+//! The identity of a record. A key is parsed once, where an item or a key enters, and is a [`RecordId`] from there on;
+//! it becomes text again where it is stored or shown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ words! {
     Kind {
         /// A machine, as the operator decides about it.
         Instance = "instance",
-        /// A machine, as its agent speaks of it.
+        /// A machine's agent.
         Agent = "agent",
-        /// What a workflow asked for and what became of it.
+        /// A workflow's request for machines.
         Request = "request",
-        /// A resource class: what people want kept, and what there is.
+        /// A resource class's pool: its spec and its status.
         Pool = "pool",
         /// An intent to launch machines.
         Launch = "launch",
-        /// Who may spend budgets.
+        /// The lease of the operator that may launch.
         Lease = "lease",
         /// What happened.
         Event = "event",
@@ -69,11 +69,11 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Which record. Every key of a table is exactly one of these, and every one of these has exactly one key.
+/// The identity of a record. Every key of a table is exactly one of these, and each of these has exactly one key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "Key", into = "Key")]
 pub enum RecordId {
-    /// A machine, as its agent speaks of it.
+    /// A machine's agent.
     Agent(InstanceArn),
     /// A machine, as the operator decides about it.
     Instance(InstanceArn),
@@ -92,9 +92,9 @@ pub enum RecordId {
         /// The place among the events of that record.
         place: Arc<str>,
     },
-    /// A key of one of our kinds whose name cannot be read: its record cannot be read either, and is reported.
+    /// A key of a known kind whose name cannot be parsed. Its record counts as unreadable and is reported.
     Unnamed(Kind, Key),
-    /// A key of no kind of ours. A newer program may keep records of its own beside ours: they are none of our business.
+    /// A key of no known kind, such as a newer program's. It is ignored.
     Foreign(Key),
 }
 
@@ -344,68 +344,6 @@ pub(super) fn request(key: &Key) -> Result<RequestKey, FieldError> {
     if id.attempt.to_string() == attempt { Ok(id) } else { Err(wrong()) }
 }
 
-/// What only one action of an operator holds at a time: a record that is being written, or something of a class or a
-/// machine that has no record.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Slot {
-    /// A record that is being written.
-    Record(RecordId),
-    /// The queue of a class, which is asked once at a time.
-    Queue(ClassName),
-    /// The launches of a class that have no name yet: one intent of a class is written at a time.
-    Launches(ClassName),
-    /// The announcement of a pooled machine. It writes no record: the machine can be claimed while its queue hangs.
-    Announcement(InstanceArn),
-    /// The console of a machine, which is read beside everything else that is done about the machine.
-    Console(InstanceArn),
-}
-
-impl Slot {
-    /// The record, if it is one.
-    pub const fn record(&self) -> Option<&RecordId> {
-        match self {
-            Self::Record(id) => Some(id),
-            Self::Queue(_) | Self::Launches(_) | Self::Announcement(_) | Self::Console(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Record(id) => fmt::Display::fmt(id, f),
-            Self::Queue(class) => write!(f, "queue#{class} / queue"),
-            Self::Launches(class) => write!(f, "launches#{class} / launches"),
-            Self::Announcement(arn) => write!(f, "announcement#{arn} / announcement"),
-            Self::Console(arn) => write!(f, "console#{arn} / console"),
-        }
-    }
-}
-
-impl From<RecordId> for Slot {
-    fn from(id: RecordId) -> Self {
-        Self::Record(id)
-    }
-}
-
-impl From<&RecordId> for Slot {
-    fn from(id: &RecordId) -> Self {
-        Self::Record(id.clone())
-    }
-}
-
-impl From<RequestKey> for Slot {
-    fn from(id: RequestKey) -> Self {
-        Self::Record(id.into())
-    }
-}
-
-impl From<&RequestKey> for Slot {
-    fn from(id: &RequestKey) -> Self {
-        Self::Record(id.into())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -479,21 +417,5 @@ mod tests {
         ];
         assert!(keys.map(|(pk, sk)| Key::new(pk, sk)).is_sorted());
         assert!(keys.map(|(pk, sk)| RecordId::new(pk, sk)).is_sorted());
-    }
-
-    #[test]
-    fn a_slot_that_is_no_record_is_not_taken_for_one() {
-        let class = ClassName::parse("linux").unwrap();
-        let pool = RecordId::Pool(class.clone());
-        assert_eq!(Slot::from(&pool).record(), Some(&pool));
-        let arn = InstanceArn::parse(ARN).unwrap();
-        for slot in [
-            Slot::Queue(class.clone()),
-            Slot::Launches(class),
-            Slot::Announcement(arn.clone()),
-            Slot::Console(arn),
-        ] {
-            assert_eq!(slot.record(), None);
-        }
     }
 }

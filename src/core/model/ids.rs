@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 
-/// Declares an identifier: a string that passed `$check`. A yard names each machine in many places, so a copy shares it.
+/// Declares an identifier: a string that passed `$check`. Copies share the text, because a yard names each machine in
+/// many places.
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $field:literal, $check:expr, $fix:literal) => {
         $(#[$doc])*
@@ -118,13 +119,13 @@ identifier!(
     "use 1 to 128 printable ASCII characters without spaces"
 );
 identifier!(
-    /// Tells one record from another that stood under the same key before it; given by whoever creates the record.
+    /// Distinguishes a record from former ones under the same key; set by whoever creates the record.
     Uid, "uid",
     |v| (1..=128).contains(&v.len()) && plain(v),
     "use 1 to 128 printable ASCII characters without spaces"
 );
 identifier!(
-    /// The part of a request's label that nobody can guess; drawn by whoever asks.
+    /// The secret part of a request's label; drawn at random by the verb that writes the request.
     LabelSuffix, "labelSuffix",
     |v| v.len() == LabelSuffix::LENGTH && v.bytes().all(|b| LabelSuffix::ALPHABET.contains(&b)),
     "use 8 of a-z and 0-9, or leave it out; `runyard provision --secret-label` draws one"
@@ -178,7 +179,7 @@ impl Repository {
         self.0.split_once('/').map_or("", |(_, name)| name)
     }
 
-    /// The form in which it stands in keys and is compared: GitHub does not regard case.
+    /// The form used in keys and comparisons: lower case, because GitHub ignores case.
     pub fn folded(&self) -> Self {
         Self(self.0.to_ascii_lowercase().into())
     }
@@ -195,10 +196,10 @@ impl LabelSuffix {
     /// What they may be.
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
-    /// One drawn from a source of chance that is fit for keys; `fill` fills a buffer from it.
+    /// Draws one from a cryptographic random source; `fill` fills a buffer from it.
     pub fn draw(mut fill: impl FnMut(&mut [u8])) -> Self {
         let mut drawn = String::with_capacity(Self::LENGTH);
-        // Of a byte's values those beyond a multiple of 36 are drawn again: all characters are equally likely.
+        // Byte values beyond a multiple of 36 are rejected, so that all characters are equally likely.
         let fair = u8::MAX - u8::MAX % Self::ALPHABET.len() as u8;
         while drawn.len() < Self::LENGTH {
             let mut byte = [0];
@@ -243,7 +244,7 @@ impl ClaimId {
     }
 }
 
-/// Which request: the parts of its key.
+/// The identity of a request: the parts of its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
     /// The repository whose workflow asks: lower case, but in keys that were written before that was the rule.

@@ -1,5 +1,5 @@
-//! A machine as the operator decides about it. A run lives only in the states that have one, so an idle machine with
-//! a run, or a running one without, cannot be written and is not read.
+//! The instance record. Only states that have a run hold one, so an idle machine with a run, or a running one without,
+//! can be neither written nor read.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
+use super::life::{Claim, Life, Threshold};
 use super::record::{Record, Versioned};
 use super::state::{Reason, State, UsageClass};
 use super::text;
 use super::transition::Place;
 
-/// What is known of a machine from the day it was launched; never changes.
+/// What is known of a machine when it is recorded; it never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceFacts {
     /// EC2's id.
@@ -33,69 +34,18 @@ pub struct InstanceFacts {
     pub availability_zone: String,
     /// The launch that brought it.
     pub launch_id: Option<LaunchId>,
-    /// In which way it was launched; none when not known.
+    /// The digest of how it was launched; none when not known.
     pub launch_digest: Option<String>,
     /// When it was recorded.
     pub created_at: Timestamp,
 }
 
-/// Which request a machine is, or was last, assigned to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
-    /// The assignment's own name.
-    pub id: ClaimId,
-    /// The request's key.
-    pub request: RecordId,
-}
-
-/// Until when a machine may stay in its state. Both times are the operator's clock, so that their difference means
-/// something on any other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Threshold {
-    /// The deadline.
-    pub at: Timestamp,
-    /// When it was set.
-    pub set_at: Timestamp,
-}
-
-/// The state of a machine with what belongs to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// EC2 returned it; with the run it was launched for, or none when it is warm capacity.
-    Created {
-        /// The run it is bound to.
-        run: Option<RunId>,
-    },
-    /// Taken from the pool for a run.
-    Claimed {
-        /// The run that holds it.
-        run: RunId,
-    },
-    /// Its runner serves a run.
-    Running {
-        /// The run that holds it.
-        run: RunId,
-    },
-    /// Given back.
-    Idle {
-        /// Since when it is in the pool; none while it is being cleaned.
-        pooled_at: Option<Timestamp>,
-    },
-    /// Decided to end.
-    Terminated {
-        /// Why.
-        reason: Reason,
-        /// When EC2 confirmed it.
-        gone_at: Option<Timestamp>,
-    },
-}
-
 /// A credential sealed to the machine's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Base64 of the sealed box.
+    /// The sealed credential, base64.
     pub sealed: String,
-    /// When the credential inside runs out.
+    /// When the credential expires.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -120,13 +70,13 @@ pub struct Instance {
     pub public_key: Option<String>,
     /// What the agent needs to register its runner.
     pub registration: Option<Registration>,
-    /// Which box that is, from 1; rises with each one written for a claim.
+    /// The number of that credential, from 1; it rises with each one written for a claim.
     pub registration_seq: u64,
     /// What the agent needs to deregister it.
     pub removal: Option<Registration>,
     /// Failed registrations since the machine last ran one.
     pub registration_failures: u32,
-    /// Who asked that it end (`runyard expire`).
+    /// The person who expired it (`runyard expire`).
     pub expired_by: Option<String>,
     /// The last line it wrote to its console before it ended, if it ended young.
     pub console: Option<String>,
@@ -139,7 +89,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The record as it is born: without a deadline, and serving nobody.
+    /// A new record: without a deadline and without a claim.
     pub fn born(facts: InstanceFacts, life: Life) -> Self {
         let now = facts.created_at;
         Self {

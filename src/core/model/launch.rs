@@ -20,7 +20,7 @@ words! {
         Intent = "Intent",
         /// Its machines are recorded.
         Bound = "Bound",
-        /// It brought nothing and never will.
+        /// It has no machines and never will.
         Failed = "Failed",
     }
 }
@@ -41,15 +41,15 @@ pub struct Launch {
     pub usage_class: UsageClass,
     /// How many, 1 to [`LAUNCH_LIMIT`].
     pub count: u32,
-    /// The request that lacks them; none for warm capacity.
+    /// The request it is for; none for warm capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RecordId>,
-    /// In which way its class's machines were launched when it was decided.
+    /// The digest of how its class's machines were launched when it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_digest: Option<String>,
     /// How far it is.
     pub phase: LaunchPhase,
-    /// What it brought.
+    /// Its machines.
     #[serde(default)]
     pub instances: Vec<InstanceId>,
     /// For a person.

@@ -1,4 +1,4 @@
-//! Who may spend budgets: one holder at a time, told from its predecessors by a token that only rises.
+//! The leader lease: one holder at a time, distinguished from former ones by a token that only rises.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,13 +18,13 @@ pub struct Lease {
     /// Who holds it; empty when it was handed back.
     #[serde(default)]
     pub holder: String,
-    /// One more at each change of holder.
+    /// Rises with each change of holder.
     #[serde(default)]
     pub token: u64,
-    /// One more at each renewal; what others see move.
+    /// Rises with each renewal; others watch it to see that the holder lives.
     #[serde(default)]
     pub renewals: u64,
-    /// How long others wait, without seeing it move, before they take it, in seconds.
+    /// How long others wait without a renewal before they take it, in seconds.
     #[serde(default)]
     pub term_seconds: f64,
     /// `lease#resync`: when a resync was asked for.

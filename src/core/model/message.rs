@@ -1,5 +1,5 @@
-//! The pool queue's message: a hint of who is free. It names the announcement it belongs to (`claimId`), so a stale
-//! one is known for what it is; the record decides.
+//! The pool queue's message: a hint that a machine is free. It names the claim after which the machine was announced
+//! (`claimId`), so that a stale message is recognised; the record decides.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use super::state::UsageClass;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolMessage {
-    /// Who is free.
+    /// The free machine.
     #[serde(alias = "id")]
     pub instance_id: InstanceId,
     /// Its class.
@@ -58,7 +58,7 @@ impl PoolMessage {
         }
     }
 
-    /// Whether the record still says what the message says.
+    /// Whether the record still agrees with the message.
     pub fn describes(&self, instance: &Instance) -> bool {
         instance.pooled_at().is_some()
             && instance.facts.instance_id == self.instance_id

@@ -1,5 +1,5 @@
-//! What EC2 lets be known of a machine from outside: the bodies that EventBridge puts on a queue, read. A body that
-//! speaks of nothing we know is readable and says nothing; one that is no event of EventBridge at all is not.
+//! Parses the EventBridge events about machines that arrive on a queue. An event of an unknown kind is readable and
+//! empty; a body that is no EventBridge event is unreadable.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -10,21 +10,21 @@ use super::ids::InstanceId;
 /// From the warning to the end of a spot machine (EC2, "Spot Instance interruption notices").
 const WARNING: SignedDuration = SignedDuration::from_secs(120);
 
-/// What is to come for a machine, or what has.
+/// The news about a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// It is taken back, or likely to be.
+    /// EC2 takes it back, or recommends to rebalance.
     Interruption(Interruption),
-    /// It stops, ends, or did: its maker is to be asked where it stands.
+    /// It is stopping or ending, or has done so: describe it.
     Changed,
 }
 
-/// What an event says of one machine.
+/// The news in one event about one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Which machine; anybody's, until it is found to be ours.
+    /// The machine, which may not be ours.
     pub instance: InstanceId,
-    /// What is to come.
+    /// The news.
     pub news: News,
 }
 
@@ -93,12 +93,12 @@ fn detail<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T, String> {
     serde_json::from_value(event.detail.clone()).map_err(|error| format!("detail: {error}"))
 }
 
-/// The machine an event is about; an id that cannot be one of ours says nothing to us.
+/// The machine that an event is about; none when its id cannot be one of ours.
 fn one(detail: &OfInstance, news: News) -> Vec<Notice> {
     InstanceId::parse(&detail.instance_id).map(|instance| Notice { instance, news }).into_iter().collect()
 }
 
-/// Two minutes, but for a hibernation, which begins at once and is the end of the machine to us as any stop.
+/// Two minutes, except for hibernation, which begins at once and counts as a stop.
 fn warning(event: &Event) -> Result<Vec<Notice>, String> {
     let detail: OfInstance = detail(event)?;
     let soon = event.time.saturating_add(WARNING).unwrap_or(event.time);
@@ -111,7 +111,7 @@ fn warning(event: &Event) -> Result<Vec<Notice>, String> {
     Ok(one(&detail, News::Interruption(Interruption { action, at })))
 }
 
-/// Changes of EC2 that are scheduled, days ahead: a machine they concern takes no new work.
+/// Maintenance that EC2 schedules days ahead: such a machine takes no new work.
 fn health(event: &Event) -> Result<Vec<Notice>, String> {
     let detail: OfHealth = detail(event)?;
     if detail.service != "EC2" || detail.event_type_category != "scheduledChange" {

@@ -1,5 +1,5 @@
-//! A resource class: what people want kept ready (the spec, with a person's override on top) and what there is (the
-//! status). A class exists when its pool record does.
+//! The pool of a resource class: its spec, a person's override, and its status. A class exists when its pool record
+//! does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::condition::{Condition, known_conditions};
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, Repository, Uid};
@@ -15,21 +16,20 @@ use super::item::Item;
 use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
-use super::request::{Condition, known_conditions};
 use super::selector::{InstanceTypes, matches};
 use super::state::{State, UsageClass, words};
 use super::time::Seconds;
 
 words! {
-    /// Within what a machine may be used again after a claim.
+    /// The boundary within which a machine may be reused.
     ReuseWithin {
         /// The same repository.
         Repository = "repository",
         /// Repositories of the same owner.
         Owner = "owner",
-        /// Anyone the class lets in.
+        /// Every repository that the class admits.
         Any = "any",
-        /// Nobody: one claim, then it ends.
+        /// No reuse: one claim, then the machine ends.
         Never = "none",
     }
 }
@@ -45,11 +45,11 @@ words! {
 }
 
 words! {
-    /// What the label of a request is made of.
+    /// How the label of a request is built.
     LabelMode {
-        /// Its run's id and its name, which anybody can know.
+        /// From the run's id and the request's name, which are public.
         Run = "run",
-        /// A part that nobody can guess too; requests without one are refused.
+        /// With a secret part; requests without one are refused.
         Secret = "secret",
     }
 }
@@ -60,7 +60,7 @@ pub const IDLE_SECONDS: Seconds = 1800;
 /// with less than half a minute left is not claimed.
 pub const LEAST_IDLE_SECONDS: Seconds = 60;
 
-/// From when on how many idle machines are kept.
+/// The number of idle machines from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Schedule {
@@ -77,7 +77,7 @@ fn utc() -> String {
     "UTC".into()
 }
 
-/// What people want of a class.
+/// The spec of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolSpec {
@@ -95,7 +95,7 @@ pub struct PoolSpec {
     /// The floor for schedules and `scale`.
     #[serde(default)]
     pub min: u32,
-    /// Most live machines of the class, in every state, launches under way included.
+    /// Most live machines of the class, in every state, launches in progress included.
     #[serde(default = "default_max")]
     pub max: u32,
     /// When `desired` changes.
@@ -104,7 +104,7 @@ pub struct PoolSpec {
     /// How its machines are paid for.
     #[serde(default = "on_demand")]
     pub usage_class: UsageClass,
-    /// Which EC2 types will do.
+    /// The allowed EC2 types.
     #[serde(default, skip_serializing_if = "nothing")]
     pub allowed_instance_types: InstanceTypes,
     /// How long an idle machine beyond `desired` stays, in seconds.
@@ -137,13 +137,13 @@ pub struct PoolSpec {
     /// Globs of repositories that may use the class.
     #[serde(default = "everyone")]
     pub repositories: Vec<String>,
-    /// Within what a machine may be used again.
+    /// The boundary within which machines are reused.
     #[serde(default = "owner")]
     pub reuse_within: ReuseWithin,
     /// What EC2 is asked to launch with.
     #[serde(default)]
     pub launch: LaunchTemplate,
-    /// How idle machines are replaced that were launched in another way.
+    /// How drifted idle machines are replaced.
     #[serde(default, skip_serializing_if = "Replacement::is_default")]
     pub replacement: Replacement,
 }
@@ -183,7 +183,7 @@ fn nothing(types: &InstanceTypes) -> bool {
 }
 
 impl PoolSpec {
-    /// Whether workflows of this repository may use the class.
+    /// Whether the class admits this repository.
     pub fn admits(&self, repository: &Repository) -> bool {
         let folded = repository.folded();
         self.repositories.iter().any(|glob| matches(&glob.to_ascii_lowercase(), folded.as_str()))
@@ -245,14 +245,14 @@ pub struct PoolOverride {
 /// Live machines per state.
 pub type Counts = BTreeMap<State, u32>;
 
-/// What there is.
+/// The status of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
     /// Machines per state.
     pub counts: Counts,
     /// For a person.
     pub message: String,
-    /// What is so, and why.
+    /// Its conditions.
     pub conditions: Vec<Condition>,
     /// The image that the parameter of `launch.ami` named when it was last resolved.
     pub image: Option<PinnedImage>,
@@ -261,11 +261,11 @@ pub struct PoolStatus {
 /// The pool record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// What people want.
+    /// The spec.
     pub spec: PoolSpec,
-    /// A person's `scale`, on top.
+    /// A person's `scale`, which overrides the spec.
     pub scale: Option<PoolOverride>,
-    /// What there is.
+    /// The status of a pool.
     pub status: PoolStatus,
     /// Which record this is; none in those written before there were any.
     pub uid: Option<Uid>,

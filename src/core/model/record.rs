@@ -1,5 +1,5 @@
-//! What every kind of record has in common: a kind, a key, a stored form that reads back, and a clear word when it
-//! does not. A record that cannot be read, or that a newer program wrote, is named and left alone.
+//! What all kinds of records share: a kind, a key, and a stored form that can be parsed again. A record that is
+//! unreadable or of a newer schema is reported by name and left alone.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,21 +15,21 @@ use super::stored::{Guard, Write};
 /// The newest form of records this program understands.
 pub const SCHEMA: u64 = 1;
 
-/// What a stored item turned out to be.
+/// The result of parsing an item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading<T> {
-    /// A record we understand.
+    /// A record.
     Record(T),
     /// Written by a newer program: left alone.
     Newer {
         /// Its `schema`.
         schema: u64,
     },
-    /// Not what it says it is: left alone, reported by name.
+    /// Unreadable: left alone and reported by name.
     Unreadable(Unreadable),
 }
 
-/// Why an item cannot be understood.
+/// Why an item cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {key} cannot be read: {problem}")]
 pub struct Unreadable {
@@ -39,8 +39,8 @@ pub struct Unreadable {
     pub problem: String,
 }
 
-/// A kind of record and its stored form. `Row` is the flat shape of the contract; the record itself is the shape in
-/// which impossible things cannot be said.
+/// A kind of record and its stored form. `Row` is the flat shape of the contract; in the record's own shape, impossible
+/// states cannot be written.
 pub trait Record: Sized + Clone {
     /// Its kind.
     const KIND: Kind;
@@ -81,12 +81,11 @@ pub(super) fn item_of<T: Record>(key: &RecordId, row: &T::Row) -> Item {
     item
 }
 
-/// A record that counts its writes: born with version 1, exactly one more on each write.
+/// A record with a version: 1 at first, one more with each write.
 pub trait Versioned: Record {
     /// The version that is stored.
     fn version(&self) -> u64;
-    /// Which record of its key this is, where the key alone does not say it. An instance's does: no two machines share
-    /// an ARN.
+    /// The identity of the record where its key is not enough. An instance's key is: no two machines share an ARN.
     fn uid(&self) -> Option<&Uid>;
     /// Makes this the next write of the record: version one higher, `updatedAt` now.
     fn advance(&mut self, now: Timestamp);
@@ -109,7 +108,7 @@ pub trait Versioned: Record {
 }
 
 impl Guard {
-    /// That what was read still stands: the same record, in the same version.
+    /// The guard that the record is still the one that was read, in the same version.
     pub fn image(read: &impl Versioned) -> Self {
         match read.uid() {
             Some(uid) => Self::Image(uid.clone(), read.version()),
@@ -168,8 +167,7 @@ const COUNTS: [&str; 11] = [
     "version",
 ];
 
-/// Where counts end. At ten a second it takes six years to get here; nobody counts that far, and what is beyond was
-/// made up to see whether adding one overflows.
+/// The largest count. At ten a second it takes six years to reach it; a larger one was made up to provoke an overflow.
 const COUNT_LIMIT: u64 = 1 << 31;
 
 fn overflowing(name: &str, value: Option<&AttributeValue>) -> Option<String> {
@@ -210,8 +208,8 @@ fn has_null(value: &AttributeValue) -> bool {
     }
 }
 
-/// A value with every NULL in it replaced by one that no attribute of ours can be read from: serde would take NULL for
-/// an absent attribute, and the contract says how none is written.
+/// Replaces each NULL in a value by one that no attribute of ours can be parsed from. Serde takes NULL for an absent
+/// attribute, which the contract writes differently.
 fn without_null(value: &AttributeValue) -> AttributeValue {
     match value {
         AttributeValue::Null(_) => AttributeValue::B(vec![0xff]),
@@ -241,7 +239,7 @@ impl<'de> IntoDeserializer<'de, serde_dynamo::Error> for Attribute<'_> {
     }
 }
 
-/// Longest complaint, in characters: what is wrong may be 400 KB of it.
+/// Longest problem text, in characters: the value may have 400 KB.
 const SHOWN: usize = 400;
 
 fn unreadable<T>(key: RecordId, problem: String) -> Reading<T> {

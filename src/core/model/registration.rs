@@ -1,5 +1,5 @@
-//! What passes from the operator to one machine and nobody else: credentials in a libsodium sealed box. The payload
-//! names the claim it is for, so an agent never uses what was meant for another one.
+//! Sealed credentials: what the operator sends to one machine alone, in libsodium sealed boxes. The payload names its
+//! claim, so an agent never uses the credential of another one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 /// What an agent needs to register a runner. A secret: no `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RegistrationBox {
+pub struct RegistrationCredential {
     /// The claim it is for.
     pub claim_id: String,
-    /// The number of the box, from 1.
+    /// The number of the credential, from 1.
     pub seq: u64,
     /// What the runner is configured with, for example `https://github.com/owner/name`.
     pub url: String,
@@ -25,7 +25,7 @@ pub struct RegistrationBox {
     /// Mode `job`: the single-use configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jit_config: Option<String>,
-    /// The runner's name, unique per claim (and box).
+    /// The runner's name, unique per claim and number.
     pub runner_name: String,
     /// The only labels it gets.
     pub labels: Vec<String>,
@@ -39,7 +39,7 @@ pub struct RegistrationBox {
 /// What an agent needs to deregister its runner. A secret: no `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RemovalBox {
+pub struct RemovalCredential {
     /// The claim it is for.
     pub claim_id: String,
     /// What the runner was configured with.
@@ -50,7 +50,7 @@ pub struct RemovalBox {
     pub expires_at: Timestamp,
 }
 
-/// Why a box cannot be made or opened.
+/// Why a credential cannot be sealed or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The machine's public key is not base64 of 32 bytes.
@@ -59,7 +59,7 @@ pub enum SealError {
     /// Not base64, not a sealed box, or sealed to another key.
     #[error("the box does not open with this key")]
     Box,
-    /// It opens, and what is inside is not what it should be.
+    /// It opens, and its content is wrong.
     #[error("the box does not hold what it should")]
     Content,
 }
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
     use crypto_box::aead::OsRng;
 
-    fn removal() -> RemovalBox {
-        RemovalBox {
+    fn removal() -> RemovalCredential {
+        RemovalCredential {
             claim_id: "i-1.4".into(),
             url: "https://github.com/a/b".into(),
             token: "secret".into(),
@@ -134,9 +134,9 @@ mod tests {
         let (ours, other) = (AgentKey::generate(&mut OsRng), AgentKey::generate(&mut OsRng));
         let sealed = seal(&removal(), &ours.public(), &mut OsRng).unwrap();
         assert!(!sealed.contains("secret"));
-        assert!(ours.open::<RemovalBox>(&sealed).ok() == Some(removal()));
-        assert_eq!(other.open::<RemovalBox>(&sealed).err(), Some(SealError::Box));
-        assert_eq!(ours.open::<RegistrationBox>(&sealed).err(), Some(SealError::Content));
+        assert!(ours.open::<RemovalCredential>(&sealed).ok() == Some(removal()));
+        assert_eq!(other.open::<RemovalCredential>(&sealed).err(), Some(SealError::Box));
+        assert_eq!(ours.open::<RegistrationCredential>(&sealed).err(), Some(SealError::Content));
     }
 
     #[test]

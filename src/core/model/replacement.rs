@@ -14,7 +14,8 @@ use super::field::FieldError;
 pub struct Replacement {
     /// Machines of the class that are being replaced at a time, until their replacements are idle; 0: none ever.
     pub at_once: u32,
-    /// `HH:MM-HH:MM`, the hours in which that may be; over midnight where the second is the smaller. Always when absent.
+    /// `HH:MM-HH:MM`, the hours in which that may be; over midnight where the second is the smaller. Always when
+    /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hours: Option<String>,
     /// An IANA time zone for the hours.

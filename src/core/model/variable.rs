@@ -1,4 +1,5 @@
-//! Which variables may be given to runners and their jobs: those of the operator's file, and those of a machine's image.
+//! Which variables may be given to runners and their jobs: those of the operator's file, and those of a machine's
+//! image.
 
 /// What runners and jobs are told by the agent, or by GitHub's runner, and by nobody else.
 const TOLD: [&str; 4] = ["HOME", "LOGNAME", "TMPDIR", "USER"];

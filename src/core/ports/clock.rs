@@ -1,4 +1,4 @@
-//! Time and chance, so that a test or a simulation can decide both.
+//! The ports of time and randomness, so that tests and simulations control both.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub trait Clock: Send + Sync {
     fn elapsed(&self) -> Duration;
 }
 
-/// Makes names that nobody else makes.
+/// The port of randomness.
 pub trait Entropy: Send + Sync {
     /// 16 lower-case hexadecimal digits, fresh.
     fn hex(&self) -> String;

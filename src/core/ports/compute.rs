@@ -1,4 +1,4 @@
-//! Where machines come from. A launch is asked for with a token that makes asking twice harmless.
+//! The compute port. Each launch has a client token that makes a repeated call harmless.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::model::{
     ClassName, InstanceArn, InstanceId, InstanceTypes, Launch, LaunchId, PoolSpec, UsageClass,
 };
 
-/// Where a machine stands, as its maker tells it.
+/// The state of a machine at the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MachineState {
     /// Starting.
     Pending,
     /// Running.
     Running,
-    /// Stopped or stopping: to us as good as lost.
+    /// Stopped or stopping, which counts as lost.
     Stopped,
     /// Being ended.
     ShuttingDown,
@@ -57,18 +57,18 @@ pub struct Machine {
     pub mmem: u32,
     /// Its zone.
     pub zone: String,
-    /// Where it stands.
+    /// Its state.
     pub state: MachineState,
-    /// When it was launched, by its maker's clock.
+    /// When it was launched, by the provider's clock.
     pub launched_at: Timestamp,
 }
 
-/// Why a machine ended, as its maker tells it.
+/// Why a machine ended, from the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateReason {
-    /// The maker's words, for people.
+    /// The provider's text, for people.
     pub why: String,
-    /// Whether it never began, for a reason that a person must mend: more of its kind would end likewise.
+    /// Whether it never started for a reason that a person must fix: more of its kind would end in the same way.
     pub never_began: bool,
 }
 
@@ -85,16 +85,16 @@ pub struct LaunchOrder {
     pub image: Option<String>,
 }
 
-/// What a launch lacked, and why.
+/// A part of a launch that was not fulfilled, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// The maker's code, for example `InsufficientInstanceCapacity`.
+    /// The provider's code, for example `InsufficientInstanceCapacity`.
     pub code: String,
     /// Its message.
     pub message: String,
 }
 
-/// What a launch brought: possibly fewer than asked, with the reasons.
+/// The result of a launch: possibly fewer machines than requested, with the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launched {
     /// The machines.
@@ -103,13 +103,13 @@ pub struct Launched {
     pub shortfalls: Vec<Shortfall>,
 }
 
-/// Why a call brought nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComputeError {
     /// Too many calls. Later.
     #[error("the rate of launches is limited")]
     Throttled,
-    /// None to be had of what was asked for. Later, or of another kind.
+    /// No capacity. Try later, or another offering.
     #[error("no capacity: {0}")]
     NoCapacity(String),
     /// No answer: it may or may not have happened; the same token asks again safely.
@@ -126,32 +126,33 @@ pub enum ComputeError {
 /// The compute port.
 #[async_trait]
 pub trait Compute: Send + Sync {
-    /// Whether `list` and `describe` know all machines. Where they do not, nobody is missed and nothing is swept.
+    /// Whether `list` and `describe` know all machines. Where they do not, no machine counts as missing and none as
+    /// unrecorded.
     fn keeps_inventory(&self) -> bool;
-    /// Launches that still wait for their turn are not begun any more; what is under way goes on.
+    /// Stops launches that have not begun; those in progress go on.
     fn stop(&self) {}
-    /// Launches, or with a token that was used before answers what that brought.
+    /// Launches machines. A token that was used before returns the machines of that launch.
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError>;
-    /// Whether machines of a class could be launched as its spec says; nothing is launched or changed. A maker that has
-    /// nothing to look at says yes.
+    /// Checks whether machines of a class could be launched as its spec says, without launching or changing anything. A
+    /// provider without such a check accepts.
     async fn check(&self, _spec: &PoolSpec) -> Result<(), ComputeError> {
         Ok(())
     }
-    /// The image that the parameter of a class's `launch.ami` names now. A maker that knows no images takes the name as
-    /// it is.
+    /// The image that the parameter of a class's `launch.ami` names now. A provider that knows no images takes the name
+    /// as it is.
     async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
         Ok(spec.launch.ami.clone().unwrap_or_default())
     }
     /// Ends machines; one that is gone already is no error.
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError>;
-    /// Where these machines stand; the unknown are left out.
+    /// The states of these machines; unknown ones are left out.
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError>;
-    /// Why a machine ended, where its maker said so when it was last listed or described.
+    /// Why a machine ended, if the provider said so when it was last listed or described.
     fn why_ended(&self, _id: &InstanceId) -> Option<StateReason> {
         None
     }
-    /// The end of what a machine has written to its console, at most 64 KiB. None while its maker has nothing of it, which
-    /// may be for minutes after the machine's end, and always where a maker keeps no consoles.
+    /// The end of what a machine has written to its console, at most 64 KiB. None while its provider has nothing of it,
+    /// which may be for minutes after the machine's end, and always where a provider keeps no consoles.
     async fn console(&self, _id: &InstanceId) -> Result<Option<String>, ComputeError> {
         Ok(None)
     }

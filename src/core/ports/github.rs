@@ -1,5 +1,5 @@
-//! What the operator asks of GitHub, and the few ways in which that can fail. An adapter answers for one GitHub
-//! (github.com, a GitHub Enterprise Server, the local stand-in); which credential it uses is its own business.
+//! The GitHub port and its errors. An adapter serves one GitHub (github.com, a GitHub Enterprise Server, the local
+//! stand-in) and chooses its own credential.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum Scope {
         /// The repository's name.
         name: String,
     },
-    /// Runners serve whatever their runner group lets in.
+    /// Runners serve every repository that their runner group admits.
     Organization {
         /// The organisation's login.
         owner: String,
@@ -99,22 +99,22 @@ impl EndOfLife {
     }
 }
 
-/// Where a workflow run stands.
+/// The state of a workflow run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// Queued, waiting or in progress; with the attempt that is.
+    /// Queued, waiting or in progress, with its current attempt.
     Active {
         /// The run's latest attempt.
         attempt: u32,
     },
-    /// Over, whatever its conclusion; with the attempt that ended.
+    /// Completed, whatever its conclusion, with the attempt that ended.
     Completed {
         /// Which attempt of the run is over.
         attempt: u32,
     },
 }
 
-/// Why GitHub did not do what was asked, by what somebody does about it.
+/// Why a call failed, by what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitHubError {
     /// No usable answer: refused connection, time-out, 5xx, a page of HTML. Try again later.
@@ -126,7 +126,7 @@ pub enum GitHubError {
         /// How long GitHub asks to be left alone, at least one second.
         retry_after: Duration,
     },
-    /// Not asked: this operator keeps within GitHub's limits. Says nothing of GitHub; not before this long from now.
+    /// Not sent, to keep within GitHub's limits, so it says nothing about GitHub's health. Try again after this long.
     #[error("the call is put off for {} s to keep within GitHub's limits", retry_after.as_secs())]
     Deferred {
         /// How long until the budget has room, at least one second.
@@ -144,7 +144,7 @@ pub enum GitHubError {
     /// 422 on a removal: the runner has a job.
     #[error("the runner has a job: {0}")]
     Busy(String),
-    /// Any other refusal of what we sent: a mistake of ours or of the configuration.
+    /// Any other refusal: an error of ours or of the configuration.
     #[error("GitHub refused the call: {0}")]
     Invalid(String),
 }
@@ -164,15 +164,16 @@ pub trait GitHub: Send + Sync {
     async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError>;
     /// The runner of exactly this name, if it is listed.
     async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError>;
-    /// The runner of this number, if GitHub shows one. None is no proof that there is none: the scope may not be visible.
+    /// The runner of this number, if GitHub shows one. None is no proof that there is none: the scope may not be
+    /// visible.
     async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError>;
     /// Every runner of the scope, all pages; a list that could not be read to its end is an error.
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
     /// Removes a runner; one that is not there any more is success.
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError>;
-    /// When GitHub's support of a runner version ends; [`GitHubError::NotFound`] where it does not know the version, or the
-    /// server has no such dates.
+    /// When GitHub's support of a runner version ends; [`GitHubError::NotFound`] where it does not know the version, or
+    /// the server has no such dates.
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError>;
-    /// Where a workflow run stands.
+    /// The state of a workflow run.
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError>;
 }

@@ -1,5 +1,5 @@
-//! Notices of EC2 about machines, received from a queue. A lost notice costs time only: the provider's list, the agent and
-//! the deadlines show the same later.
+//! Notices of EC2 about machines, received from a queue. A lost notice costs time only: the provider's list, the agent
+//! and the deadlines show the same later.
 
 use async_trait::async_trait;
 
@@ -20,8 +20,8 @@ pub struct Delivery {
 pub struct Batch {
     /// The messages that can be read.
     pub deliveries: Vec<Delivery>,
-    /// The problems of the messages that cannot be read. They are not acknowledged, so the queue delivers them again until
-    /// its redrive policy moves them to the dead-letter queue.
+    /// The problems of the messages that cannot be read. They are not acknowledged, so the queue delivers them again
+    /// until its redrive policy moves them to the dead-letter queue.
     pub unreadable: Vec<String>,
 }
 
@@ -30,10 +30,10 @@ pub struct Batch {
 pub trait Notices: Send + Sync {
     /// Waits a while for messages, at most 10; they stay hidden from others for [`HIDDEN`] or until acknowledged.
     async fn receive(&self) -> Result<Batch, QueueError>;
-    /// Removes messages that are dealt with.
+    /// Acknowledges handled messages.
     async fn acknowledge(&self, receipts: &[String]) -> Result<(), QueueError>;
 }
 
-/// How long a received message is hidden: what an operator that died had received is seen by its successor well within
-/// the two minutes of a warning.
+/// How long a received message is hidden. The successor of an operator that died receives it well within the two
+/// minutes of a warning.
 pub const HIDDEN: std::time::Duration = std::time::Duration::from_secs(30);

@@ -1,4 +1,5 @@
-//! The pool queues: hints of who is free, one queue per class. Losing, doubling or delaying a message costs time only.
+//! The port of the pool queues: one per class, with hints that machines are free. A lost, doubled or late message costs
+//! time only.
 
 use async_trait::async_trait;
 
@@ -7,13 +8,13 @@ use crate::model::{ClassName, PoolMessage};
 /// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What names this receipt to the queue.
+    /// The receipt handle.
     pub receipt: String,
     /// What it says, or the raw text of what cannot be read (cut to a few KiB).
     pub body: Result<PoolMessage, String>,
 }
 
-/// About how much there is in a class's queues.
+/// The approximate number of messages in a class's queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Messages in the queue, hidden ones included.
@@ -22,13 +23,13 @@ pub struct QueueDepth {
     pub dead: u64,
 }
 
-/// Why the queue did not do what was asked.
+/// Why a call to the queue failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// The class has no queue (yet).
     #[error("no queue for the class")]
     Missing,
-    /// What answers there speaks no SQS: there are no queues at all, and the records alone must do.
+    /// The endpoint does not implement SQS: there are no queues, and the records alone are used.
     #[error("no queues at this endpoint: {0}")]
     NoService(String),
     /// Too many calls.
@@ -40,7 +41,7 @@ pub enum QueueError {
     /// A person must mend credentials or permissions.
     #[error("the queue denied the call: {0}")]
     Denied(String),
-    /// What was asked cannot be done.
+    /// The call is invalid.
     #[error("the queue refused the call: {0}")]
     Invalid(String),
 }
@@ -50,17 +51,17 @@ pub enum QueueError {
 pub trait PoolQueue: Send + Sync {
     /// Makes sure the class has its queue and dead-letter queue.
     async fn ensure(&self, class: &ClassName) -> Result<(), QueueError>;
-    /// Says that a machine is free.
+    /// Announces that a machine is free.
     async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError>;
     /// One short receive of at most `most` (1 to 10) messages; they stay hidden from others for a while.
     async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError>;
-    /// Removes messages, in one batch of at most 10; answers the receipts that were not removed.
+    /// Deletes messages, in one batch of at most 10, and returns the receipts that were not deleted.
     async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError>;
-    /// Shows messages to others again at once, in one batch of at most 10.
+    /// Makes messages visible again at once, in one batch of at most 10.
     async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError>;
     /// Moves an unreadable message to the dead-letter queue: sent there first, then removed here.
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError>;
-    /// About how many messages there are; none where that cannot be told.
+    /// The approximate number of messages; none where it is not known.
     async fn depth(&self, _class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
         Ok(None)
     }

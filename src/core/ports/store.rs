@@ -1,21 +1,21 @@
-//! The table. Reads are strongly consistent; a write is conditional by construction (`model::Write`), so nothing that
-//! tramples another writer can be asked for. The two exceptions are appending events, which are fresh keys, and an
-//! agent's own status (`Guard::Exists`).
+//! The store port. Reads are strongly consistent. Writes are conditional by construction (`model::Write`), so no write
+//! can overwrite another writer's. The two exceptions are appended events, which have fresh keys, and an agent's own
+//! status (`Guard::Exists`).
 
 use async_trait::async_trait;
 
 use crate::model::{Item, RecordId, Write};
 
-/// Some records and where to go on.
+/// A page of records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     /// The records; possibly none although more follow.
     pub items: Vec<Item>,
-    /// Where the next page begins; none at the end.
+    /// The key after which the next page begins; none at the end.
     pub next: Option<RecordId>,
 }
 
-/// That a record changed, as a watch tells it.
+/// A change of a record, as a watch reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Which.
@@ -29,24 +29,24 @@ pub struct Change {
 pub struct Refusal {
     /// Which record.
     pub key: RecordId,
-    /// What it is instead; none when it is not there, or was not told.
+    /// The record as it is instead; none when it does not exist or was not returned.
     pub current: Option<Item>,
 }
 
-/// Why the store did not do what was asked.
+/// Why a call to the store failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StoreError {
-    /// A guard did not hold: somebody else was first. Read and decide again.
+    /// A guard did not hold, because another writer was first. Read and decide again.
     #[error("another writer was first: {}", refusals.iter().map(|r| r.key.to_string()).collect::<Vec<_>>().join(", "))]
     Refused {
         /// The records whose guards failed.
         refusals: Vec<Refusal>,
     },
-    /// Another transaction was on the same record at this moment. Try again; like any error but a refusal it may be the
-    /// answer to a repetition underneath, whose first attempt was applied.
+    /// Another transaction holds the record. Try again. As with every error but a refusal, an earlier attempt of this
+    /// call may have been applied.
     #[error("another transaction holds the record")]
     Contended,
-    /// Too many calls. Try again later; here too, an attempt before the one that was throttled may have been applied.
+    /// Too many calls. Try again later. An attempt before the throttled one may have been applied.
     #[error("the table limits the rate of calls")]
     Throttled,
     /// No answer: for a write, it may or may not have happened.
@@ -58,7 +58,7 @@ pub enum StoreError {
     /// There is no such table, or it has another shape.
     #[error("no usable table: {0}")]
     NoTable(String),
-    /// What was asked cannot be done, for example an item over 400 KB.
+    /// The call is invalid, for example an item over 400 KB.
     #[error("the table refused the call: {0}")]
     Invalid(String),
 }
@@ -91,25 +91,25 @@ pub trait Store: Send + Sync {
     /// their sort keys.
     async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError>;
 
-    /// One conditional write; answers the record as it is afterwards (empty after a deletion). A write that finds its
-    /// own result already there (a lost answer, repeated underneath) is a success.
+    /// Sends one conditional write and returns the record afterwards (empty after a deletion). A write that finds its
+    /// own result, because the answer to an earlier attempt was lost, is a success.
     async fn write(&self, write: &Write) -> Result<Item, StoreError>;
 
     /// Several conditional writes of different records (at most 100): all or none.
     async fn transact(&self, writes: &[Write]) -> Result<(), StoreError>;
 
-    /// Adds records under fresh keys, without conditions; answers how many were dropped.
+    /// Adds records under fresh keys, without conditions, and returns how many were dropped.
     async fn append(&self, items: &[Item]) -> Result<usize, StoreError>;
 
-    /// Begins to watch for changes from now on.
+    /// Opens a watch of all changes from now on.
     async fn watch(&self) -> Result<Box<dyn Watch>, StoreError>;
 }
 
 /// A running watch.
 #[async_trait]
 pub trait Watch: Send {
-    /// Waits until something changed, or for a while (at most a second or two), and says what. An empty answer is a
-    /// successful look that found nothing. May be cancelled at any await without losing changes.
+    /// Waits for changes, at most a second or two, and returns them. An empty answer is a successful read without
+    /// changes. It can be cancelled at any await without losing changes.
     ///
     /// # Errors
     /// [`StoreError::Unknown`] and [`StoreError::Throttled`] pass; after [`StoreError::Invalid`] changes may have been

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Now;
 
-/// When the agents of a class's live machines last spoke, on the clock of successful reads. Those that never did are not
-/// among them, nor those whose record is gone or cannot be read.
+/// When the agents of a class's live machines last spoke, on the clock of successful reads. Those that never did are
+/// not among them, nor those whose record is gone or cannot be read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beats {
     /// How many spoke last at each moment: what one read told has one moment.

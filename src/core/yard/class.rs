@@ -12,14 +12,16 @@ use crate::model::{
 
 use super::beats::{Beats, believable};
 use super::boots::Boots;
-use super::demand::{Free, Line, MachineGroup};
-use super::offerings::{Breaker, FORGOTTEN, Offering, REST_MOST, REST_SPOT_MOST, Rest, SpotLosses};
-use super::under_way::UnderWay;
+use super::demand::{Free, MachineGroup, WaitingRequests};
+use super::in_flight::InFlight;
+use super::offerings::{
+    BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
+};
 use super::visits::visited;
 
-/// What holds a class's launches back.
+/// The backoff of a class's launches after failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Brake {
+pub struct LaunchBackoff {
     /// Failures in a row.
     pub failures: u32,
     /// Nothing is launched before this moment.
@@ -37,33 +39,34 @@ pub struct Class {
     pub warm_created: u32,
     /// Machines being cleaned.
     pub cleaning: u32,
-    /// Machines whose records cannot be read, and do not say that they ended.
-    pub(crate) veiled: u32,
+    /// Machines whose records cannot be read and do not say that the machine ended.
+    pub(crate) unreadable: u32,
     /// Pooled machines, the first to expire first.
     pub pooled: BTreeSet<(Timestamp, InstanceArn)>,
     /// Pooled machines, the oldest first.
     pub(crate) ages: BTreeSet<(Timestamp, InstanceArn)>,
-    /// Pooled machines whose time is over whatever their age: used up, or a person asked for their end.
-    pub(crate) worn: BTreeSet<InstanceArn>,
+    /// Pooled machines that have expired whatever their age: used up, or expired by a person.
+    pub(crate) expired: BTreeSet<InstanceArn>,
     /// The pooled machines by what requests choose by.
     pub(crate) free: BTreeMap<MachineGroup, Free>,
     /// Requests that lack machines.
-    pub(crate) line: Line,
-    /// What its launches may still add to its machines.
-    pub under_way: UnderWay,
-    /// What holds launches back after failures to get or boot machines.
-    pub brake: Brake,
+    pub(crate) waiting: WaitingRequests,
+    /// Machines that its launches may still add.
+    pub in_flight: InFlight,
+    /// The backoff of its launches after failures to launch or boot machines.
+    pub backoff: LaunchBackoff,
     /// Why its last launch was refused, until one is not.
     pub refusal: Option<String>,
-    /// The last line on the console of the machine that last ended young, and which machine that was; until one is of use.
+    /// The last line on the console of the machine that last ended young, and which machine that was; until one is of
+    /// use.
     pub(crate) last_console: Option<String>,
     /// How long its last first boots took.
     pub(crate) boots: Boots,
     /// Machines that boot, the oldest first.
     pub(crate) starting: BTreeSet<(Timestamp, InstanceArn)>,
-    /// When its queue was last asked, on the monotonic clock.
+    /// When its queue was last received from, on the monotonic clock.
     pub received: Option<Duration>,
-    /// Machines that the queue says are free.
+    /// Machines that the queue announced as free.
     pub hints: Vec<InstanceId>,
     /// When its pool's status was last written, on the monotonic clock.
     pub reported: Option<Duration>,
@@ -71,19 +74,19 @@ pub struct Class {
     pub(crate) beats: Beats,
     /// Live machines that the last list of machines did not show, the oldest first.
     pub(crate) missing: BTreeSet<(Timestamp, InstanceArn)>,
-    /// In which way its machines are launched now.
+    /// The digest of the way in which its machines are launched now.
     pub(crate) digest: Option<String>,
-    /// Pooled machines that were launched in another way, the oldest first.
+    /// Drifted pooled machines, the oldest first.
     pub(crate) drifted: BTreeSet<(Timestamp, InstanceArn)>,
-    /// Machines that end for that and are not gone yet.
+    /// Machines that were ended for drift and are not gone yet.
     pub(crate) departing: BTreeSet<InstanceArn>,
-    /// What there was none of lately.
-    pub(crate) offerings: BTreeMap<Offering, Rest>,
+    /// Offerings without capacity and their backoffs.
+    pub(crate) offerings: BTreeMap<Offering, OfferingBackoff>,
     /// Live spot machines.
     pub(crate) spot_live: u32,
-    /// What became of its spot machines lately.
+    /// Its recent losses of spot machines.
     pub(crate) spot: SpotLosses,
-    /// Requests for which spot machines could not be had, with the launches that say so.
+    /// Requests for which a spot launch failed, with those launches.
     pub(crate) failed_spot: BTreeMap<RecordId, BTreeSet<LaunchId>>,
 }
 
@@ -93,8 +96,8 @@ impl Class {
         self.counts.values().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// How many machines recorded before a moment the last list of machines did not show, when they are too many to
-    /// believe it: such a list is itself in doubt, and nothing is ended because of it.
+    /// How many machines recorded before a moment are missing from the last list of machines, when that is more than we
+    /// believe. Nothing is ended because of such a list.
     pub(crate) fn unbelieved(&self, before: Timestamp) -> Option<u32> {
         let most = believable(self.live());
         if self.missing.len() as u32 <= most {
@@ -117,12 +120,12 @@ impl Class {
         }
     }
 
-    /// Whether a machine's time is over whatever its age.
-    pub(crate) fn worn_out(&self, instance: &Instance) -> bool {
+    /// Whether a machine has expired whatever its age.
+    pub(crate) fn is_expired(&self, instance: &Instance) -> bool {
         instance.expired_by.is_some() || self.pool.as_ref().is_some_and(|pool| pool.spec.used_up(instance))
     }
 
-    /// Why a machine is not what its class wants now, if it was launched in another way.
+    /// Why a machine has drifted from its class, if it has.
     pub(crate) fn drift(&self, instance: &Instance) -> Option<&'static str> {
         let spec = &self.pool.as_ref()?.spec;
         let facts = &instance.facts;
@@ -131,61 +134,61 @@ impl Class {
 
     /// Machines it has or may soon have: what `max` bounds.
     pub(crate) fn taken(&self) -> u32 {
-        self.live().saturating_add(self.under_way.total()).saturating_add(self.veiled)
+        self.live().saturating_add(self.in_flight.total()).saturating_add(self.unreadable)
     }
 
-    /// The pooled machines that are older than the class allows, or whose time is over otherwise.
+    /// The pooled machines that are older than the class allows, or have expired otherwise.
     pub(crate) fn retiring(&self, spec: &PoolSpec, now: Timestamp) -> impl Iterator<Item = &InstanceArn> {
         let born = now.saturating_sub(Duration::from_secs(spec.max_age_seconds)).unwrap_or(Timestamp::MIN);
         let old =
             self.ages.iter().inspect(|_| visited()).take_while(move |(created_at, _)| *created_at <= born);
-        old.map(|(_, arn)| arn).filter(|arn| !self.worn.contains(*arn)).chain(&self.worn)
+        old.map(|(_, arn)| arn).filter(|arn| !self.expired.contains(*arn)).chain(&self.expired)
     }
 
-    /// Whether spot machines could not be had for a request.
+    /// Whether a spot launch failed for a request.
     pub(crate) fn scarce(&self, request: &RequestKey) -> bool {
         self.failed_spot.contains_key(&request.into())
     }
 }
 
 impl Class {
-    /// Until when an offering is left alone, if it is.
-    pub(crate) fn rests(&self, offering: &Offering, now: Duration) -> Option<Duration> {
-        self.offerings.get(offering).map(|rest| rest.until).filter(|until| now < *until)
+    /// Until when an offering backs off; none when it does not.
+    pub(crate) fn backoff_until(&self, offering: &Offering, now: Duration) -> Option<Duration> {
+        self.offerings.get(offering).map(|backoff| backoff.until).filter(|until| now < *until)
     }
 
-    /// The offerings that are left alone now.
-    pub fn resting(&self, now: Duration) -> impl Iterator<Item = (&Offering, &Rest)> {
-        self.offerings.iter().filter(move |(_, rest)| now < rest.until)
+    /// The offerings that back off now.
+    pub fn backing_off(&self, now: Duration) -> impl Iterator<Item = (&Offering, &OfferingBackoff)> {
+        self.offerings.iter().filter(move |(_, backoff)| now < backoff.until)
     }
 
-    /// What rested long ago is as good as new; requests name whatever types they like.
-    pub(crate) fn forget_rests(&mut self, now: Duration) {
-        self.offerings.retain(|_, rest| rest.until.saturating_add(FORGOTTEN) > now);
+    /// Forgets backoffs that ended long ago; requests may name any types, so there is no bound otherwise.
+    pub(crate) fn forget_backoffs(&mut self, now: Duration) {
+        self.offerings.retain(|_, backoff| backoff.until.saturating_add(FORGOTTEN) > now);
     }
 
-    pub(crate) fn had(&mut self, offering: &Offering) {
+    pub(crate) fn capacity_found(&mut self, offering: &Offering) {
         self.offerings.remove(offering);
     }
 
-    pub(crate) fn lacked(&mut self, offering: Offering, now: Duration) {
+    pub(crate) fn capacity_missing(&mut self, offering: Offering, now: Duration) {
         let most = match offering.usage {
-            UsageClass::Spot => REST_SPOT_MOST,
-            UsageClass::OnDemand => REST_MOST,
+            UsageClass::Spot => SPOT_BACKOFF_MOST,
+            UsageClass::OnDemand => ON_DEMAND_BACKOFF_MOST,
         };
         self.offerings.entry(offering).or_default().again(now, most);
     }
 
-    /// Whether something is done without now.
-    pub fn broken(&self, breaker: Breaker, now: Duration) -> bool {
-        match breaker {
-            Breaker::Spot => {
-                let scarce = |(offering, rest): (&Offering, &Rest)| {
-                    offering.usage == UsageClass::Spot && offering.types.is_empty() && rest.times > 1
+    /// Whether a backoff of this kind is on.
+    pub fn backs_off(&self, kind: BackoffKind, now: Duration) -> bool {
+        match kind {
+            BackoffKind::Spot => {
+                let scarce = |(offering, backoff): (&Offering, &OfferingBackoff)| {
+                    offering.usage == UsageClass::Spot && offering.types.is_empty() && backoff.times > 1
                 };
-                now < self.spot.until || self.resting(now).any(scarce)
+                now < self.spot.until || self.backing_off(now).any(scarce)
             }
-            Breaker::Boot => now < self.brake.until,
+            BackoffKind::Boot => now < self.backoff.until,
         }
     }
 }

@@ -1,29 +1,29 @@
-//! How a machine is counted in its class, and what its boot says of the launches to come.
+//! Counts machines in their class, and turns failed boots into a backoff of launches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Brake, Class, Now, Unit};
+use super::{Class, LaunchBackoff, Now, Unit};
 use crate::model::{ClassName, Instance, InstanceArn, Life, Reason, State, UsageClass};
 
-/// Longest time launches of a class are held back.
-const BRAKE_MOST: Duration = Duration::from_secs(300);
-/// Failures to boot in a row before launches are held back.
+/// Longest backoff of a class's launches.
+const LAUNCH_BACKOFF_MOST: Duration = Duration::from_secs(300);
+/// Failures to boot in a row before launches back off.
 const BOOT_FAILURES: u32 = 3;
 
-impl Brake {
+impl LaunchBackoff {
     pub(crate) fn fail(&mut self, now: Duration, free: u32) {
         self.failures = self.failures.saturating_add(1);
         if self.failures > free {
             let steps = (self.failures - free - 1).min(8);
-            self.until = now + (Duration::from_secs(2) * 2_u32.pow(steps)).min(BRAKE_MOST);
+            self.until = now + (Duration::from_secs(2) * 2_u32.pow(steps)).min(LAUNCH_BACKOFF_MOST);
         }
     }
 }
 
-/// Counts failures to boot in a row: they hold launches back. And spot machines that were taken back.
+/// Counts failures to boot in a row, after which launches back off, and spot machines that EC2 took back.
 pub(crate) fn boots(
     classes: &mut BTreeMap<ClassName, Class>,
     old: Option<&Instance>,
@@ -48,7 +48,7 @@ pub(crate) fn boots(
             | Reason::BootFailed
             | Reason::RegistrationFailed
             | Reason::Unhealthy
-            | Reason::Vanished => class.brake.fail(now.mono, BOOT_FAILURES),
+            | Reason::Vanished => class.backoff.fail(now.mono, BOOT_FAILURES),
             Reason::CleanupFailed
             | Reason::Interrupted
             | Reason::Drifted
@@ -59,7 +59,7 @@ pub(crate) fn boots(
             | Reason::Orphan => {}
         },
         Life::Running { .. } | Life::Idle { pooled_at: Some(_) } if was_created => {
-            class.brake = Brake::default();
+            class.backoff = LaunchBackoff::default();
             class.last_console = None;
             let took = new.state_since.duration_since(new.facts.created_at);
             class.boots.took(Duration::try_from(took).unwrap_or_default());
@@ -72,7 +72,7 @@ pub(crate) fn boots(
     }
 }
 
-/// Counts when an agent of a class last spoke.
+/// Updates the index of when the agents of a class last beat.
 pub(crate) fn spoke(
     classes: &mut BTreeMap<ClassName, Class>,
     class: &ClassName,
@@ -86,7 +86,7 @@ pub(crate) fn spoke(
     }
 }
 
-/// Adds a machine to its class's counts, or takes it out; its class and its request are judged again.
+/// Adds a machine to its class's counts or removes it, and marks its class and its request dirty.
 pub(crate) fn tally(
     classes: &mut BTreeMap<ClassName, Class>,
     arn: &InstanceArn,
@@ -116,31 +116,7 @@ pub(crate) fn tally(
     match &instance.life {
         Life::Created { run: None } => shift(&mut class.warm_created),
         Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
-        Life::Idle { pooled_at: Some(_) } => {
-            let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
-            class.free_is(instance, &place, add);
-            if add {
-                class.pooled.insert(place)
-            } else {
-                class.pooled.remove(&place)
-            };
-            let age = (instance.facts.created_at, arn.clone());
-            if add && class.drift(instance).is_some() {
-                class.drifted.insert(age.clone());
-            } else {
-                class.drifted.remove(&age);
-            }
-            if add && class.worn_out(instance) {
-                class.worn.insert(arn.clone());
-            } else {
-                class.worn.remove(arn);
-            }
-            if add {
-                class.ages.insert(age)
-            } else {
-                class.ages.remove(&age)
-            };
-        }
+        Life::Idle { pooled_at: Some(_) } => tally_pooled(class, arn, instance, add),
         Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {
             class.departing.insert(arn.clone());
         }
@@ -149,4 +125,31 @@ pub(crate) fn tally(
         | Life::Running { .. }
         | Life::Terminated { .. } => drop(class.departing.remove(arn)),
     }
+}
+
+/// Adds a pooled machine to the indexes of its class's pool, or removes it.
+fn tally_pooled(class: &mut Class, arn: &InstanceArn, instance: &Instance, add: bool) {
+    let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
+    class.free_is(instance, &place, add);
+    if add {
+        class.pooled.insert(place)
+    } else {
+        class.pooled.remove(&place)
+    };
+    let age = (instance.facts.created_at, arn.clone());
+    if add && class.drift(instance).is_some() {
+        class.drifted.insert(age.clone());
+    } else {
+        class.drifted.remove(&age);
+    }
+    if add && class.is_expired(instance) {
+        class.expired.insert(arn.clone());
+    } else {
+        class.expired.remove(arn);
+    }
+    if add {
+        class.ages.insert(age)
+    } else {
+        class.ages.remove(&age)
+    };
 }

@@ -1,5 +1,5 @@
-//! What tells pooled machines apart for those who ask, and what tells requests apart for the pool. Requests of one
-//! demand can use the same machines and the same launches, so what one of them cannot have no later one of them can.
+//! Groups pooled machines by what requests choose by, and waiting requests by what they accept. Requests of one demand
+//! can use the same machines and launches, so what one of them cannot have, no later one can have either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::{Instance, InstanceArn, PoolSpec, Request, RequestKey, UsageClass};
 
-/// Why a pooled machine is not for a request.
+/// Why a request cannot have a pooled machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Refusal {
     /// Its record is being written.
@@ -24,7 +24,7 @@ pub(crate) enum Refusal {
     Threshold,
     /// Its agent has not spoken lately.
     Heartbeat,
-    /// Its time is over, or EC2 takes it back.
+    /// It has expired, or EC2 takes it back.
     Retiring,
 }
 
@@ -44,17 +44,17 @@ impl Refusal {
     }
 }
 
-/// A place in a class's line.
-pub(crate) type Rank = (Timestamp, RequestKey);
+/// The position of a request among those that wait in its class: the oldest first.
+pub(crate) type QueuePosition = (Timestamp, RequestKey);
 
-/// Pooled machines between which no request chooses but by their deadlines.
+/// Pooled machines that differ only in their deadlines for any request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MachineGroup {
     /// How they are paid for.
     pub(crate) usage_class: UsageClass,
     /// Their EC2 type.
     pub(crate) instance_type: String,
-    /// Whom they served, in lower case; empty for those that served nobody.
+    /// The trust domain they served, in lower case; empty for machines that served nobody.
     pub(crate) trust_domain: String,
 }
 
@@ -75,9 +75,9 @@ pub(crate) struct Demand {
     pub(crate) usage_class: Option<UsageClass>,
     /// The types it allows in place of its class's.
     pub(crate) instance_types: Option<Vec<String>>,
-    /// Whose machines it may use.
+    /// The trust domain of the machines it may use.
     pub(crate) trust_domain: String,
-    /// Whether on-demand machines are launched for it where spot cannot be had.
+    /// Whether it falls back to on-demand machines when spot has no capacity.
     pub(crate) on_demand_fallback: bool,
 }
 
@@ -92,7 +92,7 @@ impl Demand {
         }
     }
 
-    /// Why no machine of a group is for it; none when they are.
+    /// Why it cannot use the machines of a group; none when it can.
     pub(crate) fn refuses(&self, spec: &PoolSpec, group: &MachineGroup) -> Option<Refusal> {
         if self.usage_class.is_some_and(|wanted| wanted != group.usage_class) {
             return Some(Refusal::UsageClass);
@@ -111,41 +111,41 @@ impl Demand {
 
 /// The requests of a class that lack machines.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
-    /// All of them, the oldest first; those that nobody took on yet come last.
-    all: BTreeSet<Rank>,
-    /// Those with a place in the line, by what they accept.
-    demands: BTreeMap<Demand, BTreeSet<Rank>>,
-    /// Those that nobody took on yet.
+pub(crate) struct WaitingRequests {
+    /// All of them, the oldest first; those not accepted yet come last.
+    all: BTreeSet<QueuePosition>,
+    /// The accepted ones, by what they accept.
+    demands: BTreeMap<Demand, BTreeSet<QueuePosition>>,
+    /// Those not accepted yet.
     new: BTreeSet<RequestKey>,
-    /// Those that were given a machine before.
-    served: BTreeSet<Rank>,
+    /// Those that ever held a machine.
+    served: BTreeSet<QueuePosition>,
 }
 
-impl Line {
+impl WaitingRequests {
     /// All of them, the oldest first.
-    pub(crate) const fn all(&self) -> &BTreeSet<Rank> {
+    pub(crate) const fn all(&self) -> &BTreeSet<QueuePosition> {
         &self.all
     }
 
-    /// Those with a place in the line, by what they accept.
-    pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeSet<Rank>> {
+    /// The accepted ones, by what they accept.
+    pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeSet<QueuePosition>> {
         &self.demands
     }
 
-    /// Those that nobody took on yet.
+    /// Those not accepted yet.
     pub(crate) const fn new_ones(&self) -> &BTreeSet<RequestKey> {
         &self.new
     }
 
-    /// Those that were given a machine before and lack one.
-    pub(crate) const fn served(&self) -> &BTreeSet<Rank> {
+    /// Those that held a machine before and lack one now.
+    pub(crate) const fn served(&self) -> &BTreeSet<QueuePosition> {
         &self.served
     }
 
-    /// Puts a request in, as it is now. It must not stand here as it was before.
-    pub(crate) fn enter(&mut self, request: &Request, spec: Option<&PoolSpec>) {
-        let rank = request.rank();
+    /// Adds a request as it is now. Its former image must have been removed.
+    pub(crate) fn insert(&mut self, request: &Request, spec: Option<&PoolSpec>) {
+        let rank = request.queue_position();
         if !request.status.served.is_empty() {
             self.served.insert(rank.clone());
         }
@@ -158,9 +158,9 @@ impl Line {
         self.all.insert(rank);
     }
 
-    /// Takes a request out, as it was when it was put in.
-    pub(crate) fn leave(&mut self, request: &Request, spec: Option<&PoolSpec>) {
-        let rank = request.rank();
+    /// Removes a request; `request` is the image with which it was added.
+    pub(crate) fn remove(&mut self, request: &Request, spec: Option<&PoolSpec>) {
+        let rank = request.queue_position();
         if !self.all.remove(&rank) {
             return;
         }
@@ -176,7 +176,7 @@ impl Line {
         }
     }
 
-    /// Sorts the requests anew, after their class's pool changed.
+    /// Groups the requests again after their class's pool changed.
     pub(crate) fn sort<'a>(
         &mut self,
         spec: Option<&PoolSpec>,
@@ -185,7 +185,7 @@ impl Line {
         let all = std::mem::take(self).all;
         for (_, key) in &all {
             if let Some(request) = request(key) {
-                self.enter(request, spec);
+                self.insert(request, spec);
             }
         }
     }

@@ -6,14 +6,14 @@ use crate::model::{InstanceId, Life, Reason, RecordId, Request, RequestKey};
 
 use super::Yard;
 
-/// A machine that a request's record lists and that it holds no more.
+/// A machine that a request's record lists but that it no longer holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Lost<'a> {
     /// Which.
     pub id: &'a InstanceId,
     /// Why it ended, if it did.
     pub reason: Option<Reason>,
-    /// Whether it is still being cleaned after this request.
+    /// Whether it is still being cleaned after this request, so that it is not back yet.
     pub out: bool,
 }
 
@@ -28,8 +28,8 @@ pub struct Holding<'a> {
     pub lost: Vec<Lost<'a>>,
     /// Machines its record lists that are neither pooled nor ended.
     pub out: u32,
-    /// Machines it may hold, or that may be cleaned after it, whose records cannot be read, with the last deadline known
-    /// of each.
+    /// Machines it may hold, or that may be cleaned after it, whose records cannot be read, with the last deadline
+    /// known of each.
     pub unread: Vec<(&'a InstanceId, Option<Timestamp>)>,
 }
 
@@ -37,11 +37,11 @@ impl Yard {
     /// What a request holds, by its own list.
     ///
     /// # Guarantees
-    /// - Each machine on the request's list is in `held` or in `lost`, never in both. So a request never takes a machine
-    ///   in place of one that it may still have.
+    /// - Each machine on the request's list is in `held` or in `lost`, never in both. So a request never takes a
+    ///   machine in place of one that it may still have.
     /// - A machine is lost only where that is proved: its record is at least as new as the claim and says that it is
-    ///   another's, pooled, cleaned or ended; or a complete list of the table that began after the request last changed does
-    ///   not show it.
+    ///   another's, pooled, cleaned or ended; or a complete list of the table that began after the request last changed
+    ///   does not show it.
     /// - A machine whose record cannot be read counts as held, and is named in `unread`.
     /// - The work grows with the request's list alone.
     ///
@@ -58,7 +58,7 @@ impl Yard {
             let version = claimed.map_or(0, crate::model::ClaimId::version);
             let Some(tracked) = self.by_id(id) else {
                 match self.unread_machines.get(id) {
-                    // Nothing is known of it: it counts as held, and a release accounts for it on its own.
+                    // Its state is unknown, so it counts as held; a release accounts for it separately.
                     Some(unread) => {
                         holding.held.push(id);
                         holding.unread.push((id, unread.deadline));
@@ -103,7 +103,7 @@ impl Yard {
         holding
     }
 
-    /// How many machines that a request held and lists no more are still neither pooled nor ended.
+    /// How many machines that a request held and no longer lists are neither pooled nor ended.
     pub(crate) fn leaving(&self, key: &RequestKey, request: &Request) -> u32 {
         let status = &request.status;
         let off = status.served.iter().filter(|id| !status.instances.contains(id));
@@ -119,8 +119,8 @@ impl Yard {
         out.count() as u32
     }
 
-    /// Whether a machine that a request lists and that was not seen is really not there: a complete list of the table
-    /// was begun after the request was last seen to change.
+    /// Whether a listed machine that was never seen is proved absent: a complete list of the table began after the
+    /// request last changed.
     fn proved_missing(&self, request: &RequestKey) -> bool {
         match (self.listed, self.requests.get(request)) {
             (Some(listed), Some(asked)) => listed > asked.touched,

@@ -1,4 +1,4 @@
-//! What the maker of machines says: what it brought, where machines stand, which there are, and which it takes back.
+//! What the compute provider reports: answers to launches, states of machines, the list of all machines, and notices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{Now, Offering, Ordered, Tracked, Unit, Yard};
 use crate::model::{ClassName, InstanceArn, Launch, LaunchId, Life, News, Notice, UsageClass};
 use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 
-/// Longest account of why a launch was refused, in characters.
+/// Longest reason of a refused launch that is kept, in characters.
 const REFUSAL: usize = 300;
 
 impl Yard {
@@ -33,8 +33,8 @@ impl Yard {
         }
     }
 
-    /// A machine that never began, for a reason that a person must mend, holds its class back at once: the next one
-    /// would end likewise.
+    /// A machine that never started for a reason that a person must fix backs its class off at once: the next one would
+    /// end in the same way.
     pub(super) fn why_ended(
         &mut self,
         arn: &InstanceArn,
@@ -56,13 +56,13 @@ impl Yard {
         if reason.never_began && created {
             let name = tracked.instance.facts.resource_class.clone();
             let class = self.classes.entry(name.clone()).or_default();
-            class.brake.fail(now.mono, 0);
+            class.backoff.fail(now.mono, 0);
             class.refusal = Some(why);
             dirty.insert(Unit::Class(name));
         }
     }
 
-    /// Notices of machines that are not ours, or have ended, say nothing.
+    /// Notices about machines that are not ours, or have ended, are ignored.
     pub(crate) fn noticed(&mut self, notice: Notice, dirty: &mut BTreeSet<Unit>) {
         let Some(arn) = self.ids.get(&notice.instance).cloned() else { return };
         self.of(&arn, dirty, |tracked| match (tracked.instance.state().live(), notice.news) {
@@ -126,15 +126,14 @@ impl Yard {
         }
         class.refusal = refusal;
         match came {
-            Came::Machines => class.had(&offering),
-            Came::NoneToHave => class.lacked(offering, now.mono),
-            Came::Failure => class.brake.fail(now.mono, 0),
+            Came::Machines => class.capacity_found(&offering),
+            Came::NoneToHave => class.capacity_missing(offering, now.mono),
+            Came::Failure => class.backoff.fail(now.mono, 0),
         }
         dirty.insert(Unit::Launch(id.clone()));
     }
 
-    /// Whether the request of a launch takes none of the machines that it brought: asking again at once would bring
-    /// others like them.
+    /// Whether the request of a launch accepts none of its machines: a retry would launch more of the same.
     fn all_refused(&self, launch: &Launch, machines: &[Machine]) -> bool {
         let request = launch.request.as_ref().and_then(|id| self.request_named(id));
         request.is_some_and(|request| {
@@ -169,7 +168,7 @@ impl Yard {
         self.miss(&listed, dirty);
     }
 
-    /// Marks the live machines that a list of machines does not show. Whether that is believed is judged later.
+    /// Marks the live machines that a list of machines does not show. Whether the list is believed is decided later.
     pub(crate) fn miss(&mut self, listed: &BTreeSet<InstanceArn>, dirty: &mut BTreeSet<Unit>) {
         let mut missing: BTreeMap<ClassName, BTreeSet<(Timestamp, InstanceArn)>> = BTreeMap::new();
         for (arn, tracked) in &mut self.instances {
@@ -194,7 +193,7 @@ impl Yard {
 }
 
 impl Yard {
-    /// What a launch asks for.
+    /// The offering that a launch asks for.
     pub(crate) fn offering_of(&self, launch: &Launch) -> Offering {
         let request = launch.request.as_ref().and_then(|id| self.request_named(id));
         let types = request.and_then(|request| request.intent.allowed_instance_types.clone());
@@ -202,7 +201,7 @@ impl Yard {
     }
 }
 
-/// What an answer to a launch means for launches to come.
+/// What the answer to a launch means for later launches.
 enum Came {
     Machines,
     NoneToHave,

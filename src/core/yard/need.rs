@@ -1,4 +1,5 @@
-//! How many machines does a request want, and for how long? Counted in its own record, less what is proved lost.
+//! How many machines a request wants, and for how long: counted in its own record, less the machines that are proved
+//! lost.
 
 use std::time::Duration;
 
@@ -12,18 +13,18 @@ use super::{Yard, runtime_unknown};
 /// pass their deadline a little before the request does.
 pub(crate) const LAST_REPLACEMENT: Duration = Duration::from_secs(5);
 
-/// Whether a request wants nothing any more, so that what it held goes back.
+/// Whether a request wants no machines any more, so that those it held go back.
 pub(crate) fn gives_back(request: &Request) -> bool {
     request.is_released() || !request.phase().wants_machines()
 }
 
-/// How many machines it is to hold: what it asked for, or what it had to be content with at its deadline.
+/// How many machines it should hold: the number it asked for, or the smaller one it settled for at its deadline.
 pub(crate) fn target(request: &Request) -> u32 {
     let (intent, status) = (&request.intent, &request.status);
     status.settled_for.map_or(intent.count, |settled| settled.max(intent.min_count).min(intent.count))
 }
 
-/// How many machines it still lacks, by its own record less what is proved lost.
+/// How many machines it lacks, by its own record less the machines that are proved lost.
 pub(crate) fn lacking(yard: &Yard, key: &RequestKey, request: &Request, now: Timestamp) -> u32 {
     if gives_back(request) || over_time(yard, request).is_some_and(|at| at <= now) {
         return 0;
@@ -32,12 +33,12 @@ pub(crate) fn lacking(yard: &Yard, key: &RequestKey, request: &Request, now: Tim
     target(request).saturating_sub(held)
 }
 
-/// When a ready request has had its machines for as long as it may: nothing is replaced after that, and it is released,
-/// so that a workflow that never says it is over does not cost for ever.
+/// When a ready request reaches its maximum runtime. Nothing is replaced after that and it is released, so that a
+/// workflow without a release step does not cost money for ever.
 pub(crate) fn over_time(yard: &Yard, request: &Request) -> Option<Timestamp> {
     let ready_at = request.status.ready_at?;
     if runtime_unknown(yard, &request.intent) {
-        // The deadlines of its machines stand in their own records.
+        // The instance records hold the deadlines of its machines.
         return None;
     }
     let class = Yard::class_of(request).and_then(|class| yard.pool(&class).map(|pool| &pool.spec));

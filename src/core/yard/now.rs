@@ -1,4 +1,4 @@
-//! One moment. What is observed carries it, and every decision is made at one.
+//! One moment on three clocks. Observations carry it, and every decision is made at one.
 
 use std::time::Duration;
 

@@ -12,49 +12,50 @@ use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 /// Something this process saw.
 #[derive(Clone, Debug)]
 pub enum Observation {
-    /// A record as a change of the table tells it, or that it is gone. Changes of one record come in their order.
+    /// A change of the table: the record, or its removal. Changes of one record arrive in their order.
     Record(RecordId, Option<Item>),
     /// A record on a page of a list of the table that began at this moment of the monotonic clock.
     Shown(Duration, RecordId, Item),
     /// A record that was just written here.
     Written(Box<Written>),
-    /// A strong read of a record that began at this moment of the monotonic clock; also tells absence and silence.
+    /// A strong read of a record that began at this moment of the monotonic clock; it proves absence and silence too.
     Looked(Duration, RecordId, Option<Item>),
-    /// A complete list of the table, begun at this moment: every key it showed or that was seen otherwise since.
+    /// A complete list of the table that began at this moment: every key it showed or that was seen otherwise since.
     Listed(Duration, BTreeSet<RecordId>),
-    /// What a launch brought.
+    /// The answer to a launch.
     Ordered(LaunchId, Result<Launched, ComputeError>),
-    /// The maker was asked to end a machine.
+    /// A machine's termination was requested.
     Ended(InstanceArn),
-    /// Why the maker says a machine ended. Told before where it stands, so that its end is told with it.
+    /// Why a machine ended, in the provider's words. It is observed before the state, so that the end is recorded with
+    /// its reason.
     WhyEnded(InstanceArn, StateReason),
     /// The last line of ours on a machine's console; none where its provider has none yet.
     Console(InstanceArn, Option<String>),
-    /// Where the maker says a machine stands.
+    /// A machine's state at the provider; none when the provider does not know it.
     Stands(InstanceArn, Option<MachineState>),
     /// A machine was announced.
     Announced(InstanceArn),
-    /// What a class's queue says about who is free.
+    /// Machines that a class's queue announced as free.
     Hints(ClassName, Vec<InstanceId>),
-    /// A class's queue did not answer: it is done without for a while.
+    /// A class's queue did not answer and is not used for a while.
     QueueDown(ClassName),
-    /// A machine's runner was looked for at GitHub after its end.
+    /// A machine's runner was removed at GitHub after its end.
     Swept(InstanceArn),
-    /// All machines that are ours, as their maker lists them.
+    /// All our machines, as the provider lists them.
     Inventory(Vec<Machine>),
-    /// What EC2 says of a machine from outside.
+    /// A notice from EC2 about a machine.
     Notice(Notice),
     /// Whether GitHub answered.
     GitHub(bool),
     /// GitHub takes the runner of a machine's last claim for busy and does not remove it.
     RunnerBusy(InstanceArn),
-    /// GitHub does not know a request's run, and why.
+    /// A request is refused because GitHub does not know its run.
     RunRefused(RequestKey, String),
     /// A pool's status was written.
     Reported(ClassName),
 }
 
-/// A record of a kind that is judged, as this process wrote it: nothing has to be read out of its stored form.
+/// A record that this process wrote, so that its stored form need not be parsed.
 #[derive(Clone, Debug)]
 pub enum Written {
     /// A machine.

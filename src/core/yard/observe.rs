@@ -1,6 +1,6 @@
-//! How the yard learns: every observation updates the images and indexes and answers which units must be judged
-//! again. Observations are hints with a version and, for what was read, the moment at which the read began: an older
-//! image never replaces a newer one, and a record made anew under the same key is another record.
+//! Takes observations in: each updates the images and the indexes and returns the units that must be judged again.
+//! Observations are hints with a version and, for what was read, the moment at which the read began: an older image
+//! never replaces a newer one, and a record made anew under the same key is another record.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::model::{Item, Kind, Lease, Reading, Record, RecordId, Uid, Unreadable
 
 use super::{Former, Now, Observation, Unit, UnreadMachine, Written, Yard};
 
-/// How an image came here, which decides what it may replace.
+/// How an image was received, which decides what it may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A change of the table told it, or it was written here.
+    /// A change of the table, or a write of this process.
     Told,
     /// A read that began at this moment of the monotonic clock: it shows what was there then, or later.
     Read(Duration),
 }
 
-/// How long it is remembered what stood under a key before: longer than any page of a list waits to be taken in.
+/// How long a removed or replaced record is remembered: longer than a page of a list can wait to be observed.
 const FORMER_KEPT: Duration = Duration::from_secs(600);
-/// How long it is remembered that a record was not there: it is looked for again when that matters later.
+/// How long the absence of a record is remembered; afterwards it is read again when that matters.
 const ABSENCE_KEPT: Duration = Duration::from_secs(3600);
-/// How long a queue that did not answer is done without.
+/// How long a queue that did not answer is not used.
 const QUEUE_DOWN: Duration = Duration::from_secs(15);
 
 impl Yard {
@@ -31,16 +31,16 @@ impl Yard {
     /// # Guarantees
     /// - An older image never replaces a newer one. Versions are compared where both images are of one record (same
     ///   `uid`), else the time at which a read began (`Source`).
-    /// - A record that cannot be read, or that a newer program wrote, is remembered by name, keeps its machine counted and
-    ///   changes nothing else.
-    /// - Every unit whose decision can differ because of this observation is returned. Units may be returned whose decision
-    ///   is the same.
+    /// - A record that cannot be read, or that a newer program wrote, is remembered by name, keeps its machine counted
+    ///   and changes nothing else.
+    /// - Every unit whose decision can differ because of this observation is returned. Units may be returned whose
+    ///   decision is the same.
     /// - The work does not depend on the number of records, except for [`Observation::Listed`],
     ///   [`Observation::Inventory`] and a change of a pool's spec or scale.
     ///
     /// # Assumes
-    /// - The changes of one record arrive in their order; changes of different records, pages and strong reads arrive in
-    ///   any order and any number of times.
+    /// - The changes of one record arrive in their order; changes of different records, pages and strong reads arrive
+    ///   in any order and any number of times.
     /// - `now` never runs backwards on the monotonic clock, and each read carries the moment at which it began.
     ///
     /// # Errors
@@ -60,12 +60,9 @@ impl Yard {
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
-            Observation::RunnerBusy(arn) => {
-                if let Some(tracked) = self.instances.get_mut(&arn) {
-                    tracked.busy_for = tracked.instance.claim.as_ref().map(|claim| claim.id.clone());
-                    dirty.insert(Unit::Instance(arn));
-                }
-            }
+            Observation::RunnerBusy(arn) => self.of(&arn, &mut dirty, |tracked| {
+                tracked.busy_for = tracked.instance.claim.as_ref().map(|claim| claim.id.clone());
+            }),
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
                     asked.refused = Some(why);
@@ -145,7 +142,7 @@ impl Yard {
             Kind::Launch => self.take(key, item, source, dirty, |yard, record, dirty| {
                 yard.launch_is(key, record, source, now, dirty)
             }),
-            // Who leads and who asks reads them; here is only told which cannot be read.
+            // Leases are handled elsewhere; parsed here only to report unreadable ones.
             Kind::Lease => self.take::<Lease>(key, item, source, dirty, |_, _, _| ()),
             Kind::Event => return,
         }
@@ -154,15 +151,15 @@ impl Yard {
         }
     }
 
-    /// Whether something newer is known than what a read shows: what it does not show was seen since it began, or what
-    /// it shows was removed since.
+    /// Whether a read is out of date: a record it does not show was seen since it began, or a record it shows was
+    /// removed since.
     fn outlived(&self, key: &RecordId, item: Option<&Item>, source: Source) -> bool {
         let Source::Read(begun) = source else { return false };
         let seen = self.seen_since(key, begun);
         match item {
             None => seen,
-            // Which of two images is newer cannot be told where one cannot be read.
-            Some(_) if seen => self.hands_off(key),
+            // Where one of two images cannot be read, nothing says which is newer.
+            Some(_) if seen => self.is_unreadable(key),
             Some(_) => self.former.get(key).is_some_and(|former| former.at >= begun),
         }
     }
@@ -182,9 +179,9 @@ impl Yard {
         }
     }
 
-    /// Whether an image takes the place of the one that is known. A read that began after that was last seen shows what
-    /// there is now, whatever its version. Otherwise the higher version of the same record counts, and another record
-    /// than the known one unless it is known to have stood there before.
+    /// Whether an image replaces the known one. A read that began after the known image was last seen always does.
+    /// Otherwise the higher version of the same record does, and so does another record under the key, unless that
+    /// record is known to be a former one.
     pub(super) fn replaces<T: Versioned + PartialEq>(
         &self,
         key: &RecordId,
@@ -205,7 +202,8 @@ impl Yard {
                 self.former.get(key).is_none_or(|former| former.uid.as_ref() != Some(uid))
             }
             (None, Source::Told) => true,
-            // Written before records had one, or by whom does not know of them: a read that begins later decides.
+            // Written before records had a uid, or by a program that does not know uids: a read that begins later
+            // decides.
             (None, Source::Read(_)) => false,
         }
     }
@@ -217,7 +215,7 @@ impl Yard {
         }
     }
 
-    /// Where is noted when a record was last seen to be there, if it has a place of its own.
+    /// The field that holds when a record was last seen, for records that have one.
     fn place(&mut self, id: &RecordId) -> Option<&mut Duration> {
         match id {
             RecordId::Instance(arn) => self.instances.get_mut(arn).map(|tracked| &mut tracked.there.0),
@@ -284,7 +282,7 @@ impl Yard {
         self.is_there(&key, now);
     }
 
-    /// Reads an item as its kind; what cannot be read is remembered by name and otherwise left alone.
+    /// Parses an item; a record that cannot be read is remembered by name and otherwise left alone.
     fn take<T: Record>(
         &mut self,
         key: &RecordId,
@@ -335,7 +333,7 @@ impl Yard {
             };
             self.record(key, item, Source::Read(begun), now, dirty);
         }
-        // What was waiting for this look is judged again, whether or not anything changed.
+        // Units that wait for this read are judged again, whether or not anything changed.
         match key {
             RecordId::Agent(arn) => {
                 if let Some(tracked) = self.instances.get_mut(arn).filter(|_| !outlived) {
@@ -371,7 +369,7 @@ impl Yard {
             .chain(self.classes.values().filter_map(|class| class.pool.as_ref()).map(Record::key))
             .chain(self.unreadable.keys().cloned())
             .chain(self.newer.keys().cloned());
-        // What was seen since the list began may be younger than the page it would stand on.
+        // A record seen since the list began may be younger than the page that would show it.
         let mut missing: Vec<RecordId> = known.filter(|key| !keys.contains(key)).collect();
         missing.retain(|key| !self.seen_since(key, begun));
         for key in missing {
@@ -380,13 +378,13 @@ impl Yard {
         self.former.retain(|_, former| former.at.saturating_add(FORMER_KEPT) > now.mono);
         self.listed = Some(begun);
         for class in self.classes.values_mut() {
-            class.under_way.listed(begun);
-            class.forget_rests(now.mono);
+            class.in_flight.listed(begun);
+            class.forget_backoffs(now.mono);
         }
         self.absent.retain(|_, at| at.saturating_add(ABSENCE_KEPT) > now.mono);
-        // A machine without a record is proved lost only now: its request stands in line again.
+        // Only now is a machine without a record proved lost, so its request waits for another.
         for request in self.requests.keys().cloned().collect::<Vec<_>>() {
-            self.line_up(&request, now, dirty);
+            self.enqueue(&request, now, dirty);
         }
         dirty.extend(self.units());
     }

@@ -1,36 +1,36 @@
-//! Which machines need not be asked for now? What EC2 had none of rests for a while, longer each time; and a class whose
-//! spot machines are taken back one after the other gives those who allow it on-demand machines.
+//! Backs off offerings without capacity, longer each time, and spot machines of a class that keeps losing them:
+//! requests that allow it get on-demand machines meanwhile.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::model::UsageClass;
 
-/// How long an offering rests after the first time there was none.
-const REST: Duration = Duration::from_secs(180);
-/// Longest such rest of spot machines.
-pub(super) const REST_SPOT_MOST: Duration = Duration::from_secs(1800);
-/// Longest such rest of on-demand machines: nothing stands in for them, and a call that brings none costs nothing.
-pub(super) const REST_MOST: Duration = Duration::from_secs(240);
-/// How long after its rest a lack still counts as the one before.
+/// First backoff of an offering without capacity.
+const BACKOFF: Duration = Duration::from_secs(180);
+/// Longest such backoff of spot machines.
+pub(super) const SPOT_BACKOFF_MOST: Duration = Duration::from_secs(1800);
+/// Longest such backoff of on-demand machines: nothing replaces them, and a call without result costs nothing.
+pub(super) const ON_DEMAND_BACKOFF_MOST: Duration = Duration::from_secs(240);
+/// How long after a backoff another failure still lengthens it.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(3600);
-/// Losses so old do not count.
+/// Older losses do not count.
 const LOSSES_WITHIN: Duration = Duration::from_secs(900);
-/// Fewer losses say nothing.
+/// Fewer losses do not matter.
 const LOSSES_LEAST: usize = 3;
-/// How long a class does without spot machines after too many losses.
+/// How long a class does not use spot machines after too many losses.
 const SPOT_PAUSE: Duration = Duration::from_secs(600);
 
-/// What a class does without for a while.
+/// What backs off in a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Breaker {
+pub enum BackoffKind {
     /// Spot machines, where on-demand ones are allowed too.
     Spot,
     /// Launches, after failures to launch or boot.
     Boot,
 }
 
-impl Breaker {
+impl BackoffKind {
     /// Every one.
     pub const ALL: [Self; 2] = [Self::Spot, Self::Boot];
 
@@ -43,57 +43,57 @@ impl Breaker {
     }
 }
 
-/// What one launch asks for: every type and zone that will do is tried by EC2, so a lack is one of all of them.
+/// What one launch asks for. EC2 tries every allowed type and zone, so a lack of capacity is one of all of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offering {
-    /// How it is paid for.
+    /// Spot or on-demand.
     pub usage: UsageClass,
     /// The types its request allows; none: those of its class.
     pub types: Vec<String>,
 }
 
-/// How long an offering is left alone.
+/// The backoff of an offering without capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
-    /// How often in a row there was none.
+pub struct OfferingBackoff {
+    /// How often in a row there was no capacity.
     pub times: u32,
-    /// It is not asked for before this moment.
+    /// Nothing of it is launched before this moment.
     pub until: Duration,
 }
 
-impl Rest {
-    /// There was none. Launches that were under way together count once.
+impl OfferingBackoff {
+    /// There was no capacity. Launches that were in flight together count once.
     pub(crate) fn again(&mut self, now: Duration, most: Duration) {
         if now >= self.until {
-            self.until = now + (REST * 2_u32.pow(self.times.min(8))).min(most);
+            self.until = now + (BACKOFF * 2_u32.pow(self.times.min(8))).min(most);
             self.times = self.times.saturating_add(1);
         }
     }
 }
 
-/// What became of a class's spot machines lately.
+/// Recent losses of a class's spot machines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpotLosses {
-    /// When some were taken back.
+    /// When machines were taken back.
     lost: VecDeque<Duration>,
-    /// Spot is done without before this moment.
+    /// No spot machine is launched before this moment.
     pub(crate) until: Duration,
 }
 
 impl SpotLosses {
-    /// A spot launch was refused: what refuses it may be about spot alone, as a missing permission on its requests is.
+    /// A spot launch was refused. The reason may concern spot alone, such as a missing permission on spot requests.
     pub(crate) fn refused(&mut self, now: Duration) {
         self.until = self.until.max(now + SPOT_PAUSE);
     }
 
-    /// One was taken back; so many are left.
+    /// One was taken back, and `left` remain.
     pub(crate) fn add(&mut self, now: Duration, left: u32) {
         self.lost.push_back(now);
         while self.lost.front().is_some_and(|at| *at + LOSSES_WITHIN < now) {
             self.lost.pop_front();
         }
         let lost = self.lost.len();
-        // A quarter of those there were.
+        // A quarter of the machines there were.
         if lost >= LOSSES_LEAST && lost * 3 >= left as usize {
             self.until = now + SPOT_PAUSE;
         }

@@ -1,4 +1,4 @@
-//! The newest image of each record and what follows from it for the indexes: an older one never replaces a newer one.
+//! Keeps the newest image of each record and updates the indexes from it. An older image never replaces a newer one.
 
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ impl Yard {
         dirty: &mut BTreeSet<Unit>,
     ) {
         let Some(arn) = key.agent().cloned() else { return };
-        // A read that began after it was last seen shows what there is now.
+        // A read that began after the record was last seen is the newest.
         let newest = match source {
             Source::Told => false,
             Source::Read(begun) => !self.seen_since(key, begun),
         };
         let Some(tracked) = self.instances.get_mut(&arn) else {
             match new {
-                Some(agent) => self.strays.insert(arn, agent),
-                None => self.strays.remove(&arn),
+                Some(agent) => self.orphan_agents.insert(arn, agent),
+                None => self.orphan_agents.remove(&arn),
             };
             return;
         };
@@ -80,7 +80,7 @@ impl Yard {
         if changed {
             let asked = &self.requests;
             let spec = new.as_ref().map(|pool| &pool.spec);
-            class.line.sort(spec, |key| asked.get(key).map(|asked| &asked.request));
+            class.waiting.sort(spec, |key| asked.get(key).map(|asked| &asked.request));
         }
         class.pool = new;
         dirty.insert(Unit::Class(name.clone()));
@@ -92,9 +92,10 @@ impl Yard {
             };
             class.drifted = drifted.map(|tracked| place(tracked)).collect();
             let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
-            let worn = pooled.map(|tracked| &tracked.instance).filter(|instance| class.worn_out(instance));
-            class.worn = worn.map(|instance| instance.facts.instance_arn.clone()).collect();
-            // Rare: a person changed the class, so all of it is judged again.
+            let expired =
+                pooled.map(|tracked| &tracked.instance).filter(|instance| class.is_expired(instance));
+            class.expired = expired.map(|instance| instance.facts.instance_arn.clone()).collect();
+            // A person changed the class, which is rare: all of its units are judged again.
             let machines =
                 self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == *name);
             dirty.extend(machines.map(|(arn, _)| Unit::Instance(arn.clone())));
@@ -140,13 +141,13 @@ impl Yard {
                 class.failed_spot.entry(request).or_default().insert(id.clone());
             }
             match &new {
-                Some(new) => class.under_way.is(new, |machine| ids.contains_key(machine), now.mono),
-                None => class.under_way.forget(id),
+                Some(new) => class.in_flight.is(new, |machine| ids.contains_key(machine), now.mono),
+                None => class.in_flight.forget(id),
             }
             dirty.insert(Unit::Class(name));
         }
         if let Some(launch) = new {
-            // What another launch of this name brought says nothing of this one.
+            // The answer to another launch of the same name says nothing about this one.
             let same = old.filter(|old| old.launch.uid == launch.uid);
             let (ordered, since) = same.map_or((None, now.mono), |old| (old.ordered, old.since));
             self.launches.insert(id.clone(), TrackedLaunch { launch, ordered, since });

@@ -16,7 +16,7 @@ const TERMINATE: InterruptionAction = InterruptionAction::Terminate;
 
 #[test]
 fn the_end_beats_the_risk_and_the_earlier_the_later_whoever_told_it() {
-    for (told, sent, counts, doomed) in [
+    for (told, sent, counts, interrupted) in [
         (None, None, None, false),
         (Some(notice(REBALANCE, 10)), None, Some(notice(REBALANCE, 10)), false),
         (None, Some(notice(STOP, 10)), Some(notice(STOP, 10)), true),
@@ -26,8 +26,8 @@ fn the_end_beats_the_risk_and_the_earlier_the_later_whoever_told_it() {
         let built = machine("i-1").agent(|agent| agent.interruption = told.clone());
         let tracked = Tracked { agent: built.agent, notice: sent.clone(), ..Tracked::new(built.instance) };
         assert_eq!(
-            (tracked.interruption(), tracked.doomed()),
-            (counts.as_ref(), doomed),
+            (tracked.interruption(), tracked.is_interrupted()),
+            (counts.as_ref(), interrupted),
             "{told:?} {sent:?}"
         );
     }
@@ -154,9 +154,9 @@ fn what_is_known_is_judged_and_what_nobody_can_read_is_left_alone() {
     assert_eq!(scene.yard.units(), units.into());
     assert_eq!(scene.yard.classes().map(|(name, _)| name).collect::<Vec<_>>(), [&linux()]);
     for schema in [None, Some(2)] {
-        assert!(!scene.yard.hands_off(&ask("2").into()));
+        assert!(!scene.yard.is_unreadable(&ask("2").into()));
         scene.spoil(&ask("2").into(), schema);
-        assert!(scene.yard.hands_off(&ask("2").into()) && !scene.yard.hands_off(&ask("1").into()));
+        assert!(scene.yard.is_unreadable(&ask("2").into()) && !scene.yard.is_unreadable(&ask("1").into()));
         scene.see(Observation::Record(ask("2").into(), None));
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of one record: its last image, and what this process learned beside it.
+//! One record as this process knows it: its last image and what was learned beside it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, MachineState};
 
-/// When an agent was last seen to speak.
+/// An agent's last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// Its `heartbeatSeq` then.
@@ -19,49 +19,49 @@ pub struct Beat {
     pub at: Duration,
 }
 
-/// A machine: its two records and what this process learned of it.
+/// A machine: its two records and what this process learned beside them.
 #[derive(Clone, Debug)]
 pub struct Tracked {
     /// The instance record.
     pub instance: Instance,
     /// The agent record.
     pub agent: Option<Agent>,
-    /// The key its agent showed at first, while the instance record has none.
+    /// The first public key of its agent, while the instance record has none.
     pub(crate) first_key: Option<String>,
-    /// When the agent was last seen to speak.
+    /// The agent's last heartbeat as it was seen here.
     pub beat: Option<Beat>,
     /// The `heartbeatSeq` that a strong read confirmed after the agent fell silent.
     pub silent: Option<u64>,
-    /// When its maker was last asked to end it, and how often it was.
+    /// When its termination was last requested, and how often it was.
     pub ended: Option<(Duration, u32)>,
-    /// Where its maker says it stands; `Some(None)`: its maker does not know it.
+    /// Its state at the provider; `Some(None)`: the provider does not know it.
     pub stands: Option<Option<MachineState>>,
-    /// Why it ended, as its maker says.
+    /// Why it ended, in the provider's words.
     pub(crate) why_ended: Option<String>,
     /// When its console was last read, and how often.
     pub(crate) console_read: Option<(Duration, u32)>,
     /// The last line of ours on its console, once it was read.
     pub(crate) console_line: Option<String>,
-    /// When its maker was last asked where it stands, and how often it was since it was asked to end it.
+    /// When it was last described, and how often it was since its termination was first requested.
     pub asked: Option<(Duration, u32)>,
-    /// Whether the last list of machines did not show it, although it should.
+    /// Whether it is missing from the last list of machines.
     pub missing: bool,
     /// When it was last announced in the pool it is in.
     pub announced: Option<Duration>,
     /// The claim whose runner GitHub took for busy when it was to be removed.
     pub busy_for: Option<ClaimId>,
-    /// Whether its runner was looked for at GitHub after its end.
+    /// Whether its runner was removed at GitHub after its end.
     pub swept: bool,
-    /// What EC2 said of it from outside; its agent may say so too.
+    /// The notice from EC2 that came through the queue; its agent may report one too.
     pub notice: Option<Interruption>,
-    /// Whether EC2 said that it stops or ends, and was not asked about it since.
+    /// Whether EC2 reported a change of state and the machine was not described since.
     pub changed: bool,
-    /// Whether somebody else brought its deadline in the pool nearer.
+    /// Whether somebody else shortened its deadline in the pool.
     pub(crate) shortened: bool,
-    /// When its deadline was seen to be set by a clock ahead of ours, on the monotonic clock; none when it was set by one
-    /// that is not, or stood there before.
+    /// When a deadline set by a clock ahead of ours was seen, on the monotonic clock; none for other deadlines, and for
+    /// one that was there from the start.
     pub(crate) set_ahead: Option<Duration>,
-    /// When its two records were last seen to be there, on the monotonic clock.
+    /// When its two records were last seen, on the monotonic clock.
     pub(crate) there: (Duration, Duration),
 }
 
@@ -91,19 +91,19 @@ impl Tracked {
         }
     }
 
-    /// Whether EC2 takes it back, however that is known: the end beats the risk, the earlier beats the later.
+    /// The notice that counts: termination before a rebalance recommendation, the earlier before the later.
     pub fn interruption(&self) -> Option<&Interruption> {
         let told = self.agent.as_ref().and_then(|agent| agent.interruption.as_ref());
         told.into_iter().chain(self.notice.as_ref()).min_by_key(|notice| Self::weight(notice))
     }
 
-    /// Of two notices of one machine the one that counts.
+    /// The notice that counts of two.
     pub(crate) fn graver(one: Interruption, other: Interruption) -> Interruption {
         if Self::weight(&other) < Self::weight(&one) { other } else { one }
     }
 
-    /// When its agent last spoke, as far as that says something of the machine: it is live, has spoken, and its record
-    /// can be read.
+    /// When its agent last beat; none unless the machine is live, its agent has beaten and its agent record can be
+    /// read.
     pub(crate) fn spoke_at(&self) -> Option<Duration> {
         let speaks = self.instance.state().live() && self.agent.is_some();
         self.beat.filter(|beat| speaks && beat.seq > 0).map(|beat| beat.at)
@@ -116,8 +116,8 @@ impl Tracked {
         }
     }
 
-    /// Whether its end is certain and near, and not only likely.
-    pub(crate) fn doomed(&self) -> bool {
+    /// Whether EC2 will end it for certain, and did not only recommend to rebalance.
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.interruption().is_some_and(|notice| match notice.action {
             InterruptionAction::Terminate | InterruptionAction::Stop => true,
             InterruptionAction::Rebalance => false,
@@ -125,27 +125,27 @@ impl Tracked {
     }
 }
 
-/// A request: its record and when this process saw it.
+/// A request: its record and what this process learned beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// The record.
     pub(crate) request: Request,
     /// When it was last seen to change, on the monotonic clock.
     pub(crate) touched: Duration,
-    /// When it was last seen to be there.
+    /// When it was last seen, on the monotonic clock.
     pub(crate) there: Duration,
-    /// Why GitHub does not know its run, once that is certain.
+    /// Why the run is refused, once it is certain that GitHub does not know it.
     pub(crate) refused: Option<String>,
 }
 
-/// What a launch brought when it was last asked, as yet unrecorded.
+/// The last answer to a launch, not recorded yet.
 #[derive(Clone, Debug)]
 pub struct Ordered {
     /// The answer.
     pub answer: Result<Launched, ComputeError>,
     /// When, on the monotonic clock.
     pub at: Duration,
-    /// How often it was asked.
+    /// How many calls were made.
     pub times: u32,
 }
 
@@ -160,28 +160,29 @@ pub struct TrackedLaunch {
     pub since: Duration,
 }
 
-/// What stood under a key before it was removed, or before another record took its place.
+/// A record that was removed or replaced by another record under the same key.
 #[derive(Clone, Debug)]
 pub(crate) struct Former {
-    /// Which record it was, as far as it was known.
+    /// Which record it was; none where that is not known.
     pub(crate) uid: Option<Uid>,
     /// When that was seen, on the monotonic clock.
     pub(crate) at: Duration,
 }
 
-/// A machine whose record cannot be read, as it was known last.
+/// What is known of a machine whose record cannot be read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadMachine {
-    /// The class in which it counts as live: the record names it and does not say that the machine ended.
+    /// The class in which it counts as live: the class that the record names, unless the record says that the machine
+    /// ended.
     pub(crate) class: Option<ClassName>,
-    /// Its deadline: as the record still says, else as it said when it could be read.
+    /// Its deadline: what the record still says, else what it said when it could be read.
     pub(crate) deadline: Option<Timestamp>,
     /// The request that held it, or had it cleaned, when the record could be read.
     pub(crate) held_by: Option<RecordId>,
 }
 
 impl UnreadMachine {
-    /// What a record that could be read says of the time after it.
+    /// What the last readable image says.
     pub(crate) fn after(tracked: &Tracked) -> Self {
         let instance = &tracked.instance;
         let holds = match instance.life {

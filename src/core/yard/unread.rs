@@ -1,6 +1,5 @@
-//! What is known of records that others depend on and that cannot be read, or are of a newer form. One rule (contract,
-//! section 1): it costs nobody a machine, and nobody is told that it is settled. A class that cannot be read gives its
-//! machines the contract's idle time.
+//! What is known of unreadable or newer records that others depend on. One rule (contract, section 1): such a record
+//! costs nobody a machine and settles nothing. Machines of a class that cannot be read get the contract's idle time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use super::{Tracked, Unit, UnreadMachine, Yard};
 pub(crate) enum ClassRecord<'a> {
     /// It can be read.
     Read(&'a Pool),
-    /// It is there and cannot be read, or is of a newer form.
+    /// It exists and cannot be read, or is of a newer schema.
     Unreadable,
     /// No record was seen, and no strong read has said that there is none.
     Unseen,
@@ -31,7 +30,7 @@ impl<'a> ClassRecord<'a> {
             return Self::Read(pool);
         }
         let key = Pool::key_of(class);
-        if yard.hands_off(&key) {
+        if yard.is_unreadable(&key) {
             Self::Unreadable
         } else if yard.absent.contains_key(&key) {
             Self::Deleted
@@ -45,13 +44,13 @@ impl<'a> ClassRecord<'a> {
         match self {
             Self::Read(pool) => pool.idle_time(),
             Self::Unreadable | Self::Unseen => Duration::from_secs(IDLE_SECONDS),
-            // Nobody can ask for it, and nobody wants it kept.
+            // No request can ask for the class, and no pool wants its machines.
             Self::Deleted => Duration::ZERO,
         }
     }
 }
 
-/// Whether nobody can say how long a request may hold its machines: it leaves that to a class that cannot be read.
+/// Whether the maximum runtime of a request is unknown: it depends on a class that cannot be read.
 pub(crate) fn runtime_unknown(yard: &Yard, intent: &Intent) -> bool {
     let class = ClassName::parse(&intent.resource_class).ok();
     intent.max_runtime_minutes.is_none()
@@ -61,14 +60,14 @@ pub(crate) fn runtime_unknown(yard: &Yard, intent: &Intent) -> bool {
         })
 }
 
-/// Whether the record of a machine's agent can be read. One that cannot, or that is gone, says nothing of the machine.
+/// Whether the agent record of a machine can be read. A missing or unreadable one says nothing about the machine.
 pub(crate) fn agent_is_known(tracked: &Tracked) -> bool {
     tracked.agent.is_some()
 }
 
 impl Yard {
-    /// A machine whose record cannot be read may well run: it counts towards its class's `max` for as long as the record
-    /// names the class and does not say that it ended, and its request waits for it.
+    /// Notes a machine whose record cannot be read. It may be running: it counts towards its class's `max` as long as
+    /// the record names the class and does not say that the machine ended, and its request waits for it.
     pub(super) fn note_unread(
         &mut self,
         key: &RecordId,
@@ -84,11 +83,11 @@ impl Yard {
             dirty.extend(before.held_by.as_ref().and_then(Unit::of_request));
             if let Some(class) = &before.class {
                 let entry = self.classes.entry(class.clone()).or_default();
-                entry.veiled = entry.veiled.saturating_sub(1);
+                entry.unreadable = entry.unreadable.saturating_sub(1);
                 dirty.insert(Unit::Class(class.clone()));
             }
         }
-        let Some(item) = item.filter(|_| self.hands_off(key)) else { return };
+        let Some(item) = item.filter(|_| self.is_unreadable(key)) else { return };
         let word = |name: &str| match item.get(name) {
             Some(AttributeValue::S(word)) => Some(word.as_str()),
             Some(_) | None => None,
@@ -103,7 +102,7 @@ impl Yard {
         };
         dirty.extend(unread.held_by.as_ref().and_then(Unit::of_request));
         if let Some(class) = &unread.class {
-            self.classes.entry(class.clone()).or_default().veiled += 1;
+            self.classes.entry(class.clone()).or_default().unreadable += 1;
             dirty.insert(Unit::Class(class.clone()));
         }
         self.unread_machines.insert(id, unread);

@@ -1,5 +1,5 @@
-//! Is this operator fit to be relied on? It has seen the whole table once, the table answered lately, and the loop keeps
-//! up with what happens.
+//! Is this operator fit to be relied on? It has seen the whole table once, the table answered lately, and the loop
+//! keeps up with what happens.
 
 use std::fmt;
 use std::sync::Arc;

@@ -20,12 +20,12 @@ pub(crate) const HEADER: Duration = Duration::from_secs(5);
 const LIFE: Duration = Duration::from_secs(60);
 /// Connections at a time. One more ends the oldest, so that a flood never keeps a probe out.
 pub(crate) const CONNECTIONS: usize = 128;
-/// How long answers under way may take once the server ends.
+/// How long answers in progress may take once the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long to wait after the system refused a connection, for want of descriptors say.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers until `shutdown`, then finishes what is under way for at most two seconds.
+/// Answers until `shutdown`, then finishes what is in progress for at most two seconds.
 ///
 /// # Guarantees
 /// At most [`CONNECTIONS`] are open at a time, each for at most a minute and [`FAREWELL`].

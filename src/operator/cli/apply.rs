@@ -54,8 +54,8 @@ pub(crate) struct ApplyArgs {
     /// The file of pool specs
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
-    /// The operator's configuration: with compute.kind = "ec2" the classes' launch templates are kept, too [default: the
-    /// operator keeps them when it launches]
+    /// The operator's configuration: with compute.kind = "ec2" the classes' launch templates are kept, too [default:
+    /// the operator keeps them when it launches]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -45,20 +45,20 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// The DynamoDB table [default: $RUNYARD_TABLE, else runyard]
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Everywhere")]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
     pub(crate) table: Option<TableName>,
-    /// How answers (and with json also errors) are written
+    /// Output format; with json errors too
     #[arg(
         long,
         short,
         global = true,
         value_name = "FORMAT",
         default_value = "text",
-        help_heading = "Everywhere"
+        help_heading = "Global options"
     )]
     pub(crate) output: Format,
     /// Log more to stderr; twice for everything
-    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
+    # [arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Once {
     Release(release::ReleaseArgs),
     /// List instances, requests, pools or launches
     Get(get::GetArgs),
-    /// Tell everything about one instance, request, pool or launch
+    /// Show all details of one instance, request, pool or launch
     Describe(describe::DescribeArgs),
     /// Tell what happened, to one record or to all
     Events(events::EventsArgs),

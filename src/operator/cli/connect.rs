@@ -76,8 +76,8 @@ pub(crate) async fn queues(environment: &Environment) -> Option<Queues> {
     if sqs(environment) { Some(Queues::connect_env().await) } else { None }
 }
 
-/// Whether there are queues for us. An operator that keeps them in its own process (`queue.kind`) leaves none to us, and
-/// whoever moves DynamoDB elsewhere and says nothing about SQS has none either.
+/// Whether there are queues for us. An operator that keeps them in its own process (`queue.kind`) leaves none to us,
+/// and whoever moves DynamoDB elsewhere and says nothing about SQS has none either.
 fn sqs(environment: &Environment) -> bool {
     let set = |name| environment.get(name).is_some();
     let elsewhere = set("AWS_ENDPOINT_URL_DYNAMODB");

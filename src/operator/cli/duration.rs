@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str, longest: Duration) -> Result<Duration, FieldErro
     };
     match Duration::try_from(length) {
         Err(_) => refused("must not be negative"),
-        Ok(length) if length.is_zero() => refused("must be longer than nothing"),
+        Ok(length) if length.is_zero() => refused("must be greater than 0"),
         Ok(length) if length > longest => refused(&format!("must be at most {}", show(longest))),
         Ok(length) => Ok(length),
     }

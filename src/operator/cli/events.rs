@@ -124,8 +124,8 @@ fn show(context: &mut CliContext, watch: bool, first: bool, items: &[Item]) {
     }
 }
 
-/// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a list.
-/// What type they are of is said where one is a warning, and where all come one by one.
+/// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a
+/// list. What type they are of is said where one is a warning, and where all come one by one.
 fn lines(screen: &Screen, items: &[Item], now: Option<Timestamp>, first: bool) -> String {
     let attribute = |item: &Item, name: &str| match item.get(name) {
         Some(AttributeValue::S(text)) => text.clone(),

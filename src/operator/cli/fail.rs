@@ -52,7 +52,7 @@ pub(crate) async fn run(
     } else if now.phase().is_final() {
         context.screen.say(format!("{}: already {}, nothing to fail", now.id, now.phase()));
     } else {
-        context.screen.say(format!("{}: already asked for, the operator is at it", now.id));
+        context.screen.say(format!("{}: already failing", now.id));
     }
     context.screen.document(&json::record(&after));
     Ok(())

@@ -100,8 +100,8 @@ pub(crate) fn check_explain(
     Ok(ExplainTarget(selector, repository, policy(args.config.as_ref(), table)?))
 }
 
-/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits. What only looks, or
-/// repeats a hint, is decided by what an operator remembers and says nothing to a person.
+/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits. What only
+/// looks, or repeats a hint, is decided by what an operator remembers and says nothing to a person.
 fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Planned>, Vec<Wait>) {
     let (yard, now, role) = explain::picture(items, now);
     let plans: Vec<(Unit, Plan)> = explain::judge(&yard, policy, now, role);

@@ -12,8 +12,8 @@ use crate::wire::ignores_hangup;
 /// How often a refused or contended write is tried in all.
 const TRIES: usize = 8;
 
-/// Longest pause between looks at first: a quarter of a second is little beside the two or three that a warm machine takes
-/// to register, and a look is one read of one record.
+/// Longest pause between looks at first: a quarter of a second is little beside the two or three that a warm machine
+/// takes to register, and a look is one read of one record.
 const PAUSE: Duration = Duration::from_millis(250);
 /// After so long nobody waits for a warm machine any more.
 const QUICK: Duration = Duration::from_secs(120);

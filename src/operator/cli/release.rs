@@ -101,7 +101,7 @@ async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<Item> {
         return Ok(item.clone());
     }
     if request.intent.desired == Desired::Released {
-        context.screen.say(format!("{}: already released, the operator is at it", request.id));
+        context.screen.say(format!("{}: already releasing", request.id));
         return Ok(item.clone());
     }
     let after = write_released(context, &request).await?;

@@ -143,8 +143,8 @@ impl Screen {
         matches!(read, Some(Ok(_))) && matches!(answer.trim(), "y" | "Y" | "yes")
     }
 
-    /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a pipe
-    /// it follows.
+    /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a
+    /// pipe it follows.
     pub(crate) fn separate(&mut self) {
         self.text(if self.live { "\u{1b}[2J\u{1b}[H" } else { "\n" });
     }

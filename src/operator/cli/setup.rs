@@ -1,5 +1,5 @@
-//! `runyard setup github`: makes the GitHub App by GitHub's manifest flow. A person agrees in a browser; the App's key goes
-//! where it was asked for and nowhere else; then the installation and its permissions are checked.
+//! `runyard setup github`: makes the GitHub App by GitHub's manifest flow. A person agrees in a browser; the App's key
+//! goes where it was asked for and nowhere else; then the installation and its permissions are checked.
 
 mod key_files;
 mod page;

@@ -1,5 +1,5 @@
-//! A workflow's step on ports of the caller's: what `runyard provision` and `runyard release` do, with no process around
-//! it. The simulation runs the commands this way, so that what workflows run is tried under every fault too.
+//! A workflow's step on ports of the caller's: what `runyard provision` and `runyard release` do, with no process
+//! around it. The simulation runs the commands this way, so that what workflows run is tried under every fault too.
 
 use std::iter;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! `runyard try`: takes one machine of a class through its whole life, as a workflow would, and tells how long each step
-//! took. It writes an ordinary request, shows the machine's console while it boots, waits until its runner listens, gives
-//! it back and ends it. However that goes, nothing of it stays.
+//! `runyard try`: takes one machine of a class through its whole life, as a workflow would, and tells how long each
+//! step took. It writes an ordinary request, shows the machine's console while it boots, waits until its runner
+//! listens, gives it back and ends it. However that goes, nothing of it stays.
 
 mod consoles;
 mod ending;
@@ -141,8 +141,8 @@ fn described(left: &[String]) -> String {
     if left.is_empty() { "nothing of it is left".into() } else { format!("left: {}", left.join(", ")) }
 }
 
-/// A request that no job of any run asks for: GitHub's runs have smaller numbers than today's microseconds, and the name
-/// stands in its label.
+/// A request that no job of any run asks for: GitHub's runs have smaller numbers than today's microseconds, and the
+/// name stands in its label.
 fn key(context: &CliContext, repository: &Repository) -> RequestKey {
     let number = context.clock.now().as_microsecond();
     RequestKey {

@@ -1,5 +1,4 @@
-//! Answers that are worth keeping, and the questions under way: however many ask the same thing at once, one question
-//! is sent, and all of them get its answer.
+//! A cache of answers with single flight: concurrent callers with the same key share one call and its answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +8,7 @@ use futures::future::{BoxFuture, Shared};
 
 type Question<V, E> = Shared<BoxFuture<'static, Result<V, E>>>;
 
-/// Answers by what was asked.
+/// Answers by key.
 pub(super) struct Answers<K, V, E> {
     kept: Arc<Mutex<BTreeMap<K, V>>>,
     asking: Mutex<BTreeMap<K, Question<V, E>>>,
@@ -27,16 +26,16 @@ where
     V: Clone + Send + 'static,
     E: Clone + Send + 'static,
 {
-    /// A kept answer that still holds.
+    /// A cached answer that still holds.
     pub(super) fn kept(&self, key: &K, holds: impl Fn(&V) -> bool) -> Option<V> {
         lock(&self.kept).get(key).filter(|value| holds(value)).cloned()
     }
 
-    /// A kept answer that still holds, else a new one.
+    /// A cached answer that still holds, else a new one.
     ///
     /// # Guarantees
-    /// At most one question about a key is under way; whoever asks meanwhile shares its answer, an error too. Errors are
-    /// not kept.
+    /// At most one call for a key is in progress; callers meanwhile share its answer, an error too. Errors are not
+    /// cached.
     ///
     /// # Errors
     /// What was answered.

@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::RunnerConfig;
 use crate::model::{
-    Instance, Registration, RegistrationBox, RegistrationMode, RemovalBox, Repository, RequestKey,
-    runner_name, seal,
+    Instance, Registration, RegistrationCredential, RegistrationMode, RemovalCredential, Repository,
+    RequestKey, runner_name, seal,
 };
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
@@ -72,7 +72,7 @@ pub struct CredentialIssuer {
     groups: Groups,
 }
 
-/// The operator's source of chance, for ciphers.
+/// The operator's randomness, for ciphers.
 struct Random<'a>(&'a dyn Entropy);
 
 impl RngCore for Random<'_> {
@@ -124,8 +124,8 @@ impl CredentialIssuer {
         }
     }
 
-    /// Attaches what registers a runner to a claimed machine's record, if a token is cached. It never calls GitHub, so that
-    /// no claim waits for it.
+    /// Attaches the registration credential to a claimed machine's record, if a token is cached. It never calls GitHub,
+    /// so that no claim waits for it.
     pub fn attach_registration(&self, next: &mut Instance, runner: &RunnerConfig) {
         let scope = self.scope_in(&runner.request.repository);
         if runner.mode == RegistrationMode::Run
@@ -137,7 +137,7 @@ impl CredentialIssuer {
         }
     }
 
-    /// Attaches what removes its runner to the record of a machine that is given back, if a token is cached. It never calls
+    /// Attaches the removal credential to the record of a released machine, if a token is cached. It never calls
     /// GitHub, so that no release waits for it.
     pub fn attach_removal(&self, next: &mut Instance, repository: &Repository) {
         let scope = self.scope_in(repository);
@@ -148,7 +148,7 @@ impl CredentialIssuer {
         }
     }
 
-    /// Mints and puts into a record what its machine needs to register.
+    /// Mints a registration credential and attaches it to a machine's record.
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
@@ -175,7 +175,7 @@ impl CredentialIssuer {
         self.seal_registration(next, runner, &scope, secret)
     }
 
-    /// That the request's run is GitHub's, before anything is handed out in its name.
+    /// Checks at GitHub that the request's run exists, before a credential is issued for it.
     async fn confirm_run(&self, request: &RequestKey) -> Result<(), CredentialError> {
         let Some(runs) = &self.runs else { return Ok(()) };
         runs.confirm(request).await.map_err(|problem| match problem {
@@ -186,7 +186,7 @@ impl CredentialIssuer {
         })
     }
 
-    /// Mints and puts into a record what its machine needs to deregister.
+    /// Mints a removal credential and attaches it to a machine's record.
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
@@ -250,7 +250,7 @@ impl CredentialIssuer {
             Secret::Token(token) => (Some(token.value), None, token.expires_at),
             Secret::Job(config, expires_at) => (None, Some(config), expires_at),
         };
-        let payload = RegistrationBox {
+        let payload = RegistrationCredential {
             claim_id: claim.id.to_string(),
             seq,
             url: self.github.runner_url(scope),
@@ -272,7 +272,7 @@ impl CredentialIssuer {
         let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
             return Err(CredentialError::Key);
         };
-        let payload = RemovalBox {
+        let payload = RemovalCredential {
             claim_id: claim.id.to_string(),
             url: self.github.runner_url(scope),
             token: token.value.clone(),

@@ -1,4 +1,4 @@
-//! Events are written in batches, off the path: a full queue or a throttled table drops them, and counts what it drops.
+//! Writes events in batches in the background. A full queue or a throttled table drops events and counts them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::ports::Store;
 
 /// Most events in one batch (DynamoDB, `BatchWriteItem`).
 const BATCH: usize = 25;
-/// Most events that wait to be written.
+/// Capacity of the queue of events.
 const WAITING: usize = 10_000;
 /// How long a batch waits for more.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// Where events go.
+/// The handle to the writer of events.
 #[derive(Clone)]
 pub(super) struct Events {
     queue: mpsc::Sender<Item>,
@@ -24,14 +24,14 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Where events go, and the writer to run; it ends when the last `Events` is gone and everything is written.
+    /// The handle, and the writer to run. The writer ends when the last handle is dropped and everything is written.
     pub(super) fn start(store: Arc<dyn Store>, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(WAITING);
         let writer = write(store, metrics.clone(), waiting);
         (Self { queue, metrics }, writer)
     }
 
-    /// Hands an event over; never waits.
+    /// Queues an event; never waits.
     pub(super) fn send(&self, event: &Event) {
         if self.queue.try_send(event.to_item()).is_err() {
             self.metrics.events_dropped(1);

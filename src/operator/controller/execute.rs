@@ -1,5 +1,5 @@
-//! Carrying out what was planned: one match, one port call per action, each conditional on what was read, each free
-//! to fail alone. What it learns comes back as observations; the next pass is the retry.
+//! Executes planned actions: one match, one port call per action, each conditional on what was read, each free to fail
+//! alone. The results come back as observations; the next decision is the retry.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) use launches::Unsettled;
 pub(super) use queue::Receipts;
 use runner::{answered, busy};
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) seen: Vec<Observation>,
@@ -34,7 +34,7 @@ pub(super) struct Outcome {
     pub(super) failure: Option<Failure>,
 }
 
-/// Carries out actions.
+/// Executes actions.
 #[derive(Clone)]
 pub(super) struct Executor {
     pub(super) ports: Ports,
@@ -46,14 +46,14 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    /// Carries out one action. It does not fail: why it was not carried out is part of the outcome.
+    /// Executes one action. It does not fail: why it was not carried out is part of the outcome.
     ///
     /// # Guarantees
     /// - Each write is conditional on what was read when it was planned; nothing is retried here.
-    /// - The outcome tells what there is now: the record as written, what was there instead, or a strong read where nobody
-    ///   knows whether it was written.
-    /// - Events are those of the plan, and only where it was carried out; or one that tells a workflow what a person must
-    ///   mend.
+    /// - The outcome tells what there is now: the record as written, what was there instead, or a strong read where
+    ///   nobody knows whether it was written.
+    /// - Events are those of the plan, and only where it was carried out; or one that tells a workflow what a person
+    ///   must mend.
     ///
     /// # Assumes
     /// The action holds its slots, so that no other of this operator writes the same records.
@@ -68,7 +68,7 @@ impl Executor {
                 let keys = refusals.iter().map(|refusal| refusal.key.clone()).collect();
                 let mut seen = Vec::new();
                 for refusal in refusals {
-                    // None may also mean "not told": read it.
+                    // None may also mean that it was not returned: read it.
                     match refusal.current {
                         Some(item) => seen.push(Observation::Looked(begun, refusal.key, Some(item))),
                         None => seen.extend(self.look(refusal.key).await.ok()),
@@ -77,7 +77,7 @@ impl Executor {
                 Outcome { seen, failure: Some(Failure::Lost(keys)), ..Outcome::default() }
             }
             Err(Failure::Store(StoreError::Unknown(why))) => {
-                // It may have happened: what the records say decides.
+                // It may have been applied: the records decide.
                 let mut seen = Vec::new();
                 for key in keys {
                     seen.extend(self.look(key).await.ok());
@@ -109,7 +109,7 @@ impl Executor {
                     }
                     RunProblem::Doubtful(_) | RunProblem::GitHub(_) => None,
                 };
-                // Whatever it says of the run, GitHub answered.
+                // GitHub answered, whatever it says about the run.
                 let seen = std::iter::once(Observation::GitHub(true)).chain(refused).collect();
                 let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
@@ -118,7 +118,7 @@ impl Executor {
         }
     }
 
-    /// Tells the workflow that waits why its machines cannot register.
+    /// Reports to the waiting workflow why its machines cannot register.
     fn no_group(&self, request: &RequestKey, problem: &UnknownGroup) -> Event {
         let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
         let mut event = Event::new(&Request::key_of(request), id, now, "operator");
@@ -201,7 +201,7 @@ impl Executor {
             Effect::Announce(arn, message) => {
                 match self.announce(&message).await {
                     Ok(()) => self.ports.metrics.queue_message(QueueOutcome::Announced),
-                    // A hint that was not given costs time only; it is given again with the next announcement.
+                    // A lost hint costs time only; the next announcement repeats it.
                     Err(error) => tracing::warn!(%arn, %error, "a free machine could not be announced"),
                 }
                 Ok(vec![Observation::Announced(arn)])

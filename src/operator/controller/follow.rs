@@ -1,6 +1,6 @@
-//! How the loop sees the table: a watch is opened first, then its changes are followed while everything is listed once.
-//! The list is repeated on an interval, on demand, and whenever the watch may have missed something or has stalled.
-//! However long a list takes, changes do not wait for it.
+//! Follows the table for the loop: it opens a watch first, then reports its changes while it lists everything once. The
+//! list is repeated on an interval, on demand, and whenever the watch may have missed something or has stalled. Changes
+//! never wait for a list.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{Item, RecordId};
 use crate::ports::{Change, Clock, Store, StoreError, Watch};
 
-/// What the follower tells the loop.
+/// What the follower sends to the loop.
 pub(super) enum Seen {
     /// A list of the table begins, at this moment of the monotonic clock.
     ListBegins(Duration),
-    /// Some records of the list, and the place they took among the pages that wait to be taken in.
+    /// Some records of the list, and the permit of this page among those that wait for the loop.
     Page(Vec<Item>, OwnedSemaphorePermit),
     /// The list is complete: these are its keys.
     ListEnds(BTreeSet<RecordId>),
-    /// The list broke off; another one follows.
+    /// The list failed; another one follows.
     ListFails(StoreError),
-    /// A look at the watch succeeded, with these changes (possibly none).
+    /// A read of the watch succeeded, with these changes (possibly none).
     Changes(Vec<Change>),
-    /// A look failed.
+    /// A read of the watch failed.
     Blind(StoreError),
 }
 
-/// Most pages of a list that are read before the loop takes them in: each is a megabyte on the wire, and several once it
-/// is read. Beside them a list keeps its keys.
+/// Most pages of a list that may wait for the loop: each is a megabyte on the wire, and several once it is parsed.
+/// Beside them a list keeps its keys.
 const PAGES: usize = 2;
 /// First pause between attempts while the table cannot be read.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -41,45 +41,45 @@ pub(super) struct Follower {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) resync: Duration,
-    /// How long a watch that answers may tell nothing: renewals of the lease alone are changes every few seconds.
+    /// How long a watch may return no changes: renewals of the lease alone are changes every few seconds.
     pub(super) silence: Duration,
-    pub(super) tell: mpsc::Sender<Seen>,
+    pub(super) sender: mpsc::Sender<Seen>,
     pub(super) shutdown: CancellationToken,
 }
 
 impl Follower {
-    /// Follows the table until told to stop; a kick asks for a list.
-    pub(super) async fn run(self, mut kicks: mpsc::Receiver<()>) {
-        let _ = self.shutdown.run_until_cancelled(self.follow(&mut kicks)).await;
+    /// Follows the table until stopped; a trigger starts a list.
+    pub(super) async fn run(self, mut triggers: mpsc::Receiver<()>) {
+        let _ = self.shutdown.run_until_cancelled(self.follow(&mut triggers)).await;
     }
 
-    async fn follow(&self, kicks: &mut mpsc::Receiver<()>) -> Option<()> {
+    async fn follow(&self, triggers: &mut mpsc::Receiver<()>) -> Option<()> {
         let mut pause = pauses();
         loop {
             match self.store.watch().await {
                 Ok(mut watch) => {
                     pause = pauses();
-                    // Neither waits for the other. A page that is ready goes to the loop before a change that follows it.
+                    // Neither waits for the other. A page that is ready is sent before a change that follows it.
                     tokio::select! {
                         biased;
-                        closed = self.lists(kicks) => closed?,
+                        closed = self.lists(triggers) => closed?,
                         ended = self.changes(watch.as_mut()) => ended?,
                     }
                 }
                 Err(error) => {
-                    self.tell.send(Seen::Blind(error)).await.ok()?;
-                    rest(&mut pause).await;
+                    self.sender.send(Seen::Blind(error)).await.ok()?;
+                    back_off(&mut pause).await;
                 }
             }
         }
     }
 
-    /// Lists the table now, on the interval, and when asked to; only ends when the loop is gone.
-    async fn lists(&self, kicks: &mut mpsc::Receiver<()>) -> Option<()> {
+    /// Lists the table now, on the interval, and on each trigger; ends only when the loop is gone.
+    async fn lists(&self, triggers: &mut mpsc::Receiver<()>) -> Option<()> {
         let mut pause = pauses();
         loop {
-            // The list answers everybody who asked before it began.
-            while kicks.try_recv().is_ok() {}
+            // The list serves all triggers before it began.
+            while triggers.try_recv().is_ok() {}
             let wait = if self.list().await? {
                 pause = pauses();
                 self.resync
@@ -88,7 +88,7 @@ impl Follower {
             };
             tokio::select! {
                 biased;
-                kick = kicks.recv() => kick?,
+                trigger = triggers.recv() => trigger?,
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -97,59 +97,59 @@ impl Follower {
     /// Follows one watch until it may have missed something.
     async fn changes(&self, watch: &mut dyn Watch) -> Option<()> {
         let mut pause = pauses();
-        let mut told = tokio::time::Instant::now();
+        let mut last_change = tokio::time::Instant::now();
         loop {
             match watch.next().await {
                 Ok(changes) => {
                     pause = pauses();
-                    let silent = changes.is_empty() && told.elapsed() >= self.silence;
+                    let silent = changes.is_empty() && last_change.elapsed() >= self.silence;
                     if !changes.is_empty() {
-                        told = tokio::time::Instant::now();
+                        last_change = tokio::time::Instant::now();
                     }
-                    self.tell.send(Seen::Changes(changes)).await.ok()?;
+                    self.sender.send(Seen::Changes(changes)).await.ok()?;
                     if silent {
-                        let seconds = told.elapsed().as_secs();
+                        let seconds = last_change.elapsed().as_secs();
                         tracing::warn!(
                             seconds,
-                            "the watch tells nothing although the lease is renewed, opening another and listing again"
+                            "the watch returned no changes despite lease renewals; reopening it and listing again"
                         );
                         return Some(());
                     }
                 }
                 Err(StoreError::Invalid(why)) => {
-                    tracing::warn!(%why, "the watch may have missed changes, listing again");
+                    tracing::warn!(%why, "the watch may have missed changes; listing again");
                     return Some(());
                 }
                 Err(error) => {
-                    self.tell.send(Seen::Blind(error)).await.ok()?;
-                    rest(&mut pause).await;
+                    self.sender.send(Seen::Blind(error)).await.ok()?;
+                    back_off(&mut pause).await;
                 }
             }
         }
     }
 
-    /// Lists the whole table; whether it came to its end.
+    /// Lists the whole table and returns whether it completed.
     async fn list(&self) -> Option<bool> {
-        self.tell.send(Seen::ListBegins(self.clock.elapsed())).await.ok()?;
+        self.sender.send(Seen::ListBegins(self.clock.elapsed())).await.ok()?;
         let mut keys = BTreeSet::new();
         let mut after: Option<RecordId> = None;
-        let places = Arc::new(Semaphore::new(PAGES));
+        let permits = Arc::new(Semaphore::new(PAGES));
         loop {
-            let place = places.clone().acquire_owned().await.ok()?;
+            let permit = permits.clone().acquire_owned().await.ok()?;
             match self.store.list(after.as_ref()).await {
                 // The loop knows what was removed since the list began.
                 Ok(page) => {
-                    // Events are many times all others, and nobody asks whether they are still there.
+                    // Events outnumber all other records, and nothing depends on whether they still exist.
                     keys.extend(page.items.iter().filter_map(RecordId::of).filter(|key| !key.is_event()));
-                    self.tell.send(Seen::Page(page.items, place)).await.ok()?;
+                    self.sender.send(Seen::Page(page.items, permit)).await.ok()?;
                     after = page.next;
                     if after.is_none() {
-                        self.tell.send(Seen::ListEnds(keys)).await.ok()?;
+                        self.sender.send(Seen::ListEnds(keys)).await.ok()?;
                         return Some(true);
                     }
                 }
                 Err(error) => {
-                    self.tell.send(Seen::ListFails(error)).await.ok()?;
+                    self.sender.send(Seen::ListFails(error)).await.ok()?;
                     return Some(false);
                 }
             }
@@ -163,7 +163,7 @@ fn pauses() -> ExponentialBackoff {
     pauses.without_max_times().build()
 }
 
-async fn rest(pauses: &mut ExponentialBackoff) {
+async fn back_off(pauses: &mut ExponentialBackoff) {
     tokio::time::sleep(pauses.next().unwrap_or(PAUSE_MOST)).await;
 }
 
@@ -178,10 +178,10 @@ mod tests {
     /// A follower of this table, and what it tells the loop.
     fn follower(store: &MemoryStore, shutdown: &CancellationToken) -> (Follower, mpsc::Receiver<Seen>) {
         let clock = Arc::new(TokioClock::starting(jiff::Timestamp::UNIX_EPOCH));
-        let (tell, told) = mpsc::channel(256);
+        let (sender, received) = mpsc::channel(256);
         let (store, shutdown) = (Arc::new(store.clone()), shutdown.clone());
         let (resync, silence) = (Duration::from_secs(300), Duration::from_secs(300));
-        (Follower { store, clock, resync, silence, tell, shutdown }, told)
+        (Follower { store, clock, resync, silence, sender, shutdown }, received)
     }
 
     fn record(pk: String, sk: &str) -> Item {
@@ -194,14 +194,14 @@ mod tests {
         let store = MemoryStore::new().paged(1);
         (0..10).for_each(|number| store.put(record(format!("event#{number}"), "event#1")));
         let shutdown = CancellationToken::new();
-        let (follower, mut told) = follower(&store, &shutdown);
-        let (_kick, kicks) = mpsc::channel(1);
-        let following = tokio::spawn(follower.run(kicks));
-        assert!(matches!(told.recv().await, Some(Seen::ListBegins(_))));
+        let (follower, mut received) = follower(&store, &shutdown);
+        let (_trigger, triggers) = mpsc::channel(1);
+        let following = tokio::spawn(follower.run(triggers));
+        assert!(matches!(received.recv().await, Some(Seen::ListBegins(_))));
         // Looks that found nothing come in between.
         let mut waiting = VecDeque::new();
-        let mut next = |told: &mut mpsc::Receiver<Seen>| {
-            while let Ok(seen) = told.try_recv() {
+        let mut next = |received: &mut mpsc::Receiver<Seen>| {
+            while let Ok(seen) = received.try_recv() {
                 waiting
                     .extend((!matches!(&seen, Seen::Changes(changes) if changes.is_empty())).then_some(seen));
             }
@@ -210,12 +210,12 @@ mod tests {
         };
         for page in 0..10 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            let (pages, first) = next(&mut told);
+            let (pages, first) = next(&mut received);
             assert_eq!(pages, PAGES.min(10 - page), "page {page}");
             assert!(matches!(first, Some(Seen::Page(items, _)) if items.len() == 1));
         }
         assert!(
-            matches!(next(&mut told), (0, Some(Seen::ListEnds(keys))) if keys.is_empty()),
+            matches!(next(&mut received), (0, Some(Seen::ListEnds(keys))) if keys.is_empty()),
             "of events none is kept"
         );
         shutdown.cancel();

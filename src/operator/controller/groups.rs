@@ -1,12 +1,12 @@
-//! Which number does a runner group have? GitHub wants the number, people write the name; it is looked up and kept for
-//! an hour, so that a group that was made anew is found again.
+//! Looks up the numeric ids of runner groups by their names and caches them for an hour, so that a group that was
+//! created again is found.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long a number is believed.
+/// How long a number is cached.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
 
 /// The numbers that were looked up, by organisation and name.

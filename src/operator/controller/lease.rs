@@ -1,5 +1,5 @@
-//! Who may spend budgets. The lease is a record that its holder renews; others take it when it has not moved for a
-//! term on their own monotonic clock. The token rises at each change of holder and fences the old one's budgets.
+//! The leader lease: a record that its holder renews. Others take it when it was not renewed for a term on their own
+//! monotonic clock. The token rises at each change of holder and fences off launches of the former one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ pub(super) struct Candidate {
     pub(super) term: Duration,
     seen: Option<Seen>,
     held: Option<Lease>,
-    /// Whether it was said that the lease cannot be read.
-    illegible: bool,
+    /// Whether it was logged that the lease cannot be read.
+    unreadable: bool,
 }
 
-/// The lease as it was last seen to move.
+/// The last renewal that was seen.
 struct Seen {
     token: u64,
     renewals: u64,
@@ -37,14 +37,14 @@ impl Candidate {
         identity: String,
         term: Duration,
     ) -> Self {
-        Self { store, clock, identity, term, seen: None, held: None, illegible: false }
+        Self { store, clock, identity, term, seen: None, held: None, unreadable: false }
     }
 
     fn key() -> RecordId {
         Lease::key_of(Lease::OPERATOR)
     }
 
-    /// Renews, or takes the lease if it may; answers the token while it is held.
+    /// Renews the lease, or takes it if allowed, and returns the token while it is held.
     pub(super) async fn attempt(&mut self) -> Result<Option<u64>, StoreError> {
         match self.amend(|next| next.renewals += 1).await {
             Ok(Some(token)) => return Ok(Some(token)),
@@ -56,14 +56,14 @@ impl Candidate {
             None => return self.create().await,
             Some(item) => match read::<Lease>(&item) {
                 Reading::Record(lease) => {
-                    self.illegible = false;
+                    self.unreadable = false;
                     lease
                 }
                 // A lease that cannot be read is not ours to take.
                 Reading::Newer { .. } | Reading::Unreadable(_) => {
-                    if !std::mem::replace(&mut self.illegible, true) {
+                    if !std::mem::replace(&mut self.unreadable, true) {
                         let key = Self::key();
-                        tracing::error!(%key, "the lease cannot be read or is of a newer program: nobody of this version leads, nothing is launched");
+                        tracing::error!(%key, "the lease cannot be read or is of a newer program: no operator of this version leads, nothing is launched");
                     }
                     return Ok(None);
                 }
@@ -85,8 +85,8 @@ impl Candidate {
         }
     }
 
-    /// Changes the lease while it is ours; none when it is not. A write whose answer was lost moved the record on: holder
-    /// and token tell that it is still ours, since a token is given once.
+    /// Changes the lease while it is ours; none when it is not. After a write whose answer was lost, holder and token
+    /// show that the lease is still ours, because each token is given once.
     async fn amend(&mut self, change: impl Fn(&mut Lease)) -> Result<Option<u64>, StoreError> {
         let Some(held) = self.held.clone() else { return Ok(None) };
         match self.put(&held, &change).await {
@@ -105,7 +105,7 @@ impl Candidate {
         self.put(&ours, &change).await.map(Some)
     }
 
-    /// Whether it may be taken: handed back, left by our own former life, or not moved for its term.
+    /// Whether it may be taken: it was handed back, is held by our own former process, or was not renewed for its term.
     fn free(&mut self, lease: &Lease) -> bool {
         if lease.holder.is_empty() || lease.holder == self.identity {
             return true;
@@ -156,15 +156,16 @@ impl Candidate {
         Ok(token)
     }
 
-    /// Hands the lease back, so that another need not wait for its term. The token stays: who takes it next raises it.
+    /// Hands the lease back, so that another operator need not wait for its term. The token stays; the next holder
+    /// raises it.
     async fn hand_back(&mut self) {
         if let Err(error) = self.amend(|next| next.holder.clear()).await {
-            tracing::debug!(%error, "the lease was not handed back, it will run out");
+            tracing::debug!(%error, "the lease was not handed back; it will expire");
         }
         self.held = None;
     }
 
-    /// Keeps at it until told to stop. While renewals fail, the lease counts as held for two thirds of its term.
+    /// Renews the lease until stopped. While renewals fail, it counts as held for two thirds of its term.
     pub(super) async fn keep(mut self, sender: watch::Sender<Option<u64>>, shutdown: CancellationToken) {
         let mut renewed = Instant::now();
         loop {
@@ -205,7 +206,7 @@ fn publish(sender: &watch::Sender<Option<u64>>, token: Option<u64>) {
     });
 }
 
-/// The key of the lease, for the fence of budgets.
+/// The key of the lease, with which launches are fenced.
 pub(super) fn fence() -> RecordId {
     Candidate::key()
 }
@@ -224,7 +225,7 @@ pub(super) async fn answer(store: &dyn Store, clock: &dyn Clock) -> Result<(), S
     let Some(lease) = store.get(&key).await?.as_ref().and_then(resync) else { return Ok(()) };
     let mut done = lease.clone();
     done.advance(clock.now());
-    // Who asked may have a clock that is ahead of ours.
+    // The clock of the person who asked may be ahead of ours.
     done.completed_at = lease.requested_at.max(Some(clock.now()));
     debug_assert_eq!(done.key(), key, "the answer goes where the question was");
     store.write(&done.replacing(&lease)).await.map(|_| ())

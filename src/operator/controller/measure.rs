@@ -1,5 +1,4 @@
-//! What is measured of machines and queues beside their states: where their time goes, how fast they come, how often
-//! they are used, and what waits in the queues.
+//! Measures machines and queues beside their states: time by activity, boot times, uses, and the sizes of the queues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +9,10 @@ use crate::model::{ClassName, Instance, Life, Place, State, UsageClass};
 use crate::ports::PoolQueue;
 use crate::yard::Yard;
 
-/// How often the queues are asked how much they hold.
+/// The interval at which the sizes of the queues are read.
 pub(super) const DEPTHS: Duration = Duration::from_secs(60);
 
-/// What a machine's time is spent on; none once it is gone.
+/// A machine's activity; none once it is gone.
 fn activity(instance: &Instance) -> Option<Activity> {
     match instance.place() {
         Place::Nowhere => None,
@@ -32,7 +31,7 @@ fn activity(instance: &Instance) -> Option<Activity> {
     }
 }
 
-/// Every machine was for so long what it is now.
+/// Adds a period of time to every machine's activity.
 pub(super) fn time(yard: &Yard, metrics: &Metrics, spent: Duration) {
     let mut machines: BTreeMap<(&ClassName, UsageClass, Activity), u32> = BTreeMap::new();
     for instance in yard.instances().map(|tracked| &tracked.instance) {
@@ -47,7 +46,7 @@ pub(super) fn time(yard: &Yard, metrics: &Metrics, spent: Duration) {
     metrics.orphans(yard.orphans());
 }
 
-/// A machine changed its place, and that was written.
+/// A machine's change of state was written.
 pub(super) fn moved(metrics: &Metrics, before: &Instance, after: &Instance) {
     let facts = &after.facts;
     let class = &facts.resource_class;
@@ -66,7 +65,7 @@ pub(super) fn moved(metrics: &Metrics, before: &Instance, after: &Instance) {
     }
 }
 
-/// Asks how much each class's queues hold. Where that cannot be told, nothing is.
+/// Reads the sizes of each class's queues. Unknown sizes are not reported.
 pub(super) async fn depths(queue: Arc<dyn PoolQueue>, metrics: Metrics, classes: Vec<ClassName>) {
     for class in classes {
         match queue.depth(&class).await {

@@ -1,5 +1,5 @@
-//! What EC2 says of machines from outside, read by whoever holds the lease. A message is acknowledged once nothing of
-//! it remains to be done, so that what an operator had received when it died comes to its successor.
+//! Receives EC2's notices about machines while this operator holds the lease. A message is acknowledged once nothing
+//! remains to be done about it, so that the successor of an operator that died receives it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Longest such pause.
 const PAUSE_MOST: Duration = Duration::from_secs(30);
 
-/// Receives notices until told to stop.
+/// Receives notices until stopped.
 pub(super) async fn run(
     notices: Arc<dyn Notices>,
     metrics: Metrics,

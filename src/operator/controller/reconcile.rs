@@ -1,6 +1,6 @@
-//! The loop itself. One task owns the yard; it takes in what is seen, judges what is dirty or due, starts what was
-//! planned, and takes in what came of it. Records being written here are not planned for; a stand-by acts only on
-//! what the leader left undone.
+//! The loop itself. One task owns the yard: it takes in observations, decides dirty and due units, starts the planned
+//! actions and takes in their results. Nothing is planned for records that are being written here. A standby acts only
+//! on what the leader left undone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, runner_gc};
 
+mod backoffs;
 mod clock_skew;
 mod concurrency;
 mod hints;
 mod intake;
 mod metrics;
-mod resting;
 mod sources;
 mod state;
 mod stuck;
@@ -40,11 +40,11 @@ use state::{Backoffs, Listing, Measures, Reads, Reported};
 use tasks::Tasks;
 use units::unit_of;
 
-/// How long a stand-by leaves a thing to the leader.
+/// How long a standby leaves an action to the leader.
 const STAND_BY: Duration = Duration::from_secs(2);
-/// Longest sleep of a loop to which nothing happens.
+/// Longest sleep of an idle loop.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-/// How often the gauges are brought up to date.
+/// The interval at which gauges are updated.
 const GAUGES: Duration = Duration::from_secs(1);
 
 /// What a finished action reports.
@@ -75,14 +75,14 @@ struct Loop {
     measures: Measures,
 }
 
-/// Runs the loop until told to stop.
+/// Runs the loop until stopped.
 pub(super) async fn run(
     ports: Ports,
     settings: Settings,
     health: Arc<Health>,
     shutdown: CancellationToken,
 ) -> Result<(), OperatorError> {
-    // A table that is not there is said at once; one that does not answer is waited for.
+    // A missing table is an error at once; a table that does not answer is waited for.
     match ports.store.get(&Lease::key_of(Lease::OPERATOR)).await {
         Err(error) if hopeless(&error) => return Err(error.into()),
         Ok(_) | Err(_) => {}
@@ -96,7 +96,7 @@ pub(super) async fn run(
     state.turn(&mut inputs, &shutdown).await;
     let refused = state.listing.refused.take();
     shutdown.cancel();
-    // The actions in hand are finished; nothing new is begun.
+    // Actions in progress are finished; no new ones start.
     state.ports.compute.stop();
     while let Some(done) = state.tasks.actions.join_next().await {
         if let Ok(done) = done {
@@ -108,7 +108,7 @@ pub(super) async fn run(
     refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// What waiting does not mend.
+/// Errors that waiting does not fix.
 const fn hopeless(error: &StoreError) -> bool {
     matches!(error, StoreError::NoTable(_) | StoreError::Denied(_))
 }
@@ -158,8 +158,8 @@ impl Loop {
         self.tasks
     }
 
-    /// Turn by turn: judges what is dirty, waits until something happens, takes in all that happened. Whatever came first
-    /// wakes the loop; nothing that comes often is taken in alone, so nothing waits behind it.
+    /// Each turn decides what is dirty, waits for an event and takes in all events that are ready. No source is drained
+    /// alone, so a busy one starves no other.
     async fn turn(&mut self, inputs: &mut Inputs, shutdown: &CancellationToken) {
         let mut gauges = tokio::time::interval(GAUGES);
         loop {
@@ -176,11 +176,11 @@ impl Loop {
                     self.gauge();
                     self.measure();
                     self.measures.history.forget(self.ports.clock.now());
-                    self.report_breakers();
+                    self.report_backoffs();
                     self.acknowledge();
                 }
                 Some(ask) = Inputs::next_request(&mut inputs.snapshot_requests) => drop(ask.send(self.look())),
-                Some(machines) = inputs.machines.recv() => self.listed_at_maker(machines),
+                Some(machines) = inputs.machines.recv() => self.listed_at_provider(machines),
                 Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
                 Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
@@ -192,19 +192,19 @@ impl Loop {
                 return;
             }
             if self.yard.classes().count() > classes {
-                // A new class is measured under its name from its first machine on.
+                // A new class has its own metrics from its first machine on.
                 gauges.reset_immediately();
             }
         }
     }
 
-    /// Takes in the actions that are finished, the news that are there and the moments that are due, so that a class is
-    /// judged once for all of them.
+    /// Takes in the finished actions, the received changes and the due timers, so that a class is decided once for all
+    /// of them.
     fn catch_up(&mut self, inputs: &mut Inputs) {
         while let Some(done) = self.tasks.actions.try_join_next() {
             self.finished(done);
         }
-        // No more than there were when this began: whoever tells them goes on meanwhile.
+        // No more than there were at the start, because their senders go on meanwhile.
         for _ in 0..inputs.seen.len() {
             let Ok(news) = inputs.seen.try_recv() else { break };
             self.take_in(news);
@@ -216,7 +216,7 @@ impl Loop {
     fn finished(&mut self, done: Result<Done, JoinError>) {
         match done {
             Ok(done) => self.finish(done),
-            Err(error) => tracing::error!(%error, "an action died"),
+            Err(error) => tracing::error!(%error, "action task panicked"),
         }
     }
 
@@ -224,8 +224,8 @@ impl Loop {
         Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.reads.seen }
     }
 
-    /// Why machines ended goes before where they stand, so that their end is told with it.
-    fn listed_at_maker(&mut self, machines: Vec<Machine>) {
+    /// The reasons of ended machines come before their states, so that an end is recorded with its reason.
+    fn listed_at_provider(&mut self, machines: Vec<Machine>) {
         for machine in machines.iter().filter(|machine| !machine.state.alive()) {
             if let Some(reason) = self.ports.compute.why_ended(&machine.id) {
                 self.observe(Observation::WhyEnded(machine.arn.clone(), reason));
@@ -239,7 +239,7 @@ impl Loop {
         self.ports.metrics.leader(held.is_some());
         match held {
             Some(token) if self.role.lease != Some(token) => {
-                // Budgets only after everything was read once more.
+                // Launches only after a full list.
                 self.role.lease = None;
                 self.listing.taken = Some((token, self.ports.clock.elapsed()));
                 let _ = self.listing.triggers.resync.try_send(());
@@ -264,14 +264,14 @@ impl Loop {
     /// # Assumes
     /// Whoever changes the yard adds the units that this concerns to `dirty`.
     fn settle(&mut self) {
-        // A newer program's records are as unreadable to this one as broken ones.
+        // Records of a newer program are as unreadable to this one as broken ones.
         let newer = self.yard.newer.len();
         self.ports.metrics.unreadable(self.yard.unreadable.len() + newer);
         self.ports.metrics.newer(newer);
         if self.yard.listed.is_none() {
             return;
         }
-        // Who waited for a place comes first, or a class that is always dirty would take every place that is given back.
+        // Units that waited for a slot come first; otherwise a class that is always dirty would take every freed slot.
         while let Some(unit) = self.concurrency.next().or_else(|| self.dirty.pop_first()) {
             self.dirty.remove(&unit);
             let now = self.now();
@@ -282,14 +282,14 @@ impl Loop {
             let leader = self.role.lease.is_some();
             let mut actions = plan.actions;
             actions.retain(|action| leader || !action.leader_only);
-            actions.retain(|action| match self.backoffs.resting.until(&unit, action, now.mono) {
+            actions.retain(|action| match self.backoffs.backoffs.until(&unit, action, now.mono) {
                 Some(until) => {
                     wake = Some(wake.map_or(until, |wake| wake.min(until)));
                     false
                 }
                 None => true,
             });
-            // Never at once again, whoever we are: a moment that has passed stays passed.
+            // Never again at once: a time that has passed stays passed.
             if wake.is_some_and(|at| at <= now.mono) {
                 wake = Some(now.mono + Duration::from_millis(10));
             }
@@ -309,7 +309,7 @@ impl Loop {
         }
     }
 
-    /// Starts an action, unless something it holds is held already or too many of its kind are under way.
+    /// Starts an action, unless something it holds is held already or too many of its kind are in progress.
     ///
     /// # Guarantees
     /// - What the action holds is busy until [`Self::finish`]: nobody plans for it meanwhile.
@@ -331,7 +331,7 @@ impl Loop {
         });
     }
 
-    /// Takes in what came of an action.
+    /// Takes in the result of an action.
     ///
     /// # Guarantees
     /// - Everything the action held is free again, and whatever depends on that is dirty.
@@ -353,7 +353,7 @@ impl Loop {
         self.ports.metrics.reconcile(done.took);
         match &done.outcome.failure {
             None => {
-                self.backoffs.resting.succeeded(&done.unit, &done.action, &mut self.yard);
+                self.backoffs.backoffs.succeeded(&done.unit, &done.action, &mut self.yard);
                 self.succeeded(&done.unit, &done.action);
                 self.count(&done.action);
                 for event in &done.outcome.events {
@@ -363,11 +363,11 @@ impl Loop {
                 }
             }
             Some(failure) => {
-                // Told once: it fails the same way until somebody mends it.
-                if !self.backoffs.resting.failed_before(&done.unit, &done.action) {
+                // Logged once: it keeps failing for the same reason until a person fixes it.
+                if !self.backoffs.backoffs.failed_before(&done.unit, &done.action) {
                     done.outcome.events.iter().for_each(|event| self.events.send(event));
                 }
-                self.rest(&done.unit, &done.action, failure);
+                self.back_off(&done.unit, &done.action, failure);
             }
         }
         for seen in done.outcome.seen {
@@ -378,8 +378,8 @@ impl Loop {
         }
     }
 
-    /// What failed rests, longer each time; what only lost a race is judged again at once, twice.
-    fn rest(&mut self, unit: &Unit, action: &Planned, failure: &Failure) {
+    /// A failed action backs off, longer each time; one that only lost a race is decided again at once, twice.
+    fn back_off(&mut self, unit: &Unit, action: &Planned, failure: &Failure) {
         self.failed(unit, action, failure);
         let now = self.ports.clock.elapsed();
         let free = match failure {
@@ -387,7 +387,7 @@ impl Loop {
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) => 0,
         };
-        match self.backoffs.resting.failed(unit, action, free, now, &mut self.yard) {
+        match self.backoffs.backoffs.failed(unit, action, free, now, &mut self.yard) {
             Some(pause) => {
                 tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
             }

@@ -1,5 +1,5 @@
-//! Is the runner of a claim really off GitHub's list? Asked before its machine goes to the pool, when a machine is gone,
-//! and when a single-use runner's name turns out to be taken by an attempt whose answer was lost.
+//! Makes sure that the runner of a claim is off GitHub's list: before its machine goes to the pool, when a machine is
+//! gone, and when a single-use runner's name is taken by an attempt whose answer was lost.
 
 use crate::decide::StaleRunners;
 use crate::ports::GitHubError;
@@ -8,8 +8,8 @@ use crate::ports::github::Scope;
 use super::credential_issuer::CredentialIssuer;
 
 impl CredentialIssuer {
-    /// Sees to it that none of these runners is listed. One whose number is known is removed by it, if it has one of their
-    /// names: the number is its agent's word. Otherwise they are looked for, with one call for each name.
+    /// Sees to it that none of these runners is listed. One whose number is known is removed by it, if it has one of
+    /// their names: the number is its agent's word. Otherwise they are looked for, with one call for each name.
     ///
     /// # Errors
     /// What GitHub answered; [`GitHubError::Busy`] while the runner has, or seems to have, a job: look again later.

@@ -1,5 +1,5 @@
-//! Is there such a run? Whoever may write requests can name any run id, and its label is what jobs are matched by:
-//! before a credential is handed out, GitHub itself says that the request's repository has this run and attempt.
+//! Checks that a request's run exists. A writer of requests can name any run id, and jobs are matched by its label. So
+//! before a credential is issued, GitHub must confirm that the request's repository has this run and attempt.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,9 +14,9 @@ use crate::ports::{Clock, GitHub, GitHubError};
 
 /// How long a run that was seen active counts as such.
 const KEPT: Duration = Duration::from_secs(300);
-/// How often GitHub must say no before a request is refused: its answers lag behind a run that was just started.
+/// How many negative answers of GitHub refuse a request: its answers lag behind a run that was just started.
 const REFUSALS: u32 = 3;
-/// And for how long.
+/// And over how long a period.
 const LAG: Duration = Duration::from_secs(10);
 
 type Run = (String, String, u64);
@@ -27,20 +27,20 @@ pub enum RunProblem {
     /// GitHub gave no usable answer.
     #[error(transparent)]
     GitHub(GitHubError),
-    /// GitHub says no; it may lag, ask again.
+    /// GitHub does not know the run yet; ask again.
     #[error("{0}")]
     Doubtful(String),
-    /// GitHub keeps saying no: the request is refused.
+    /// GitHub still does not know the run: the request is refused.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Asks GitHub about runs, and remembers.
+/// Looks runs up at GitHub and caches the answers.
 pub(super) struct RunCheck {
     github: Arc<dyn GitHub>,
     clock: Arc<dyn Clock>,
     seen: Answers<Run, (RunState, Duration), GitHubError>,
-    /// How often GitHub said no, and since when.
+    /// The number of negative answers, and the time of the first.
     refusals: Mutex<BTreeMap<RequestKey, (u32, Duration)>>,
 }
 
@@ -49,16 +49,16 @@ impl RunCheck {
         Self { github, clock, seen: Answers::default(), refusals: Mutex::default() }
     }
 
-    /// Whether GitHub said lately that the run is there; asks nobody.
+    /// Whether GitHub confirmed the run recently; sends no call.
     pub(super) fn confirmed(&self, id: &RequestKey) -> bool {
         let Some(run) = run_of(id) else { return false };
         self.seen.kept(&run, |seen| self.covers(seen, id.attempt)).is_some()
     }
 
-    /// Asks GitHub, unless it said so lately. Those who ask about one run at once share one call.
+    /// Looks a run up at GitHub unless it was confirmed recently. Concurrent callers for one run share one call.
     ///
     /// # Errors
-    /// That there is no such run, or that GitHub does not say.
+    /// There is no such run, or GitHub does not answer.
     pub(super) async fn confirm(&self, id: &RequestKey) -> Result<(), RunProblem> {
         let Some(run) = run_of(id) else {
             return Err(RunProblem::Refused(format!(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_that_is_there_is_asked_about_once_however_many_machines_wait() {
+    async fn a_run_that_exists_is_looked_up_once_however_many_machines_wait() {
         let (github, check) = bench();
         github.set_run("acme", "web", 41, RunState::Active { attempt: 2 });
         let id = request("41", 1);

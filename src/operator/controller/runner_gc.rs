@@ -1,6 +1,6 @@
-//! Garbage collection of stale runners: GitHub still lists them although their claim is over. It runs on an interval and
-//! no claim or termination waits for it. It lists GitHub first and reads the records afterwards, so that it never takes a
-//! runner that registers meanwhile for a stale one.
+//! Garbage collection of stale runners: GitHub still lists them although their claim is over. It runs on an interval
+//! and no claim or termination waits for it. It lists GitHub first and reads the records afterwards, so that it never
+//! takes a runner that registers meanwhile for a stale one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,44 +18,43 @@ use crate::yard::Yard;
 
 use super::credential_issuer::CredentialIssuer;
 
-/// When a look is repeated that GitHub, or a list that kept changing, did not let come to its end; and when runners are
-/// looked at again that had a job.
+/// The pause after a pass that GitHub or a changing list interrupted, and before runners with a job are checked again.
 const AGAIN: Duration = Duration::from_secs(300);
-/// The first look after a start.
+/// The first pass after a start.
 const FIRST: Duration = Duration::from_secs(60);
 
-/// Asks the loop what it knows.
+/// The channel to the loop.
 pub(super) type Ask = oneshot::Sender<Known>;
 
-/// Looks for them until told to stop.
+/// Collects stale runners until stopped.
 pub(super) struct RunnerGc {
     pub(super) issuer: Arc<CredentialIssuer>,
     pub(super) store: Arc<dyn Store>,
     pub(super) every: Duration,
     pub(super) lease: watch::Receiver<Option<u64>>,
     pub(super) ask: mpsc::Sender<Ask>,
-    /// Runners of machines that no record knows, which were not connected when they were last looked at.
+    /// Runners without an instance record that were offline in the last pass.
     pub(super) unknown: BTreeSet<(Scope, u64)>,
 }
 
-/// What became of one look.
+/// The result of one pass.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Pass {
     removed: usize,
     busy: usize,
 }
 
-/// What a look knows of the table.
+/// The input of a pass from the table.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Where our runners may be.
+    /// The scopes in which our runners may be.
     repositories: BTreeSet<Repository>,
     /// The records of our machines.
     machines: BTreeMap<InstanceId, RecordId>,
 }
 
 impl Known {
-    /// What the loop knows; of records that it cannot read their keys.
+    /// The records that the loop knows; of unreadable ones, their keys.
     pub(super) fn of(yard: &Yard) -> Self {
         let mut known = Self::default();
         known.repositories.extend(yard.requests().map(|(_, request)| request.id.repository.clone()));
@@ -75,7 +74,7 @@ impl Known {
     }
 }
 
-/// Why a look did not come to its end.
+/// Why a pass was interrupted.
 #[derive(Debug, thiserror::Error)]
 enum Unfinished {
     #[error(transparent)]
@@ -123,7 +122,7 @@ impl RunnerGc {
                         Unfinished::GitHub(_) | Unfinished::Store(_) => AGAIN,
                     };
                     wait = pause.max(AGAIN).min(self.every);
-                    tracing::warn!(%error, "runners without a claim could not be looked for");
+                    tracing::warn!(%error, "cannot look for runners without a claim");
                 }
             }
         }
@@ -136,12 +135,12 @@ impl RunnerGc {
         let mut failed = None;
         let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.issuer.scope_in(of)).collect();
         for scope in &scopes {
-            // A repository that is gone, or not ours to see, hides nobody else's.
+            // A repository that is gone or not visible does not block the others.
             match self.collect_in(scope, &known, &mut unknown, &mut collect).await {
                 Ok(()) => {}
                 Err(Unfinished::GitHub(
                     error @ (GitHubError::NotFound(_) | GitHubError::Denied(_) | GitHubError::Invalid(_)),
-                )) => tracing::debug!(?scope, %error, "its runners cannot be listed"),
+                )) => tracing::debug!(?scope, %error, "the runners of the scope cannot be listed"),
                 Err(error) => failed = Some(error),
             }
         }
@@ -149,7 +148,7 @@ impl RunnerGc {
         failed.map_or(Ok(collect), Err)
     }
 
-    /// What the loop knows; nothing when it ends.
+    /// The records that the loop knows; none when the loop has ended.
     async fn known(&self) -> Option<Known> {
         let (ask, answer) = oneshot::channel();
         self.ask.send(ask).await.ok()?;
@@ -169,7 +168,7 @@ impl RunnerGc {
                 Some(key) => match self.store.get(key).await? {
                     Some(item) => match read::<Instance>(&item) {
                         Reading::Record(instance) => is_over(&instance, version),
-                        // What cannot be read is left alone, its runner too.
+                        // The runner of an unreadable record is left alone.
                         Reading::Newer { .. } | Reading::Unreadable(_) => false,
                     },
                     None => self.is_stale_unknown(scope, &runner, unknown),
@@ -201,7 +200,7 @@ impl RunnerGc {
     }
 }
 
-/// The machine and the version that a runner's name tells; nothing for a name that is not ours.
+/// The machine and the version in a runner's name; none for a name that is not ours.
 fn claim_of(name: &str) -> Option<(InstanceId, u64)> {
     let claim = name.strip_prefix("runyard-")?;
     let (machine, version) = claim.rsplit_once('.')?;
@@ -209,7 +208,7 @@ fn claim_of(name: &str) -> Option<(InstanceId, u64)> {
     Some((InstanceId::parse(machine).ok()?, version.parse().ok()?))
 }
 
-/// Whether the claim that the record had at this version is over and cleaned up after.
+/// Whether the claim that the record had at this version is over and cleaned.
 fn is_over(instance: &Instance, version: u64) -> bool {
     let current = instance.claim.as_ref().map_or(0, |claim| ClaimId::version(&claim.id));
     match instance.life {

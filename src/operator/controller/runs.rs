@@ -1,6 +1,6 @@
-//! Is the workflow run over whose request still holds machines? A run that was cancelled, or whose runner died, never
-//! gets to its release step; its request is released by the operator (`releasedBy`). Only GitHub's word that the run is
-//! completed, or that a later attempt has begun, is an end: a run it does not know says nothing.
+//! Watches the workflow runs of requests that hold machines. A run that was cancelled, or whose runner died, never
+//! reaches its release step; the operator then releases its request (`releasedBy`). Only a completed run or a later
+//! attempt is an end; a run that GitHub does not know is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store, StoreError};
 
 use super::events::Events;
 
-/// How often is looked whether a run is due.
+/// The interval at which due runs are searched.
 const TICK: Duration = Duration::from_secs(1);
-/// How long nobody is asked after GitHub gave no answer, or refused.
+/// The pause after GitHub gave no answer or refused.
 const REST: Duration = Duration::from_secs(30);
-/// How often a request is read again because somebody wrote it meanwhile.
+/// How many times a request is read again because another writer changed it.
 const ATTEMPTS: u32 = 5;
 
-/// The requests whose runs matter: they hold machines, or are about to, and nobody released them.
+/// The requests whose runs are watched: they hold machines or soon will, and are not released.
 pub(super) type Live = BTreeSet<RequestKey>;
 
 /// Whether a request's run is to be watched.
@@ -35,7 +35,7 @@ pub(super) fn watched(request: &Request) -> bool {
     holds && !request.is_released() && !request.intent.trial && number(&request.id).is_some()
 }
 
-/// GitHub numbers its runs; another name is a run of somebody else.
+/// GitHub's run ids are numbers; any other id belongs to another system.
 fn number(id: &RequestKey) -> Option<u64> {
     id.run_id.as_str().parse().ok()
 }
@@ -55,14 +55,14 @@ impl Run {
         Some(Self { owner, name, number: number(id)? })
     }
 
-    /// Where in the interval it is asked about first, so that a hundred runs are not asked about at once.
+    /// The offset of its first lookup in the interval, so that a hundred runs are not looked up at once.
     fn offset(&self, every: Duration) -> Duration {
         let spread = self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44;
         every.mul_f64(spread as f64 / f64::from(1_u32 << 20))
     }
 }
 
-/// Whether that attempt of the run is over, by what GitHub says of the run.
+/// Whether that attempt of the run is over, by GitHub's answer.
 fn over(state: RunState, attempt: u32) -> bool {
     match state {
         RunState::Completed { attempt: ended } => attempt <= ended,
@@ -70,21 +70,21 @@ fn over(state: RunState, attempt: u32) -> bool {
     }
 }
 
-/// Asks GitHub about the runs of live requests.
+/// Looks up the runs of live requests at GitHub.
 pub(super) struct Watcher {
     pub(super) github: Arc<dyn GitHub>,
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
     pub(super) events: Events,
-    /// How often each run is asked about.
+    /// The interval of lookups of each run.
     pub(super) every: Duration,
     pub(super) lease: watch::Receiver<Option<u64>>,
     pub(super) live: watch::Receiver<Live>,
 }
 
 impl Watcher {
-    /// Asks until told to stop; only the holder of the lease does, since GitHub counts calls.
+    /// Looks runs up until stopped. Only the leader does, because GitHub limits calls.
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let mut due: BTreeMap<Run, Duration> = BTreeMap::new();
         let mut rest = Duration::ZERO;
@@ -127,7 +127,7 @@ impl Watcher {
         }
     }
 
-    /// The live requests by their run; two requests of a run cost one question.
+    /// The live requests by their run; two requests of a run cost one lookup.
     fn runs(&self) -> BTreeMap<Run, Vec<RequestKey>> {
         let mut runs: BTreeMap<Run, Vec<RequestKey>> = BTreeMap::new();
         for id in self.live.borrow().iter() {
@@ -138,7 +138,7 @@ impl Watcher {
         runs
     }
 
-    /// Asks about one run and releases what is over; an error is how long to leave GitHub alone.
+    /// Looks one run up and releases its requests if it is over; the error is how long to pause.
     async fn look(&self, run: &Run, requests: &[RequestKey]) -> Result<(), Duration> {
         let state = match self.github.run(&run.owner, &run.name, run.number).await {
             Ok(state) => state,
@@ -146,7 +146,7 @@ impl Watcher {
                 return Err(retry_after);
             }
             Err(error @ (GitHubError::Unreachable(_) | GitHubError::Denied(_))) => {
-                tracing::warn!(run = run.number, %error, "where a run stands could not be learnt");
+                tracing::warn!(run = run.number, %error, "the state of a run could not be read");
                 return Err(REST);
             }
             Err(
@@ -155,24 +155,24 @@ impl Watcher {
                 | GitHubError::Busy(_)
                 | GitHubError::Invalid(_)),
             ) => {
-                tracing::debug!(run = run.number, %error, "a run is not known, which is no end");
+                tracing::debug!(run = run.number, %error, "GitHub does not know a run; this does not end its request");
                 return Ok(());
             }
         };
         for id in requests.iter().filter(|id| over(state, id.attempt)) {
             if let Err(error) = self.release(id, state).await {
-                tracing::warn!(request = %id, %error, "its run is over and it could not be released");
+                tracing::warn!(request = %id, %error, "a request whose run is over could not be released");
             }
         }
         Ok(())
     }
 
-    /// Writes into the status that its run is over, on the version that was read: the operator's rules do the rest.
-    /// What the workflow wrote stays as it is.
+    /// Writes into the status that the run is over, on the version that was read; the decisions then release the
+    /// request. The intent stays as it is.
     async fn release(&self, id: &RequestKey, state: RunState) -> Result<(), StoreError> {
         for _ in 0..ATTEMPTS {
             let Some(item) = self.store.get(&Request::key_of(id)).await? else { return Ok(()) };
-            // What cannot be read is nobody's to release; and somebody else may have released it first.
+            // An unreadable request is left alone, and another writer may have released it first.
             let Reading::Record(request) = read::<Request>(&item) else { return Ok(()) };
             if !watched(&request) {
                 return Ok(());
@@ -191,7 +191,7 @@ impl Watcher {
                 Err(error) => return Err(error),
             }
         }
-        // It is asked about again soon.
+        // It is looked up again soon.
         Err(StoreError::Contended)
     }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_asked_about_all_over_the_interval() {
+    fn lookups_of_runs_are_spread_over_the_interval() {
         let every = Duration::from_secs(60);
         let of = |number| Run { owner: "o".into(), name: "r".into(), number }.offset(every);
         let seconds: BTreeSet<u64> = (9_000_000_000..9_000_000_060).map(|n| of(n).as_secs()).collect();

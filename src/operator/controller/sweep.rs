@@ -1,5 +1,5 @@
-//! The machines that exist, as their maker lists them: taken on an interval by whoever holds the lease, and judged
-//! like any other observation.
+//! Lists the provider's machines on an interval while this operator holds the lease. The list is an observation like
+//! any other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ports::{Compute, Machine};
 
-/// Lists machines until told to stop.
+/// Lists machines until stopped.
 pub(super) async fn run(
     compute: Arc<dyn Compute>,
     every: Duration,

@@ -1,11 +1,11 @@
-//! When to look at which unit again: at most one moment per unit, the earliest first.
+//! The timers of units: at most one per unit, the earliest first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::yard::Unit;
 
-/// Moments on the monotonic clock.
+/// Timers on the monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     at: BTreeMap<Unit, Duration>,
@@ -13,7 +13,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sets, moves or removes a unit's moment.
+    /// Sets, moves or removes a unit's timer.
     pub(super) fn set(&mut self, unit: &Unit, at: Option<Duration>) {
         if let Some(old) = self.at.remove(unit) {
             self.order.remove(&(old, unit.clone()));
@@ -24,12 +24,12 @@ impl Timers {
         }
     }
 
-    /// The next moment.
+    /// The next due time.
     pub(super) fn next(&self) -> Option<Duration> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes out what is due.
+    /// Removes and returns the due units.
     pub(super) fn due(&mut self, now: Duration) -> Vec<Unit> {
         let mut due = Vec::new();
         while let Some((at, _)) = self.order.first()

@@ -1,4 +1,4 @@
-//! Registration and removal tokens: each is minted once a scope and kept until it is nearly over.
+//! Registration and removal tokens: one is minted for each scope and cached until it nearly expires.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) enum Purpose {
     Removal,
 }
 
-/// Tokens at hand and tokens being minted.
+/// Cached tokens, and tokens being minted.
 pub(super) struct Tokens {
     github: Arc<dyn GitHub>,
     clock: Arc<dyn Clock>,
@@ -31,12 +31,12 @@ impl Tokens {
         Self { github, clock, minted: Answers::default() }
     }
 
-    /// A token that is at hand, without asking anybody.
+    /// A cached token; sends no call.
     pub(super) fn kept(&self, purpose: Purpose, scope: &Scope) -> Option<Token> {
         self.minted.kept(&(purpose, scope.clone()), |token| self.lasts(token))
     }
 
-    /// A token that is at hand, else a new one; those who ask at once share one mint.
+    /// A cached token, else a new one; concurrent callers share one call.
     ///
     /// # Errors
     /// What GitHub answered.

@@ -1,6 +1,6 @@
-//! May this call be made now? GitHub counts calls by the hour and by the minute, and asks to be left alone when they are
-//! too many; what is left is kept for what matters most: machines that register, then runners to be removed, then looks.
-//! Pure: time comes from outside, and nothing here waits.
+//! May this call be made now? GitHub counts calls by the hour and by the minute, and asks to be left alone when they
+//! are too many; what is left is kept for what matters most: machines that register, then runners to be removed, then
+//! looks. Pure: time comes from outside, and nothing here waits.
 //! <https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api>
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ pub(super) const PAGE_SIZE: u64 = 100;
 /// A runner group holds at most 10,000 runners; a list longer than five times that is a loop.
 const MAX_PAGES: u64 = 500;
 
-/// A list under way.
+/// A list in progress.
 #[derive(Default)]
 pub(super) struct Listing {
     runners: BTreeMap<u64, Runner>,

@@ -1,6 +1,6 @@
-//! Asks GitHub what shows before the first job whether runners can register: who the App is, what it was granted where it
-//! is installed, and which repositories an organisation's runner groups let in. Nothing but a token that nobody uses is
-//! made.
+//! Asks GitHub what shows before the first job whether runners can register: who the App is, what it was granted where
+//! it is installed, and which repositories an organisation's runner groups let in. Nothing but a token that nobody uses
+//! is made.
 
 use reqwest::Method;
 
@@ -19,8 +19,8 @@ const GROUPS: &str = "100";
 const DEFAULT_GROUP: &str = "Default";
 
 impl RestGitHub {
-    /// Whether runners of a scope could register, as far as GitHub says so beforehand. `group` is the class's runner group,
-    /// if it names one; `repository` a repository whose jobs it shall run, if one is known.
+    /// Whether runners of a scope could register, as far as GitHub says so beforehand. `group` is the class's runner
+    /// group, if it names one; `repository` a repository whose jobs it shall run, if one is known.
     pub async fn preflight(
         &self,
         scope: &Scope,

@@ -1,6 +1,6 @@
-//! How is a GitHub App made? By GitHub's manifest flow: a browser brings a manifest to GitHub's page, a person agrees, the
-//! browser comes back with a code, and the code is exchanged for the App and its key. Afterwards the App itself is asked
-//! where it is installed and what it may do.
+//! How is a GitHub App made? By GitHub's manifest flow: a browser brings a manifest to GitHub's page, a person agrees,
+//! the browser comes back with a code, and the code is exchanged for the App and its key. Afterwards the App itself is
+//! asked where it is installed and what it may do.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -6,14 +6,14 @@ use super::*;
 
 /// Answers what it is told to, and keeps what it was asked.
 #[derive(Default)]
-struct Maker {
+struct Provider {
     batches: Mutex<Vec<Vec<InstanceId>>>,
     protected: Option<InstanceId>,
     throttles: Mutex<u32>,
 }
 
 #[async_trait]
-impl Compute for Maker {
+impl Compute for Provider {
     fn keeps_inventory(&self) -> bool {
         true
     }
@@ -50,22 +50,22 @@ fn id(number: usize) -> InstanceId {
 
 #[tokio::test(start_paused = true)]
 async fn ends_that_are_asked_for_within_a_moment_share_a_call() {
-    let maker = Arc::new(Maker::default());
-    let limited = Arc::new(Limited::new(maker.clone(), &Limits::default()));
+    let provider = Arc::new(Provider::default());
+    let limited = Arc::new(Limited::new(provider.clone(), &Limits::default()));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..250 {
         let limited = limited.clone();
         tasks.spawn(async move { limited.terminate(&[id(number)]).await });
     }
     assert!(tasks.join_all().await.into_iter().all(|answer| answer.is_ok()));
-    let sizes: Vec<usize> = maker.batches.lock().unwrap().iter().map(Vec::len).collect();
+    let sizes: Vec<usize> = provider.batches.lock().unwrap().iter().map(Vec::len).collect();
     assert_eq!(sizes, [100, 100, 50]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_leaves_the_shared_call_to_the_others() {
-    let maker = Arc::new(Maker::default());
-    let limited = Arc::new(Limited::new(maker.clone(), &Limits::default()));
+    let provider = Arc::new(Provider::default());
+    let limited = Arc::new(Limited::new(provider.clone(), &Limits::default()));
     let ids = [id(1), id(2)];
     let mut first = Box::pin(limited.terminate(&ids[..1]));
     assert!(futures::poll!(&mut first).is_pending());
@@ -76,28 +76,28 @@ async fn a_caller_that_gives_up_leaves_the_shared_call_to_the_others() {
     tokio::task::yield_now().await;
     drop(first);
     assert_eq!(second.await.unwrap(), Ok(()));
-    assert_eq!(*maker.batches.lock().unwrap(), [ids.to_vec()]);
+    assert_eq!(*provider.batches.lock().unwrap(), [ids.to_vec()]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_end_nobody_waits_for_any_more_leaves_no_task_behind() {
-    let maker = Arc::new(Maker::default());
-    let limited = Limited::new(maker.clone(), &Limits::default());
+    let provider = Arc::new(Provider::default());
+    let limited = Limited::new(provider.clone(), &Limits::default());
     let ids = [id(1)];
     let mut asked = Box::pin(limited.terminate(&ids));
     assert!(futures::poll!(&mut asked).is_pending());
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
     drop(asked);
     tokio::time::sleep(GATHER * 10).await;
-    assert!(maker.batches.lock().unwrap().is_empty(), "who asked is dead");
+    assert!(provider.batches.lock().unwrap().is_empty(), "who asked is dead");
     assert_eq!(limited.terminate(&[id(2)]).await, Ok(()));
-    assert_eq!(*maker.batches.lock().unwrap(), [[id(2)]]);
+    assert_eq!(*provider.batches.lock().unwrap(), [[id(2)]]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_cannot_be_ended_holds_up_no_other() {
-    let maker = Arc::new(Maker { protected: Some(id(13)), ..Maker::default() });
-    let limited = Arc::new(Limited::new(maker.clone(), &Limits::default()));
+    let provider = Arc::new(Provider { protected: Some(id(13)), ..Provider::default() });
+    let limited = Arc::new(Limited::new(provider.clone(), &Limits::default()));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..40 {
         let limited = limited.clone();
@@ -107,7 +107,7 @@ async fn a_machine_that_cannot_be_ended_holds_up_no_other() {
     answers.sort_unstable();
     let refused: Vec<usize> = answers.iter().filter(|(_, ended)| !ended).map(|(number, _)| *number).collect();
     assert_eq!(refused, [13]);
-    assert!(maker.batches.lock().unwrap().len() <= 13, "halved, not one by one");
+    assert!(provider.batches.lock().unwrap().len() <= 13, "halved, not one by one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,10 +141,10 @@ async fn who_gives_up_leaves_the_line() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_call_is_told_and_slows_the_line_down_for_a_while() {
-    let maker = Arc::new(Maker { throttles: Mutex::new(2), ..Maker::default() });
-    let limited = Limited::new(maker.clone(), &Limits::default());
+    let provider = Arc::new(Provider { throttles: Mutex::new(2), ..Provider::default() });
+    let limited = Limited::new(provider.clone(), &Limits::default());
     assert_eq!(limited.describe(&[id(1)]).await, Err(ComputeError::Throttled));
-    assert_eq!(*maker.throttles.lock().unwrap(), 1, "the adapter has repeated it enough");
+    assert_eq!(*provider.throttles.lock().unwrap(), 1, "the adapter has repeated it enough");
     assert!(limited.looks.pace() <= 0.5);
     let asked = Instant::now();
     assert_eq!(limited.describe(&[id(1)]).await, Err(ComputeError::Throttled));

@@ -120,7 +120,8 @@ async fn play(
     Ok(verdict(&facts))
 }
 
-/// A machine's first boot takes time anywhere; here it is three seconds, so that a busy machine cannot make a warm claim look slow.
+/// A machine's first boot takes time anywhere; here it is three seconds, so that a busy machine cannot make a warm
+/// claim look slow.
 fn classes() -> Vec<PoolSpec> {
     let mut classes = opened_environment::classes();
     for class in &mut classes {

@@ -1,7 +1,7 @@
 //! `runyard up`: the whole yard on this machine, kept in a directory. `kill -9` loses nothing: the next `up` finds the
 //! table, its requests and its machines again. Ctrl-C ends the machines, so that no process stays (a second one kills
-//! them), whether or not somebody still reads what we print, and so does a terminal that closes; their records say so at
-//! the next start, and what still wants machines gets new ones then.
+//! them), whether or not somebody still reads what we print, and so does a terminal that closes; their records say so
+//! at the next start, and what still wants machines gets new ones then.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -48,8 +48,8 @@ pub async fn run(dir: Option<PathBuf>, environment: &BTreeMap<String, String>) -
     Ok(served?)
 }
 
-/// The admin port: where the environment says, else on the port that the directory remembers, so that the address of the
-/// status page stays the same.
+/// The admin port: where the environment says, else on the port that the directory remembers, so that the address of
+/// the status page stays the same.
 async fn admin_port(
     opened: &OpenedEnvironment,
     environment: &BTreeMap<String, String>,

@@ -8,7 +8,7 @@ use prometheus::IntGaugeVec;
 use super::families::Families;
 use super::{Source, count};
 use crate::model::{Phase, State};
-use crate::yard::Breaker;
+use crate::yard::BackoffKind;
 
 /// The label of all classes without series of their own; no class can be called so.
 pub const OTHER: &str = "_other";
@@ -27,7 +27,7 @@ pub(super) struct Classes {
     pub(super) instances: ByClass,
     pub(super) desired: ByClass,
     pub(super) requests: ByClass,
-    pub(super) breakers: ByClass,
+    pub(super) backoffs: ByClass,
 }
 
 /// A gauge by class and perhaps one more label, with what is summed up under [`OTHER`].
@@ -64,8 +64,8 @@ impl Classes {
         self.instances.adopt(&families.instances, class, &states);
         self.desired.adopt(&families.pool_desired, class, &[""]);
         self.requests.adopt(&families.requests, class, &phases);
-        let kinds: Vec<_> = Breaker::ALL.iter().map(|kind| kind.as_str()).collect();
-        self.breakers.adopt(&families.breakers, class, &kinds);
+        let kinds: Vec<_> = BackoffKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        self.backoffs.adopt(&families.backoffs, class, &kinds);
     }
 
     /// Drops what was said of a class. A series that is not there is as good as one that was removed.
@@ -87,13 +87,13 @@ impl Classes {
             self.requests.set(&families.requests, class, phase.as_str(), 0);
             let _ = families.requests.remove_label_values(&[class, phase.as_str()]);
         }
-        for kind in Breaker::ALL {
-            self.breakers.set(&families.breakers, class, kind.as_str(), 0);
-            let _ = families.breakers.remove_label_values(&[class, kind.as_str()]);
+        for kind in BackoffKind::ALL {
+            self.backoffs.set(&families.backoffs, class, kind.as_str(), 0);
+            let _ = families.backoffs.remove_label_values(&[class, kind.as_str()]);
         }
         self.desired.set(&families.pool_desired, class, "", 0);
         let _ = families.pool_desired.remove_label_values(&[class]);
-        for by_class in [&mut self.instances, &mut self.desired, &mut self.requests, &mut self.breakers] {
+        for by_class in [&mut self.instances, &mut self.desired, &mut self.requests, &mut self.backoffs] {
             by_class.own.remove(class);
         }
     }

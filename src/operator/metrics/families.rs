@@ -24,7 +24,7 @@ pub(super) struct Families {
     pub(super) instances: IntGaugeVec,
     pub(super) pool_desired: IntGaugeVec,
     pub(super) requests: IntGaugeVec,
-    pub(super) breakers: IntGaugeVec,
+    pub(super) backoffs: IntGaugeVec,
     pub(super) request_ready: HistogramVec,
     pub(super) request_failures: IntCounterVec,
     pub(super) oldest_waiting: GaugeVec,
@@ -55,7 +55,7 @@ impl Families {
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
             Box::new(made.requests.clone()),
-            Box::new(made.breakers.clone()),
+            Box::new(made.backoffs.clone()),
             Box::new(made.request_ready.clone()),
             Box::new(made.request_failures.clone()),
             Box::new(made.oldest_waiting.clone()),
@@ -102,7 +102,7 @@ impl Families {
                 Opts::new("runyard_requests", "Requests by class and phase."),
                 &["resource_class", "phase"],
             )?,
-            breakers: IntGaugeVec::new(
+            backoffs: IntGaugeVec::new(
                 Opts::new("runyard_breaker_open", "1 while a class does without spot, or without launches."),
                 &["resource_class", "kind"],
             )?,

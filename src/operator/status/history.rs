@@ -26,7 +26,7 @@ words! {
         Pooled = "pooled",
         /// Decided to end.
         Ending = "ending",
-        /// Gone at its maker.
+        /// Gone at its provider.
         Gone = "gone",
     }
 }

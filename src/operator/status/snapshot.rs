@@ -81,7 +81,7 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
         (MachinePhase::Cleaning, class.cleaning),
         (MachinePhase::Pooled, class.pooled.len() as u32),
     ]);
-    let held_back = class.brake.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
+    let held_back = class.backoff.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
     PoolStatus {
         class: name.to_string(),
         desired: class.pool.as_ref().map(|pool| effective(pool, cx.now.wall).desired),
@@ -89,7 +89,7 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
         max: spec.map(|spec| spec.max),
         live: class.live(),
         have,
-        under_way: class.under_way.total(),
+        in_flight: class.in_flight.total(),
         paused: spec.is_some_and(|spec| spec.paused),
         held_back_seconds: held_back.map(|left| left.as_secs() + 1),
         message: class.pool.as_ref().map_or_else(String::new, |pool| cut(&pool.status.message)),
@@ -181,7 +181,7 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
         cx.yard.requests().partition(|(_, request)| request.phase().is_final());
     let mut over: Vec<_> =
         over.into_iter().filter(|(_, request)| now.duration_since(ended(request)) < LATELY).collect();
-    open.sort_by_cached_key(|(_, request)| request.rank());
+    open.sort_by_cached_key(|(_, request)| request.queue_position());
     over.sort_by_key(|(_, request)| Reverse(ended(request)));
     let left_out = (open.len() + over.len()).saturating_sub(MOST_REQUESTS);
     open.truncate(MOST_REQUESTS);

@@ -17,7 +17,7 @@ const STEP: i64 = 300;
 /// How long the machines are not counted again.
 const PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
-/// The last hours in steps, the oldest first; the last step is under way.
+/// The last hours in steps, the oldest first; the last step is in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trend {
@@ -70,7 +70,7 @@ impl Samples {
     }
 }
 
-/// The steps that end with the one under way.
+/// The steps that end with the one in progress.
 pub(super) fn trend(yard: &Yard, samples: &Samples, now: Timestamp) -> Trend {
     let mut change = vec![0i64; STEPS + 1];
     for (from, until) in yard.requests().filter_map(|(_, request)| waited(request, now)) {

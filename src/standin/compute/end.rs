@@ -101,7 +101,7 @@ impl SharedMachines {
                 break;
             }
             let pids: Vec<i32> = left.iter().map(|process| process.pid).collect();
-            tracing::warn!(machine = %id, ?pids, "processes of the machine cannot be killed; trying on");
+            tracing::warn!(machine = %id, ?pids, "processes of the machine cannot be killed; retrying");
             tokio::time::sleep(ROUND).await;
         }
         let now = self.clock.now();

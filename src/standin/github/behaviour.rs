@@ -1,5 +1,5 @@
-//! How github.com and its runner differ from a GitHub that tells the truth at once: what the stand-in imitates, each with
-//! where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests and for `runyard up`;
+//! How github.com and its runner differ from a GitHub that tells the truth at once: what the stand-in imitates, each
+//! with where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests and for `runyard up`;
 //! [`Behaviour::of_github_com`] has the realistic times.
 
 use std::time::Duration;
@@ -78,8 +78,8 @@ pub struct PackageSize {
 }
 
 impl PackageSize {
-    /// As GitHub's package is (actions-runner-linux-x64 of 2026: 200 MB packed, 10 000 files, most of them npm's, which is
-    /// there once for each version of node in `externals`). Unpacked it has 700 MB; this one has 400.
+    /// As GitHub's package is (actions-runner-linux-x64 of 2026: 200 MB packed, 10 000 files, most of them npm's, which
+    /// is there once for each version of node in `externals`). Unpacked it has 700 MB; this one has 400.
     pub const REAL: Self = Self { files: 10_000, bytes: 400_000_000 };
 
     /// The size of this name, `small` or `real`.

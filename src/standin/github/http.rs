@@ -39,8 +39,8 @@ pub(super) struct Served {
     stop: CancellationToken,
 }
 
-/// All routes. A runner's own calls carry the runner's credential, an App's its assertion; all others the API token, or the
-/// token of an App's installation in the account that they are about.
+/// All routes. A runner's own calls carry the runner's credential, an App's its assertion; all others the API token, or
+/// the token of an App's installation in the account that they are about.
 pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: CancellationToken) -> Router {
     let served = Served { shared, stop };
     let published = match kept {

@@ -1,6 +1,6 @@
-//! The file `.runner`, in which a registered runner keeps who it is, in the two forms that the real ones have: of a token,
-//! with the names of .NET in camel case and a byte order mark before them (actions/runner, `IOUtil.SaveObject`); of a
-//! single-use configuration, with all values as text.
+//! The file `.runner`, in which a registered runner keeps who it is, in the two forms that the real ones have: of a
+//! token, with the names of .NET in camel case and a byte order mark before them (actions/runner, `IOUtil.SaveObject`);
+//! of a single-use configuration, with all values as text.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A watch without a stream: scan, compare with the last scan, tell the difference.
+//! A watch without a stream: it scans and reports the difference to the last scan.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct PollWatch {
     store: DynamoStore,
     /// The table as of the last whole scan.
     known: BTreeMap<Key, Item>,
-    /// The scan under way, kept here so that whoever stops waiting loses nothing.
+    /// The scan in progress, kept here so that a cancelled wait loses nothing.
     scan: Scan,
     due: Instant,
 }
@@ -35,7 +35,7 @@ impl PollWatch {
         Ok(watch)
     }
 
-    /// One whole scan and what it changes.
+    /// One complete scan and its changes.
     async fn look(&mut self) -> Result<Vec<Change>, StoreError> {
         loop {
             let page = self.store.list(self.scan.next.as_ref()).await?;

@@ -1,6 +1,6 @@
 //! A watch by DynamoDB Streams. It follows the open shards from the moment it was opened, and their children when they
 //! end (DynamoDB ends a shard every few hours and when it splits a partition), parents before children. Shards are read
-//! side by side: one that answers late holds up no other.
+//! concurrently: a slow one delays no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,34 +21,34 @@ use crate::items::from_stream;
 use crate::model::RecordId;
 use crate::ports::{Change, StoreError, Watch};
 
-/// How long between two looks for the children of a shard that ended.
+/// Interval between two listings that look for the children of an ended shard.
 const CHILDREN: Duration = Duration::from_secs(1);
-/// How many looks follow the one that found a first child: the stream may list the second child of a split later.
+/// How many listings follow the one that found a first child: the stream may list the second child of a split later.
 const FURTHER_LOOKS: u32 = 10;
-/// Most calls of one watch at the same time; each takes a connection.
+/// Most concurrent calls of one watch; each takes a connection.
 const AT_ONCE: usize = 64;
 
 /// A watch of a stream.
 pub(super) struct StreamWatch {
     stream: Stream,
     every: Duration,
-    /// Tells that there is something to be read now.
+    /// Signals that there is something to read now.
     wake: Option<watch::Receiver<()>>,
     /// The shards being followed, by their ids.
     shards: BTreeMap<String, Shard>,
-    /// Every shard that was ever listed and is, was, or need not be read.
+    /// Every shard that was listed, whether it is read, was read or need not be read.
     seen: BTreeSet<String>,
-    /// Shards that ended and of whose children some may not be listed yet; with the looks that are left once one was.
+    /// Ended shards whose children may not all be listed yet, with the remaining listings once one was found.
     ended: BTreeMap<String, Option<u32>>,
-    /// Calls under way, kept here so that whoever stops waiting loses nothing. They end with the watch.
+    /// Calls in progress, kept here so that a cancelled wait loses nothing. They end with the watch.
     calls: JoinSet<Answer>,
-    /// Whether one of them lists the shards.
+    /// Whether one of them is a listing of the shards.
     listing: bool,
-    /// Changes read and not told yet.
+    /// Changes that were read and not returned yet.
     changes: Vec<Change>,
-    /// A failure that is not told yet.
+    /// A failure that was not returned yet.
     failed: Option<StoreError>,
-    /// When something was last told.
+    /// When something was last returned.
     told: Instant,
     due: Instant,
     children_due: Instant,
@@ -59,13 +59,13 @@ struct Shard {
     /// Where the next read begins; none until one is fetched for the position.
     iterator: Option<String>,
     position: Position,
-    /// Whether a read is under way.
+    /// Whether a read is in progress.
     reading: bool,
-    /// When the last read began that was answered.
+    /// When the last successful read began.
     answered: Option<Instant>,
 }
 
-/// How far a shard was read, by which an expired iterator is replaced.
+/// The position in a shard, from which an expired iterator is replaced.
 #[derive(Clone)]
 enum Position {
     /// Nothing yet, from the opening of the watch on.
@@ -82,7 +82,7 @@ struct Listed {
     parent: Option<String>,
 }
 
-/// What a call brought.
+/// The result of a call.
 enum Answer {
     /// A read of this shard that began then.
     Read(String, Instant, Result<Got, StoreError>),
@@ -140,7 +140,7 @@ impl Stream {
         Ok(call.send().await.map_err(|error| classify(&error))?.shard_iterator)
     }
 
-    /// Reads a shard once from where it stands.
+    /// Reads a shard once from its position.
     async fn read(
         &self,
         shard: &str,
@@ -151,7 +151,7 @@ impl Stream {
             Some(iterator) => Some(iterator),
             None => self.iterator(shard, position).await?,
         };
-        // A shard without an iterator has nothing more to be read.
+        // A shard without an iterator has ended.
         let Some(iterator) = iterator else { return Ok(Got::Records(GetRecordsOutput::builder().build())) };
         let _place = self.places.acquire().await;
         let error = match self.client.get_records().shard_iterator(iterator).send().await {
@@ -179,7 +179,7 @@ impl Shard {
 }
 
 impl StreamWatch {
-    /// Opens the table's stream; none when it has none that carries new images.
+    /// Opens the table's stream; none when the table has no stream with new images.
     pub(super) async fn open(store: &DynamoStore) -> Result<Option<Self>, StoreError> {
         let missing = || StoreError::NoTable(format!("there is no table {}", store.table));
         let table = store.describe().await?.ok_or_else(missing)?;
@@ -222,7 +222,7 @@ impl StreamWatch {
         }))
     }
 
-    /// Begins to read every shard that is not being read, and to look for children that are missing.
+    /// Starts a read of every shard that has none in progress, and a listing if children are missing.
     fn look(&mut self) {
         let now = Instant::now();
         self.due = now + self.every;
@@ -282,14 +282,14 @@ impl StreamWatch {
         }
     }
 
-    /// Remembers a failure until it is told; one after which changes may be missing is not forgotten for another.
+    /// Remembers a failure until it is returned; one after which changes may be missing is never replaced by another.
     fn fails(&mut self, error: StoreError) {
         if !matches!(self.failed, Some(StoreError::Invalid(_))) {
             self.failed = Some(error);
         }
     }
 
-    /// Takes up the children of shards that ended.
+    /// Follows the children of ended shards.
     fn follow(&mut self, listed: Vec<Listed>) {
         let unread: BTreeSet<_> =
             listed.iter().map(|shard| &shard.id).filter(|id| !self.seen.contains(*id)).collect();
@@ -313,13 +313,13 @@ impl StreamWatch {
         });
     }
 
-    /// Whether every shard was read since something was last told.
+    /// Whether every shard was read since something was last returned.
     fn all_read(&self) -> bool {
         self.shards.values().all(|shard| shard.answered.is_some_and(|at| at >= self.told))
     }
 }
 
-/// What a task came to; its panic goes on here.
+/// The result of a task; a panic is propagated.
 fn answered<T>(ended: Result<T, tokio::task::JoinError>) -> T {
     match ended {
         Ok(answer) => answer,
@@ -327,7 +327,7 @@ fn answered<T>(ended: Result<T, tokio::task::JoinError>) -> T {
     }
 }
 
-/// Waits until there is something to be read, for ever where nobody tells.
+/// Waits for the signal to read; for ever where there is none.
 async fn woken(wake: &mut Option<watch::Receiver<()>>) {
     if let Some(wake) = wake
         && wake.changed().await.is_ok()
@@ -367,7 +367,7 @@ impl Watch for StreamWatch {
             tokio::select! {
                 Some(answer) = self.calls.join_next() => self.take_in(answered(answer)),
                 () = sleep_until(self.due) => self.look(),
-                // What wakes may be younger than a read under way.
+                // The signal may be younger than a read in progress.
                 () = woken(&mut self.wake), if self.calls.is_empty() => self.look(),
             }
         }

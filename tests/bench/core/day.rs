@@ -1,5 +1,6 @@
 //! A day of the yard on the real core: jobs come by chance, hold a machine for a while and let go; machines boot,
-//! register, are cleaned and pooled, expire and are launched again. No task, no store, no clock; heartbeats are left out.
+//! register, are cleaned and pooled, expire and are launched again. No task, no store, no clock; heartbeats are left
+//! out.
 
 use std::time::Duration;
 

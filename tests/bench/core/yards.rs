@@ -1,5 +1,5 @@
-//! Yards of any size, at rest: of ten machines six run, two are pooled, two are long gone; every one that served has its
-//! request. And one whole cycle on such a yard, change by change.
+//! Yards of any size, at rest: of ten machines six run, two are pooled, two are long gone; every one that served has
+//! its request. And one whole cycle on such a yard, change by change.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -211,7 +211,8 @@ pub(crate) fn yard_of_items(number: usize) -> World {
 /// Who is told of every change of a cycle, and makes it.
 pub(crate) type Around<'a> = dyn FnMut(&str, &mut World, &mut dyn FnMut(&mut World)) + 'a;
 
-/// One warm cycle, change by change: each is seen, judged and carried out. `around` is told of every change and does it.
+/// One warm cycle, change by change: each is seen, judged and carried out. `around` is told of every change and does
+/// it.
 pub(crate) fn cycle(world: &mut World, number: usize, around: &mut Around<'_>) {
     let key = request_key(number);
     let class = class(number);

@@ -1,6 +1,7 @@
-//! How long do many requests take at once, and what does the operator use for them? Bursts, lines of known length, which
-//! stand there when the operator begins to look, and a request of one class behind a flood of another. The operator is a
-//! process of its own on the embedded engine over HTTP; its machines are warm, and their agents answer at once.
+//! How long do many requests take at once, and what does the operator use for them? Bursts, lines of known length,
+//! which stand there when the operator begins to look, and a request of one class behind a flood of another. The
+//! operator is a process of its own on the embedded engine over HTTP; its machines are warm, and their agents answer at
+//! once.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -26,7 +27,7 @@ use super::floors::Figures;
 
 /// Longest one measurement may take.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Writes of the workflows and of the agents that are under way at the same time.
+/// Writes of the workflows and of the agents that are in progress at the same time.
 const AT_ONCE: usize = 16;
 /// The class that nobody floods.
 const HONEST: &str = "honest";

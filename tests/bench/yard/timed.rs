@@ -200,7 +200,7 @@ impl<T: PoolQueue> PoolQueue for Timed<T> {
     }
 }
 
-/// A maker of machines that takes as long for a fleet as EC2 does.
+/// A compute provider that takes as long for a fleet as EC2 does.
 pub(crate) struct Slow<T> {
     pub(crate) inner: T,
     pub(crate) fleet: Duration,

@@ -1,4 +1,5 @@
-//! What does a claim cost while the table is listed, and on a stream of many shards? Each beside its opposite, by turns.
+//! What does a claim cost while the table is listed, and on a stream of many shards? Each beside its opposite, by
+//! turns.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! A wire with AWS's latencies before an engine, and a stream of more shards than it has: a table that was busy once, or
-//! is large, has shards in which nothing happens.
+//! A wire with AWS's latencies before an engine, and a stream of more shards than it has: a table that was busy once,
+//! or is large, has shards in which nothing happens.
 
 use std::time::Duration;
 

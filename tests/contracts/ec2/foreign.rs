@@ -1,5 +1,5 @@
-//! Is the peer EC2 to a client nobody here wrote? boto3 makes the same calls, on the peer and on moto, and tells what it
-//! understood; where moto is right the two must say the same.
+//! Is the peer EC2 to a client nobody here wrote? boto3 makes the same calls, on the peer and on moto, and tells what
+//! it understood; where moto is right the two must say the same.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

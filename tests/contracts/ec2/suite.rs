@@ -1,4 +1,4 @@
-//! What every maker of machines does.
+//! What every compute provider does.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The whole package as an agent uses it: downloaded, unpacked, configured, run, signalled, removed. The scripts are the
-//! real ones; the executable they call is this test program, which plays the listener when it is asked to.
+//! The whole package as an agent uses it: downloaded, unpacked, configured, run, signalled, removed. The scripts are
+//! the real ones; the executable they call is this test program, which plays the listener when it is asked to.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -77,6 +77,6 @@ async fn play(cell: Cell) -> Came {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_of_the_maker_of_machines_makes_of_every_fault_what_its_row_says() {
+async fn every_call_of_the_compute_provider_makes_of_every_fault_what_its_row_says() {
     judge(&EC2, async |cell| play(cell).await).await;
 }

@@ -1,5 +1,5 @@
-//! GitHub: the REST adapter, before answers as GitHub gives them. What GitHub itself says (401, limits, 404, 409, 422) is
-//! a table of its own beside the adapter.
+//! GitHub: the REST adapter, before answers as GitHub gives them. What GitHub itself says (401, limits, 404, 409, 422)
+//! is a table of its own beside the adapter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

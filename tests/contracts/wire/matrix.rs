@@ -4,8 +4,8 @@
 //! refused, reset before, reset after, truncated, 500, 503, throttled, silence, HTML, another service's words
 //!
 //! `.` it is asked again underneath and succeeds; `u` nobody knows (unknown, unreachable); `t` throttled; `d` denied;
-//! `i` invalid; `0` a plain success that says nothing, where nothing is what a lost answer means; `-` cannot be. What was
-//! to be done is done at most once in every cell, but for announcements, which may be doubled.
+//! `i` invalid; `0` a plain success that says nothing, where nothing is what a lost answer means; `-` cannot be. What
+//! was to be done is done at most once in every cell, but for announcements, which may be doubled.
 
 /// One row: the call, what comes of a fault that happens once, and of one that lasts.
 pub(crate) type Row = (&'static str, &'static str, &'static str);

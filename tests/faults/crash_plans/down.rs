@@ -1,4 +1,4 @@
-//! Services that are away, and how often they are asked all the same: a store and a maker of machines that refuse when
+//! Services that are away, and how often they are asked all the same: a store and a compute provider that refuse when
 //! told to, counting every call.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl Switches {
         })
     }
 
-    fn ask_maker(&self, service: &'static str) {
+    fn ask_provider(&self, service: &'static str) {
         self.with(|inner| *inner.asked.entry(service).or_default() += 1);
     }
 }
@@ -113,7 +113,7 @@ impl Watch for Switched<Box<dyn Watch>> {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         self.switches.ask_table()?;
         let changes = self.inner.next().await?;
-        // What was under way when the table went away is told after it is back.
+        // What was in progress when the table went away is told after it is back.
         if self.switches.with(|inner| inner.table_away) && changes.is_empty() {
             return Err(StoreError::Unknown("the connection was reset".into()));
         }
@@ -128,7 +128,7 @@ impl Compute for Switched<Arc<dyn Compute>> {
     }
 
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError> {
-        self.switches.ask_maker("launches");
+        self.switches.ask_provider("launches");
         if let Some(error) = self.switches.with(|inner| inner.launches_fail.clone()) {
             return Err(error);
         }
@@ -136,22 +136,22 @@ impl Compute for Switched<Arc<dyn Compute>> {
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
-        self.switches.ask_maker("ec2");
+        self.switches.ask_provider("ec2");
         self.inner.terminate(ids).await
     }
 
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
-        self.switches.ask_maker("ec2");
+        self.switches.ask_provider("ec2");
         self.inner.describe(ids).await
     }
 
     async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
-        self.switches.ask_maker("ec2");
+        self.switches.ask_provider("ec2");
         self.inner.console(id).await
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
-        self.switches.ask_maker("ec2");
+        self.switches.ask_provider("ec2");
         self.inner.list().await
     }
 }

@@ -8,7 +8,7 @@ use crate::crash_plans::workloads::named;
 use runyard_tests::world::{World, linux};
 
 /// The intent of a launch was written and its answer lost. Nobody but the call itself knew the new launch's name, so
-/// what was read afterwards was the word that stands for "the launches of this class" where records under way are
+/// what was read afterwards was the word that stands for "the launches of this class" where records in progress are
 /// remembered; it looked like the key of the class's pool record, was of course not there, and so the operator took the
 /// class for removed: until the next list of the table it launched nothing, not even what the intent asked for, and
 /// where machines were wanted warm, too, it then launched more than anybody had wanted.
@@ -26,9 +26,9 @@ fn a_launch_intent_whose_answer_is_lost_is_carried_on_with_at_once_and_once() {
 
 /// A stand-by leaves what it knows of to the leader for two seconds. When the thing's own moment had passed already (a
 /// machine in the pool that is due to be announced again, which only whoever announced it knows to be done), it set its
-/// timer to that moment, which was at once, and so did nothing but look at it for these two seconds, a processor at full
-/// load: at each re-announcement, and for every unit when the lease was lost because the table was away. In paused time,
-/// which passes only while nobody runs, the two seconds never ended: the outage drill stood still.
+/// timer to that moment, which was at once, and so did nothing but look at it for these two seconds, a processor at
+/// full load: at each re-announcement, and for every unit when the lease was lost because the table was away. In paused
+/// time, which passes only while nobody runs, the two seconds never ended: the outage drill stood still.
 #[tokio::test(start_paused = true)]
 async fn a_stand_by_rests_while_it_leaves_a_thing_to_the_leader() {
     let world = World::new();

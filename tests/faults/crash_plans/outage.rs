@@ -1,5 +1,5 @@
-//! What if DynamoDB is away for three hours and, soon after, EC2 launches nothing for eight? Jobs run and workflows come
-//! all the while; the machines' own guards do what the contract lets them do, and nothing else may be lost.
+//! What if DynamoDB is away for three hours and, soon after, EC2 launches nothing for eight? Jobs run and workflows
+//! come all the while; the machines' own guards do what the contract lets them do, and nothing else may be lost.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

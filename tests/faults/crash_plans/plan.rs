@@ -1,5 +1,5 @@
-//! Which plans are there? One for each way in which one call of the reference run can go wrong: the operator dies before
-//! or after it, its answer is lost, or it answers with what was true a moment ago.
+//! Which plans are there? One for each way in which one call of the reference run can go wrong: the operator dies
+//! before or after it, its answer is lost, or it answers with what was true a moment ago.
 
 use std::fmt;
 use std::str::FromStr;

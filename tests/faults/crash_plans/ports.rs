@@ -1,5 +1,5 @@
-//! What does the operator ask of whom? Every port, through a tap; each call is named by what it is about, so that a plan
-//! finds the same call again in another run.
+//! What does the operator ask of whom? Every port, through a tap; each call is named by what it is about, so that a
+//! plan finds the same call again in another run.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

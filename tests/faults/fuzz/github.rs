@@ -1,5 +1,5 @@
-//! GitHub's answers: each input is one, as status, headers and body, said to one of the questions the operator asks. What
-//! it makes of it is a value that holds what it promises, or an error that fits into a line of a log.
+//! GitHub's answers: each input is one, as status, headers and body, said to one of the questions the operator asks.
+//! What it makes of it is a value that holds what it promises, or an error that fits into a line of a log.
 
 use std::cell::Cell;
 use std::rc::Rc;

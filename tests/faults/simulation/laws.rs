@@ -33,7 +33,7 @@ pub(crate) struct Laws {
     listed: BTreeMap<RecordId, Vec<InstanceId>>,
     launches: BTreeMap<RecordId, Launch>,
     pools: BTreeMap<RecordId, Pool>,
-    /// Class and count of each launch under way.
+    /// Class and count of each launch in progress.
     open: BTreeMap<RecordId, (String, u32)>,
     /// Each class's `max`, and until when the one before it may count.
     max: BTreeMap<String, (u32, u32, Option<Instant>)>,

@@ -23,7 +23,7 @@ use crate::simulation::world::World;
 /// How long a machine that ended is still told of.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// Gives every machine that comes up a life, and takes it when its maker ended it.
+/// Gives every machine that comes up a life, and takes it when its provider ended it.
 pub(crate) async fn keep(world: Arc<World>) {
     loop {
         let machines = if world.was_stirred() { world.compute.machines() } else { Vec::new() };

@@ -40,7 +40,7 @@ impl Services {
         outcome
     }
 
-    async fn maker<T>(
+    async fn provider<T>(
         &self,
         name: &str,
         about: &str,
@@ -48,7 +48,7 @@ impl Services {
     ) -> Result<T, ComputeError> {
         let world = &self.0.world;
         self.0.enter().await;
-        let outcome = if world.strikes(Fault::MakerFails) {
+        let outcome = if world.strikes(Fault::ProviderFails) {
             sleep(world.chance.millis(1..9000)).await;
             Err(if world.chance.percent(50) {
                 ComputeError::Throttled
@@ -64,7 +64,7 @@ impl Services {
         };
         self.0.leave().await;
         let outcome = match outcome {
-            Ok(_) if name != "list" && world.strikes(Fault::MakerFails) => {
+            Ok(_) if name != "list" && world.strikes(Fault::ProviderFails) => {
                 Err(ComputeError::Unknown("simulated: the answer was lost".into()))
             }
             outcome => outcome,
@@ -163,14 +163,14 @@ impl Compute for Services {
         let about =
             format!("{} {} of {}", order.launch.launch_id, order.launch.count, order.launch.resource_class);
         if world.strikes(Fault::LaunchThrottled) {
-            return self.maker("launch", &about, async { Err(ComputeError::Throttled) }).await;
+            return self.provider("launch", &about, async { Err(ComputeError::Throttled) }).await;
         }
         if world.strikes(Fault::LaunchRefused) {
             let error = match chance.percent(70) {
                 true => ComputeError::NoCapacity("simulated".into()),
                 false => ComputeError::Refused("simulated".into()),
             };
-            return self.maker("launch", &about, async { Err(error) }).await;
+            return self.provider("launch", &about, async { Err(error) }).await;
         }
         if world.strikes(Fault::LaunchAppliesLate) {
             let (late, order, wait) = (world.clone(), order.clone(), chance.millis(100..20_000));
@@ -180,7 +180,7 @@ impl Compute for Services {
                 late.stir();
             });
             let lost = async { Err(ComputeError::Unknown("simulated: on its way".into())) };
-            return self.maker("launch", &about, lost).await;
+            return self.provider("launch", &about, lost).await;
         }
         let call = async {
             if world.strikes(Fault::LaunchPartial) {
@@ -193,7 +193,7 @@ impl Compute for Services {
             }
             outcome
         };
-        self.maker("launch", &about, call).await
+        self.provider("launch", &about, call).await
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
@@ -202,11 +202,11 @@ impl Compute for Services {
         if self.0.world.bug == Some(Bug::EndIsForgotten) {
             return Ok(());
         }
-        self.maker("terminate", &about, self.0.world.compute.terminate(ids)).await
+        self.provider("terminate", &about, self.0.world.compute.terminate(ids)).await
     }
 
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError> {
-        self.maker("describe", ids[0].as_str(), self.0.world.compute.describe(ids)).await
+        self.provider("describe", ids[0].as_str(), self.0.world.compute.describe(ids)).await
     }
 
     async fn console(&self, id: &InstanceId) -> Result<Option<String>, ComputeError> {
@@ -214,8 +214,8 @@ impl Compute for Services {
     }
 
     async fn list(&self) -> Result<Vec<Machine>, ComputeError> {
-        let mut machines = self.maker("list", "", self.0.world.compute.list()).await?;
-        if self.0.world.strikes(Fault::MakerForgetsSome) {
+        let mut machines = self.provider("list", "", self.0.world.compute.list()).await?;
+        if self.0.world.strikes(Fault::ProviderForgetsSome) {
             let all = self.0.world.chance.percent(30);
             machines.retain(|_| !all && self.0.world.chance.percent(50));
         }

@@ -1,12 +1,12 @@
-//! The true state of a simulated machine, whatever its records show: the runner's process, its registration, and whether
-//! it is clean. The executor of the production agent runs on it.
+//! The true state of a simulated machine, whatever its records show: the runner's process, its registration, and
+//! whether it is clean. The executor of the production agent runs on it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{ClaimId, Instance, Place, RegistrationBox};
+use runyard::model::{ClaimId, Instance, Place, RegistrationCredential};
 use runyard::ports::Machine;
 use runyard::ports::github::{Runner, Scope};
 use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
@@ -133,7 +133,7 @@ impl Hands {
         refused.then(|| TaskOutcome::Failed(GithubFailure::Refused("simulated".into())))
     }
 
-    async fn configure(&self, claim: &ClaimId, sealed: &RegistrationBox) -> TaskOutcome {
+    async fn configure(&self, claim: &ClaimId, sealed: &RegistrationCredential) -> TaskOutcome {
         self.takes(1..6).await;
         if let Some(failed) = self.refused() {
             return failed;
@@ -152,7 +152,7 @@ impl Hands {
         TaskOutcome::Configured
     }
 
-    async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationBox>) -> TaskOutcome {
+    async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationCredential>) -> TaskOutcome {
         self.takes(0..3).await;
         if let Some(sealed) = single_use {
             let scope = scope(&sealed.url);

@@ -1,5 +1,5 @@
-//! Simulated workflows and pool owners. Workflows run the production commands: they provision, wait, work and release, or
-//! forget to release; they provision twice, are killed at any call, and retry when a command fails.
+//! Simulated workflows and pool owners. Workflows run the production commands: they provision, wait, work and release,
+//! or forget to release; they provision twice, are killed at any call, and retry when a command fails.
 
 use std::sync::Arc;
 use std::time::Duration;

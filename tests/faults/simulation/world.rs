@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// The machines' maker has done something: whoever looks after machines is to look.
+    /// The compute provider has done something: whoever looks after machines is to look.
     pub(crate) fn stir(&self) {
         self.stirred.store(true, Ordering::SeqCst);
     }

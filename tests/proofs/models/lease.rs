@@ -1,5 +1,5 @@
-//! The lease: budgets are spent by its holder alone. A holder that was replaced and does not know it yet cannot write an
-//! intent; the new one has read everything before its first.
+//! The lease: budgets are spent by its holder alone. A holder that was replaced and does not know it yet cannot write
+//! an intent; the new one has read everything before its first.
 
 use runyard_core::model::{Launch, LaunchPhase};
 

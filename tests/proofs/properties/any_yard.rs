@@ -123,8 +123,8 @@ fn machine() -> impl Strategy<Value = AnyMachine> {
         proptest::option::of(one(&["key", "other"])),
         proptest::option::weighted(0.15, (one(&actions), time())),
     );
-    let maker = (proptest::option::weighted(0.3, proptest::option::of(one(&states))), any::<bool>());
-    (record, more, agent, maker).prop_map(|(record, more, agent, maker)| AnyMachine {
+    let provider = (proptest::option::weighted(0.3, proptest::option::of(one(&states))), any::<bool>());
+    (record, more, agent, provider).prop_map(|(record, more, agent, provider)| AnyMachine {
         place: record.0,
         class: record.1,
         request: record.2,
@@ -142,8 +142,8 @@ fn machine() -> impl Strategy<Value = AnyMachine> {
         beat: agent.2,
         key: agent.3,
         notice: agent.4,
-        stands: maker.0,
-        listed: maker.1,
+        stands: provider.0,
+        listed: provider.1,
     })
 }
 
@@ -392,7 +392,7 @@ impl AnyYard {
         self.spoil(&mut world);
         world.later(1);
         world.list();
-        self.makers(&mut world);
+        self.providers(&mut world);
         world.see(Observation::GitHub(!self.down));
         // What was seen is that old.
         world.now.seen += Duration::from_secs(self.idle);
@@ -458,7 +458,7 @@ impl AnyYard {
         }
     }
 
-    fn makers(&self, world: &mut World) {
+    fn providers(&self, world: &mut World) {
         for (n, any_yard) in self.machines.iter().enumerate() {
             let arn = InstanceArn::local(&id(n));
             if let Some(state) =

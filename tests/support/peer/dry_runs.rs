@@ -1,5 +1,5 @@
-//! Calls with `DryRun`: judged by policies and by what they name, and answered with an error in any case. Neither quotas
-//! nor capacity are looked at, as at EC2 (API reference, "RunInstances").
+//! Calls with `DryRun`: judged by policies and by what they name, and answered with an error in any case. Neither
+//! quotas nor capacity are looked at, as at EC2 (API reference, "RunInstances").
 
 use super::answer::{Refused, Xml};
 use super::fleets::forbidden;

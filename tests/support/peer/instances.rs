@@ -67,8 +67,8 @@ fn not_found(ids: &[String]) -> Refused {
     Refused::new("InvalidInstanceID.NotFound", message)
 }
 
-/// What was posted, which for minutes after a machine's begin or end is nothing; with `Latest` what is on the screen of a
-/// machine that runs on Nitro.
+/// What was posted, which for minutes after a machine's begin or end is nothing; with `Latest` what is on the screen of
+/// a machine that runs on Nitro.
 pub(super) fn console(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
     let id = asked.needed("InstanceId")?.to_owned();
     let one = world.instances.get(&id).ok_or_else(|| not_found(std::slice::from_ref(&id)))?;

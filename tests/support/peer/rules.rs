@@ -33,7 +33,8 @@ pub struct Rules {
     pub forbidden: BTreeSet<&'static str>,
     /// Which image each parameter of Systems Manager names.
     pub parameters: BTreeMap<String, String>,
-    /// Tags that the account's policies demand of all that a launch makes, and whether of volumes that they be encrypted.
+    /// Tags that the account's policies demand of all that a launch makes, and whether of volumes that they be
+    /// encrypted.
     pub demanded_tags: BTreeSet<&'static str>,
     pub demands_encryption: bool,
     /// What machines that are born from now on have on their consoles.

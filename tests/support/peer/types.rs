@@ -25,12 +25,12 @@ struct Kind {
     name: &'static str,
     cpu: u32,
     mmem: u32,
-    maker: &'static str,
+    manufacturer: &'static str,
     burstable: bool,
 }
 
-const fn kind(name: &'static str, cpu: u32, mmem: u32, maker: &'static str) -> Kind {
-    Kind { name, cpu, mmem, maker, burstable: false }
+const fn kind(name: &'static str, cpu: u32, mmem: u32, manufacturer: &'static str) -> Kind {
+    Kind { name, cpu, mmem, manufacturer, burstable: false }
 }
 
 /// Cheapest first.
@@ -75,13 +75,14 @@ fn fits(kind: &Kind, wanted: &Params) -> bool {
         "required" => is,
         _ => !is,
     };
-    let (allowed, makers) = (wanted.texts("AllowedInstanceType"), wanted.texts("CpuManufacturer"));
+    let (allowed, manufacturers) = (wanted.texts("AllowedInstanceType"), wanted.texts("CpuManufacturer"));
     let metal = kind.name.contains("metal");
     within(kind.cpu, "VCpuCount")
         && within(kind.mmem, "MemoryMiB")
         && included("BareMetal", metal)
         && included("BurstablePerformance", kind.burstable)
-        && (makers.is_empty() || makers.iter().any(|maker| maker == kind.maker))
+        && (manufacturers.is_empty()
+            || manufacturers.iter().any(|manufacturer| manufacturer == kind.manufacturer))
         && (allowed.is_empty()
             || allowed.iter().any(|glob| wildmatch::WildMatch::new(glob).matches(kind.name)))
 }

@@ -1,5 +1,5 @@
-//! How the program reaches AWS from a person's desk: through a proxy, at the endpoints that AWS's settings name, and with
-//! credentials from where the AWS command line has them.
+//! How the program reaches AWS from a person's desk: through a proxy, at the endpoints that AWS's settings name, and
+//! with credentials from where the AWS command line has them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;

@@ -130,7 +130,7 @@ fn doctor_finds_what_contradicts_and_mends_it_conditionally() {
     let yard = Yard::new();
     let orphan = RecordId::new("agent#arn:aws:ec2:local:000000000000:instance/i-9", "agent");
     yard.put(&orphan, &[("kind", text("agent")), ("heartbeatSeq", number(0))]);
-    let stray = machine(&yard, "i-1", "running", "42");
+    let foreign = machine(&yard, "i-1", "running", "42");
     let reasons = |args: &[&str], code| {
         let found = yard.runs(args, code).json();
         let items = found["items"].as_array().expect("a list").clone();
@@ -140,11 +140,11 @@ fn doctor_finds_what_contradicts_and_mends_it_conditionally() {
     for reason in ["OrphanAgent", "ForeignClaim", "NoAgentRecord", "NoPool", "NoOperator"] {
         assert!(found.iter().any(|one| one == &format!("\"{reason}\" false")), "{reason}: {found:?}");
     }
-    assert_eq!(yard.record(&stray)["version"], number(7), "looking changes nothing");
+    assert_eq!(yard.record(&foreign)["version"], number(7), "looking changes nothing");
     let found = reasons(&["doctor", "--fix", "-o", "json"], 1);
     assert!(found.contains(&"\"OrphanAgent\" true".to_owned()), "{found:?}");
     assert_eq!(yard.item(&orphan), None);
-    assert!(expired(&yard.record(&stray)));
+    assert!(expired(&yard.record(&foreign)));
 }
 
 #[test]

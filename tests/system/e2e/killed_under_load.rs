@@ -1,5 +1,6 @@
-//! What if an operator is killed, or put to sleep past its lease, at each kind of write it makes, again and again, while
-//! requests come and go? Another one is always there; no machine is ever held twice, every request is served and ends.
+//! What if an operator is killed, or put to sleep past its lease, at each kind of write it makes, again and again,
+//! while requests come and go? Another one is always there; no machine is ever held twice, every request is served and
+//! ends.
 //!
 //! `RUNYARD_KILL_MINUTES=60 cargo test --test system killed_under_load -- --nocapture` goes on for an hour.
 
@@ -157,8 +158,8 @@ struct Tally {
     ended: BTreeMap<String, usize>,
 }
 
-/// One table's life: rounds as long as it is to go on, then every request is served and given back, and the whole history
-/// is judged.
+/// One table's life: rounds as long as it is to go on, then every request is served and given back, and the whole
+/// history is judged.
 async fn episode(tally: &mut Tally, goes_on: impl Fn(usize) -> bool) {
     // Machines wear out, so that there is always something to launch.
     let mut yard = Yard::new(2, 14, 3).await;

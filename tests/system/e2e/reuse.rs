@@ -1,5 +1,5 @@
-//! Does one machine serve one run after the other without leaving a trace at GitHub? Ten runs in each registration mode;
-//! after each of them the stand-in GitHub lists no runner at all.
+//! Does one machine serve one run after the other without leaving a trace at GitHub? Ten runs in each registration
+//! mode; after each of them the stand-in GitHub lists no runner at all.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

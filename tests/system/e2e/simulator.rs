@@ -1,5 +1,5 @@
-//! What would the agents say? Played for every machine of a table by the contract alone: each reads its record strongly,
-//! derives its word, and remembers which claim it truly serves, so that a second one on top is noticed.
+//! What would the agents say? Played for every machine of a table by the contract alone: each reads its record
+//! strongly, derives its word, and remembers which claim it truly serves, so that a second one on top is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

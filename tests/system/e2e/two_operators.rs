@@ -125,8 +125,9 @@ async fn a_hundred_requests_on_a_hundred_idle_machines_take_one_each() {
     let verdict = laws::judge(&history::all(yard.endpoint()).await);
     assert_eq!(verdict.broken, Vec::<String>::new());
     assert_eq!(verdict.claims, MACHINES as usize, "each request one claim");
-    // A stand-by takes over what a leader on a machine busy with other things leaves lying for 2 s: that is its task, and
-    // how often depends on the machine. That none is wasted otherwise is counted in `tests/scenarios/two_operators.rs`, that
-    // it is one in a hundred when they race in `tests/system/lifecycle/contention.rs`.
+    // A stand-by takes over what a leader on a machine busy with other things leaves lying for 2 s: that is its task,
+    // and how often depends on the machine. That none is wasted otherwise is counted in
+    // `tests/scenarios/two_operators.rs`, that it is one in a hundred when they race in
+    // `tests/system/lifecycle/contention.rs`.
     assert!(each < 1.0, "{each} wasted writes a claim");
 }

@@ -1,5 +1,5 @@
-//! What do two operators cost each other? Both serve the same hundred requests from the same hundred idle machines, over
-//! the real adapters: nobody may be promised twice, and hardly a write may be in vain.
+//! What do two operators cost each other? Both serve the same hundred requests from the same hundred idle machines,
+//! over the real adapters: nobody may be promised twice, and hardly a write may be in vain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

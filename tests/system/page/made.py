@@ -76,7 +76,7 @@ class Yard:
             have = {phase: of.count(phase) for phase in PHASES}
             self.lists["pools"].append({
                 "class": name, "desired": 10, "min": 2, "max": len(of) if index == 0 and of else len(of) + 50, "have": have, "live": len(of),
-                "underWay": 0, "paused": index == 1 and failed > 0, "heldBackSeconds": 95 if index == 2 and failed > 0 else None,
+                "inFlight": 0, "paused": index == 1 and failed > 0, "heldBackSeconds": 95 if index == 2 and failed > 0 else None,
                 "message": f"{have['pooled']} idle of 10 wanted",
             })
         for number in range(min(50, machines)):

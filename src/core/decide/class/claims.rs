@@ -1,4 +1,4 @@
-//! What a claim writes: the machines, and the request that takes them.
+//! Builds a claim: the machines and the request that takes them.
 
 use crate::model::{
     Cause, Claim, ClaimId, Instance, InstanceArn, Life, Phase, PoolSpec, Request, RequestKey, Threshold,

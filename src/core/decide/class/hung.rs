@@ -1,5 +1,5 @@
-//! A request gives up a machine whose first boot hangs for a free one. The first of the two to be of use wins: where the
-//! hung one comes first, the second stays free until its time is over.
+//! A request gives up a machine whose first boot hangs for a free one. The first of the two to be of use wins: where
+//! the hung one comes first, the second stays free until its time is over.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
-//! One pass over a class's line, the oldest request first. Its work is what it finds to do, whatever the length of the
-//! line: requests of one demand are left as soon as one of them can have nothing, and no more are written at a time than
-//! leave the table room for other classes.
+//! One pass over the waiting requests of a class, the oldest first. Its work does not grow with their number: a demand
+//! is left as soon as one of its requests can have nothing, and the number of writes is limited so that the table has
+//! room for other classes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_set::{self, BTreeSet};
@@ -9,27 +9,27 @@ use std::time::Duration;
 use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, Slot};
 
 use super::claims::{CLAIM_LIMIT, claim};
-use super::yielding::yield_parts;
+use super::rebalance::rebalance_partial;
 use crate::decide::capacity::Launches;
 use crate::decide::context::Context;
 use crate::decide::matching::{Matcher, Share};
 use crate::decide::request::{self, accept};
 use crate::decide::{Plan, Planned, WaitReason};
-use crate::yard::{Class, Demand, Rank, lacking};
+use crate::yard::{Class, Demand, QueuePosition, lacking};
 
-/// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and more,
-/// and another class's write waits for this many at most where the table takes them one by one.
+/// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and
+/// more, and another class's write waits for this many at most where the table takes them one by one.
 const WRITTEN_AT_ONCE: usize = 32;
-/// Most requests that a pass steps over because they are about to leave the line by their own decision, or are not taken on
-/// yet.
+/// Most requests that a pass steps over because they are about to leave the line by their own decision, or are not
+/// taken on yet.
 const STEPPED_OVER: usize = 256;
-/// How long what a queue said is relied on.
+/// How long the hints of a queue are used.
 const HINTS_LAST: Duration = Duration::from_secs(2);
 
 /// Serves waiting requests in their order, then launches what is lacking.
 pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
-    let line = &class.line;
-    let ask = !line.all().is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
+    let waiting = &class.waiting;
+    let ask = !waiting.all().is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
     if ask && !spec.paused {
         plan.actions.push(Planned::receive(name.clone()));
         plan.wake_at(cx.now.mono + Duration::from_secs(1));
@@ -45,37 +45,37 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
         in_hand: 0,
         stepped_over: 0,
         seen: 0,
-        taken_on: BTreeMap::new(),
+        accepting: BTreeMap::new(),
         oldest: None,
     };
-    pass.those_in_line(line.demands());
-    pass.new_ones(line.new_ones());
+    pass.accepted_requests(waiting.demands());
+    pass.new_ones(waiting.new_ones());
     let Pass { launches, written, seen, oldest, .. } = pass;
     if let Some((oldest, lack)) = oldest {
-        yield_parts(cx, class, spec, (oldest, lack), &written, plan);
+        rebalance_partial(cx, class, spec, (oldest, lack), &written, plan);
     }
     launches.plan(plan);
-    let behind = line.all().len().saturating_sub(seen);
+    let behind = waiting.all().len().saturating_sub(seen);
     if behind > 0 {
         let message = format!("{behind} younger requests wait behind those");
         plan.wait(Pool::key_of(name), WaitReason::Behind, message);
     }
 }
 
-/// Whether the queue is asked who is free before machines are claimed: not again within a moment.
+/// Whether to receive from the queue before machines are claimed: not again within [`HINTS_LAST`].
 fn asks_queue(cx: &Context<'_>, name: &ClassName, class: &Class) -> bool {
     let busy = cx.yard.is_busy(Slot::Queue(name.clone()));
     !busy && class.received.is_none_or(|at| cx.now.mono >= at + HINTS_LAST)
 }
 
-/// Whether requests like the last one may have something that it did not have.
+/// Whether later requests of the same demand may get something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     MayHave,
     HaveNothing,
 }
 
-/// What one pass has done so far.
+/// The state of one pass.
 struct Pass<'a, 'p> {
     cx: &'a Context<'a>,
     spec: &'a PoolSpec,
@@ -84,21 +84,22 @@ struct Pass<'a, 'p> {
     plan: &'p mut Plan,
     /// Requests this plan writes: one write each.
     written: BTreeSet<RequestKey>,
-    /// Requests that are being written, or are by this plan.
+    /// How many requests are being written, or will be by this plan.
     in_hand: usize,
     stepped_over: usize,
     /// Requests looked at.
     seen: usize,
-    /// How many of each repository are being taken on, or are by this plan.
-    taken_on: BTreeMap<&'a Repository, u32>,
+    /// How many requests of each repository are being accepted, or will be by this plan.
+    accepting: BTreeMap<&'a Repository, u32>,
     /// The oldest that lacks machines after this pass, and how many.
     oldest: Option<(&'a RequestKey, u32)>,
 }
 
 impl<'a> Pass<'a, '_> {
-    /// Those with a place in the line: the oldest of all demands in turn.
-    fn those_in_line(&mut self, demands: &'a BTreeMap<Demand, BTreeSet<Rank>>) {
-        let mut heads: BTreeMap<&Rank, (&Demand, btree_set::Iter<'_, Rank>)> = BTreeMap::new();
+    /// Serves the accepted requests: the oldest of all demands in turn.
+    fn accepted_requests(&mut self, demands: &'a BTreeMap<Demand, BTreeSet<QueuePosition>>) {
+        let mut heads: BTreeMap<&QueuePosition, (&Demand, btree_set::Iter<'_, QueuePosition>)> =
+            BTreeMap::new();
         for (demand, alike) in demands {
             let mut rest = alike.iter();
             heads.extend(rest.next().map(|rank| (rank, (demand, rest))));
@@ -113,17 +114,17 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    /// Those that nobody took on yet, while their repositories may have more.
+    /// Accepts new requests while their repositories may have more.
     fn new_ones(&mut self, new: &'a BTreeSet<RequestKey>) {
         for key in new {
             if self.is_full() {
                 return;
             }
             let Some(request) = self.cx.yard.request(key) else { continue };
-            if !self.cx.yard.is_busy(key) && !self.may_be_taken_on(key, request) {
+            if !self.cx.yard.is_busy(key) && !self.may_be_accepted(key, request) {
                 continue;
             }
-            *self.taken_on.entry(&request.id.repository).or_default() += 1;
+            *self.accepting.entry(&request.id.repository).or_default() += 1;
             self.one(key, &Demand::of(request, self.spec));
         }
     }
@@ -134,15 +135,15 @@ impl<'a> Pass<'a, '_> {
 
     /// Whether a repository may have another open request. Those that are being taken on count too; only when they are
     /// written and make up the bound is one refused.
-    fn may_be_taken_on(&mut self, key: &RequestKey, request: &'a Request) -> bool {
+    fn may_be_accepted(&mut self, key: &RequestKey, request: &'a Request) -> bool {
         let most = self.cx.policy.requests_per_repository;
         let open = self.cx.yard.open_requests(&request.id.repository);
-        let coming = self.taken_on.get(&request.id.repository).copied().unwrap_or(0);
+        let coming = self.accepting.get(&request.id.repository).copied().unwrap_or(0);
         if open.saturating_add(coming) < most {
             return true;
         }
         self.seen += 1;
-        if open >= most && self.cx.yard.rests(key, self.cx.now.mono).is_none() {
+        if open >= most && self.cx.yard.backoff_until(key, self.cx.now.mono).is_none() {
             self.plan.actions.extend(request::too_many(self.cx, request, most).actions);
             self.in_hand += 1;
         } else {
@@ -152,17 +153,17 @@ impl<'a> Pass<'a, '_> {
         false
     }
 
-    /// One request: it gets what fits it, and what it lacks then is to be launched.
+    /// Serves one request: it claims what fits and asks to launch what it still lacks.
     fn one(&mut self, key: &'a RequestKey, demand: &Demand) -> Others {
         let (cx, spec) = (self.cx, self.spec);
         let Some(request) = cx.yard.request(key) else { return Others::MayHave };
         self.seen += 1;
-        if let Some(until) = cx.yard.rests(key, cx.now.mono) {
+        if let Some(until) = cx.yard.backoff_until(key, cx.now.mono) {
             self.plan.wake_at(until);
             self.plan.wait(key, WaitReason::BackOff, "its last write failed, it is tried again in a moment");
             return Others::MayHave;
         }
-        if request::leaves_line(cx, request) {
+        if request::leaves_queue(cx, request) {
             self.stepped_over += 1;
             return Others::MayHave;
         }
@@ -176,8 +177,8 @@ impl<'a> Pass<'a, '_> {
             self.matcher.keep(share);
             return Others::MayHave;
         }
-        let spared = self.matcher.spare(demand, lack - got);
-        if got == 0 && spared > 0 {
+        let reserved = self.matcher.reserve_for_busy(demand, lack - got);
+        if got == 0 && reserved > 0 {
             self.plan.wait(key, WaitReason::Busy, "an older request is being served");
             return Others::MayHave;
         }
@@ -187,15 +188,15 @@ impl<'a> Pass<'a, '_> {
             self.write(key, accept(cx, request, spec));
         }
         self.explain(key, &share, lack - got);
-        self.let_go(key);
-        let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32) + spared);
+        self.flush_returned(key);
+        let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32) + reserved);
         if left == 0 || request.status.phase.is_none() {
             return Others::MayHave;
         }
         self.oldest.get_or_insert((key, left));
         let launched = self.launches.ask(key, request, left, self.plan);
         // A claim takes so many at once; the next pass gives it more.
-        let free = lack == got + spared;
+        let free = lack == got + reserved;
         if launched || free { Others::MayHave } else { Others::HaveNothing }
     }
 
@@ -221,14 +222,14 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    /// Former requests take machines off their lists that this one could have.
-    fn let_go(&mut self, key: &RequestKey) {
+    /// Flushes machines that this request could have from the lists of former requests.
+    fn flush_returned(&mut self, key: &RequestKey) {
         for former in self.matcher.met() {
             let message = "a free machine is taken off the list of who had it before";
             self.plan.wait(key, WaitReason::Busy, message);
             if !self.cx.yard.is_busy(&former)
                 && !self.written.contains(&former)
-                && let Some(action) = request::let_go(self.cx, &former)
+                && let Some(action) = request::flush_returned(self.cx, &former)
             {
                 self.plan.actions.push(action);
                 self.written.insert(former);

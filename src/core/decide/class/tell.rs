@@ -1,5 +1,5 @@
-//! Why does a request wait? The one reason that a person can do something about, written into its `message` when it
-//! changes and not when a number does, so that whoever waits reads it without a right to anything but the request.
+//! Reports why a request waits: the one reason that a person can act on is written into its `message`. It is written
+//! when the reason changes, not when a number does, and needs no permission but to read the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::reason::{base, machines, of, waits};
-use crate::decide::request::leaves_line;
+use crate::decide::request::leaves_queue;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
 use crate::yard::{Class, Demand, gives_back, lacking};
@@ -21,12 +21,12 @@ const FIRST: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_secs(10);
 /// How many of a line are told why they wait: the oldest. Those behind them wait for the same, and a write for each of
 /// thousands would be a storm of its own.
-const TOLD_OF_A_LINE: usize = 32;
+const REPORTED_REQUESTS: usize = 32;
 
 /// Writes down why the oldest requests of a class wait, where that is not what their records say. One that the pass did
 /// not come to waits for what another of its demand waits for.
 pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
-    let line = class.line.all();
+    let line = class.waiting.all();
     if line.is_empty() || cx.role.lease.is_none() {
         return;
     }
@@ -42,16 +42,16 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
     for (key, reason) in &reasons {
         alike.extend(cx.yard.request(key).map(|request| (Demand::of(request, spec), *reason)));
     }
-    // What happens to a request at this moment is not waited for.
+    // A request that is being served at this moment does not wait.
     let busy =
         plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
     let written: BTreeSet<RecordId> =
         plan.actions.iter().flat_map(Planned::records).cloned().chain(busy).collect();
     let mut told = Plan::default();
-    let oldest = line.iter().map(|(_, key)| key).take(TOLD_OF_A_LINE);
+    let oldest = line.iter().map(|(_, key)| key).take(REPORTED_REQUESTS);
     for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
         let Some(request) = cx.yard.request(key) else { continue };
-        if request.status.phase.is_none() || gives_back(request) || leaves_line(cx, request) {
+        if request.status.phase.is_none() || gives_back(request) || leaves_queue(cx, request) {
             continue;
         }
         let reason = reasons.get(key).or_else(|| alike.get(&Demand::of(request, spec)));
@@ -87,13 +87,14 @@ fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&
     plan.actions.push(Planned::request(step, note));
 }
 
-/// Whether an action only writes down a reason. What an operator remembers decides about that, so nobody else foretells it.
+/// Whether an action only writes down a reason. What an operator remembers decides about that, so nobody else foretells
+/// it.
 pub(crate) fn is_telling(action: &Planned) -> bool {
     action.note().is_some_and(|note| [TOLD, OVER].contains(&note.reason))
 }
 
-/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes while
-/// it holds. None for what passes by itself, or is told by what happens next.
+/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes
+/// while it holds. None for what passes by itself, or is told by what happens next.
 fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
         WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),

@@ -114,7 +114,7 @@ fn a_request_that_is_being_written_keeps_its_place_and_nothing_is_launched_for_i
     scene.yard.busy.insert(ask("1").into());
     assert!(scene.claims().is_empty(), "the machine is for the older one");
     assert_eq!(scene.intents(), [], "unless that turns out not to need it");
-    // Its claim is under way: both are being written.
+    // Its claim is in progress: both are being written.
     scene.yard.busy.insert(Instance::key_of(&arn("i-1")).into());
     assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
 }
@@ -235,7 +235,7 @@ fn every_request_is_written_once_in_a_plan() {
     assert_eq!(keys.len(), all);
 }
 
-mod yielding {
+mod rebalance {
     use super::*;
 
     /// Two requests that each hold a part of what they need, and a class that cannot grow.
@@ -453,7 +453,7 @@ mod reports {
         assert_eq!(since(&mut scene), ((false, start()), (true, at(10))), "one changed");
         scene.wait(10);
         // The brake is let go at this very moment.
-        scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until.max(scene.now.mono);
+        scene.now.mono = scene.yard.class(&linux()).unwrap().backoff.until.max(scene.now.mono);
         pooled(&mut scene, &["i-1"]);
         assert_eq!(since(&mut scene), ((true, at(20)), (false, at(20))));
         scene.wait(10);
@@ -462,13 +462,13 @@ mod reports {
     }
 
     #[test]
-    fn a_brake_that_is_let_go_at_this_moment_holds_nothing_back() {
+    fn a_backoff_that_ends_at_this_moment_holds_nothing_back() {
         use crate::ports::ComputeError;
         let mut scene = Scene::with(json!({"desired": 1}));
         scene.put(&launch("l-1", 1, None));
         scene
             .see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Refused("no right".into()))));
-        scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until;
+        scene.now.mono = scene.yard.class(&linux()).unwrap().backoff.until;
         assert!(!report(&scene).unwrap().status.message.contains("held back"));
     }
 
@@ -617,8 +617,8 @@ mod lines {
         scene.put(&waiting("1", 1, -50));
         scene.put(&waiting("2", 1, -40));
         let until = scene.now.mono + secs(30);
-        scene.yard.resting.insert(ask("1").into(), until);
-        scene.yard.resting.insert(Instance::key_of(&arn("i-3")), until);
+        scene.yard.backoffs.insert(ask("1").into(), until);
+        scene.yard.backoffs.insert(Instance::key_of(&arn("i-3")), until);
         assert_eq!(scene.claims(), [("2".to_owned(), vec!["i-2".to_owned()])]);
         assert_eq!(reasons(&scene, "1"), [WaitReason::BackOff]);
         assert!(scene.of_class().wake.unwrap() <= until);

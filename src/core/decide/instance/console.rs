@@ -50,8 +50,8 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, plan: &mut Plan) {
     }
 }
 
-/// Whether it ended without having been of use to anybody: of a deadline that passed, only where its agent never spoke of
-/// its boot, for free machines end by theirs every day.
+/// Whether it ended without having been of use to anybody: of a deadline that passed, only where its agent never spoke
+/// of its boot, for free machines end by theirs every day.
 fn ended_young(tracked: &Tracked) -> bool {
     let Life::Terminated { reason, .. } = tracked.instance.life else { return false };
     let silent = tracked.instance.public_key.is_none()

@@ -1,4 +1,5 @@
-//! What a machine needs of GitHub: what registers its runner and what removes it, and time while GitHub does not answer.
+//! The GitHub credentials of a machine: to register its runner, to remove it, and more time while GitHub does not
+//! answer.
 
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ impl MachineView<'_> {
         self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
     }
 
-    /// While GitHub does not answer, or takes the runner for busy, the deadline of what waits for it moves on in the record,
-    /// because the agent counts by the record too.
+    /// While GitHub does not answer, or takes the runner for busy, the deadline of what waits for it moves on in the
+    /// record, because the agent counts by the record too.
     pub(super) fn given_time(&self) -> Option<Plan> {
         let threshold = self.instance.threshold?;
         let term = threshold.at.duration_since(threshold.set_at);

@@ -1,4 +1,4 @@
-//! The deadline of each live state, and what becomes of a machine that passes it: one that never boots, never registers,
+//! The deadline of each live state, and the end of a machine that passes it: one that never boots, never registers,
 //! serves for too long or is never clean.
 
 use jiff::Timestamp;

@@ -1,5 +1,5 @@
-//! A machine whose runner GitHub does not let go: it takes the runner for busy, as it does for up to ten minutes after a job
-//! that was killed. The clean-up waits for it, for a while.
+//! A machine whose runner GitHub does not let go: it takes the runner for busy, as it does for up to ten minutes after
+//! a job that was killed. The clean-up waits for it, for a while.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What EC2 takes back.
+//! Interruptions: machines that EC2 takes back.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ impl MachineView<'_> {
     /// certain: their request takes another. The others go shortly before EC2 takes them; a mere risk lets them finish.
     pub(super) fn interrupted(&self) -> Option<(Reason, Note)> {
         let notice = self.tracked.interruption()?;
-        let (doomed, soon) = (self.tracked.doomed(), leaves_at(notice) <= self.cx.now.wall);
+        let (interrupted, soon) = (self.tracked.is_interrupted(), leaves_at(notice) <= self.cx.now.wall);
         let due = match self.instance.life {
             Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => true,
             Life::Created { run: Some(_) } | Life::Claimed { .. } => {
-                doomed && (soon || self.says() != Some(Signal::RegOk))
+                interrupted && (soon || self.says() != Some(Signal::RegOk))
             }
-            Life::Running { .. } | Life::Idle { pooled_at: None } => doomed && soon,
+            Life::Running { .. } | Life::Idle { pooled_at: None } => interrupted && soon,
             Life::Terminated { .. } => false,
         };
         due.then(|| {

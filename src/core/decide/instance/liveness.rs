@@ -1,4 +1,4 @@
-//! A machine of which nothing is heard: its agent has not beaten for too long, or its maker does not list it.
+//! Ends machines whose agent is silent or that the provider no longer lists.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{MachineView, settled, terminating};
 use crate::decide::{Note, Plan, Planned, Step};
 use crate::yard::Doubt;
 
-/// How long a machine's maker is not asked again for a machine that it does not list.
+/// Shortest interval between two describe calls for a machine that the list lacks.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 impl MachineView<'_> {
-    /// An agent that fell silent: its record is read once more, then the machine is ended on that very heartbeat.
+    /// A silent agent: its record is read once more, then the machine is tombstoned on that heartbeat.
     pub(super) fn silence(&self) -> Option<Plan> {
         let beat = self.tracked.beat;
         let booting =
@@ -23,12 +23,12 @@ impl MachineView<'_> {
             return None;
         }
         let key = Agent::key_of(&self.instance.facts.instance_arn);
-        if self.cx.yard.hands_off(&key) {
-            // Nothing can be said of such an agent; the machine's deadline still holds.
+        if self.cx.yard.is_unreadable(&key) {
+            // The state of such an agent is unknown; the machine's deadline still holds.
             return None;
         }
         if self.cx.yard.absent.contains_key(&key) {
-            // An agent writes only to its record, so without one it is never heard again.
+            // An agent writes only to its record, so an agent without one can never beat again.
             let note = Note::warning("AgentRecordGone", "the record of its agent is gone");
             return Some(self.end(Reason::Unhealthy, note));
         }
@@ -48,7 +48,7 @@ impl MachineView<'_> {
         Some(Plan::act(Planned::silence(step, beat.seq, note)))
     }
 
-    /// Until when the first judgement of a silent agent is put off, on the clock of reads, because too many of its class
+    /// Until when the end of a silent machine is postponed, on the clock of reads, because too many agents of its class
     /// fell silent with it.
     pub(super) fn put_off(&self) -> Option<(Duration, Doubt)> {
         let beat = self.tracked.beat.filter(|_| !self.fresh())?;
@@ -58,8 +58,7 @@ impl MachineView<'_> {
         (self.cx.now.seen <= until).then_some((until, doubt))
     }
 
-    /// A machine that the last list of machines did not show: its maker is asked for it by name, unless the list lacks
-    /// too much to be believed.
+    /// A machine that the last list lacks is described by its id, unless the list lacks too many to be believed.
     pub(super) fn missed(&self) -> Option<Plan> {
         let (cx, tracked) = (self.cx, self.tracked);
         if tracked.changed && cx.policy.inventory {

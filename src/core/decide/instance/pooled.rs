@@ -29,8 +29,8 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let name = &machine.instance.facts.resource_class;
     let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
     let Some(pool) = &class.pool else { return false };
-    // A deadline that a person brought nearer is let pass. One that has passed and was never as far as the class wants
-    // may be such a one; one that has not was set when the class wanted less, and moves on with the others.
+    // A deadline that a person shortened is not renewed. One that has passed and was shorter than the class wants may
+    // be such a deadline; one that has not passed was set when the class wanted less, and is renewed with the others.
     let passed = |t: &Threshold| t.at <= machine.cx.now.wall && t.at < after(t.set_at, pool.idle_time());
     let shortened = machine.tracked.shortened || machine.instance.threshold.as_ref().is_some_and(passed);
     if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
@@ -132,8 +132,8 @@ fn surplus(machine: &MachineView<'_>) -> bool {
     excess > 0 && first.any(|(_, arn)| *arn == machine.instance.facts.instance_arn)
 }
 
-/// Whether it is this machine's turn to go because it was launched in another way: its replacement is idle, or, where
-/// `max` leaves no room for one beside it, fewer than may be at once are missing.
+/// Whether it is this drifted machine's turn to be replaced: its replacement is idle, or `max` leaves no room for one
+/// and fewer than `atOnce` are missing.
 fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool {
     let (cx, arn) = (machine.cx, &machine.instance.facts.instance_arn);
     let turn = capacity::giving_way(cx, class);
@@ -148,7 +148,7 @@ fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool 
         || class.live() >= spec.max && missing < spec.replacement.at_once as usize
 }
 
-/// Says what a drifted machine waits for.
+/// Reports what a drifted machine waits for.
 fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, plan: &mut Plan) {
     let now = machine.cx.now;
     let (reason, until) = match spec.replacement.hours_at(now.wall) {
@@ -162,7 +162,7 @@ fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, plan: &mut Plan)
     plan.wait(machine.instance.key(), reason, format!("{why}: replaced {until}"));
 }
 
-/// Whether the class has what it wants without the machines whose time is over.
+/// Whether the class has enough idle machines without the expired ones.
 fn replaced(machine: &MachineView<'_>, class: &Class) -> bool {
     let (Some(pool), Some(spec)) = (&class.pool, machine.spec) else { return true };
     let now = machine.cx.now.wall;

@@ -1,4 +1,5 @@
-//! Whether the request of a machine wants it no more: released, over, or it took the machine off its list.
+//! Whether the request of a machine no longer wants it: it was released, has ended, or removed the machine from its
+//! list.
 
 use crate::decide::{Note, Plan};
 use crate::model::{Cause, Claim, ClaimId, Instance, Life, Request};
@@ -17,7 +18,7 @@ impl MachineView<'_> {
             Some(request) if self.given_up(claim, request) => {
                 Some(Note::normal("GivenUp", format!("{} holds it no more", request.id)))
             }
-            // A request that a strong read did not find.
+            // A strong read found no such request.
             None if self.cx.yard.absent.contains_key(&claim.request) => Some(Note::warning(
                 "RequestGone",
                 format!("the record of its request is gone ({})", claim.request),
@@ -36,7 +37,7 @@ impl MachineView<'_> {
         let named_here = |id: &ClaimId| id.version() > 0;
         match status.claims.get(id) {
             Some(last) if named_here(last) && named_here(&claim.id) => *last == claim.id,
-            // Somebody else named the claims: they have no order.
+            // Claim ids that were not made from versions have no order.
             Some(_) | None => true,
         }
     }

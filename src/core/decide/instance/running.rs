@@ -1,4 +1,4 @@
-//! A machine whose runner serves a request, until its request lets go or the runner is lost.
+//! A machine whose runner serves a request, until the request releases it or the runner is lost.
 
 use crate::decide::{Note, Plan};
 use crate::model::Signal;
@@ -6,7 +6,7 @@ use crate::model::Signal;
 use super::MachineView;
 
 impl MachineView<'_> {
-    /// `running`: until its request lets go, or its runner is lost.
+    /// `running`: until its request releases it, or its runner is lost.
     pub(super) fn running(&self) -> Option<Plan> {
         if let Some(note) = self.given_back() {
             return Some(self.give_back(note));

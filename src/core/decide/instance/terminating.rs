@@ -1,4 +1,4 @@
-//! The end of a machine: decided in its record first, then asked for, then confirmed, then recorded as gone.
+//! The end of a machine: tombstone, termination, confirmation, and the record of its end.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::yard::Tracked;
 
 /// How long the records of ended machines are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
-/// First pause before a machine's maker is asked again whether it is gone.
+/// First pause between two calls about an ended machine.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Longest such pause.
 const ASK_AGAIN_MOST: Duration = Duration::from_secs(30);
 
-/// Makes a record say that its machine ends.
+/// Writes the tombstone into a record.
 pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
     next.life = Life::Terminated { reason, gone_at: None };
     next.threshold = None::<Threshold>;
@@ -27,11 +27,11 @@ pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
     next.removal = None;
 }
 
-/// What remains to be done about an ended machine.
+/// Decides about a tombstoned machine.
 pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timestamp>) -> Plan {
     let instance = &tracked.instance;
     if gone_at.is_some() {
-        let mut plan = gone(cx, tracked);
+        let mut plan = finalize(cx, tracked);
         console::decide(cx, tracked, &mut plan);
         return plan;
     }
@@ -44,13 +44,13 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timest
         });
         return Plan::act(Planned::bury(step));
     }
-    let mut plan = press(cx, tracked);
+    let mut plan = request_termination(cx, tracked);
     console::decide(cx, tracked, &mut plan);
     plan
 }
 
-/// Whether the machine is proved gone: its maker says that it ended, or does not know it although it is not new. A
-/// maker without an inventory is taken at its word.
+/// Whether the machine is proved gone: the provider reports its end, or does not know it although it is not new.
+/// Without an inventory, the request to terminate is proof.
 fn is_gone(cx: &Context<'_>, tracked: &Tracked) -> bool {
     if !cx.policy.inventory {
         return tracked.ended.is_some();
@@ -68,8 +68,8 @@ fn is_gone(cx: &Context<'_>, tracked: &Tracked) -> bool {
     }
 }
 
-/// Asks for the machine's end and where it stands by turns, less often each time.
-fn press(cx: &Context<'_>, tracked: &Tracked) -> Plan {
+/// Alternates TerminateInstances and DescribeInstances with exponential backoff until the instance is gone.
+fn request_termination(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     let arn = &tracked.instance.facts.instance_arn;
     let Some((ended, times)) = tracked.ended else { return Plan::act(Planned::terminate(arn.clone())) };
     let (asked, questions) = tracked.asked.unwrap_or_default();
@@ -91,13 +91,13 @@ fn press(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     })
 }
 
-/// Gone for good: its runner is looked for once, its record goes when its time is over.
-fn gone(cx: &Context<'_>, tracked: &Tracked) -> Plan {
+/// After the end: its runner is removed at GitHub once, and its record expires.
+fn finalize(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     let instance = &tracked.instance;
     let mut plan = Plan::default();
     if cx.policy.inventory && tracked.stands.flatten().is_some_and(MachineState::alive) {
-        // Its maker did not know it for a while, and shows it again.
-        return press(cx, tracked);
+        // The provider lists it again after it did not know it.
+        return request_termination(cx, tracked);
     }
     if cx.policy.github && !tracked.swept && instance.registration_seq > 0 {
         plan.actions.push(Planned::sweep_runner(instance));

@@ -165,7 +165,7 @@ fn a_machine_that_never_began_says_why_and_holds_its_class_back_at_once() {
             scene.of_machine("i-1").actions.iter().map(|action| format!("{action:?}")).collect::<String>();
         assert!(told.contains(&format!("it stopped or ended by itself: {key}")), "{told}");
         let class = scene.yard.class(&linux()).unwrap();
-        (class.brake.until > scene.now.mono, class.refusal.clone())
+        (class.backoff.until > scene.now.mono, class.refusal.clone())
     };
     assert_eq!(end(machine("i-1"), true), (true, Some(key.into())));
     assert_eq!(end(machine("i-1"), false), (false, None), "it was switched off");
@@ -173,14 +173,14 @@ fn a_machine_that_never_began_says_why_and_holds_its_class_back_at_once() {
 }
 
 #[test]
-fn a_machine_that_its_maker_does_not_know_vanished_once_it_is_older_than_the_grace() {
+fn a_machine_unknown_to_its_provider_vanished_once_it_is_older_than_the_grace() {
     let aged = |seconds: i64| machine("i-1").running(&ask("1")).with(|i| i.facts.created_at = at(-seconds));
     for (age, reason) in [(599, None), (600, Some(Reason::Vanished))] {
         let mut scene = yard(aged(age));
         scene.see(Observation::Stands(arn("i-1"), None));
         assert_eq!(ends(&scene.of_machine("i-1")), reason, "{age} s old");
         scene.policy.inventory = false;
-        assert_eq!(ends(&scene.of_machine("i-1")), None, "a maker without an inventory");
+        assert_eq!(ends(&scene.of_machine("i-1")), None, "a provider without an inventory");
     }
 }
 

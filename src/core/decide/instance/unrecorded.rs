@@ -1,19 +1,19 @@
-//! A machine of ours that no record knows: given time to be adopted by its launch, then recorded as ended.
+//! An unrecorded instance: its launch has some time to adopt it, then it is recorded as ended.
 
 use crate::decide::context::Context;
 use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::model::{Instance, InstanceArn, InstanceFacts, Launch, Life, Reason};
 use crate::yard::Yard;
 
-/// A machine of ours that no record knows: given time to be adopted by its launch, then recorded as ended.
+/// An unrecorded instance: its launch has some time to adopt it, then it is recorded as ended.
 pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     let Some((machine, since)) = cx.yard.unrecorded.get(arn) else { return Plan::default() };
     let key = Instance::key_of(arn);
     let mut plan = Plan::default();
     let launch = machine.launch.as_ref().map(Launch::key_of);
     if cx.yard.is_busy(&key)
-        || cx.yard.hands_off(&key)
-        || launch.is_some_and(|launch| cx.yard.hands_off(&launch))
+        || cx.yard.is_unreadable(&key)
+        || launch.is_some_and(|launch| cx.yard.is_unreadable(&launch))
     {
         plan.wait(&key, WaitReason::Busy, "its record, or its launch's, cannot be judged");
         return plan;

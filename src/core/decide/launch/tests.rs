@@ -26,7 +26,7 @@ fn orders(scene: &Scene) -> bool {
     matches!(effects(&plan.actions)[..], [Effect::Order(order)] if order.launch == *launch)
 }
 
-fn brings(scene: &mut Scene, names: &[&str]) -> Plan {
+fn plan_with(scene: &mut Scene, names: &[&str]) -> Plan {
     let machines = names.iter().map(|name| machine(name).listed(MachineState::Pending)).collect();
     scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(Launched { machines, shortfalls: vec![] })));
     of_launch(scene)
@@ -58,7 +58,7 @@ fn after_a_restart_a_launch_is_retried_although_a_list_shows_some_of_its_machine
 #[test]
 fn a_new_machine_its_request_agent_and_launch_are_written_in_one_transaction() {
     let mut scene = yard(1, Some(1));
-    let plan = brings(&mut scene, &["i-1"]);
+    let plan = plan_with(&mut scene, &["i-1"]);
     let [Effect::Bind { launch, request, machines }] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     let (instance, agent) = &machines[0];
     assert_eq!(*agent, Agent::born(&arn("i-1"), start()));
@@ -101,7 +101,7 @@ fn a_launch_whose_class_is_gone_takes_what_it_brought_and_is_over_after_the_grac
 
 #[test]
 fn the_record_of_a_launch_names_its_machines() {
-    let plan = brings(&mut yard(3, None), &["i-1", "i-2"]);
+    let plan = plan_with(&mut yard(3, None), &["i-1", "i-2"]);
     let [Effect::Bind { launch, .. }] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     assert_eq!(launch.after.message, "2 of 3: i-1, i-2");
     assert_eq!(launch.after.expires_at, Some(at(86_400).as_second()), "it is kept for a day");
@@ -140,7 +140,7 @@ fn what_a_machine_does_not_tell_of_its_size_is_its_classs() {
 #[test]
 fn a_request_that_gets_nothing_new_or_lacks_nothing_is_not_written() {
     let written = |scene: &mut Scene, name: &str| {
-        let plan = brings(scene, &[name]);
+        let plan = plan_with(scene, &[name]);
         let [Effect::Bind { request, .. }] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
         request.is_some()
     };
@@ -157,7 +157,7 @@ fn a_request_that_gets_nothing_new_or_lacks_nothing_is_not_written() {
 #[test]
 fn what_the_request_does_not_want_any_more_starts_warm() {
     let mut scene = yard(3, Some(2));
-    let plan = brings(&mut scene, &["i-1", "i-2", "i-3"]);
+    let plan = plan_with(&mut scene, &["i-1", "i-2", "i-3"]);
     assert_eq!(places(&plan), [Place::CreatedBound, Place::CreatedBound, Place::CreatedWarm]);
     let [Effect::Bind { machines, .. }] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     let (warm, _) = &machines[2];
@@ -166,13 +166,13 @@ fn what_the_request_does_not_want_any_more_starts_warm() {
 
 #[test]
 fn where_the_request_is_gone_over_or_released_everything_starts_warm() {
-    assert_eq!(places(&brings(&mut yard(1, None), &["i-1"])), [Place::CreatedWarm]);
+    assert_eq!(places(&plan_with(&mut yard(1, None), &["i-1"])), [Place::CreatedWarm]);
     let mut scene = Scene::with(json!({}));
     scene.put(&launch("l-1", 1, Some(&ask("1"))));
-    assert_eq!(places(&brings(&mut scene, &["i-1"])), [Place::CreatedWarm]);
+    assert_eq!(places(&plan_with(&mut scene, &["i-1"])), [Place::CreatedWarm]);
     for more in [json!({"desired": "released"}), json!({"phase": "Failed"}), json!({"phase": "Releasing"})] {
         scene.put(&request("1", 1, more.clone()));
-        let plan = brings(&mut scene, &["i-1"]);
+        let plan = plan_with(&mut scene, &["i-1"]);
         assert_eq!(places(&plan), [Place::CreatedWarm], "{more}");
         let [Effect::Bind { request, .. }] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
         assert!(request.is_none(), "the request is left as it is: {more}");
@@ -185,7 +185,7 @@ fn machines_that_are_recorded_already_are_not_recorded_again() {
     let mut scene = yard(2, Some(2));
     scene.put(&holding("1", 2, &["i-1"], json!({"version": 4})));
     scene.add(machine("i-1").bound(&ask("1")));
-    let plan = brings(&mut scene, &["i-1", "i-2"]);
+    let plan = plan_with(&mut scene, &["i-1", "i-2"]);
     let [Effect::Bind { launch, machines, request }] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     assert_eq!(machines.iter().map(|(i, _)| i.facts.instance_id.clone()).collect::<Vec<_>>(), [id("i-2")]);
     assert_eq!(launch.after.instances, [id("i-1"), id("i-2")]);
@@ -196,7 +196,7 @@ fn machines_that_are_recorded_already_are_not_recorded_again() {
 fn a_request_that_is_being_written_is_waited_for() {
     let mut scene = yard(1, Some(1));
     scene.yard.busy.insert(ask("1").into());
-    let plan = brings(&mut scene, &["i-1"]);
+    let plan = plan_with(&mut scene, &["i-1"]);
     assert_eq!((plan.actions.len(), plan.waits[0].reason), (0, WaitReason::Busy));
     assert_eq!(plan.wake, Some(scene.now.mono + std::time::Duration::from_millis(20)));
 }
@@ -295,7 +295,7 @@ fn a_machine_whose_records_are_there_and_cannot_be_read_is_not_bound_over_and_ov
     for spoilt in [crate::model::Instance::key_of(&arn("i-1")), Agent::key_of(&arn("i-1"))] {
         let mut scene = yard(2, None);
         scene.spoil(&spoilt, Some(2));
-        assert_eq!(places(&brings(&mut scene, &["i-1", "i-2"])), [Place::CreatedWarm], "{spoilt}");
+        assert_eq!(places(&plan_with(&mut scene, &["i-1", "i-2"])), [Place::CreatedWarm], "{spoilt}");
     }
 }
 
@@ -308,14 +308,14 @@ fn brought(request: serde_json::Value, spec: serde_json::Value, kind: &str) -> (
     let machine = machine("i-1").with(|i| i.facts.instance_type = kind.into()).listed(MachineState::Pending);
     let launched = Launched { machines: vec![machine], shortfalls: vec![] };
     scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(launched)));
-    let rests = scene.yard.class(&linux()).unwrap().offerings.len();
+    let backoffs = scene.yard.class(&linux()).unwrap().offerings.len();
     let plan = of_launch(&scene);
     let [Effect::Bind { request, machines, .. }] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
     let (instance, _) = &machines[0];
     if let Life::Terminated { reason, .. } = instance.life {
         assert_eq!((reason, instance.threshold), (Reason::Surplus, None));
     }
-    (instance.place(), request.is_some(), rests)
+    (instance.place(), request.is_some(), backoffs)
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What becomes of an intent that is changed after the request was taken on? It is served as it was then; only a higher
-//! count is taken on too.
+//! Handles changes of an intent after the request was accepted: it is served as accepted, except that a higher count is
+//! accepted too.
 
 use jiff::Timestamp;
 
@@ -11,8 +11,8 @@ use crate::decide::reason::machines;
 use crate::decide::{Note, Plan};
 use crate::yard::Yard;
 
-/// What became of an intent after it was taken on: a higher count within the class's `max` is taken on too, any other
-/// change is ignored and told of.
+/// Judges a changed intent: a higher count within the class's `max` is accepted, any other change is ignored and
+/// reported.
 pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     let (intent, now) = (&request.intent, cx.now.wall);
     let pool = Yard::class_of(request).and_then(|class| cx.yard.pool(&class));
@@ -49,7 +49,7 @@ pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     }))
 }
 
-/// The status answers the intent as it is written now, and says which of it is not served.
+/// Writes the status for the current generation and reports the attributes that are ignored.
 fn tell_ignored(next: &mut Request, now: Timestamp) {
     next.status.observed_generation = next.intent.generation;
     let ignored = next.changed_attributes().join(", ");
@@ -64,7 +64,7 @@ fn tell_ignored(next: &mut Request, now: Timestamp) {
     }
 }
 
-/// What was told of changes that are not served, if they are not.
+/// The reported message about ignored changes, if there is one.
 fn told(request: &Request) -> Option<&str> {
     let ignored = |c: &&Condition| c.condition_type == ConditionType::IntentIgnored && c.status;
     request.status.conditions.iter().find(ignored).map(|condition| condition.message.as_str())

@@ -1,4 +1,5 @@
-//! What a request lost: machines that are gone leave its list, and one that was ready says so until it has its number again.
+//! What a request lost: machines that are gone leave its list, and one that was ready says so until it has its number
+//! again.
 
 use jiff::Timestamp;
 
@@ -10,14 +11,15 @@ use crate::yard::{Holding, Lost, gives_back, target};
 
 use super::write;
 
-/// A request that was ready says when it lost a machine, why, and when it has its number again.
+/// Reports when a ready request lost a machine, why, and when it has its number again.
 pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan {
     let now = cx.now.wall;
     let is = is_degraded(request);
-    let doomed: Vec<&InstanceId> = holding.held.iter().copied().filter(|id| is_doomed(cx, id)).collect();
-    if let (false, true, [first, ..]) = (is, holding.lost.is_empty(), doomed.as_slice()) {
+    let interrupted: Vec<&InstanceId> =
+        holding.held.iter().copied().filter(|id| is_interrupted(cx, id)).collect();
+    if let (false, true, [first, ..]) = (is, holding.lost.is_empty(), interrupted.as_slice()) {
         let at = cx.yard.by_id(first).and_then(|tracked| tracked.interruption()).map(|notice| notice.at);
-        let ids: Vec<&str> = doomed.iter().map(|id| id.as_str()).collect();
+        let ids: Vec<&str> = interrupted.iter().map(|id| id.as_str()).collect();
         let when = at.map_or(String::new(), |at| format!(" at {at}"));
         let message = format!("EC2 takes {} back{when}; to be replaced", ids.join(", "));
         let reason = Reason::Interrupted.as_str();
@@ -27,7 +29,7 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
         });
     }
     if !holding.lost.is_empty() {
-        // What is lost is held no more: whoever counts the list counts what there is.
+        // Lost machines leave the list, so that the list counts what the request holds.
         let note = Note::warning("Degraded", loss(holding));
         let key = &request.id;
         return write(cx, request, note, |next| {
@@ -35,7 +37,7 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
             degrade(next, holding, now);
         });
     }
-    if is && holding.lost.is_empty() && doomed.is_empty() && holding.running >= target(request) {
+    if is && holding.lost.is_empty() && interrupted.is_empty() && holding.running >= target(request) {
         let message = format!("{} {} running again", machines(holding.running), are(holding.running));
         return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
             next.status.set_condition(ConditionType::Degraded, false, "Recovered", message.clone(), now);
@@ -46,8 +48,8 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
 }
 
 /// Whether EC2 said that it ends a machine.
-fn is_doomed(cx: &Context<'_>, id: &InstanceId) -> bool {
-    cx.yard.by_id(id).is_some_and(crate::yard::Tracked::doomed)
+fn is_interrupted(cx: &Context<'_>, id: &InstanceId) -> bool {
+    cx.yard.by_id(id).is_some_and(crate::yard::Tracked::is_interrupted)
 }
 
 fn is_degraded(request: &Request) -> bool {
@@ -69,9 +71,9 @@ fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
     next.status.message = loss(holding);
 }
 
-/// Takes machines that are proved lost off a request's list; a request that gives all back keeps those that are still
-/// being cleaned after it, because it is not released before they are. One that was ready says what it lost. Under
-/// which claim it held a machine stays known: that is how the machine knows that this claim is over.
+/// Removes machines that are proved lost from a request's list. A releasing request keeps those that are still being
+/// cleaned, because it is not released before they are. A request that was ready reports what it lost. The claim ids
+/// stay, because the machine is released by its claim id.
 pub(in crate::decide) fn drop_lost(
     cx: &Context<'_>,
     key: &RequestKey,

@@ -1,4 +1,5 @@
-//! The end of a request: it waits until everything it held is pooled or ended, and its record goes when its time is over.
+//! The end of a request: it waits until everything it held is pooled or ended, and its record goes when its time is
+//! over.
 
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use crate::yard::Holding;
 
 use super::{KEPT, drop_lost, write};
 
-/// How often the list of a request that gives back is written at most: its machines come back one by one, and each would
-/// cost a write. Whoever waits for one of them has it taken off the list at once ([`super::let_go`]).
+/// How often the list of a request that gives back is written at most: its machines come back one by one, and each
+/// would cost a write. Whoever waits for one of them has it taken off the list at once ([`super::flush_returned`]).
 const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a request is released, for a person.
@@ -29,7 +30,7 @@ pub(super) fn released_because(request: &Request) -> &'static str {
     }
 }
 
-/// Given back: `Releasing` until every machine it held is pooled or ended.
+/// Releases a request: `Releasing` until every machine it held is pooled or ended.
 pub(super) fn release(
     cx: &Context<'_>,
     key: &RequestKey,
@@ -54,7 +55,7 @@ pub(super) fn release(
             next.progress(Phase::Released, message);
             next.status.released_by = by;
             unaccounted(&mut next.status, told, cx.now.wall);
-            next.let_all_go();
+            next.release_all();
             next.status.expires_at = Some(cx.now.wall.as_second() + KEPT);
         });
     }
@@ -75,7 +76,7 @@ pub(super) fn release(
     plan
 }
 
-/// When a release looks again for machines whose records cannot be read, and what it says meanwhile.
+/// When a release checks unreadable machines again, and its message until then.
 fn waits_for_unread(cx: &Context<'_>, key: &RequestKey, account: &Account<'_>, plan: &mut Plan) {
     for (id, until) in &account.waits {
         plan.wake_at(cx.now.when(*until));
@@ -84,19 +85,19 @@ fn waits_for_unread(cx: &Context<'_>, key: &RequestKey, account: &Account<'_>, p
     }
 }
 
-/// Says of a request that is over which of its machines nobody can account for.
+/// Reports the machines of an ended request that are unaccounted for.
 fn unaccounted(status: &mut Status, told: Option<String>, now: Timestamp) {
     if let Some(told) = told {
         status.set_condition(ConditionType::Unaccounted, true, "Unreadable", told, now);
     }
 }
 
-/// A request that gives everything back takes its machines off its list soon after they are pooled or ended.
+/// Removes machines from the list of a releasing request soon after they are pooled or ended.
 fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>, out: u32) -> Plan {
     let mut plan = Plan::default();
     let back = holding.lost.iter().filter(|lost| !lost.out).count();
     let written = request.updated_at.map(|at| cx.now.wall.duration_since(at));
-    // A time to come is another operator's clock, and not waited for.
+    // A time in the future is another operator's clock and is not waited for.
     let since = written.and_then(|since| Duration::try_from(since).ok()).unwrap_or(GIVEN_BACK_EVERY);
     if back > 0 && since < GIVEN_BACK_EVERY {
         plan.wake_at(cx.now.mono + (GIVEN_BACK_EVERY - since));
@@ -113,11 +114,12 @@ fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Ho
     plan
 }
 
-/// `Released` and `Failed` never change again; a failed one's list empties once everything is given back.
+/// An ended request: `Released` and `Failed` never change again; the list of a failed one is emptied once everything is
+/// given back.
 pub(super) fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     if !request.status.instances.is_empty() {
         let account = Account::of(cx, request, holding);
-        // It is over: its list empties once it holds nothing, whether or not everything is clean already.
+        // Empties the list of an ended request once it holds nothing, whether or not everything is clean.
         if holding.held.iter().all(|id| account.unaccounted.contains(id)) {
             let told = account.told(request);
             let note = match &told {
@@ -129,7 +131,7 @@ pub(super) fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holdin
                     next.status.message = format!("{}; {told}", next.status.message);
                 }
                 unaccounted(&mut next.status, told, cx.now.wall);
-                next.let_all_go();
+                next.release_all();
             });
         }
         let mut plan = returning(cx, key, request, holding, holding.out + account.waiting());

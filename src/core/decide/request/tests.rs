@@ -291,7 +291,7 @@ fn one_released_before_it_was_taken_on_wants_nothing_and_says_nothing_but_that()
     scene.add(machine("i-1").pooled());
     scene.put(&new(json!({"desired": "released"})));
     assert_eq!(lacks(&scene), 0);
-    assert!(scene.yard.class(&linux()).unwrap().line.all().is_empty(), "it stands in no line");
+    assert!(scene.yard.class(&linux()).unwrap().waiting.all().is_empty(), "it stands in no line");
     assert_eq!((scene.claims(), scene.intents()), (vec![], vec![]));
     let after = answer(&scene.of_request("1")).0.after;
     let status = &after.status;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{AttributeValue, Item, Reading, read};
+use crate::model::{AttributeValue, Item, Reading, Record, read};
 
 fn id(name: &str, attempt: u32) -> RequestKey {
     RequestKey {

@@ -68,7 +68,7 @@ fn what_a_complete_list_lacks_is_gone_unless_it_was_seen_since_the_list_began() 
     assert!(scene.yard.instance(&arn("i-2")).is_some());
     assert!(scene.yard.pool(&linux()).is_some());
     let class = scene.yard.class(&linux()).unwrap();
-    assert_eq!((class.pooled.len(), class.under_way.open().count(), class.live()), (1, 0, 1));
+    assert_eq!((class.pooled.len(), class.in_flight.open().count(), class.live()), (1, 0, 1));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn becomes(scene: &mut Scene, built: Built) {
 }
 
 fn failures(scene: &Scene) -> u32 {
-    scene.yard.class(&linux()).unwrap().brake.failures
+    scene.yard.class(&linux()).unwrap().backoff.failures
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn boots_that_fail_in_a_row_hold_launches_back_until_one_succeeds() {
             scene.add(machine(&name));
             becomes(&mut scene, machine(&name).ended(reason));
             assert_eq!(failures(&scene), n, "{reason}");
-            let until = scene.yard.class(&linux()).unwrap().brake.until;
+            let until = scene.yard.class(&linux()).unwrap().backoff.until;
             pauses.push(until.saturating_sub(scene.now.mono).as_secs());
         }
         assert_eq!(pauses, [0, 0, 0, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300], "{reason}");

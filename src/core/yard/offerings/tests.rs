@@ -32,7 +32,7 @@ fn wishes(scene: &Scene) -> Vec<UsageClass> {
     usage.collect()
 }
 
-fn rests(usage: UsageClass, lengths: &[u64]) {
+fn backs_off_for(usage: UsageClass, lengths: &[u64]) {
     let mut scene = Scene::with(json!({"desired": 1, "usageClass": usage.as_str()}));
     for (number, rest) in lengths.iter().enumerate() {
         answer(&mut scene, &format!("l-{number}"), usage, none());
@@ -49,13 +49,13 @@ fn rests(usage: UsageClass, lengths: &[u64]) {
 
 #[test]
 fn what_there_was_none_of_rests_for_longer_each_time_and_says_until_when() {
-    rests(UsageClass::Spot, &[180, 360, 720, 1440, 1800, 1800]);
+    backs_off_for(UsageClass::Spot, &[180, 360, 720, 1440, 1800, 1800]);
 }
 
 /// The drill of the outages found it: machines that could be had again were not asked for for half an hour.
 #[test]
 fn what_nothing_stands_in_for_is_asked_for_again_within_minutes() {
-    rests(UsageClass::OnDemand, &[180, 240, 240, 240]);
+    backs_off_for(UsageClass::OnDemand, &[180, 240, 240, 240]);
 }
 
 #[test]
@@ -113,13 +113,13 @@ fn where_spot_is_refused_a_request_that_allows_it_gets_on_demand_after_the_pause
     scene.put(&request("1", 1, json!({"onDemandFallback": true})));
     scene.put(&request("2", 1, json!({})));
     assert_eq!(wishes(&scene), [], "held back first: it may be about more than spot");
-    scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until;
+    scene.now.mono = scene.yard.class(&linux()).unwrap().backoff.until;
     assert_eq!(wishes(&scene), [UsageClass::OnDemand, UsageClass::Spot]);
     scene.now.mono += SPOT_PAUSE;
     assert_eq!(wishes(&scene), [UsageClass::Spot, UsageClass::Spot], "tried again");
     answer(&mut scene, "l-2", UsageClass::OnDemand, refused());
     assert!(
-        !scene.yard.class(&linux()).unwrap().broken(Breaker::Spot, scene.now.mono),
+        !scene.yard.class(&linux()).unwrap().backs_off(BackoffKind::Spot, scene.now.mono),
         "spot is not to blame"
     );
 }
@@ -146,8 +146,8 @@ fn a_class_whose_spot_machines_are_taken_back_does_without_them_for_a_while() {
     for (live, lost, open) in [(2, 2, false), (12, 3, true), (20, 3, false), (4, 4, true)] {
         let scene = losing(live, lost);
         let class = scene.yard.class(&linux()).unwrap();
-        assert_eq!(class.broken(Breaker::Spot, scene.now.mono), open, "{lost} of {live}");
-        assert!(!class.broken(Breaker::Spot, scene.now.mono + SPOT_PAUSE), "{lost} of {live}");
+        assert_eq!(class.backs_off(BackoffKind::Spot, scene.now.mono), open, "{lost} of {live}");
+        assert!(!class.backs_off(BackoffKind::Spot, scene.now.mono + SPOT_PAUSE), "{lost} of {live}");
     }
     let mut scene = losing(4, 4);
     scene.put(&request("1", 1, json!({"onDemandFallback": true})));
@@ -168,22 +168,22 @@ fn losses_count_together_that_are_no_more_than_a_quarter_of_an_hour_apart() {
                 })
                 .instance,
         );
-        scene.yard.class(&linux()).unwrap().broken(Breaker::Spot, scene.now.mono)
+        scene.yard.class(&linux()).unwrap().backs_off(BackoffKind::Spot, scene.now.mono)
     };
     assert_eq!((open(899), open(900), open(901)), (true, true, false));
 }
 
 #[test]
 fn what_is_done_without_has_its_name_in_the_metrics_and_ends_at_its_moment() {
-    assert_eq!(Breaker::ALL.map(Breaker::as_str), ["spot", "boot"]);
+    assert_eq!(BackoffKind::ALL.map(BackoffKind::as_str), ["spot", "boot"]);
     let mut scene = Scene::with(json!({"desired": 1}));
     scene.put(&launch("l-1", 1, None));
     let id = LaunchId::parse("l-1").unwrap();
     scene.see(Observation::Ordered(id, Err(ComputeError::Refused("no right".into()))));
     let class = scene.yard.class(&linux()).unwrap();
-    let until = class.brake.until;
-    assert!(class.broken(Breaker::Boot, until - Duration::from_millis(1)));
-    assert!(!class.broken(Breaker::Boot, until));
+    let until = class.backoff.until;
+    assert!(class.backs_off(BackoffKind::Boot, until - Duration::from_millis(1)));
+    assert!(!class.backs_off(BackoffKind::Boot, until));
 }
 
 #[test]
@@ -194,11 +194,14 @@ fn spot_is_scarce_for_all_only_when_it_was_lacking_twice_for_all() {
         let offering = Offering { usage: UsageClass::Spot, types };
         let mut now = Duration::from_secs(1000);
         for _ in 0..times {
-            class.lacked(offering.clone(), now);
+            class.capacity_missing(offering.clone(), now);
             now = class.offerings[&offering].until;
         }
         let until = now;
-        (class.broken(Breaker::Spot, until - Duration::from_secs(1)), class.broken(Breaker::Spot, until))
+        (
+            class.backs_off(BackoffKind::Spot, until - Duration::from_secs(1)),
+            class.backs_off(BackoffKind::Spot, until),
+        )
     };
     assert_eq!(lacks(&[], 1), (false, false));
     assert_eq!(lacks(&[], 2), (true, false));
@@ -209,10 +212,10 @@ fn spot_is_scarce_for_all_only_when_it_was_lacking_twice_for_all() {
 fn a_lack_is_forgotten_an_hour_after_its_rest() {
     let mut class = Class::default();
     let offering = Offering { usage: UsageClass::OnDemand, types: vec!["p5.48xlarge".into()] };
-    class.lacked(offering.clone(), secs(1000));
+    class.capacity_missing(offering.clone(), secs(1000));
     let over = class.offerings[&offering].until + secs(3600);
-    class.forget_rests(over - secs(1));
+    class.forget_backoffs(over - secs(1));
     assert_eq!(class.offerings.len(), 1);
-    class.forget_rests(over);
+    class.forget_backoffs(over);
     assert!(class.offerings.is_empty());
 }

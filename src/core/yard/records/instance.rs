@@ -7,8 +7,8 @@ use crate::yard::counts::{boots, spoke, tally};
 use crate::yard::observe::Source;
 use crate::yard::{Beat, Now, Tracked, Unit, Yard};
 
-/// Whether a pooled machine's deadline was brought nearer: an operator sets it for the idle time of the class, which may
-/// be less far from now where the former one's clock was ahead, but is no shorter for that.
+/// Whether somebody shortened a pooled machine's deadline. An operator's own renewal may also end earlier, where the
+/// former one's clock was ahead, but its length is the same.
 fn shortened(old: &Instance, new: &Instance) -> bool {
     let (Some(_), Some(_), Some(was), Some(is)) =
         (old.pooled_at(), new.pooled_at(), old.threshold, new.threshold)
@@ -53,7 +53,7 @@ impl Yard {
             })
             .collect();
         for request in concerned {
-            self.line_up(&request, now, dirty);
+            self.enqueue(&request, now, dirty);
         }
     }
 
@@ -62,7 +62,7 @@ impl Yard {
         let Some(tracked) = self.instances.get_mut(arn) else { return };
         let spoke_at = tracked.spoke_at();
         let old = std::mem::replace(&mut tracked.instance, new);
-        // One text for all its images.
+        // All images share one ARN text.
         tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
         if tracked.instance.threshold != old.threshold {
             let ahead = tracked.instance.threshold.is_some_and(|set| set.set_at > now.wall);
@@ -87,7 +87,7 @@ impl Yard {
         self.arrived(&new);
         let arn = new.facts.instance_arn.clone();
         self.ids.insert(new.facts.instance_id.clone(), arn.clone());
-        let agent = self.strays.remove(&arn);
+        let agent = self.orphan_agents.remove(&arn);
         let heard = agent.as_ref().and_then(|agent| self.there.remove(&agent.key()));
         let there = (now.mono, heard.unwrap_or_default());
         let beat = agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
@@ -104,15 +104,15 @@ impl Yard {
         tally(&mut self.classes, arn, &old.instance, false, dirty);
         spoke(&mut self.classes, &old.instance.facts.resource_class, old.spoke_at(), None);
         self.ids.swap_remove(&old.instance.facts.instance_id);
-        old.agent.and_then(|agent| self.strays.insert(arn.clone(), agent));
+        old.agent.and_then(|agent| self.orphan_agents.insert(arn.clone(), agent));
     }
 
-    /// A machine's record is there: its launch's share no longer stands for it.
+    /// A machine is recorded, so its launch no longer counts it as in flight.
     fn arrived(&mut self, instance: &Instance) {
         let Some(id) = &instance.facts.launch_id else { return };
         let class = self.launches.get(id).map(|tracked| &tracked.launch.resource_class);
         if let Some(class) = class.and_then(|class| self.classes.get_mut(class)) {
-            class.under_way.seen(id, &instance.facts.instance_id);
+            class.in_flight.seen(id, &instance.facts.instance_id);
         }
     }
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::{Phase, RecordId, Request, RequestKey};
 use crate::yard::observe::Source;
 use crate::yard::tracked::Asked;
-use crate::yard::{Now, Unit, Yard, gives_back, label_of, lacking, line_of};
+use crate::yard::{Now, Unit, Yard, gives_back, label_of, lacking, run_and_name_of};
 
-/// Counts the requests of a repository that are taken on and not over, after one of them changed.
+/// Updates the number of open requests (accepted and not ended) of a repository after one of them changed.
 fn count_open(open: &mut BTreeMap<String, u32>, old: Option<&Request>, new: Option<&Request>) {
     let is_open = |request: &&Request| request.status.phase.is_some_and(Phase::wants_machines);
     let repository = |request: &Request| request.id.repository.as_str().to_ascii_lowercase();
@@ -50,10 +50,10 @@ impl Yard {
         if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
             && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
         {
-            class.line.leave(old, class.pool.as_ref().map(|pool| &pool.spec));
+            class.waiting.remove(old, class.pool.as_ref().map(|pool| &pool.spec));
         }
         let old = self.put_request(key, new, now);
-        // The machines on its list, before and after, are judged again: they may be released or given up.
+        // The machines it listed before or lists now are judged again, because it may have released them.
         let new = self.request_at(key);
         let listed = old.iter().chain(new).flat_map(|request| &request.status.instances);
         dirty.extend(listed.filter_map(|id| self.ids.get(id)).cloned().map(Unit::Instance));
@@ -63,7 +63,7 @@ impl Yard {
         if new.is_some() {
             self.request_is_there(key, old.as_ref(), dirty);
             dirty.insert(Unit::Request(key.clone()));
-            self.line_up(key, now, dirty);
+            self.enqueue(key, now, dirty);
         } else if let Some(old) = old {
             self.request_is_gone(key, &old, dirty);
         }
@@ -92,20 +92,20 @@ impl Yard {
         old
     }
 
-    /// Indexes a request by its run and by its label. An older attempt of its run is judged again, and so are the others
-    /// with its label.
+    /// Indexes a request by its run and by its label. An older attempt of its run is judged again, and so are the
+    /// others with its label.
     fn request_is_there(&mut self, key: &RequestKey, old: Option<&Request>, dirty: &mut BTreeSet<Unit>) {
         let Some(new) = self.request_at(key) else { return };
         let (id, label) = (new.id.clone(), label_of(new));
         if old.is_none() {
-            let attempts = self.attempts.entry(line_of(&id)).or_default();
+            let attempts = self.attempts.entry(run_and_name_of(&id)).or_default();
             attempts.insert((id.attempt, key.clone()));
             let older = attempts.range(..(id.attempt, key.clone()));
             dirty.extend(older.map(|(_, key)| Unit::Request(key.clone())));
         }
         let before = old.map(label_of);
         if before.as_ref() != Some(&label) {
-            // Its label is its intent's until it is taken on.
+            // Until it is accepted, its label follows its intent.
             before.iter().for_each(|before| self.unlabel(before, key, dirty));
             self.labels.entry(label.clone()).or_default().insert(key.clone());
         }
@@ -114,7 +114,7 @@ impl Yard {
 
     /// Takes a request out of the indexes by run and by label.
     fn request_is_gone(&mut self, key: &RequestKey, old: &Request, dirty: &mut BTreeSet<Unit>) {
-        let run = line_of(&old.id);
+        let run = run_and_name_of(&old.id);
         if let Some(attempts) = self.attempts.get_mut(&run) {
             attempts.remove(&(old.id.attempt, key.clone()));
             if attempts.is_empty() {
@@ -124,7 +124,7 @@ impl Yard {
         self.unlabel(&label_of(old), key, dirty);
     }
 
-    /// A request has a label no more.
+    /// Removes a request from the index of labels.
     fn unlabel(&mut self, label: &(String, String), key: &RequestKey, dirty: &mut BTreeSet<Unit>) {
         self.label_changes(label, dirty);
         if let Some(same) = self.labels.get_mut(label) {
@@ -135,7 +135,7 @@ impl Yard {
         }
     }
 
-    /// A request changed: the others with its label may be taken on now, or not any more.
+    /// Marks the other new requests with a label dirty: whether they can be accepted may have changed.
     fn label_changes(&self, label: &(String, String), dirty: &mut BTreeSet<Unit>) {
         let Some(same) = self.labels.get(label).filter(|same| same.len() > 1) else { return };
         for (key, other) in same.iter().filter_map(|key| Some((key, self.request(key)?))) {
@@ -146,18 +146,18 @@ impl Yard {
         }
     }
 
-    /// Puts a request into its class's line if it lacks machines, takes it out if it does not.
-    pub(crate) fn line_up(&mut self, key: &RequestKey, now: &Now, dirty: &mut BTreeSet<Unit>) {
+    /// Puts a request into its class's queue of waiting requests if it lacks machines, removes it if it does not.
+    pub(crate) fn enqueue(&mut self, key: &RequestKey, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
         let Some(class) = Self::class_of(request) else { return };
         let lacks = lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
         let stands = lacks && !gives_back(request);
         let entry = self.classes.entry(class.clone()).or_default();
-        let stood = entry.line.all().contains(&request.rank());
+        let stood = entry.waiting.all().contains(&request.queue_position());
         let spec = entry.pool.as_ref().map(|pool| &pool.spec);
         match (stood, stands) {
-            (false, true) => entry.line.enter(request, spec),
-            (true, false) => entry.line.leave(request, spec),
+            (false, true) => entry.waiting.insert(request, spec),
+            (true, false) => entry.waiting.remove(request, spec),
             (true, true) | (false, false) => {}
         }
         if stood != stands {

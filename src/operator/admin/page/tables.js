@@ -25,7 +25,7 @@ function drawPool(row, pool) {
     drawn.push(mark);
   }
   bar.replaceChildren(...drawn);
-  const numbers = [["Live", pool.live], ["Starting", pool.have.created + pool.underWay], ["Idle target", pool.desired], ["Min", pool.min], ["Max", pool.max]];
+  const numbers = [["Live", pool.live], ["Starting", pool.have.created + pool.inFlight], ["Idle target", pool.desired], ["Min", pool.min], ["Max", pool.max]];
   numbers.forEach(([label, number], index) => put(cell(row, 2 + index, label, "number"), `${number}`));
   const status = [pool.live >= pool.max && "at max", pool.paused && "paused",
     pool.heldBackSeconds !== null && `launches held back for ${long(pool.heldBackSeconds)}`].filter(Boolean);

@@ -1,6 +1,6 @@
-//! Reads the consoles of machines. EC2 has two answers: what is on the screen now, on types that run on Nitro and while the
-//! machine is there; and what was posted some minutes after the machine last began or ended, for at least an hour (EC2
-//! API reference, "GetConsoleOutput").
+//! Reads the consoles of machines. EC2 has two answers: what is on the screen now, on types that run on Nitro and while
+//! the machine is there; and what was posted some minutes after the machine last began or ended, for at least an hour
+//! (EC2 API reference, "GetConsoleOutput").
 
 use aws_sdk_ec2::Client;
 use base64::Engine as _;

@@ -87,8 +87,8 @@ fn template_config(
         .build()
 }
 
-/// One for each subnet, with the image that is pinned. A given template that says itself which types will do is left its
-/// say, unless the order has one.
+/// One for each subnet, with the image that is pinned. A given template that says itself which types will do is left
+/// its say, unless the order has one.
 fn overrides(
     order: &LaunchOrder,
     template: &Template,
@@ -132,13 +132,13 @@ fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
         let wanted = wanted.burstable_performance(BurstablePerformance::Included);
         wanted.set_allowed_instance_types(Some(types.clone()))
     };
-    let makers = match spec.launch.architecture.as_deref() {
+    let manufacturers = match spec.launch.architecture.as_deref() {
         Some("arm64") => Some(vec![CpuManufacturer::AmazonWebServices]),
         Some("x86_64") => Some(vec![CpuManufacturer::Intel, CpuManufacturer::Amd]),
         // The image decides.
         Some(_) | None => None,
     };
-    wanted.set_cpu_manufacturers(makers).build()
+    wanted.set_cpu_manufacturers(manufacturers).build()
 }
 
 pub(super) fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecification> {

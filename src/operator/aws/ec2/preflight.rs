@@ -302,13 +302,13 @@ fn judge_image(spec: &PoolSpec, ami: &str, image: &Image) -> Check {
         .and_then(|one| one.ebs())
         .and_then(|ebs| ebs.volume_size())
         .and_then(|gib| u32::try_from(gib).ok());
-    if let (Some(needed), Some(given)) = (gib, spec.launch.volume_gib)
-        && needed > given
+    if let (Some(needed), Some(configured)) = (gib, spec.launch.volume_gib)
+        && needed > configured
     {
         let fix = format!("`runyard set pool {class} launch.volumeGiB={needed}`, or leave it out");
         return Check::wrong(
             what,
-            format!("{ami} has a root volume of {needed} GiB, and the class gives {given} GiB"),
+            format!("{ami} has a root volume of {needed} GiB, and the class gives {configured} GiB"),
             fix,
         );
     }

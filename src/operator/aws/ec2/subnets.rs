@@ -114,8 +114,8 @@ pub(super) async fn network(client: &Client, spec: &PoolSpec) -> Result<Network,
 }
 
 /// One subnet of each zone, in the order the zones are first named: the one with most free addresses. Powers of two are
-/// compared, and equal ones by their order: a launch that is asked for again after some addresses went is the same call.
-/// What EC2 does not know is left to it to refuse.
+/// compared, and equal ones by their order: a launch that is asked for again after some addresses went is the same
+/// call. What EC2 does not know is left to it to refuse.
 fn one_a_zone(wanted: &[String], known: &BTreeMap<String, Subnet>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut chosen = Vec::new();

@@ -65,9 +65,10 @@ pub(super) struct Templates<'a> {
 }
 
 impl Templates<'_> {
-    /// Whether a class's machines would find a runner and an agent of their architecture: from a template of ours they learn of it by the operator's own
-    /// settings alone, and our agent ends its machine at first boot when it knows of none. Launches go on all the same:
-    /// somebody else's agent may need none, and a class whose machines come to nothing is held back.
+    /// Whether a class's machines would find a runner and an agent of their architecture: from a template of ours they
+    /// learn of it by the operator's own settings alone, and our agent ends its machine at first boot when it knows of
+    /// none. Launches go on all the same: somebody else's agent may need none, and a class whose machines come to
+    /// nothing is held back.
     pub(super) fn check_packages(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
         let architecture = spec.launch.architecture.as_deref();
         if spec.launch.launch_template_id.is_some() {
@@ -346,8 +347,8 @@ fn alias(parameter: &str) -> String {
     format!("resolve:ssm:{parameter}")
 }
 
-/// Whether a version is what we wrote for this wanted. Its description is what we go by, and whoever copies that does not
-/// get machines that outlive their end or give their role away.
+/// Whether a version is what we wrote for this wanted. Its description is what we go by, and whoever copies that does
+/// not get machines that outlive their end or give their role away.
 fn matches_spec(version: &LaunchTemplateVersion, wanted: &TemplateSpec) -> bool {
     version.version_description() == Some(wanted.description().as_str())
         && version.launch_template_data().is_some_and(|data| observed_template::problem(data).is_none())

@@ -42,7 +42,8 @@ pub(super) const NAMES: &[&str] = &[
 
 /// The most machines of a class that can be counted on.
 const MACHINES: u64 = 100_000;
-/// The shortest time an idle machine stays where some are kept, in seconds: less would end them before they are renewed.
+/// The shortest time an idle machine stays where some are kept, in seconds: less would end them before they are
+/// renewed.
 const SHORTEST_IDLE: u64 = 60;
 /// Ten years, in seconds: longer than any machine lives.
 const LONGEST: u64 = 315_360_000;

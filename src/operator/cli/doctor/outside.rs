@@ -45,7 +45,7 @@ pub(super) async fn look(
     if let Some(compute) = outside.compute.as_ref().filter(|compute| compute.keeps_inventory()) {
         match compute.list().await {
             Ok(machines) => findings.extend(machines_and_records(&machines, &instances, now, patience)),
-            Err(error) => findings.push(unasked("EC2Unasked", "EC2", &error.to_string())),
+            Err(error) => findings.push(no_answer("EC2Unasked", "EC2", &error.to_string())),
         }
     }
     if let Some(compute) = &outside.compute {
@@ -65,7 +65,7 @@ pub(super) async fn look(
             match queue.depth(class).await {
                 Ok(Some(depth)) => findings.extend(queue_depth(&name, depth, pooled)),
                 Ok(None) => {}
-                Err(error) => findings.push(unasked("QueueUnasked", &name, &error.to_string())),
+                Err(error) => findings.push(no_answer("QueueUnasked", &name, &error.to_string())),
             }
         }
     }
@@ -76,14 +76,16 @@ pub(super) async fn look(
                 Ok(end) => findings.extend(runner_end(version, end, now)),
                 // A server without such dates, or a version that it does not know.
                 Err(GitHubError::NotFound(_)) => {}
-                Err(error) => findings.push(unasked("GitHubUnasked", "runner versions", &error.to_string())),
+                Err(error) => {
+                    findings.push(no_answer("GitHubUnasked", "runner versions", &error.to_string()))
+                }
             }
         }
         for scope in scopes {
             let name = github.runner_url(&scope);
             match github.runners(&scope).await {
                 Ok(runners) => findings.extend(stale_runners(&name, &runners, &instances)),
-                Err(error) => findings.push(unasked("GitHubUnasked", &name, &error.to_string())),
+                Err(error) => findings.push(no_answer("GitHubUnasked", &name, &error.to_string())),
             }
         }
     }
@@ -105,7 +107,7 @@ pub(super) async fn networks(outside: &Outside, items: &[Item]) -> (Vec<String>,
                 let finding = |(problem, fix)| warning("Network", &record, problem, fix);
                 findings.extend(told.problems.into_iter().map(finding));
             }
-            Err(error) => findings.push(unasked("NetworkUnasked", class, &error.to_string())),
+            Err(error) => findings.push(no_answer("NetworkUnasked", class, &error.to_string())),
         }
     }
     (lines, findings)
@@ -131,7 +133,7 @@ fn warning(reason: &'static str, record: &str, problem: String, fix: &str) -> Fi
     Finding { severity, reason, record, problem, fix: fix.into(), mend: Vec::new() }
 }
 
-fn unasked(reason: &'static str, what: &str, why: &str) -> Finding {
+fn no_answer(reason: &'static str, what: &str, why: &str) -> Finding {
     let fix = "check that it is there, and the credential and permissions of whoever runs doctor";
     warning(reason, what, format!("could not be asked: {why}"), fix)
 }
@@ -147,7 +149,7 @@ fn unlaunchable(pool: &Pool, error: &ComputeError) -> Finding {
         ComputeError::Throttled
         | ComputeError::NoCapacity(_)
         | ComputeError::Unknown(_)
-        | ComputeError::TokenSpent(_) => unasked("EC2Unasked", &record, &error.to_string()),
+        | ComputeError::TokenSpent(_) => no_answer("EC2Unasked", &record, &error.to_string()),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `runyard doctor --preflight`: checks what a class's first machine will need, at EC2, at GitHub and where packages are
-//! fetched, and launches nothing.
+//! `runyard doctor --preflight`: checks what a class's first machine will need, at EC2, at GitHub and where packages
+//! are fetched, and launches nothing.
 
 use std::collections::BTreeSet;
 

@@ -58,12 +58,12 @@ async fn tell_network(compute: &Ec2Compute, spec: &PoolSpec) {
             told.subnets.iter().for_each(|subnet| tracing::info!("network of {class}: {subnet}"));
             told.problems.iter().for_each(|(what, fix)| tracing::warn!("network of {class}: {what}: {fix}"));
         }
-        Err(error) => tracing::warn!("the network of {class} is not known: {error}"),
+        Err(error) => tracing::warn!("the network of {class} cannot be checked: {error}"),
     }
 }
 
-/// The operator may have its runner by its environment, which is not ours: what its machines would lack is said here and
-/// stops nothing.
+/// The operator may have its runner by its environment, which is not ours: what its machines would lack is said here
+/// and stops nothing.
 fn advise(pools: &[PoolSpec]) {
     let bare = pools.iter().filter(|spec| spec.launch.launch_template_id.is_none());
     let bare: Vec<&str> = bare.map(|spec| spec.resource_class.as_str()).collect();

@@ -1,5 +1,5 @@
-//! Where an App's private key goes: new files that their owner alone can read, opened before the key exists, so that it is
-//! never made in vain.
+//! Where an App's private key goes: new files that their owner alone can read, opened before the key exists, so that it
+//! is never made in vain.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! The page on loopback that sends a browser to GitHub with the manifest and takes it back with the code. Its address and
-//! the state are unguessable, so that another user of this machine can neither read the page nor bring a code of an App of
-//! their own.
+//! The page on loopback that sends a browser to GitHub with the manifest and takes it back with the code. Its address
+//! and the state are unguessable, so that another user of this machine can neither read the page nor bring a code of an
+//! App of their own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -4,7 +4,7 @@ use crate::controller::credential_issuer::CredentialError;
 use crate::model::RecordId;
 use crate::ports::{ComputeError, GitHubError, StoreError};
 
-/// Why an action was not carried out.
+/// Why an action failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::controller) enum Failure {
     /// The condition of a write did not hold; the observations say what there is now.
@@ -13,7 +13,7 @@ pub(in crate::controller) enum Failure {
     /// The table.
     #[error(transparent)]
     Store(StoreError),
-    /// The machines' maker.
+    /// The compute provider.
     #[error(transparent)]
     Compute(#[from] ComputeError),
     /// GitHub, or a machine's key.
@@ -22,7 +22,7 @@ pub(in crate::controller) enum Failure {
 }
 
 impl Failure {
-    /// One word for the kind of failure: two with the same word have the same reason.
+    /// The kind of failure in one word: two failures with the same word have the same reason.
     pub(in crate::controller) const fn label(&self) -> &'static str {
         match self {
             Self::Lost(_) => "Refused",
@@ -40,7 +40,7 @@ impl Failure {
         matches!(self, Self::Credential(CredentialError::GitHub(GitHubError::Busy(_))))
     }
 
-    /// What a person can do about one that comes again and again.
+    /// What a person can do about a failure that repeats.
     pub(in crate::controller) const fn fix(&self) -> &'static str {
         match self {
             Self::Lost(_) => {

@@ -11,10 +11,10 @@ use crate::yard::Observation;
 
 use super::Executor;
 
-/// Longest a class waits for its queue before it claims from the records alone.
+/// Queue receive timeout; afterwards the class claims without queue hints.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Messages received and not dealt with, by class and machine.
+/// Received messages that are not settled yet, by class and machine.
 pub(in crate::controller) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(PoolMessage, String)>>>>;
 
 impl Executor {
@@ -43,7 +43,7 @@ impl Executor {
         taken.into_iter().map(|(_, receipt)| receipt).collect()
     }
 
-    /// Announces a machine; a class whose queue is not there yet gets it.
+    /// Announces a machine; creates the class's queue if it is missing.
     pub(super) async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
         match self.ports.queue.announce(message).await {
             Err(QueueError::Missing) => {
@@ -54,7 +54,7 @@ impl Executor {
         }
     }
 
-    /// Who the queue says is free. A queue that does not answer in time is done without.
+    /// Receives the hints of the queue. A queue that does not answer in time is not used.
     pub(super) async fn receive(&self, class: ClassName) -> Vec<Observation> {
         let received = tokio::time::timeout(QUEUE_PATIENCE, self.ports.queue.receive(&class, 10)).await;
         let messages = match received {

@@ -58,7 +58,8 @@ impl Executor {
     ) -> Result<Vec<Observation>, Failure> {
         let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
         match self.issuer().remove(stale).await {
-            // GitHub takes a while to see that the machine is gone: the next look at all runners is in time.
+            // GitHub takes a while to notice that the machine is gone; the next garbage collection of runners is early
+            // enough.
             Ok(()) | Err(GitHubError::Busy(_)) => {}
             Err(error) => return Err(CredentialError::from(error).into()),
         }
@@ -82,7 +83,7 @@ pub(super) fn busy(error: &GitHubError, records: &[RecordId]) -> Vec<Observation
     machines.filter(|_| is_busy).map(Observation::RunnerBusy).collect()
 }
 
-/// Whether GitHub answered; none when it was not asked, since our own budget says nothing of GitHub.
+/// Whether GitHub answered; none when no call was sent, because our own budget says nothing about GitHub's health.
 pub(super) fn answered(error: &GitHubError) -> Option<bool> {
     match error {
         GitHubError::Deferred { .. } => None,

@@ -1,5 +1,5 @@
-//! Detects clock skew between operators. If the lease's `updatedAt` is later than now, one of the two clocks is wrong, and
-//! deadlines that one operator sets pass too early or too late for the other.
+//! Detects clock skew between operators. If the lease's `updatedAt` is later than now, one of the two clocks is wrong,
+//! and deadlines that one operator sets pass too early or too late for the other.
 
 use std::time::Duration;
 

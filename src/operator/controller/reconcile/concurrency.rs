@@ -1,6 +1,6 @@
-//! Caps concurrent actions per kind. After a list, or when a whole yard's deadlines pass together, ten thousand machines
-//! need the same call at once, and each call would open a connection. A unit that finds no slot is queued and judged again
-//! when one frees up.
+//! Caps concurrent actions per kind. After a list, or when a whole yard's deadlines pass together, ten thousand
+//! machines need the same call at once, and each call would open a connection. A unit that finds no slot is queued and
+//! judged again when one frees up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

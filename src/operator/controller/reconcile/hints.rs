@@ -1,4 +1,4 @@
-//! What becomes of a queue's messages after its class was served with what they said.
+//! Settles a queue's messages after its class was served.
 
 use crate::metrics::QueueOutcome;
 use crate::model::{ClassName, PoolMessage, Record};
@@ -6,12 +6,12 @@ use crate::model::{ClassName, PoolMessage, Record};
 use super::Loop;
 
 impl Loop {
-    /// After a class was served with what its queue said: stale messages are removed, the others shown again.
+    /// After a class was served with its queue's hints, deletes stale messages and makes the others visible again.
     pub(super) fn settle_hints(&mut self, class: &ClassName) {
-        // The class is judged now, so that what it claims is known before the rest is given back.
+        // Decides the class now, so that its claims are known before the other messages become visible.
         self.settle();
         let yard = &self.yard;
-        // None while what is said is about to change.
+        // None while the records are about to change.
         let true_still = |message: &PoolMessage| {
             let Some(tracked) = yard.by_id(&message.instance_id) else { return Some(false) };
             let instance = &tracked.instance;
@@ -34,7 +34,7 @@ impl Loop {
             for receipts in back.chunks(10) {
                 receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Returned));
                 if let Err(error) = queue.give_back(&class, receipts).await {
-                    tracing::debug!(%class, %error, "messages were not given back, they come again by themselves");
+                    tracing::debug!(%class, %error, "messages were not made visible again; they reappear after their time-out");
                 }
             }
         });

@@ -1,4 +1,4 @@
-//! What the loop takes in: changes and lists of the table, notices, and what came of its own actions.
+//! Takes in the loop's inputs: changes and lists of the table, notices, and results of its actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::yard::{Observation, Unit, Written};
 
 use super::Loop;
 
-/// Longest stretch of successful reads that one look vouches for, however long silence is borne.
+/// The longest period for which one successful read counts, however large `stale` is.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
 
-/// The stretch of successful reads that one look vouches for. A beat was up to `heartbeat` old when the table went away:
-/// with this much on top it is not stale when the table is back, and a quarter of `stale` remains for it to be read.
+/// The period for which one successful read counts. A beat was up to `heartbeat` old when the table went away: with
+/// this much on top it is not stale when the table is back, and a quarter of `stale` remains for it to be read.
 pub(super) fn vouches(heartbeat: Duration, stale: Duration) -> Duration {
     let quarter = stale / 4;
     (quarter * 3).saturating_sub(heartbeat).max(quarter).min(LOOK_VOUCHES)
@@ -30,7 +30,7 @@ pub(super) fn vouches(heartbeat: Duration, stale: Duration) -> Duration {
 impl Loop {
     pub(super) fn observe(&mut self, seen: Observation) {
         let now = self.now();
-        match (&mut self.listing.under_way, &seen) {
+        match (&mut self.listing.in_flight, &seen) {
             (Some((_, keys)), Observation::Record(key, Some(_))) => drop(keys.insert(key.clone())),
             (Some((_, keys)), Observation::Written(record)) => drop(keys.insert(record.key())),
             _ => {}
@@ -54,7 +54,7 @@ impl Loop {
         }
     }
 
-    /// What a person sees who looks now.
+    /// The snapshot for the status page.
     pub(super) fn look(&self) -> Snapshot {
         let (now, role) = (self.now(), self.role);
         let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
@@ -65,7 +65,7 @@ impl Loop {
         })
     }
 
-    /// The machine that something seen may say is taken back.
+    /// The machine that an observation may report as interrupted.
     fn concerned(&self, seen: &Observation) -> Option<InstanceArn> {
         match seen {
             Observation::Notice(notice) => {
@@ -80,7 +80,7 @@ impl Loop {
         self.yard.instance(arn).and_then(|tracked| tracked.interruption()).map(|notice| notice.action)
     }
 
-    /// Takes in notices. Before everything was listed nobody knows whose they are: they come again.
+    /// Takes in notices. Before the first full list their machines are unknown, so they are left to be delivered again.
     pub(super) fn receive_notices(&mut self, deliveries: Vec<Delivery>) {
         if self.yard.listed.is_none() {
             return;
@@ -95,7 +95,7 @@ impl Loop {
         self.acknowledge();
     }
 
-    /// Acknowledges the notices about which nothing remains to be done.
+    /// Acknowledges the notices that need no more action.
     pub(super) fn acknowledge(&mut self) {
         if self.reported.unacknowledged.is_empty() {
             return;
@@ -110,13 +110,13 @@ impl Loop {
         if let Some(port) = self.ports.notices.clone().filter(|_| !receipts.is_empty()) {
             self.tasks.spawn(async move {
                 if let Err(error) = port.acknowledge(&receipts).await {
-                    tracing::debug!(%error, "notices were not acknowledged, they come again");
+                    tracing::debug!(%error, "notices were not acknowledged; they will be delivered again");
                 }
             });
         }
     }
 
-    /// A successful read vouches for the time since the one before.
+    /// A successful read covers the time since the previous one.
     fn looked(&mut self) {
         let now = self.ports.clock.elapsed();
         self.reads.seen += now.saturating_sub(self.reads.last_look).min(self.reads.vouches);
@@ -126,11 +126,11 @@ impl Loop {
 
     pub(super) fn take_in(&mut self, news: Seen) {
         match news {
-            Seen::ListBegins(at) => self.listing.under_way = Some((at, BTreeSet::new())),
+            Seen::ListBegins(at) => self.listing.in_flight = Some((at, BTreeSet::new())),
             Seen::Page(items, _place) => {
                 self.looked();
                 let now = self.ports.clock.now().as_second();
-                let begun = self.listing.under_way.as_ref().map(|(begun, _)| *begun);
+                let begun = self.listing.in_flight.as_ref().map(|(begun, _)| *begun);
                 for item in items {
                     self.listing.late.extend(events::left_over(&item, now));
                     self.record(item, begun);
@@ -139,9 +139,9 @@ impl Loop {
             }
             Seen::ListEnds(keys) => self.listed(keys),
             Seen::ListFails(error) => {
-                self.listing.under_way = None;
+                self.listing.in_flight = None;
                 tracing::warn!(%error, "the table could not be listed");
-                // Later it is a passing mistake in a policy: what is known is kept, and it is asked again.
+                // Later it is a temporary mistake in a policy: the index is kept, and the table is listed again.
                 if self.yard.listed.is_none() && super::hopeless(&error) {
                     self.listing.refused = Some(error);
                 }
@@ -160,7 +160,7 @@ impl Loop {
         }
     }
 
-    /// A record that a change told, or a list that began at some moment.
+    /// Takes in a record from a change, or from a list that began at some moment.
     fn record(&mut self, item: Item, listed: Option<Duration>) {
         let Some(key) = RecordId::of(&item) else { return };
         if key.is_event() {
@@ -225,14 +225,14 @@ impl Loop {
     }
 
     fn listed(&mut self, mut keys: BTreeSet<RecordId>) {
-        let Some((begun, also)) = self.listing.under_way.take() else { return };
+        let Some((begun, also)) = self.listing.in_flight.take() else { return };
         keys.extend(also);
         if self.yard.listed.is_none() {
             tracing::info!("the table is listed, working");
         }
         self.observe(Observation::Listed(begun, keys));
         let now = self.ports.clock.elapsed();
-        self.backoffs.resting.forget(now, &mut self.yard);
+        self.backoffs.backoffs.forget(now, &mut self.yard);
         self.health.listed();
         self.ports.metrics.resynced();
         if let Some((token, since)) = self.listing.taken
@@ -271,7 +271,7 @@ async fn report_refusal(compute: Arc<dyn Compute>, spec: PoolSpec) {
         match compute.check(&spec).await {
             Ok(()) => return,
             Err(ComputeError::Refused(why)) => {
-                tracing::error!(class = %spec.resource_class, why, "no machine of this class can be launched, or be of use");
+                tracing::error!(class = %spec.resource_class, why, "no usable machine of this class can be launched");
                 return;
             }
             Err(error) => {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whether_a_class_can_be_launched_is_asked_until_somebody_answers_and_not_for_ever() {
+    async fn a_launch_check_is_repeated_until_it_is_answered_and_not_for_ever() {
         let silent = || Err(ComputeError::Unknown("simulated".into()));
         let refused = || Err(ComputeError::Refused("its AMI is gone".into()));
         let spec: PoolSpec =

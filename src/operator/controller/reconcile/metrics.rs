@@ -9,7 +9,7 @@ use crate::controller::{measure, runs};
 use crate::decide::{Change, Planned, effective};
 use crate::metrics::{OTHER, Source};
 use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
-use crate::yard::{Breaker, Class};
+use crate::yard::{BackoffKind, Class};
 
 use super::Loop;
 
@@ -89,15 +89,15 @@ impl Loop {
     }
 
     /// Records an event for each circuit breaker that opened or closed.
-    pub(super) fn report_breakers(&mut self) {
+    pub(super) fn report_backoffs(&mut self) {
         let now = self.ports.clock.elapsed();
         let mut open = BTreeSet::new();
         for (name, class) in self.yard.classes().filter(|(_, class)| class.pool.is_some()) {
-            for breaker in Breaker::ALL {
-                let broken = class.broken(breaker, now);
-                self.ports.metrics.breaker(name, breaker, broken);
-                if broken {
-                    open.insert((name.clone(), breaker));
+            for backoff in BackoffKind::ALL {
+                let backs_off = class.backs_off(backoff, now);
+                self.ports.metrics.backoff(name, backoff, backs_off);
+                if backs_off {
+                    open.insert((name.clone(), backoff));
                 }
             }
         }
@@ -106,18 +106,18 @@ impl Loop {
         if self.role.lease.is_none() {
             return;
         }
-        for (class, breaker) in before.symmetric_difference(&self.reported.open) {
-            let opened = self.reported.open.contains(&(class.clone(), *breaker));
+        for (class, backoff) in before.symmetric_difference(&self.reported.open) {
+            let opened = self.reported.open.contains(&(class.clone(), *backoff));
             let (id, at) = (self.ports.entropy.hex(), self.ports.clock.now());
             let mut event = Event::new(&Pool::key_of(class), id, at, "operator");
-            let (reason, message) = match (breaker, opened) {
-                (Breaker::Spot, true) => (
+            let (reason, message) = match (backoff, opened) {
+                (BackoffKind::Spot, true) => (
                     "SpotAvoided",
                     "spot machines are taken back or not to be had: requests that allow it get on-demand ones",
                 ),
-                (Breaker::Spot, false) => ("SpotTried", "spot machines are counts for again"),
-                (Breaker::Boot, true) => ("LaunchesHeldBack", "launches are held back after failures"),
-                (Breaker::Boot, false) => ("LaunchesTried", "launches are tried again"),
+                (BackoffKind::Spot, false) => ("SpotTried", "spot machines are counts for again"),
+                (BackoffKind::Boot, true) => ("LaunchesHeldBack", "launches are held back after failures"),
+                (BackoffKind::Boot, false) => ("LaunchesTried", "launches are tried again"),
             };
             event.event_type = if opened { EventType::Warning } else { EventType::Normal };
             (event.reason, event.message) = (reason.into(), message.into());

@@ -17,7 +17,8 @@ use crate::status::Snapshot;
 use super::state::Triggers;
 use super::tasks::Tasks;
 
-/// A watch that returns no change for this many lease terms has stalled: each term has three renewals, which are changes.
+/// A watch that returns no change for this many lease terms has stalled: each term has three renewals, which are
+/// changes.
 const SILENT_LEASES: u32 = 4;
 
 /// The receiving ends of the loop's channels.
@@ -46,8 +47,8 @@ impl Inputs {
 /// The background tasks, and the loop's ends of their channels.
 pub(super) struct BackgroundTasks {
     pub(super) tasks: Tasks,
-    /// Follows the table. Runs once the loop knows its role, so that the first list begins after the lease was taken and
-    /// no second one is needed.
+    /// Follows the table. Runs once the loop knows its role, so that the first list begins after the lease was taken
+    /// and no second one is needed.
     pub(super) follower: BoxFuture<'static, ()>,
     pub(super) inputs: Inputs,
     pub(super) lease: watch::Receiver<Option<u64>>,
@@ -75,7 +76,7 @@ impl BackgroundTasks {
             clock: ports.clock.clone(),
             resync: settings.timing.resync,
             silence: settings.timing.lease * SILENT_LEASES,
-            tell: seen_sender,
+            sender: seen_sender,
             shutdown: shutdown.child_token(),
         };
         let follower = Box::pin(follower.run(resync_triggered));

@@ -10,21 +10,21 @@ use crate::controller::runs;
 use crate::model::{ClassName, RecordId, TableName, Timing};
 use crate::ports::{Delivery, StoreError};
 use crate::status::History;
-use crate::yard::{Breaker, Unit};
+use crate::yard::{BackoffKind, Unit};
 
+use super::backoffs::Backoffs;
 use super::clock_skew::ClockSkew;
 use super::intake::vouches;
-use super::resting::Resting;
 use super::stuck::Failing;
 
 /// What is not tried again yet, or left to another operator.
 #[derive(Default)]
 pub(super) struct Backoffs {
     /// What failed last.
-    pub(super) resting: Resting,
-    /// What failed again and again, and for which reason.
+    pub(super) backoffs: Backoffs,
+    /// Actions that keep failing, with their reasons.
     pub(super) failing: Failing,
-    /// Since when a stand-by knows of something to do.
+    /// Since when a standby knows of an action to take.
     pub(super) due: BTreeMap<Unit, Duration>,
 }
 
@@ -33,24 +33,24 @@ pub(super) struct Reads {
     /// Monotonic time during which it could.
     pub(super) seen: Duration,
     pub(super) last_look: Duration,
-    /// Longest stretch of successful reads that one look vouches for.
+    /// The longest period for which one successful read counts.
     pub(super) vouches: Duration,
 }
 
-/// Lists of the whole table: the one under way, and those that are asked for.
+/// Lists of the whole table: the one in progress, and those that are asked for.
 pub(super) struct Listing {
-    /// When the list under way began, and the keys seen since.
-    pub(super) under_way: Option<(Duration, BTreeSet<RecordId>)>,
-    /// When the lease was taken that no list has followed yet.
+    /// When the list in progress began, and the keys seen since.
+    pub(super) in_flight: Option<(Duration, BTreeSet<RecordId>)>,
+    /// When the lease was taken, until a full list has followed.
     pub(super) taken: Option<(u64, Duration)>,
-    /// Events that outlived their time in a table that does not delete by itself, with their `expiresAt`.
+    /// Expired events of a table without time-to-live, with their `expiresAt`.
     pub(super) late: Vec<(RecordId, i64)>,
     /// When a person's request for a resync was seen.
     pub(super) requested: Option<Duration>,
-    /// When that was, by the clock of who asked.
+    /// When it was requested, by that person's clock.
     pub(super) requested_at: Option<Timestamp>,
     pub(super) triggers: Triggers,
-    /// Why the table cannot be listed at all.
+    /// Why the table can never be listed.
     pub(super) refused: Option<StoreError>,
 }
 
@@ -58,9 +58,9 @@ pub(super) struct Listing {
 #[derive(Default)]
 pub(super) struct Reported {
     pub(super) clock_skew: ClockSkew,
-    /// What classes do without now, as far as it was told.
-    pub(super) open: BTreeSet<(ClassName, Breaker)>,
-    /// Records that were said to be unreadable, or of a newer program.
+    /// The backoffs of classes that were reported.
+    pub(super) open: BTreeSet<(ClassName, BackoffKind)>,
+    /// Records that were reported as unreadable or of a newer program.
     pub(super) unreadable: BTreeSet<RecordId>,
     /// Notices that are not acknowledged yet, because something remains to be done.
     pub(super) unacknowledged: Vec<Delivery>,
@@ -71,7 +71,7 @@ pub(super) struct Measures {
     /// What machines were.
     pub(super) history: History,
     pub(super) table: TableName,
-    /// When the time of machines was last counted, and when the queues were last asked how much they hold.
+    /// When the activity of machines was last counted, and when the sizes of the queues were last read.
     pub(super) measured: Duration,
     pub(super) queues_measured: Option<Duration>,
     /// The requests whose runs are watched at GitHub.
@@ -97,7 +97,7 @@ impl Listing {
     /// No list yet, and none asked for.
     pub(super) const fn new(triggers: Triggers) -> Self {
         Self {
-            under_way: None,
+            in_flight: None,
             taken: None,
             late: Vec::new(),
             requested: None,

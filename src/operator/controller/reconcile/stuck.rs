@@ -11,7 +11,7 @@ use crate::model::ClassName;
 use crate::yard::Unit;
 
 use super::Loop;
-use super::resting::subjects;
+use super::backoffs::subjects;
 
 /// So many failures in a row are no bad luck.
 const TIMES: u32 = 10;

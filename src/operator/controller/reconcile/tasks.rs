@@ -8,18 +8,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::Done;
 
-/// Longest time an operator that stops waits for short calls.
+/// Longest wait for short tasks when the operator stops.
 const FINISH: Duration = Duration::from_secs(5);
 
 /// The tasks of one operator.
 pub(super) struct Tasks {
-    /// Actions under way; the loop takes in what comes of them.
+    /// Actions in progress; the loop takes in what comes of them.
     pub(super) actions: JoinSet<Done>,
     /// Calls beside the loop that nobody waits for.
     calls: JoinSet<()>,
     /// What lasts as long as the operator: lease, table watch and pollers.
     lasting: JoinSet<()>,
-    /// The removal of old events, which takes its time: one at once.
+    /// The removal of old events, which is slow: one at a time.
     pub(super) removing: Option<AbortHandle>,
     stop: CancellationToken,
 }
@@ -31,15 +31,15 @@ impl Tasks {
         Self { actions, calls, lasting, removing: None, stop }
     }
 
-    /// Starts a task that lasts as long as the operator. It ends when the operator stops, or when the loop drops its ends
-    /// of the task's channels.
+    /// Starts a task that lasts as long as the operator. It ends when the operator stops, or when the loop drops its
+    /// ends of the task's channels.
     pub(super) fn spawn_lasting(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.lasting.spawn(task);
     }
 
     /// Starts a short call, which an operator that stops waits for.
     pub(super) fn spawn(&mut self, call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        // Those that ended are forgotten, so that the set holds what is under way.
+        // Forgets ended tasks, so that the set holds only running ones.
         while self.calls.try_join_next().is_some() {}
         self.calls.spawn(call)
     }
@@ -52,11 +52,11 @@ impl Tasks {
         })
     }
 
-    /// Waits for the calls under way, for a while. Stop comes first.
+    /// Waits for the calls in progress, for a while. Stop comes first.
     pub(super) async fn finish_calls(&mut self) {
         let ended = async { while self.calls.join_next().await.is_some() {} };
         if tokio::time::timeout(FINISH, ended).await.is_err() {
-            tracing::debug!(calls = self.calls.len(), "broken off, they did not end in time");
+            tracing::debug!(calls = self.calls.len(), "aborted background tasks that did not end in time");
             self.calls.abort_all();
         }
     }

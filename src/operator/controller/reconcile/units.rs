@@ -6,7 +6,7 @@ use crate::yard::{Unit, Yard};
 use super::Loop;
 
 impl Loop {
-    /// The class whose decisions depend on what an action held.
+    /// The class whose decisions depend on a slot.
     pub(super) fn class_of(&self, slot: &Slot) -> Option<ClassName> {
         let id = match slot {
             Slot::Queue(class) | Slot::Launches(class) => return Some(class.clone()),
@@ -29,7 +29,7 @@ impl Loop {
     }
 }
 
-/// The unit that judges what an action held.
+/// The unit that a slot belongs to.
 pub(super) fn unit_of(slot: &Slot) -> Option<Unit> {
     match slot {
         Slot::Queue(class) | Slot::Launches(class) => Some(Unit::Class(class.clone())),

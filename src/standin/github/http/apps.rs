@@ -1,5 +1,5 @@
-//! GitHub Apps over HTTP: the page that takes a manifest, the conversion of its code, and what an App asks in its own name.
-//! Only the page is invented: it takes what a browser would send after a person has agreed.
+//! GitHub Apps over HTTP: the page that takes a manifest, the conversion of its code, and what an App asks in its own
+//! name. Only the page is invented: it takes what a browser would send after a person has agreed.
 
 use std::collections::BTreeMap;
 

@@ -20,8 +20,9 @@ const LOG_BYTES: u64 = 16 * 1024;
 /// The variable by which the real runner, too, finds what a job leaves behind.
 const TRACKING: &str = "RUNNER_TRACKING_ID";
 
-/// A step whose first line is this is done whatever failed before it, a hook or a cancellation too: the real runner has no other way to
-/// fail a job than to go on with the steps that are always to be done (actions/runner, `StepsRunner.cs`).
+/// A step whose first line is this is done whatever failed before it, a hook or a cancellation too: the real runner has
+/// no other way to fail a job than to go on with the steps that are always to be done (actions/runner,
+/// `StepsRunner.cs`).
 const ALWAYS: &str = "# if: always()";
 
 /// What came of a job.

@@ -155,11 +155,11 @@ async fn failing_transactions_take_nothing_back_from_others(table: Table) {
         let outcomes: Vec<Result<(), StoreError>> = race(&table.store, |client, store| {
             let key = own(client);
             let create = Write::create(key.clone(), keyed(&key, item([("state", mark(client))])));
-            let doomed = Write::check(never.clone(), Guard::Exists);
+            let failing = Write::check(never.clone(), Guard::Exists);
             async move {
                 match client % 2 {
                     0 => store.write(&create).await.map(|_| ()),
-                    _ => settled(&*store, &[create, doomed]).await,
+                    _ => settled(&*store, &[create, failing]).await,
                 }
             }
         })

@@ -117,7 +117,7 @@ fn a_machine_that_lists_miss_again_and_again_is_asked_for_every_half_minute() {
     scene.wait(1);
     assert!(asked(&mut scene));
     scene.policy.inventory = false;
-    assert!(!asked(&mut scene), "a maker without an inventory");
+    assert!(!asked(&mut scene), "a provider without an inventory");
 }
 
 #[test]

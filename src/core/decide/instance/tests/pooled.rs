@@ -177,14 +177,14 @@ fn over_max_the_first_to_expire_end_and_no_more_than_are_over() {
 
 #[test]
 fn a_machine_whose_time_is_over_waits_for_its_replacement() {
-    let worn = |scene: &mut Scene| scene.add(machine("i-9").pooled().with(|i| i.uses = 3));
+    let used_up = |scene: &mut Scene| scene.add(machine("i-9").pooled().with(|i| i.uses = 3));
     let spec = serde_json::json!({"desired": 1, "maxUses": 3, "max": 2});
     let mut scene = pool(spec.clone(), &[]);
-    worn(&mut scene);
+    used_up(&mut scene);
     assert_eq!(ends(&scene.of_machine("i-9")), None);
     assert_eq!(scene.intents(), [(1, None)], "its replacement is launched");
     let mut scene = pool(spec, &[900]);
-    worn(&mut scene);
+    used_up(&mut scene);
     assert_eq!(ends(&scene.of_machine("i-9")), Some(Reason::MaxUses));
     assert_eq!(ends(&scene.of_machine("i-0")), None);
 }
@@ -320,7 +320,7 @@ fn outside_the_hours_nothing_is_replaced_and_the_machine_waits_for_their_beginni
 }
 
 #[test]
-fn an_empty_launch_block_an_unknown_birth_a_pause_and_a_brake_replace_nothing() {
+fn an_empty_launch_block_an_unknown_birth_a_pause_and_a_backoff_replace_nothing() {
     let spec = serde_json::json!({"desired": 0});
     let mut scene = drifting(spec.clone(), &[true]);
     scene.pool(3, spec.clone());
@@ -336,7 +336,7 @@ fn an_empty_launch_block_an_unknown_birth_a_pause_and_a_brake_replace_nothing() 
         scene.see(Observation::Ordered(format!("l-{n}").parse().unwrap(), failed));
     }
     assert_eq!(drifted(&scene, 1), [false], "what replaces it cannot be had");
-    scene.now.mono = scene.yard.class(&linux()).unwrap().brake.until;
+    scene.now.mono = scene.yard.class(&linux()).unwrap().backoff.until;
     assert_eq!(drifted(&scene, 1), [true], "it is tried again from this moment");
 }
 

@@ -17,7 +17,7 @@ fn only_after_the_decision_is_recorded_is_the_end_asked_for() {
 }
 
 /// Carries out what is planned for a minute of seconds; how often each was done.
-fn pressed(scene: &mut Scene, state: MachineState, seconds: u64) -> (usize, usize) {
+fn calls_within(scene: &mut Scene, state: MachineState, seconds: u64) -> (usize, usize) {
     let (mut ends, mut looks) = (0, 0);
     let end = scene.now.mono + secs(seconds);
     loop {
@@ -43,7 +43,7 @@ fn pressed(scene: &mut Scene, state: MachineState, seconds: u64) -> (usize, usiz
 
 #[test]
 fn a_provider_that_does_not_end_a_machine_is_asked_again_with_backoff() {
-    let (ends, looks) = pressed(&mut tombstoned(), MachineState::Running, 300);
+    let (ends, looks) = calls_within(&mut tombstoned(), MachineState::Running, 300);
     assert!((3..12).contains(&ends) && (3..12).contains(&looks), "{ends} {looks}");
 }
 
@@ -83,13 +83,13 @@ fn an_answer_of_the_moment_in_which_its_end_was_asked_for_says_nothing_of_it() {
 
 #[test]
 fn a_slow_shutdown_is_polled_with_pauses_and_not_terminated_twice() {
-    let (ends, looks) = pressed(&mut tombstoned(), MachineState::ShuttingDown, 300);
+    let (ends, looks) = calls_within(&mut tombstoned(), MachineState::ShuttingDown, 300);
     assert_eq!(ends, 1);
     assert!((3..20).contains(&looks), "{looks}");
 }
 
 #[test]
-fn what_its_maker_confirms_is_recorded_as_gone_for_a_day_in_one_transaction() {
+fn what_its_provider_confirms_is_recorded_as_gone_for_a_day_in_one_transaction() {
     let mut scene = tombstoned();
     scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Terminated)));
     let plan = scene.of_machine("i-1");
@@ -113,7 +113,7 @@ fn a_machine_unknown_to_its_provider_is_gone_only_once_older_than_the_grace() {
 }
 
 #[test]
-fn a_maker_without_an_inventory_is_taken_at_its_word() {
+fn a_provider_without_an_inventory_is_taken_at_its_word() {
     let mut scene = tombstoned();
     scene.policy.inventory = false;
     assert_eq!(scene.of_machine("i-1").actions, [Planned::terminate(arn("i-1"))]);
@@ -137,7 +137,7 @@ fn a_machine_that_shows_up_again_after_it_was_recorded_as_gone_is_ended_again() 
     scene.wait(60);
     let again = machine("i-1").listed(MachineState::Running);
     scene.see(Observation::Inventory(vec![again]));
-    let (ends, _) = pressed(&mut scene, MachineState::Running, 60);
+    let (ends, _) = calls_within(&mut scene, MachineState::Running, 60);
     assert!(ends > 0, "asked to end it again");
 }
 

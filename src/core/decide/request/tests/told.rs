@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::let_go;
+use super::super::flush_returned;
 use super::*;
 use crate::decide::{Context, Plan};
 use crate::model::{Interruption, InterruptionAction, Status};
@@ -155,7 +155,7 @@ fn a_request_lets_go_of_what_is_back_unless_it_holds_nothing_and_ends_anyway() {
             machine("i-1").pooled().with(|i| (i.version, i.claim) = (7, running("i-1").instance.claim));
         let scene = yard(holding("1", 2, &["i-1", "i-2"], more), vec![back, second]);
         let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
-        let_go(&cx, &ask("1")).map(|action| action.describe())
+        flush_returned(&cx, &ask("1")).map(|action| action.describe())
     };
     let also_back =
         || machine("i-2").pooled().with(|i| (i.version, i.claim) = (7, running("i-2").instance.claim));
@@ -173,7 +173,7 @@ fn a_request_lets_go_of_what_is_back_unless_it_holds_nothing_and_ends_anyway() {
     assert_eq!(lets_go(json!({}), also_back()), told("Fulfilling", 2));
     let scene = yard(holding("1", 1, &["i-2"], json!({})), vec![running("i-2")]);
     let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
-    assert!(let_go(&cx, &ask("1")).is_none(), "nothing is back");
+    assert!(flush_returned(&cx, &ask("1")).is_none(), "nothing is back");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Which record is it? Its key, its `uid` and its version together say so; where they do not, the moment of a read does.
+//! Which record is it? Its key, its `uid` and its version together say so; where they do not, the moment of a read
+//! does.
 
 use std::time::Duration;
 

@@ -70,7 +70,7 @@ fn what_is_written_here_is_known_without_being_read_and_can_be_read_again() {
         scene.look(key.clone(), None);
         scene.spoil(&key, None);
         scene.see(Observation::Written(Box::new(record)));
-        assert!(!scene.yard.hands_off(&key) && !scene.yard.absent.contains_key(&key.clone()), "{key}");
+        assert!(!scene.yard.is_unreadable(&key) && !scene.yard.absent.contains_key(&key.clone()), "{key}");
     }
     assert_eq!(there(&scene), [true; 5]);
     scene.see(Observation::Listed(begun, BTreeSet::new()));
@@ -135,7 +135,7 @@ fn a_notice_concerns_its_live_machine_and_the_graver_one_stays() {
 }
 
 #[test]
-fn a_machine_that_no_list_shows_is_missing_until_one_does_or_its_maker_knows_it() {
+fn a_machine_that_no_list_shows_is_missing_until_one_or_its_provider_knows_it() {
     let mut scene = Scene::with(json!({}));
     scene.add(machine("i-1").pooled());
     scene.add(machine("i-2").ended(Reason::Expired));
@@ -149,7 +149,7 @@ fn a_machine_that_no_list_shows_is_missing_until_one_does_or_its_maker_knows_it(
     assert_eq!(missing(&scene), (true, 1));
     assert_eq!(scene.see(Observation::Inventory(vec![])), [pooled.clone()].into(), "its class knows");
     scene.see(Observation::Stands(arn("i-1"), None));
-    assert_eq!(missing(&scene), (true, 1), "its maker does not know it either");
+    assert_eq!(missing(&scene), (true, 1), "its provider does not know it either");
     scene.see(Observation::Stands(arn("i-1"), Some(MachineState::Running)));
     assert_eq!(missing(&scene), (false, 0));
     scene.see(Observation::Inventory(vec![]));
@@ -207,7 +207,7 @@ fn an_end_asked_for_again_is_counted() {
 
 /// The requests in line of a class, the oldest first.
 fn line(scene: &Scene) -> Vec<crate::model::RequestKey> {
-    scene.yard.class(&linux()).unwrap().line.all().iter().map(|(_, key)| key.clone()).collect()
+    scene.yard.class(&linux()).unwrap().waiting.all().iter().map(|(_, key)| key.clone()).collect()
 }
 
 #[test]
@@ -281,12 +281,12 @@ fn a_changed_class_has_its_own_machines_and_requests_judged_again() {
 
 #[test]
 fn a_launch_that_brings_nothing_found_none_to_have() {
-    for (brought, rests) in [(vec![], 1), (vec![machine("i-9").listed(MachineState::Pending)], 0)] {
+    for (brought, backoffs) in [(vec![], 1), (vec![machine("i-9").listed(MachineState::Pending)], 0)] {
         let mut scene = Scene::with(json!({}));
         scene.put(&launch("l-1", 1, None));
         let answer = Launched { machines: brought, shortfalls: vec![] };
         scene.see(Observation::Ordered("l-1".parse().unwrap(), Ok(answer)));
-        assert_eq!(scene.yard.class(&linux()).unwrap().offerings.len(), rests);
+        assert_eq!(scene.yard.class(&linux()).unwrap().offerings.len(), backoffs);
     }
 }
 

@@ -122,7 +122,7 @@ fn of_more_subnets_than_a_call_may_name_every_launch_takes_its_share() {
 }
 
 #[test]
-fn without_subnets_ec2_chooses_and_the_architecture_narrows_the_makers() {
+fn without_subnets_ec2_chooses_and_the_architecture_narrows_the_manufacturers() {
     let mut order = order(UsageClass::OnDemand, &[]);
     order.spec.launch.subnet_ids.clear();
     order.spec.launch.architecture = Some("arm64".into());

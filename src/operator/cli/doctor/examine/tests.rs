@@ -148,11 +148,11 @@ fn every_mend_is_on_all_that_was_seen() {
     assert_eq!(orphan[0].reason, "OrphanAgent");
     let machine = RecordId::new(format!("instance#{ARN}"), "instance");
     assert_eq!(orphan[0].mend[1], Write::check(machine, Guard::Absent));
-    let stray = found(&[pool(), instance("running", "42", LONG_AGO), agent(JUST_NOW, 9)]);
-    assert_eq!(stray[0].reason, "ForeignClaim");
-    let Operation::Update { guard, .. } = &stray[0].mend[0].operation else { panic!("an update") };
+    let foreign = found(&[pool(), instance("running", "42", LONG_AGO), agent(JUST_NOW, 9)]);
+    assert_eq!(foreign[0].reason, "ForeignClaim");
+    let Operation::Update { guard, .. } = &foreign[0].mend[0].operation else { panic!("an update") };
     assert_eq!(*guard, Guard::Version(7));
-    assert_eq!(stray[0].mend[1].operation, Operation::Check(Guard::Absent));
+    assert_eq!(foreign[0].mend[1].operation, Operation::Check(Guard::Absent));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Two requests that each hold a part of what they need would wait for each other for ever where a class cannot grow: the
-//! youngest gives its part to the oldest.
+//! Breaks partial-allocation deadlocks: where a class cannot grow, two partially served requests would wait for each
+//! other for ever, so the youngest gives its part to the oldest.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::decide::request;
 use crate::decide::{Note, Plan, Planned, Step};
 use crate::yard::Class;
 
-/// A class that cannot grow, or has none of what the oldest wants: the youngest request that waits with a part the oldest
-/// can use gives it to the oldest that lacks. What others gave already and is on its way is counted first. Only requests
-/// that were given a machine are looked at, which are no more than there are machines.
-pub(super) fn yield_parts(
+/// If the class cannot grow or has no capacity for the oldest request, the youngest partially served request returns
+/// usable machines to it. Machines that others already returned count first. Only requests that hold machines are
+/// visited, which are no more than there are machines.
+pub(super) fn rebalance_partial(
     cx: &Context<'_>,
     class: &Class,
     spec: &PoolSpec,
@@ -28,12 +28,12 @@ pub(super) fn yield_parts(
         return;
     }
     let on_the_way =
-        class.cleaning.saturating_add(class.warm_created).saturating_add(class.under_way.of(Some(oldest)));
+        class.cleaning.saturating_add(class.warm_created).saturating_add(class.in_flight.of(Some(oldest)));
     if on_the_way >= lack {
         return;
     }
     let younger = || {
-        let after = class.line.served().range(wanting.rank()..).filter(|(_, key)| key != oldest);
+        let after = class.waiting.served().range(wanting.queue_position()..).filter(|(_, key)| key != oldest);
         after.filter_map(|(_, key)| Some((key, cx.yard.request(key)?)))
     };
     if younger().map(|(key, request)| cx.yard.leaving(key, request)).sum::<u32>() >= lack {
@@ -44,7 +44,7 @@ pub(super) fn yield_parts(
         tracked.is_some_and(|tracked| matching::mismatch(spec, wanting, &tracked.instance).is_none())
     };
     let gift = |(key, giver): (&RequestKey, &Request)| -> Option<Vec<InstanceId>> {
-        let stays = giver.phase() == Phase::Fulfilling && !request::leaves_line(cx, giver);
+        let stays = giver.phase() == Phase::Fulfilling && !request::leaves_queue(cx, giver);
         if !stays || cx.yard.is_busy(key) || written.contains(key) {
             return None;
         }

@@ -32,7 +32,7 @@ fn machines_of_a_bound_launch_count_until_their_records_are_seen() {
     assert_eq!(scene.intents(), [], "one of them was");
     scene.add(of("l-1", "i-2"));
     let class = scene.yard.class(&linux()).unwrap();
-    assert_eq!((class.live(), class.under_way.total()), (2, 0));
+    assert_eq!((class.live(), class.in_flight.total()), (2, 0));
     scene.add(of("l-1", "i-2").ended(Reason::Surplus).with(|i| i.version = 6));
     assert_eq!(scene.intents(), [(1, None)], "an ended machine counts nowhere, whatever its launch says");
 }
@@ -83,7 +83,7 @@ fn a_launch_of_any_count_takes_out_what_it_added_and_nothing_else() {
     let vast = launch("l-1", u32::MAX, None);
     scene.put(&vast);
     scene.put(&launch("l-2", 1, None));
-    assert_eq!(scene.yard.class(&linux()).unwrap().under_way.total(), u32::MAX);
+    assert_eq!(scene.yard.class(&linux()).unwrap().in_flight.total(), u32::MAX);
     assert_eq!(scene.intents(), []);
     scene.spoil(&vast.key(), None);
     assert_eq!(scene.intents(), [(2, None)]);
@@ -95,7 +95,7 @@ fn a_list_begun_at_the_moment_of_the_bind_proves_nothing() {
     let launch = bound("l-1", &["i-1"], None);
     scene.put(&launch);
     scene.see(Observation::Listed(scene.now.mono, [Pool::key_of(&linux()), launch.key()].into()));
-    assert_eq!(scene.yard.class(&linux()).unwrap().under_way.total(), 1);
+    assert_eq!(scene.yard.class(&linux()).unwrap().in_flight.total(), 1);
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn an_intent_is_open_until_it_is_answered() {
     scene.put(&launch("l-1", 2, Some(&ask("1"))));
     scene.put(&launch("l-2", 1, None));
     let counts = |scene: &Scene| {
-        let under_way = &scene.yard.class(&linux()).unwrap().under_way;
+        let in_flight = &scene.yard.class(&linux()).unwrap().in_flight;
         let key = ask("1");
-        (under_way.open().count(), under_way.of(Some(&key)), under_way.of(None), under_way.total())
+        (in_flight.open().count(), in_flight.of(Some(&key)), in_flight.of(None), in_flight.total())
     };
     assert_eq!(counts(&scene), (2, 2, 1, 3));
     scene.put(&bound("l-1", &["i-1", "i-2"], Some(&ask("1"))));

@@ -1,5 +1,5 @@
-//! What failed is not tried again at once, and longer each time. Each kind of action of a unit rests by itself, and of a
-//! class each request and each machine: one claim that can never be written must not hold up the others.
+//! Backs off failed actions, longer each time. Each kind of action of a unit backs off by itself, and in a class each
+//! request and each machine does: one claim that can never be written must not block the others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::units::unit_of;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_MOST: Duration = Duration::from_secs(30);
-/// How long after its rest a failure still counts as the one before.
+/// How long after its backoff another failure still lengthens it.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// What failed last: how often in a row, and until when it rests, on the monotonic clock.
+/// The failed actions: how often in a row, and until when they back off, on the monotonic clock.
 #[derive(Debug, Default)]
-pub(super) struct Resting(BTreeMap<(Unit, &'static str), (u32, Duration)>);
+pub(super) struct Backoffs(BTreeMap<(Unit, &'static str), (u32, Duration)>);
 
-/// Who rests when an action fails: those it is about, where a class acts for many.
+/// The units that back off when an action fails: its subjects, where a class acts for many.
 pub(super) fn subjects(unit: &Unit, action: &Planned) -> Vec<Unit> {
     if action.rests_records { action.slots.iter().filter_map(unit_of).collect() } else { vec![unit.clone()] }
 }
 
-/// The records that nobody claims or serves meanwhile.
+/// The records that are neither claimed nor served meanwhile.
 fn records(subjects: &[Unit], action: &Planned) -> Vec<RecordId> {
     let key = |unit: &Unit| match unit {
         Unit::Instance(arn) => Some(RecordId::Instance(arn.clone())),
@@ -36,7 +36,7 @@ fn records(subjects: &[Unit], action: &Planned) -> Vec<RecordId> {
     subjects.iter().filter(|_| action.rests_records).filter_map(key).collect()
 }
 
-impl Resting {
+impl Backoffs {
     /// Until when an action is not tried again, if it is not.
     pub(super) fn until(&self, unit: &Unit, action: &Planned, now: Duration) -> Option<Duration> {
         if self.0.is_empty() {
@@ -58,16 +58,16 @@ impl Resting {
         }
         let subjects = subjects(unit, action);
         for key in records(&subjects, action) {
-            yard.resting.remove(&key);
+            yard.backoffs.remove(&key);
         }
         for subject in subjects {
             self.0.remove(&(subject, action.kind));
         }
     }
 
-    /// An action failed; answers for how long it rests, unless it is tried again at once, which it is so many times.
-    /// Each whom it is about rests by its own failures, and a machine twice as long as the request that wanted it: that one
-    /// is served by another machine meanwhile.
+    /// Notes a failure and returns the backoff; none for the first `free` failures, which are retried at once. Each
+    /// subject backs off by its own failures, and a machine twice as long as its request, which another machine can
+    /// serve meanwhile.
     pub(super) fn failed(
         &mut self,
         unit: &Unit,
@@ -91,10 +91,10 @@ impl Resting {
             let doubled = times.saturating_sub(free.saturating_add(1)).min(10);
             let others = matches!((unit, &subject), (Unit::Class(_), Unit::Instance(_)));
             let pause = (PAUSE * 2_u32.pow(doubled)).min(PAUSE_MOST) * if others { 2 } else { 1 };
-            // Spread by the low digits of the clock, so that what failed together does not come back together.
+            // Jitter from the low digits of the clock, so that actions that failed together are not retried together.
             let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
             let keys = records(std::slice::from_ref(&subject), action);
-            yard.resting.extend(keys.into_iter().map(|key| (key, until)));
+            yard.backoffs.extend(keys.into_iter().map(|key| (key, until)));
             self.0.entry((subject, action.kind)).and_modify(|(_, rest)| *rest = until);
             longest = longest.max(pause);
         }
@@ -104,7 +104,7 @@ impl Resting {
     /// Forgets what failed long ago.
     pub(super) fn forget(&mut self, now: Duration, yard: &mut Yard) {
         self.0.retain(|_, (_, until)| until.saturating_add(FORGOTTEN) > now);
-        yard.resting.retain(|_, until| *until > now);
+        yard.backoffs.retain(|_, until| *until > now);
     }
 }
 
@@ -123,28 +123,28 @@ mod tests {
 
     #[test]
     fn what_failed_rests_longer_each_time_and_is_forgotten_with_a_success() {
-        let (mut resting, mut yard) = (Resting::default(), Yard::default());
+        let (mut backoffs, mut yard) = (Backoffs::default(), Yard::default());
         let mut now = Duration::from_secs(100);
         for millis in [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
-            assert_eq!(resting.until(&class(), &look("a"), now), None);
-            let pause = resting.failed(&class(), &look("a"), 0, now, &mut yard);
+            assert_eq!(backoffs.until(&class(), &look("a"), now), None);
+            let pause = backoffs.failed(&class(), &look("a"), 0, now, &mut yard);
             assert_eq!(pause, Some(Duration::from_millis(millis)));
-            let until = resting.until(&class(), &look("a"), now).unwrap();
+            let until = backoffs.until(&class(), &look("a"), now).unwrap();
             assert!(until >= now + Duration::from_millis(millis), "{until:?}");
-            assert!(resting.failed_before(&class(), &look("a")));
+            assert!(backoffs.failed_before(&class(), &look("a")));
             now = until;
         }
         let expire = Planned::expire(RecordId::new("event#1", "event"), 0);
-        assert!(!resting.failed_before(&class(), &expire), "kinds rest apart");
-        resting.succeeded(&class(), &look("a"), &mut yard);
-        assert!(!resting.failed_before(&class(), &look("a")));
+        assert!(!backoffs.failed_before(&class(), &expire), "kinds rest apart");
+        backoffs.succeeded(&class(), &look("a"), &mut yard);
+        assert!(!backoffs.failed_before(&class(), &look("a")));
     }
 
     #[test]
     fn what_only_lost_a_race_is_tried_again_at_once_twice() {
-        let (mut resting, mut yard) = (Resting::default(), Yard::default());
+        let (mut backoffs, mut yard) = (Backoffs::default(), Yard::default());
         let now = Duration::from_secs(100);
-        let mut lose = || resting.failed(&class(), &look("a"), 2, now, &mut yard);
+        let mut lose = || backoffs.failed(&class(), &look("a"), 2, now, &mut yard);
         assert_eq!([lose(), lose(), lose()], [None, None, Some(PAUSE)]);
     }
 }

@@ -1,0 +1,247 @@
+//! The stored form of a request: one attribute a field, with the intent as it is written and as it was accepted.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Desired, Intent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS};
+use crate::model::condition::{Condition, known_conditions};
+use crate::model::field::FieldError;
+use crate::model::identity::{Kind, RecordId};
+use crate::model::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, RunId, Uid};
+use crate::model::record::Record;
+use crate::model::selector::InstanceTypes;
+use crate::model::state::UsageClass;
+
+/// The accepted part of an intent, which is served whatever is written later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Accepted {
+    resource_class: String,
+    count: u32,
+    min_count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage_class: Option<UsageClass>,
+    on_demand_fallback: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allowed_instance_types: Option<InstanceTypes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_runtime_minutes: Option<u64>,
+    timeout_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_suffix: Option<LabelSuffix>,
+}
+
+impl Accepted {
+    fn of(intent: &Intent) -> Self {
+        Self {
+            resource_class: intent.resource_class.clone(),
+            count: intent.count,
+            min_count: intent.min_count,
+            usage_class: intent.usage_class,
+            on_demand_fallback: intent.on_demand_fallback,
+            allowed_instance_types: intent.allowed_instance_types.clone(),
+            max_runtime_minutes: intent.max_runtime_minutes,
+            timeout_seconds: intent.timeout_seconds,
+            label_suffix: intent.label_suffix.clone(),
+        }
+    }
+
+    /// The intent that is served of what is written now.
+    fn within(self, written: &Intent) -> Intent {
+        Intent {
+            resource_class: self.resource_class,
+            count: self.count,
+            min_count: self.min_count,
+            usage_class: self.usage_class,
+            on_demand_fallback: self.on_demand_fallback,
+            allowed_instance_types: self.allowed_instance_types,
+            max_runtime_minutes: self.max_runtime_minutes,
+            timeout_seconds: self.timeout_seconds,
+            label_suffix: self.label_suffix,
+            repository: written.repository.clone(),
+            desired: written.desired,
+            generation: written.generation,
+            created_at: written.created_at,
+            fail_requested_at: written.fail_requested_at,
+            trial: written.trial,
+        }
+    }
+}
+
+/// The flat stored form.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestRow {
+    run_id: RunId,
+    attempt: u32,
+    repository: Repository,
+    name: RequestName,
+    resource_class: String,
+    count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) min_count: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage_class: Option<UsageClass>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on_demand_fallback: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allowed_instance_types: Option<InstanceTypes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_runtime_minutes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) timeout_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_suffix: Option<LabelSuffix>,
+    desired: Desired,
+    generation: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fail_requested_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trial: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    phase: Option<Phase>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instances: Option<Vec<InstanceId>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    claims: BTreeMap<InstanceId, ClaimId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    served: Vec<InstanceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Condition>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accepted_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ready_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    settled_for: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    observed_generation: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accepted: Option<Accepted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released_by: Option<ReleasedBy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<Uid>,
+    version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+}
+
+impl Record for Request {
+    const KIND: Kind = Kind::Request;
+    type Row = RequestRow;
+
+    fn key(&self) -> RecordId {
+        Self::key_of(&self.id)
+    }
+
+    fn to_row(&self) -> RequestRow {
+        let (id, status) = (&self.id, &self.status);
+        let (served, intent) = (&self.intent, self.written.as_deref().unwrap_or(&self.intent));
+        let seen = status.phase.is_some();
+        RequestRow {
+            run_id: id.run_id.clone(),
+            attempt: id.attempt,
+            repository: intent.repository.clone(),
+            name: id.name.clone(),
+            resource_class: intent.resource_class.clone(),
+            count: intent.count,
+            min_count: (intent.min_count != intent.count).then_some(intent.min_count),
+            usage_class: intent.usage_class,
+            on_demand_fallback: intent.on_demand_fallback.then_some(true),
+            allowed_instance_types: intent.allowed_instance_types.clone(),
+            max_runtime_minutes: intent.max_runtime_minutes,
+            timeout_seconds: (intent.timeout_seconds != TIMEOUT_SECONDS).then_some(intent.timeout_seconds),
+            label_suffix: intent.label_suffix.clone(),
+            desired: served.desired,
+            generation: served.generation,
+            created_at: served.created_at,
+            fail_requested_at: served.fail_requested_at,
+            trial: served.trial.then_some(true),
+            phase: status.phase,
+            instances: seen.then(|| status.instances.clone()),
+            claims: status.claims.clone(),
+            served: status.served.clone(),
+            message: seen.then(|| status.message.clone()),
+            conditions: status.conditions.clone(),
+            accepted_at: status.accepted_at,
+            deadline: status.deadline,
+            ready_at: status.ready_at,
+            settled_for: status.settled_for,
+            observed_generation: seen.then_some(status.observed_generation),
+            expires_at: status.expires_at,
+            accepted: status.accepted.then(|| Accepted::of(served)),
+            released_by: status.released_by,
+            uid: self.uid.clone(),
+            version: self.version,
+            updated_at: self.updated_at,
+        }
+    }
+
+    fn from_row(key: &RecordId, row: RequestRow) -> Result<Self, FieldError> {
+        let named = Self::id_of(key)?.repository;
+        let id = RequestKey {
+            repository: if named.is(&row.repository) { named } else { row.repository.clone() },
+            run_id: row.run_id,
+            name: row.name,
+            attempt: row.attempt,
+        };
+        let written = Intent {
+            repository: row.repository,
+            resource_class: row.resource_class,
+            count: row.count,
+            min_count: row.min_count.unwrap_or(row.count),
+            usage_class: row.usage_class,
+            on_demand_fallback: row.on_demand_fallback.unwrap_or(false),
+            allowed_instance_types: row.allowed_instance_types,
+            max_runtime_minutes: row.max_runtime_minutes,
+            timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
+            label_suffix: row.label_suffix,
+            desired: row.desired,
+            generation: row.generation,
+            created_at: row.created_at,
+            fail_requested_at: row.fail_requested_at,
+            trial: row.trial.unwrap_or(false),
+        };
+        let accepted = row.accepted.is_some();
+        let served = row.accepted.map(|accepted| accepted.within(&written));
+        let (intent, written) = match served {
+            Some(served) if served != written => (served, Some(Box::new(written))),
+            Some(_) | None => (written, None),
+        };
+        Ok(Self {
+            id,
+            intent,
+            written,
+            status: Status {
+                phase: row.phase,
+                instances: row.instances.unwrap_or_default(),
+                claims: row.claims,
+                served: row.served,
+                message: row.message.unwrap_or_default(),
+                conditions: row.conditions,
+                accepted_at: row.accepted_at,
+                accepted,
+                released_by: row.released_by,
+                deadline: row.deadline,
+                ready_at: row.ready_at,
+                settled_for: row.settled_for,
+                observed_generation: row.observed_generation.unwrap_or(0),
+                expires_at: row.expires_at,
+            },
+            uid: row.uid,
+            version: row.version,
+            updated_at: row.updated_at,
+        })
+    }
+}
