@@ -1,6 +1,8 @@
 //! Decides about one request: accepted or refused, ready, degraded, released or failed. Its machines are counted in its
 //! own record.
 
+use jiff::Timestamp;
+
 use crate::model::{
     ClassName, ConditionType, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode,
     MOST_MACHINES, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey, after,
