@@ -36,7 +36,7 @@ mod units;
 
 use concurrency::ConcurrencyLimits;
 use sources::{BackgroundTasks, Inputs};
-use state::{Backoffs, Listing, Measures, Reads, Reported};
+use state::{Listing, Measures, Postponed, Reads, Reported};
 use tasks::Tasks;
 use units::unit_of;
 
@@ -68,7 +68,7 @@ struct Loop {
     lease: watch::Receiver<Option<u64>>,
     concurrency: ConcurrencyLimits,
     tasks: Tasks,
-    backoffs: Backoffs,
+    postponed: Postponed,
     reads: Reads,
     listing: Listing,
     reported: Reported,
@@ -144,7 +144,7 @@ impl Loop {
             lease,
             concurrency: ConcurrencyLimits::default(),
             tasks,
-            backoffs: Backoffs::default(),
+            postponed: Postponed::default(),
             reads: Reads::new(&settings.timing, mono),
             listing: Listing::new(triggers),
             reported: Reported::default(),
@@ -282,7 +282,7 @@ impl Loop {
             let leader = self.role.lease.is_some();
             let mut actions = plan.actions;
             actions.retain(|action| leader || !action.leader_only);
-            actions.retain(|action| match self.backoffs.backoffs.until(&unit, action, now.mono) {
+            actions.retain(|action| match self.postponed.backoffs.until(&unit, action, now.mono) {
                 Some(until) => {
                     wake = Some(wake.map_or(until, |wake| wake.min(until)));
                     false
@@ -294,9 +294,9 @@ impl Loop {
                 wake = Some(now.mono + Duration::from_millis(10));
             }
             if actions.is_empty() {
-                self.backoffs.due.remove(&unit);
+                self.postponed.due.remove(&unit);
             } else if !leader {
-                let since = *self.backoffs.due.entry(unit.clone()).or_insert(now.mono);
+                let since = *self.postponed.due.entry(unit.clone()).or_insert(now.mono);
                 if now.mono < since + STAND_BY {
                     self.timers.set(&unit, Some(wake.unwrap_or(Duration::MAX).min(since + STAND_BY)));
                     continue;
@@ -353,7 +353,7 @@ impl Loop {
         self.ports.metrics.reconcile(done.took);
         match &done.outcome.failure {
             None => {
-                self.backoffs.backoffs.succeeded(&done.unit, &done.action, &mut self.yard);
+                self.postponed.backoffs.succeeded(&done.unit, &done.action, &mut self.yard);
                 self.succeeded(&done.unit, &done.action);
                 self.count(&done.action);
                 for event in &done.outcome.events {
@@ -364,7 +364,7 @@ impl Loop {
             }
             Some(failure) => {
                 // Logged once: it keeps failing for the same reason until a person fixes it.
-                if !self.backoffs.backoffs.failed_before(&done.unit, &done.action) {
+                if !self.postponed.backoffs.failed_before(&done.unit, &done.action) {
                     done.outcome.events.iter().for_each(|event| self.events.send(event));
                 }
                 self.back_off(&done.unit, &done.action, failure);
@@ -387,7 +387,7 @@ impl Loop {
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) => 0,
         };
-        match self.backoffs.backoffs.failed(unit, action, free, now, &mut self.yard) {
+        match self.postponed.backoffs.failed(unit, action, free, now, &mut self.yard) {
             Some(pause) => {
                 tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
             }

@@ -220,7 +220,7 @@ impl Loop {
         let Reading::Record(instance) = read::<Instance>(item) else { return };
         let known = self.yard.instance(arn).map_or(0, |tracked| tracked.instance.version);
         if instance.state() == State::Claimed && instance.version > known {
-            self.backoffs.due.remove(&Unit::Class(instance.facts.resource_class));
+            self.postponed.due.remove(&Unit::Class(instance.facts.resource_class));
         }
     }
 
@@ -232,7 +232,7 @@ impl Loop {
         }
         self.observe(Observation::Listed(begun, keys));
         let now = self.ports.clock.elapsed();
-        self.backoffs.backoffs.forget(now, &mut self.yard);
+        self.postponed.backoffs.forget(now, &mut self.yard);
         self.health.listed();
         self.ports.metrics.resynced();
         if let Some((token, since)) = self.listing.taken

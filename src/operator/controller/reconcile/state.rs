@@ -19,7 +19,7 @@ use super::stuck::Failing;
 
 /// What is not tried again yet, or left to another operator.
 #[derive(Default)]
-pub(super) struct Backoffs {
+pub(super) struct Postponed {
     /// What failed last.
     pub(super) backoffs: Backoffs,
     /// Actions that keep failing, with their reasons.

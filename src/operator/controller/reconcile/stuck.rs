@@ -41,7 +41,7 @@ impl Loop {
         let (reason, at) = (failure.label(), self.ports.clock.elapsed());
         for subject in subjects(unit, action) {
             let of = (unit.clone(), action.kind, subject.clone());
-            let failing = self.backoffs.failing.entry(unit.clone()).or_default();
+            let failing = self.postponed.failing.entry(unit.clone()).or_default();
             let failed = failing.entry((action.kind, subject)).or_insert(Failed { reason, times: 0, at });
             let times = if failed.reason == reason { failed.times.saturating_add(1) } else { 1 };
             *failed = Failed { reason, times, at };
@@ -67,7 +67,7 @@ impl Loop {
 
     /// Notes that an action of this kind was carried out.
     pub(super) fn succeeded(&mut self, unit: &Unit, action: &Planned) {
-        if self.backoffs.failing.is_empty() {
+        if self.postponed.failing.is_empty() {
             return;
         }
         for subject in subjects(unit, action) {
@@ -78,7 +78,7 @@ impl Loop {
     /// What a unit does not plan any more is not stuck. A class that does something for many does it for others first
     /// while one rests: that one is stuck until nobody can plan it.
     pub(super) fn planned(&mut self, unit: &Unit, plan: &Plan) {
-        let Some(failing) = self.backoffs.failing.get(unit) else { return };
+        let Some(failing) = self.postponed.failing.get(unit) else { return };
         let busy = plan.waits.iter().any(|wait| wait.reason == WaitReason::Busy);
         let now = self.ports.clock.elapsed();
         let over = failing.iter().filter(|((kind, subject), failed)| {
@@ -106,10 +106,10 @@ impl Loop {
 
     fn recovers(&mut self, of: &Of) {
         let (unit, kind, subject) = of;
-        if let Some(failing) = self.backoffs.failing.get_mut(unit) {
+        if let Some(failing) = self.postponed.failing.get_mut(unit) {
             failing.remove(&(*kind, subject.clone()));
             if failing.is_empty() {
-                self.backoffs.failing.remove(unit);
+                self.postponed.failing.remove(unit);
             }
         }
         self.unstick(of);
