@@ -18,7 +18,7 @@ use runyard::local::engine::Engine as Embedded;
 use runyard::metrics::Metrics;
 use runyard::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Life, Pool, PoolSpec, PoolStatus, Reading,
-    Reason, RecordId, Signal, TableName, Versioned as _, Write, millis, read,
+    Reason, RecordId, Signal, TableName, Timing, Versioned as _, Write, millis, read,
 };
 use runyard::ports::{Clock, PoolQueue, Store};
 use runyard::queue_memory::InProcessQueue;
@@ -88,17 +88,19 @@ fn settings() -> Settings {
         identity: "bench".into(),
         table: table(),
         organization: false,
-        created: minutes(30),
-        claimed: minutes(30),
-        cleanup: minutes(30),
-        grace: minutes(5),
-        heartbeat: minutes(5),
-        stale: minutes(60),
-        agent_poll: minutes(1),
-        resync: minutes(60),
-        reannounce: minutes(60),
-        lease: Duration::from_secs(15),
-        orphan: minutes(10),
+        timing: Timing {
+            created: minutes(30),
+            claimed: minutes(30),
+            cleanup: minutes(30),
+            grace: minutes(5),
+            heartbeat: minutes(5),
+            stale: minutes(60),
+            agent_poll: minutes(1),
+            resync: minutes(60),
+            reannounce: minutes(60),
+            lease: Duration::from_secs(15),
+            orphan: minutes(10),
+        },
         requests_per_repository: 2000,
         sweep: minutes(60),
         github: GitHubWatch::default(),

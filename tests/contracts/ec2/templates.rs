@@ -190,7 +190,9 @@ async fn a_given_template_is_launched_in_every_zone_of_its_class() {
     let yard = yard().await;
     let mut spec = given(&yard, good().build()).await;
     spec.launch.subnet_ids = SUBNETS.iter().map(|(id, _)| (*id).to_owned()).collect();
-    yard.peer.rules(|rules| drop(rules.capacity.insert((SUBNETS[0].1.to_owned(), "on-demand".into()), 0)));
+    yard.peer.rules(|rules| {
+        rules.capacity.insert((SUBNETS[0].1.to_owned(), "on-demand".into()), 0);
+    });
     let machines = yard.compute.launch(&order(&spec, "l-1", 1, UsageClass::OnDemand)).await.unwrap().machines;
     assert_eq!(
         (machines[0].zone.as_str(), machines[0].instance_type.as_str()),
