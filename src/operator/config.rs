@@ -311,7 +311,7 @@ fn timing(reader: &mut Reader) -> Option<Timing> {
     let (created, claimed, cleanup) = (read("created"), read("claimed"), read("cleanup"));
     let (grace, heartbeat, stale) = (read("grace"), read("heartbeat"), read("stale"));
     let (agent_poll, resync, reannounce) = (read("agent_poll"), read("resync"), read("reannounce"));
-    let (lease, orphan) = (read("lease"), read("orphan"));
+    let (lease, orphan, image) = (read("lease"), read("orphan"), read("image"));
     Some(Timing {
         created: created?,
         claimed: claimed?,
@@ -324,6 +324,7 @@ fn timing(reader: &mut Reader) -> Option<Timing> {
         reannounce: reannounce?,
         lease: lease?,
         orphan: orphan?,
+        image: image?,
     })
 }
 

@@ -19,6 +19,7 @@ pub fn a_minute_each() -> Policy {
             reannounce: minute,
             lease: minute,
             orphan: minute,
+            image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
         github: false,
@@ -41,5 +42,6 @@ pub fn as_shipped() -> Timing {
         reannounce: seconds(300),
         lease: seconds(15),
         orphan: seconds(600),
+        image: Duration::from_secs(3600),
     }
 }

@@ -28,4 +28,6 @@ pub struct Timing {
     pub lease: Duration,
     /// How young a machine without a record, or a record without a machine, is given time.
     pub orphan: Duration,
+    /// How long an image that a parameter names stays pinned before the parameter is resolved again.
+    pub image: Duration,
 }

@@ -8,7 +8,19 @@ use super::reader::Reader;
 use super::{AgentProgram, Architectures, ComputeKind, Credential, QueueKind, RunnerPackage};
 use crate::model::Timing;
 
+/// How long an image may be pinned.
+const SHORTEST_IMAGE: Duration = Duration::from_secs(60);
+const LONGEST_IMAGE: Duration = Duration::from_secs(24 * 3600);
+
 pub(super) fn timing(timing: &Timing, compute: Option<ComputeKind>, reader: &mut Reader) {
+    if !(SHORTEST_IMAGE..=LONGEST_IMAGE).contains(&timing.image) {
+        reader.refuse(
+            "timing.image",
+            shown(timing.image),
+            "is not from a minute to a day",
+            "write 1m to 24h: each time costs three calls of EC2 a class, and a new image waits as long at most",
+        );
+    }
     // Where another program plays the agents, how often they beat and poll is not ours to say.
     let agents_are_ours = match compute {
         Some(ComputeKind::Ec2 | ComputeKind::Local) => true,

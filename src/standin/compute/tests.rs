@@ -88,6 +88,7 @@ impl TestDirectory {
                     reannounce: Duration::from_secs(300),
                     lease: Duration::from_secs(15),
                     orphan: Duration::from_secs(600),
+                    image: Duration::from_secs(3600),
                 },
                 runner: RunnerPackage { url: "http://r/".into(), sha256: "00".into(), version: "2".into() },
                 pre_runner_script: None,

@@ -35,6 +35,7 @@ pub(crate) fn policy() -> Policy {
             reannounce: minutes(5),
             lease: Duration::from_secs(15),
             orphan: minutes(10),
+            image: Duration::from_secs(3600),
         },
         requests_per_repository: u32::MAX,
         github: false,

@@ -100,6 +100,7 @@ fn settings() -> Settings {
             reannounce: minutes(60),
             lease: Duration::from_secs(15),
             orphan: minutes(10),
+            image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
         sweep: minutes(60),

@@ -39,6 +39,7 @@ fn settings() -> Settings {
             reannounce: minutes(5),
             lease: Duration::from_secs(15),
             orphan: minutes(10),
+            image: Duration::from_secs(3600),
         },
         sweep: minutes(1),
         requests_per_repository: 2000,

@@ -56,6 +56,7 @@ fn judged(item: &Item, beside: &[Item]) {
             reannounce: minutes(5),
             lease: Duration::from_secs(15),
             orphan: minutes(10),
+            image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
         github: true,

@@ -219,6 +219,7 @@ fn settings(chance: &Chance) -> Settings {
             reannounce: pick(300, 60),
             lease: pick(15, 9),
             orphan: pick(600, 150),
+            image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
         sweep: pick(60, 20),

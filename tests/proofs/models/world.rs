@@ -172,6 +172,7 @@ impl World {
                 reannounce: minutes(600),
                 lease: Duration::from_secs(15),
                 orphan: minutes(10),
+                image: Duration::from_secs(3600),
             },
             requests_per_repository: 2000,
             github: false,

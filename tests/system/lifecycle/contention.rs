@@ -52,6 +52,7 @@ fn settings(identity: &str) -> Settings {
             reannounce: minutes(5),
             lease: Duration::from_secs(15),
             orphan: minutes(10),
+            image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
         sweep: minutes(5),

@@ -2,15 +2,10 @@
 //! last resolved, which is pinned in the pool. So all machines of an hour are of one image, and a newer one is a change
 //! of the class.
 
-use std::time::Duration;
-
 use crate::model::{Pool, Record, after};
 
 use crate::decide::context::Context;
 use crate::decide::{Plan, Planned};
-
-/// How long an image stays pinned before its parameter is resolved again.
-const PINNED: Duration = Duration::from_secs(3600);
 
 /// Has the class's parameter resolved when that is due.
 pub(super) fn resolve(cx: &Context<'_>, pool: &Pool, plan: &mut Plan) {
@@ -18,7 +13,7 @@ pub(super) fn resolve(cx: &Context<'_>, pool: &Pool, plan: &mut Plan) {
         return;
     }
     if let Some(image) = pool.pinned() {
-        let due = after(image.resolved_at, PINNED);
+        let due = after(image.resolved_at, cx.policy.timing.image);
         if cx.now.wall < due {
             plan.wake_at(cx.now.when(due));
             return;
