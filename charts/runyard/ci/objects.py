@@ -99,6 +99,8 @@ def shown(rendered: str) -> int:
     # The chart's own: the credential's place, and logs that a cluster reads.
     wanted["github"]["token_file"] = "/etc/runyard/github/token"
     wanted["log"]["format"] = "json"
+    # The chart writes a table of texts as JSON, which the operator reads as well.
+    have["agent"]["environment"] = json.loads(have["agent"]["environment"])
     for section in wanted:
         if have.get(section) != wanted[section]:
             print(f"objects: values.yaml shows {section} as {have.get(section)}, it is {wanted[section]}", file=sys.stderr)
