@@ -159,7 +159,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let same = pool.status.counts == counts && pool.status.message == message;
     // What is pinned is written first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
-    if same || pinning || cx.yard.is_busy(&pool.key()) || cx.role.lease.is_none() {
+    if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
         return;
     }
     if let Some(reported) = class.reported
