@@ -19,7 +19,7 @@ pub(super) fn resolve(cx: &Context<'_>, pool: &Pool, plan: &mut Plan) {
             return;
         }
     }
-    if !cx.yard.is_busy(&pool.key()) {
+    if !cx.yard.is_busy(pool.key()) {
         plan.actions.push(Planned::resolve(pool));
     }
 }
