@@ -124,7 +124,7 @@ impl Host {
         };
         // Before the check, which is the job user's.
         let (alone, moved) =
-            tokio::join!(self.claim_scope(claim, None, None).is_nobody(), self.move_next(dirs));
+            tokio::join!(self.claim_scope(claim, None, None).prove_empty(), self.move_next(dirs));
         alone.and(moved.map_err(|e| e.to_string()))?;
         let (isolated, given) = tokio::join!(self.isolated(check), self.hand_over(dirs));
         isolated.and(given.map_err(|e| e.to_string())).map(|()| scripts)

@@ -72,7 +72,7 @@ impl Scope {
     ///
     /// # Errors
     /// Names those there are.
-    pub(super) async fn is_nobody(self) -> Result<(), String> {
+    pub(super) async fn prove_empty(self) -> Result<(), String> {
         let look = tokio::task::spawn_blocking(move || self.find());
         let found = look.await.map_err(io::Error::other).flatten().map_err(|e| e.to_string())?;
         if found.is_empty() { Ok(()) } else { Err(format!("there are already {}", named(&found))) }

@@ -282,11 +282,11 @@ pub(crate) async fn measure(figures: &mut Figures) {
             used.push(line(requests, 1, true).await);
         }
     }
-    let [few, _, many] = used.each_mut().map(middle);
+    let [few, _, many] = used.each_mut().map(|used| middle(used));
     figures.add("a line: exponent of the processor time from 250 to 1000", (many / few).ln() / 4_f64.ln());
 }
 
-fn middle(of: &mut Vec<f64>) -> f64 {
+fn middle(of: &mut [f64]) -> f64 {
     of.sort_by(f64::total_cmp);
     of[of.len() / 2]
 }

@@ -1,5 +1,7 @@
 //! The whole flow, with the stand-in as GitHub and the test as browser.
 
+#![allow(clippy::unwrap_used, reason = "what a test needs and does not get ends it")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
