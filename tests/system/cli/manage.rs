@@ -102,7 +102,7 @@ fn a_stuck_request_is_failed_by_asking_the_operator() {
     let record = yard.record(&request("default", 1));
     assert_eq!((&record["failRequestedBy"], &record["version"]), (&text("cli:tess"), &number(2)));
     assert!(!record.contains_key("phase"), "the status is the operator's");
-    assert!(yard.runs(&["fail", "42/default"], 0).stdout.contains("already asked for"));
+    assert!(yard.runs(&["fail", "42/default"], 0).stdout.contains("already failing"));
     assert_eq!(yard.record(&request("default", 1))["version"], number(2));
     yard.change(&request("default", 1), &[("phase", text("Failed"))]);
     assert!(yard.runs(&["fail", "42"], 0).stdout.contains("already Failed"));
