@@ -134,6 +134,11 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
     {
         change.set.insert("runnerId".to_owned(), AttributeValue::N(id.to_string()));
     }
+    if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {
+        // Of an earlier runner: as long as it stands there the operator removes that one, and sends no credential by
+        // which this machine could remove its own.
+        change.remove.insert("runnerId".to_owned());
+    }
     let Some(say) = &status.say else { return change };
     let claim = say.claim.as_ref().map_or("", |claim| claim.as_str());
     if shown.and_then(|a| a.says(claim)) == Some(say.signal) {
@@ -145,10 +150,6 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
         change.set.insert(name.to_owned(), AttributeValue::S(value.to_owned()));
     }
     change.set.insert("signalAt".to_owned(), at);
-    if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {
-        // Of an earlier claim's runner: it says nothing of this one's.
-        change.remove.insert("runnerId".to_owned());
-    }
     match &say.detail {
         Some(detail) => drop(change.set.insert("signalDetail".to_owned(), AttributeValue::S(detail.clone()))),
         None => drop(change.remove.insert("signalDetail".to_owned())),

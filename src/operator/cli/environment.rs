@@ -17,6 +17,7 @@ const READ: &[&str] = &[
     "GITHUB_STEP_SUMMARY",
     "GITHUB_ACTOR",
     "RUNYARD_TABLE",
+    "RUNYARD_DIR",
     "RUNYARD_LOG",
     "RUNYARD_QUEUE__KIND",
     "USER",

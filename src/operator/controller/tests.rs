@@ -94,8 +94,12 @@ fn tasks_alive() -> usize {
 }
 
 /// Moments of an operator's life: while it starts, while it launches, after its first resync.
-const MOMENTS: [Duration; 4] =
-    [Duration::from_millis(100), Duration::from_millis(200), Duration::from_secs(5), Duration::from_secs(400)];
+const MOMENTS: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_secs(5),
+    Duration::from_secs(400),
+];
 
 #[tokio::test(start_paused = true)]
 async fn no_task_outlives_an_operator_that_is_dropped() {

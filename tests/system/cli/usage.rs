@@ -277,7 +277,7 @@ fn names_are_completed_from_the_table() {
         &["runyard", "scale", "sm"],
         &["runyard", "provision", "--class", "sm"],
         &["runyard", "get", "requests", "--class", ""],
-        &["runyard", "expire", "--idle", ""],
+        &["runyard", "expire", "--idle", "sm"],
     ] {
         assert_eq!(offered(line), ["small", "small-arm"], "{line:?}");
     }

@@ -66,7 +66,7 @@ async fn a_launch_that_would_be_refused_is_a_finding_with_its_remedy() {
     let found = told["items"].as_array().unwrap();
     let refused = found.iter().find(|one| one["message"].as_str().unwrap().contains("UnauthorizedOperation"));
     let refused = refused.expect("a finding");
-    assert_eq!((&refused["reason"], &refused["record"]), (&json!("Preflight"), &json!("pool#small pool")));
+    assert_eq!((&refused["reason"], &refused["record"]), (&json!("Preflight"), &json!("pool#small / pool")));
     assert!(refused["fix"].as_str().unwrap().contains("operator.json"), "{refused}");
 }
 
