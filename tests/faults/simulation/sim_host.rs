@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{ClaimId, Instance, Place, RegistrationCredential};
+use runyard::model::{ClaimId, Instance, Place, RegistrationCredential, runner_name};
 use runyard::ports::Machine;
 use runyard::ports::github::{Runner, Scope};
 use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
@@ -61,12 +61,12 @@ impl SimHost {
             let listed = world.github.all_runners();
             let left = listed.iter().filter(|runner| runner.online && ours(&runner.name));
             broken.extend(left.map(|runner| format!("S4 {id}: in the pool while {} is online", runner.name)));
-            // The last claim's runner is off GitHub's list before.
-            let last = claim.map(|claim| format!("runyard-{claim}")).unwrap_or_default();
-            let of_last =
-                |name: &str| name == last || name.strip_prefix(&last).is_some_and(|n| n.starts_with('-'));
+            // The last claim's last runner is off GitHub's list before. A single-use one before it that died without a
+            // job stays listed, offline, until the leftovers are swept.
+            let number = if world.single_use(&self.machine) { record.registration_seq.max(1) } else { 1 };
+            let last = claim.map(|claim| runner_name(claim, number));
             let names = self.names.lock().unwrap();
-            let left = listed.iter().filter(|runner| of_last(&runner.name) && names.contains(&runner.name));
+            let left = listed.iter().filter(|r| last.as_ref() == Some(&r.name) && names.contains(&r.name));
             broken.extend(
                 left.map(|runner| format!("S4 {id}: in the pool while GitHub lists {}", runner.name)),
             );
