@@ -27,7 +27,7 @@ use crate::limits::Limited;
 use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
-use crate::model::{FieldError, Timing};
+use crate::model::FieldError;
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
@@ -241,8 +241,7 @@ fn settings(config: &Config, identity: String) -> Settings {
             ScopeKind::Organization => true,
             ScopeKind::Repository => false,
         }),
-        // A job that is asked to stop has its time before anything is cleaned.
-        timing: Timing { cleanup: config.timing.cleanup.saturating_add(config.agent.stop), ..config.timing },
+        timing: config.timing,
         requests_per_repository: config.requests_per_repository,
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
@@ -327,26 +326,4 @@ fn hostname(environment: &BTreeMap<String, String>) -> String {
     name.map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "operator".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_runner_that_ends_by_itself_costs_nothing_of_the_time_to_clean() {
-        let config = |stop: &str| {
-            let given = [
-                ("RUNYARD_COMPUTE__KIND", "none"),
-                ("RUNYARD_GITHUB__KIND", "none"),
-                ("RUNYARD_AGENT__STOP", stop),
-            ];
-            let given =
-                given.into_iter().chain([("RUNYARD_TABLE", "yard"), ("RUNYARD_TIMING__CLEANUP", "2m")]);
-            Config::load(None, given.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap()
-        };
-        let minutes = |n: u64| std::time::Duration::from_secs(60 * n);
-        assert_eq!(settings(&config("60s"), "o".to_owned()).timing.cleanup, minutes(3));
-        assert_eq!(settings(&config("8m"), "o".to_owned()).timing.cleanup, minutes(10));
-    }
 }
