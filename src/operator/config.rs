@@ -179,6 +179,9 @@ impl<T> Default for Architectures<T> {
 pub trait Fetched {
     /// Where it is.
     fn url(&self) -> &str;
+
+    /// Its digest, 64 lower-case hexadecimal digits.
+    fn sha256(&self) -> &str;
 }
 
 impl<T: Fetched> Architectures<T> {
@@ -228,11 +231,19 @@ impl Fetched for AgentProgram {
     fn url(&self) -> &str {
         &self.url
     }
+
+    fn sha256(&self) -> &str {
+        &self.sha256
+    }
 }
 
 impl Fetched for RunnerPackage {
     fn url(&self) -> &str {
         &self.url
+    }
+
+    fn sha256(&self) -> &str {
+        &self.sha256
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Finding, package};
 use crate::cli::context::CliContext;
 use crate::cli::failure::CliResult;
 use crate::cli::names;
-use crate::config::{Config, ScopeKind};
+use crate::config::{Config, Fetched, ScopeKind};
 use crate::github::RestGitHub;
 use crate::model::{ClassName, EventType, Item, Pool, Reading, Record as _, Repository, Request, read};
 use crate::ports::github::Scope;
@@ -56,8 +56,8 @@ pub(super) async fn look(
     let mut add = |record: &str, checks: Vec<Check>| {
         checked.extend(checks.into_iter().map(|check| Checked { record: record.to_owned(), check }));
     };
-    for (what, url, sha256, keys) in packages(config) {
-        add("operator", vec![package::check(what, url, sha256, keys).await]);
+    for (what, fetched, keys) in packages(config) {
+        add("operator", vec![package::check(what, fetched.url(), fetched.sha256(), keys).await]);
     }
     #[cfg(feature = "ec2")]
     if let Some(ec2) = &asked.ec2 {
@@ -90,24 +90,28 @@ pub(super) async fn look(
     checked
 }
 
-/// What machines fetch: its name, address, digest and keys.
-fn packages(config: &Config) -> Vec<(&'static str, &str, &str, &'static str)> {
+/// What machines fetch, with its name and its keys.
+fn packages(config: &Config) -> Vec<(&'static str, &dyn Fetched, &'static str)> {
     let (runner, program) = (&config.agent.runner, &config.agent.program);
-    let runners = [
-        ("runner package", &runner.usual, "agent.runner_url, agent.runner_sha256"),
-        ("runner package for arm64", &runner.arm64, "agent.runner_url_arm64, agent.runner_sha256_arm64"),
+    let given: [(_, Option<&dyn Fetched>, _); 4] = [
+        (
+            "runner package",
+            runner.usual.as_ref().map(|one| one as _),
+            "agent.runner_url, agent.runner_sha256",
+        ),
+        (
+            "runner package for arm64",
+            runner.arm64.as_ref().map(|one| one as _),
+            "agent.runner_url_arm64, agent.runner_sha256_arm64",
+        ),
+        ("agent's program", program.usual.as_ref().map(|one| one as _), "agent.url, agent.sha256"),
+        (
+            "agent's program for arm64",
+            program.arm64.as_ref().map(|one| one as _),
+            "agent.url_arm64, agent.sha256_arm64",
+        ),
     ];
-    let programs = [
-        ("agent's program", &program.usual, "agent.url, agent.sha256"),
-        ("agent's program for arm64", &program.arm64, "agent.url_arm64, agent.sha256_arm64"),
-    ];
-    let runners = runners.into_iter().filter_map(|(what, package, keys)| {
-        package.as_ref().map(|package| (what, package.url.as_str(), package.sha256.as_str(), keys))
-    });
-    let programs = programs.into_iter().filter_map(|(what, program, keys)| {
-        program.as_ref().map(|program| (what, program.url.as_str(), program.sha256.as_str(), keys))
-    });
-    runners.chain(programs).collect()
+    given.into_iter().filter_map(|(what, fetched, keys)| Some((what, fetched?, keys))).collect()
 }
 
 fn of_kind<T: crate::model::Record>(items: &[Item]) -> Vec<T> {
@@ -176,4 +180,43 @@ pub(super) fn document(checked: &[Checked]) -> Vec<Value> {
         json!({"record": record, "check": check.what, "state": state, "message": message, "fix": fix})
     };
     checked.iter().map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_that_machines_fetch_is_checked_by_its_own_keys() {
+        let digest = |one: char| one.to_string().repeat(64);
+        let given = [
+            ("RUNYARD_GITHUB__KIND", "none".to_owned()),
+            ("RUNYARD_AGENT__RUNNER_VERSION", "2.330.0".to_owned()),
+            ("RUNYARD_AGENT__RUNNER_URL", "https://example.com/runner-x64".to_owned()),
+            ("RUNYARD_AGENT__RUNNER_SHA256", digest('a')),
+            ("RUNYARD_AGENT__RUNNER_URL_ARM64", "https://example.com/runner-arm64".to_owned()),
+            ("RUNYARD_AGENT__RUNNER_SHA256_ARM64", digest('b')),
+            ("RUNYARD_AGENT__URL_ARM64", "https://example.com/agent-arm64".to_owned()),
+            ("RUNYARD_AGENT__SHA256_ARM64", digest('c')),
+        ];
+        let config =
+            Config::load(None, given.into_iter().map(|(name, value)| (name.to_owned(), value))).unwrap();
+        let checked = packages(&config).into_iter().map(|(what, fetched, keys)| (what, fetched.url(), keys));
+        assert_eq!(
+            checked.collect::<Vec<_>>(),
+            [
+                ("runner package", "https://example.com/runner-x64", "agent.runner_url, agent.runner_sha256"),
+                (
+                    "runner package for arm64",
+                    "https://example.com/runner-arm64",
+                    "agent.runner_url_arm64, agent.runner_sha256_arm64"
+                ),
+                (
+                    "agent's program for arm64",
+                    "https://example.com/agent-arm64",
+                    "agent.url_arm64, agent.sha256_arm64"
+                ),
+            ]
+        );
+    }
 }
