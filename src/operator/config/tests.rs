@@ -38,6 +38,7 @@ const fn secs(n: u64) -> Duration {
 #[test]
 fn the_defaults_are_the_contracts() {
     let config = load(None, MINIMAL).unwrap();
+    assert_eq!(config.timing, runyard_fakes::as_shipped(), "what tests take for the shipped timing");
     assert_eq!(
         config,
         Config {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use figment::Figment;
 use figment::providers::{Format as _, Toml};
+use runyard_fakes::as_shipped;
 use tokio::runtime::Runtime;
 
 use super::*;
@@ -78,17 +79,10 @@ impl TestDirectory {
                 environment: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
                 timing: Timing {
                     created: Duration::from_secs(60),
-                    claimed: Duration::from_secs(300),
-                    cleanup: Duration::from_secs(300),
                     grace: Duration::from_secs(60),
                     heartbeat: Duration::from_secs(2),
-                    stale: Duration::from_secs(60),
                     agent_poll: Duration::from_millis(100),
-                    resync: Duration::from_secs(300),
-                    reannounce: Duration::from_secs(300),
-                    lease: Duration::from_secs(15),
-                    orphan: Duration::from_secs(600),
-                    image: Duration::from_secs(3600),
+                    ..as_shipped()
                 },
                 runner: RunnerPackage { url: "http://r/".into(), sha256: "00".into(), version: "2".into() },
                 pre_runner_script: None,

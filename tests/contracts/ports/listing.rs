@@ -13,6 +13,7 @@ use runyard::model::{AttributeValue, Item, RecordId, TableName, Timing, Write};
 use runyard::ports::{Clock, Store as _};
 use runyard::queue_memory::InProcessQueue;
 use runyard::store::{DynamoStore, Watching};
+use runyard_fakes::as_shipped;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,26 +23,12 @@ use crate::ports::wire::{Plan, peer};
 use runyard_support::engine::Engine;
 
 fn settings() -> Settings {
-    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     Settings {
         identity: "one".into(),
         table: table(),
         organization: false,
-        timing: Timing {
-            created: minutes(15),
-            claimed: minutes(5),
-            cleanup: minutes(5),
-            grace: minutes(5),
-            heartbeat: Duration::from_secs(10),
-            stale: minutes(1),
-            agent_poll: Duration::from_secs(1),
-            resync: Duration::from_millis(200),
-            reannounce: minutes(5),
-            lease: Duration::from_secs(15),
-            orphan: minutes(10),
-            image: Duration::from_secs(3600),
-        },
-        sweep: minutes(1),
+        timing: Timing { resync: Duration::from_millis(200), ..as_shipped() },
+        sweep: Duration::from_secs(60),
         requests_per_repository: 2000,
         github: GitHubWatch::default(),
     }

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use runyard::decide::{Context, Policy, Role, decide};
 use runyard::model::{
     Agent, Event, Instance, Item, Launch, Lease, Pool, PoolMessage, Reading, Record, RecordId, Request,
-    Timing, Unreadable, read, read_notices,
+    Unreadable, read, read_notices,
 };
 use runyard::yard::{Now, Observation, Yard};
+use runyard_fakes::as_shipped;
 
 use crate::fuzz::{fuzz, seeds};
 
@@ -42,26 +43,8 @@ fn judged(item: &Item, beside: &[Item]) {
     let wall: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
     let mono = Duration::from_secs(100_000);
     let now = Now { wall, mono, seen: mono };
-    let minutes = |n: u64| Duration::from_secs(60 * n);
-    let policy = Policy {
-        timing: Timing {
-            created: minutes(15),
-            claimed: minutes(5),
-            cleanup: minutes(5),
-            grace: minutes(5),
-            heartbeat: Duration::from_secs(10),
-            stale: minutes(1),
-            agent_poll: Duration::from_secs(1),
-            resync: minutes(5),
-            reannounce: minutes(5),
-            lease: Duration::from_secs(15),
-            orphan: minutes(10),
-            image: Duration::from_secs(3600),
-        },
-        requests_per_repository: 2000,
-        github: true,
-        inventory: true,
-    };
+    let policy =
+        Policy { timing: as_shipped(), requests_per_repository: 2000, github: true, inventory: true };
     let mut yard = Yard::default();
     for item in beside.iter().chain([item]) {
         if let Some(key) = RecordId::of(item) {

@@ -19,6 +19,7 @@ use runyard::model::{
     Write, millis,
 };
 use runyard::ports::{Clock, PoolQueue as _, Store as _};
+use runyard_fakes::as_shipped;
 use tokio_util::sync::CancellationToken;
 
 use crate::e2e::history::{self, sdk_as, store};
@@ -41,18 +42,13 @@ fn settings(identity: &str) -> Settings {
         table: "runyard".parse().unwrap(),
         organization: false,
         timing: Timing {
-            created: minutes(15),
             claimed: minutes(15),
             cleanup: minutes(15),
-            grace: minutes(5),
             heartbeat: minutes(5),
             stale: minutes(15),
             agent_poll: minutes(1),
             resync: minutes(1),
-            reannounce: minutes(5),
-            lease: Duration::from_secs(15),
-            orphan: minutes(10),
-            image: Duration::from_secs(3600),
+            ..as_shipped()
         },
         requests_per_repository: 2000,
         sweep: minutes(5),
