@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use super::completion;
 use super::configured;
 use super::context::{AuditEvent, CliContext};
 use super::failure::{CliFailure, CliResult, Exit};
@@ -51,7 +52,7 @@ pub(crate) struct DoctorArgs {
     config: Option<PathBuf>,
     /// Before a class's first machine: dry runs of launches, its image, packages and GitHub App; nothing is launched
     /// [default without POOL: every class]
-    #[arg(long, value_name = "POOL", num_args = 0..=1, requires = "config")]
+    #[arg(long, value_name = "POOL", num_args = 0..=1, requires = "config", add = completion::classes())]
     preflight: Option<Option<ClassName>>,
     /// A repository whose jobs shall run there, for the questions to GitHub
     #[arg(long, value_name = "OWNER/REPO", requires = "preflight")]

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use self::consoles::Consoles;
 use self::steps::{Step, Steps};
+use super::completion;
 use super::context::{CliContext, readable};
 use super::environment::Environment;
 use super::failure::{Caught, CliFailure, CliResult, Exit};
@@ -40,7 +41,7 @@ Examples:
   runyard try small --repository demo/app          # beside `runyard up`")]
 pub(crate) struct TryArgs {
     /// The resource class, as in `runyard get pools`
-    #[arg(value_name = "POOL")]
+    #[arg(value_name = "POOL", add = completion::classes())]
     pool: ClassName,
     /// The repository that the runner registers for [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]

@@ -275,6 +275,8 @@ fn names_are_completed_from_the_table() {
     for line in [
         &["runyard", "describe", "pool", "sm"][..],
         &["runyard", "scale", "sm"],
+        &["runyard", "try", "sm"],
+        &["runyard", "doctor", "--preflight", "sm"],
         &["runyard", "provision", "--class", "sm"],
         &["runyard", "get", "requests", "--class", ""],
         &["runyard", "expire", "--idle", "sm"],
