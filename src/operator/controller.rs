@@ -83,13 +83,24 @@ pub struct GitHubWatch {
     pub verify_removed: bool,
     /// Whether GitHub is asked if a request's run is there before its machines get a credential.
     pub verify_run: bool,
+    /// Whether later attempts of runs get machines although nobody asked for them ("Re-run failed jobs").
+    pub reruns: bool,
+    /// Whether the failed jobs of a run that lost a spot machine are run again, once.
+    pub rerun_lost: bool,
 }
 
 impl Default for GitHubWatch {
     /// As `config/default.toml` has it.
     fn default() -> Self {
         let (run_poll, sweep) = (Duration::from_secs(60), Duration::from_secs(3600));
-        Self { run_poll: Some(run_poll), sweep: Some(sweep), verify_removed: true, verify_run: true }
+        Self {
+            run_poll: Some(run_poll),
+            sweep: Some(sweep),
+            verify_removed: true,
+            verify_run: true,
+            reruns: true,
+            rerun_lost: false,
+        }
     }
 }
 

@@ -137,9 +137,10 @@ fn sections(kind: &str) -> &'static [Section] {
                     "labelSuffix",
                     "desired",
                     "releasedBy",
+                    "derivedFrom",
                 ],
             ),
-            ("Times", &["createdAt", "acceptedAt", "deadline", "readyAt"]),
+            ("Times", &["createdAt", "acceptedAt", "deadline", "readyAt", "rerunRequestedAt"]),
         ],
         "pool" => &[
             ("Pool", &["resourceClass", "message", "counts", "paused"]),

@@ -228,6 +228,8 @@ fn settings(chance: &Chance) -> Settings {
             sweep: Some(pick(3600, 180)),
             verify_removed: true,
             verify_run: true,
+            reruns: true,
+            rerun_lost: chance.percent(50),
         },
     }
 }

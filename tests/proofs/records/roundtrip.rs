@@ -270,11 +270,12 @@ fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
 fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
     let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
-    let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)));
+    let derived = (of(any::<u32>()), of(time()));
+    let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), derived);
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
     let status = (told, vec(condition(), 0..3), times, claims).prop_map(
-        |(told, conditions, (times, accepted, by), claims)| Status {
+        |(told, conditions, (times, accepted, by, derived), claims)| Status {
             phase: Some(told.0),
             instances: told.1,
             claims,
@@ -284,6 +285,8 @@ fn status() -> BoxedStrategy<Status> {
             accepted_at: times.0,
             accepted,
             released_by: by,
+            derived_from: derived.0,
+            rerun_requested_at: derived.1,
             deadline: times.1,
             ready_at: times.2,
             settled_for: times.5,

@@ -131,6 +131,10 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     released_by: Option<ReleasedBy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    derived_from: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rerun_requested_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,6 +186,8 @@ impl Record for Request {
             expires_at: status.expires_at,
             accepted: status.accepted.then(|| Accepted::of(served)),
             released_by: status.released_by,
+            derived_from: status.derived_from,
+            rerun_requested_at: status.rerun_requested_at,
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -233,6 +239,8 @@ impl Record for Request {
                 accepted_at: row.accepted_at,
                 accepted,
                 released_by: row.released_by,
+                derived_from: row.derived_from,
+                rerun_requested_at: row.rerun_requested_at,
                 deadline: row.deadline,
                 ready_at: row.ready_at,
                 settled_for: row.settled_for,
