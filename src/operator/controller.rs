@@ -12,6 +12,7 @@ mod measure;
 mod notices;
 mod reconcile;
 mod removal;
+mod reruns;
 mod run_check;
 mod runner_gc;
 mod runs;

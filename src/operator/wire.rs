@@ -273,7 +273,8 @@ pub(crate) fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Resul
         }
     };
     let url = ApiUrl::parse(&config.api_url)?;
-    Ok(RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?)
+    let github = RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?;
+    Ok(github.rerunning(config.watch.rerun_lost))
 }
 
 /// How an operator is stopped.
