@@ -41,6 +41,8 @@ struct Site {
     calls: BTreeMap<&'static str, u64>,
     numbers: u64,
     outage: Option<GitHubError>,
+    /// What every call of a verb meets.
+    outages: BTreeMap<&'static str, GitHubError>,
 }
 
 impl Site {
@@ -67,12 +69,7 @@ impl Site {
 }
 
 impl Site {
-    fn rerun(
-        &mut self,
-        run: (String, String, u64),
-        all: bool,
-        now: Timestamp,
-    ) -> Result<u32, GitHubError> {
+    fn rerun(&mut self, run: (String, String, u64), all: bool, now: Timestamp) -> Result<u32, GitHubError> {
         let unknown = || GitHubError::NotFound(format!("run {}", run.2));
         let attempt = match self.runs.get(&run).ok_or_else(unknown)? {
             RunState::Completed { attempt } => *attempt,
@@ -118,6 +115,15 @@ impl FakeGitHub {
     /// What every call meets from now on; none ends the outage.
     pub fn outage(&self, error: Option<GitHubError>) {
         locked(&self.0.site).outage = error;
+    }
+
+    /// What every call of this verb meets from now on; none ends the outage.
+    pub fn outage_of(&self, verb: &'static str, error: Option<GitHubError>) {
+        let mut site = locked(&self.0.site);
+        match error {
+            Some(error) => drop(site.outages.insert(verb, error)),
+            None => drop(site.outages.remove(verb)),
+        }
     }
 
     /// Registers a runner as an agent with a token does; one of the same name is replaced.
@@ -210,7 +216,7 @@ impl FakeGitHub {
         *locked(&self.0.site).calls.entry(verb).or_default() += 1;
         let exit = self.0.faults.enter()?;
         let mut site = locked(&self.0.site);
-        if let Some(outage) = site.outage.clone() {
+        if let Some(outage) = site.outage.clone().or_else(|| site.outages.get(verb).cloned()) {
             return Err(outage);
         }
         exit.answer(act(&mut site))

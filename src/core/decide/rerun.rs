@@ -31,12 +31,7 @@ pub enum Rerun {
 /// `original` is the last request that the workflow wrote itself, `earlier` are the jobs of its attempt, and `jobs`
 /// those of the run's attempt, of which no request is known.
 #[must_use]
-pub fn rerun(
-    original: &Request,
-    earlier: &[WorkflowJob],
-    run: &WorkflowRun,
-    jobs: &[WorkflowJob],
-) -> Rerun {
+pub fn rerun(original: &Request, earlier: &[WorkflowJob], run: &WorkflowRun, jobs: &[WorkflowJob]) -> Rerun {
     let label = original.label();
     let ours = |job: &&WorkflowJob| asks_for(job, &label);
     let waiting = jobs.iter().filter(ours).filter(|job| job.state == JobState::Queued).count();
@@ -65,7 +60,8 @@ pub fn failed_with(lost: &[(ClaimId, Timestamp)], jobs: &[WorkflowJob]) -> bool 
         let rest = job.runner.as_deref().and_then(|runner| runner.strip_prefix(&first));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
-    let later = |job: &WorkflowJob, at: Timestamp| job.completed_at.is_none_or(|ended| after(ended, CLOCKS) >= at);
+    let later =
+        |job: &WorkflowJob, at: Timestamp| job.completed_at.is_none_or(|ended| after(ended, CLOCKS) >= at);
     let mut failed = jobs.iter().filter(|job| job.state == JobState::Failed);
     failed.any(|job| lost.iter().any(|(claim, at)| on(job, claim) && later(job, *at)))
 }

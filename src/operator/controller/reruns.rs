@@ -56,7 +56,8 @@ impl Known {
             runs.entry(run).or_default().insert(key.clone());
         }
         for instance in yard.instances().map(|tracked| &tracked.instance) {
-            let Life::Terminated { reason: Reason::Interrupted | Reason::Vanished, .. } = instance.life else {
+            let Life::Terminated { reason: Reason::Interrupted | Reason::Vanished, .. } = instance.life
+            else {
                 continue;
             };
             let claim = instance.claim.as_ref().filter(|_| instance.facts.usage_class == UsageClass::Spot);
@@ -305,7 +306,8 @@ impl Reruns {
     }
 
     fn tell(&self, about: &RequestKey, event_type: EventType, reason: &str, message: String) {
-        let mut event = Event::new(&RecordId::from(about.clone()), self.entropy.hex(), self.clock.now(), "operator");
+        let mut event =
+            Event::new(&RecordId::from(about.clone()), self.entropy.hex(), self.clock.now(), "operator");
         event.event_type = event_type;
         event.reason = reason.to_owned();
         event.message = message;

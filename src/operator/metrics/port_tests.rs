@@ -12,7 +12,9 @@ use super::tests::{class, metrics, value};
 use crate::admin::{Health, Unready};
 use crate::clock::SystemClock;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Write};
-use crate::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun};
+use crate::ports::github::{
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+};
 use crate::ports::{
     Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
     PoolQueue, QueueError, Received, Store, StoreError, Watch,

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use super::Metrics;
 use crate::admin::Health;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
-use crate::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun};
+use crate::ports::github::{
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+};
 use crate::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
     Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError, Watch,

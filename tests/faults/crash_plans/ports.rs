@@ -10,7 +10,9 @@ use runyard::controller::Ports;
 use runyard::model::{
     AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, State, Write,
 };
-use runyard::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun};
+use runyard::ports::github::{
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+};
 use runyard::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
     Notices, Page, PoolQueue, QueueError, Received, Store, StoreError, Watch,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard::model::{ClassName, InstanceId, PoolMessage};
-use runyard::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun};
+use runyard::ports::github::{
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+};
 use runyard::ports::{
     Batch, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Notices,
     PoolQueue, QueueDepth, QueueError, Received,

@@ -120,7 +120,9 @@ fn a_job_failed_with_its_machine_if_its_runner_was_there_and_it_ended_later() {
         ..job("build", OURS, JobState::Failed, 1, Some((120, ended)))
     };
     let name = format!("runyard-{claim}");
-    assert!(failed_with(&lost, &[failed(&name, 900)]) && failed_with(&lost, &[failed(&format!("{name}-2"), 260)]));
+    assert!(
+        failed_with(&lost, &[failed(&name, 900)]) && failed_with(&lost, &[failed(&format!("{name}-2"), 260)])
+    );
     assert!(!failed_with(&lost, &[failed(&name, 100)]), "it failed before its machine was lost");
     assert!(!failed_with(&lost, &[failed(&format!("{name}1"), 900)]), "another claim");
     let cancelled = WorkflowJob { state: JobState::Ended, ..failed(&name, 900) };

@@ -104,8 +104,7 @@ impl BackgroundTasks {
         let reruns = spawn_reruns(ports, settings, &events, &lease, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
         let issuer = spawn_runner_gc(ports, settings, &lease, ask, &mut tasks, shutdown);
-        let inputs =
-            Inputs { seen, machines, notices: notices_received, sweeps, reruns, snapshot_requests };
+        let inputs = Inputs { seen, machines, notices: notices_received, sweeps, reruns, snapshot_requests };
         let triggers = Triggers { resync: resync_trigger, sweep: sweep_trigger };
         Self { tasks, follower, inputs, lease, triggers, live, events, issuer }
     }

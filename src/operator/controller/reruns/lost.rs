@@ -71,11 +71,10 @@ impl Reruns {
                 self.tell(key, EventType::Normal, "RerunAsked", message);
                 self.settle(key)
             }
-            Err(
-                error @ (GitHubError::Denied(_) | GitHubError::NotFound(_) | GitHubError::Invalid(_)),
-            ) => {
-                let message =
-                    format!("{key}: GitHub does not run its failed jobs again ({error}); it needs Actions: write");
+            Err(error @ (GitHubError::Denied(_) | GitHubError::NotFound(_) | GitHubError::Invalid(_))) => {
+                let message = format!(
+                    "{key}: GitHub does not run its failed jobs again ({error}); it needs Actions: write"
+                );
                 self.tell(key, EventType::Warning, "RerunRefused", message);
                 self.settle(key)
             }

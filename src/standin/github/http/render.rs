@@ -69,7 +69,7 @@ pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
         "html_url": format!("{url}/{}/actions/runs/{}", run.repository, run.id),
         "pull_requests": [],
         "created_at": time(run.created_at),
-        "run_started_at": time(run.created_at),
+        "run_started_at": time(run.attempt_started_at.unwrap_or(run.created_at)),
         "updated_at": time(updated),
         "jobs_url": format!("{this}/jobs"),
         "logs_url": format!("{this}/logs"),

@@ -151,6 +151,9 @@ pub struct JobSpec {
     /// Added to the environment of every step.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// It runs on a runner of GitHub's own: it is over as it begins, with this conclusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosted: Option<Conclusion>,
 }
 
 /// How a job ended.
@@ -240,6 +243,9 @@ pub struct Run {
     pub open: bool,
     /// When its first attempt was queued.
     pub created_at: Timestamp,
+    /// When this attempt was queued.
+    #[serde(default)]
+    pub attempt_started_at: Option<Timestamp>,
     /// When it was last changed by its workflow.
     pub updated_at: Timestamp,
 }
@@ -259,6 +265,9 @@ pub enum Refusal {
     /// The runner has a job.
     #[error("Bad request - Runner \"{0}\" is still running a job")]
     Busy(String),
+    /// What is asked cannot be done now.
+    #[error("{0}")]
+    Forbidden(String),
     /// GitHub takes no runner of this version any more.
     #[error("Runner version v{0} is deprecated and cannot receive messages.")]
     Deprecated(String),
