@@ -19,6 +19,7 @@ mod runs;
 mod sweep;
 mod timers;
 mod tokens;
+mod version_clock;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +68,8 @@ pub struct Settings {
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// The runner version that machines get, where the operator's file names one.
+    pub runner_version: Option<String>,
     /// How often the machines are listed.
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use crate::decide::{Context, Effect, Planned, Policy, Role, decide};
 use crate::model::Lease;
+use crate::ports::github::RunnerSupport;
 use crate::ports::{Machine, StoreError};
 use crate::yard::{Now, Observation, Unit, Yard};
 
@@ -183,6 +184,10 @@ impl Loop {
                 Some(machines) = inputs.machines.recv() => self.listed_at_provider(machines),
                 Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
                 Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
+                Ok(()) = inputs.runner.changed() => {
+                    let support = inputs.runner.borrow_and_update().clone();
+                    self.runner_support(support);
+                }
                 Some(ask) = inputs.reruns.recv() => drop(ask.send(reruns::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),
@@ -233,6 +238,12 @@ impl Loop {
             }
         }
         self.observe(Observation::Inventory(machines));
+    }
+
+    /// Takes in when GitHub's support of the runner version ends, on which the launches of every class depend.
+    fn runner_support(&mut self, support: Option<RunnerSupport>) {
+        self.yard.runner = support;
+        self.dirty.extend(self.yard.classes().map(|(name, _)| Unit::Class(name.clone())));
     }
 
     fn roles(&mut self) {
