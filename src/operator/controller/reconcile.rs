@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use crate::decide::{Context, Effect, Planned, Policy, Role, decide};
 use crate::model::Lease;
-use crate::ports::github::RunnerSupport;
 use crate::ports::{Machine, StoreError};
 use crate::yard::{Now, Observation, Unit, Yard};
 
@@ -29,6 +28,7 @@ mod concurrency;
 mod hints;
 mod intake;
 mod metrics;
+mod roles;
 mod sources;
 mod state;
 mod stuck;
@@ -238,31 +238,6 @@ impl Loop {
             }
         }
         self.observe(Observation::Inventory(machines));
-    }
-
-    /// Takes in when GitHub's support of the runner version ends, on which the launches of every class depend.
-    fn runner_support(&mut self, support: Option<RunnerSupport>) {
-        self.yard.runner = support;
-        self.dirty.extend(self.yard.classes().map(|(name, _)| Unit::Class(name.clone())));
-    }
-
-    fn roles(&mut self) {
-        let held = *self.lease.borrow_and_update();
-        self.ports.metrics.leader(held.is_some());
-        match held {
-            Some(token) if self.role.lease != Some(token) => {
-                // Launches only after a full list.
-                self.role.lease = None;
-                self.listing.taken = Some((token, self.ports.clock.elapsed()));
-                let _ = self.listing.triggers.resync.try_send(());
-            }
-            Some(_) => {}
-            None => {
-                self.role.lease = None;
-                self.listing.taken = None;
-            }
-        }
-        self.dirty.extend(self.yard.units());
     }
 
     /// Judges everything dirty and starts what is planned.
