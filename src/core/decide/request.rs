@@ -98,7 +98,7 @@ fn unfair(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Option<(&'sta
 }
 
 /// Accepts a request of a class: sets its position, its deadline, its share and what its priority is worth.
-pub(super) fn take_on(cx: &Context<'_>, spec: &PoolSpec, next: &mut Request) {
+pub(super) fn accept_into(cx: &Context<'_>, spec: &PoolSpec, next: &mut Request) {
     next.accept(cx.now.wall);
     let Some(sharing) = spec.sharing.as_ref().filter(|_| next.status.share.is_none()) else { return };
     let (yard, repository) = (&cx.policy.sharing, &next.id.repository);
@@ -344,7 +344,7 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
 /// Accepts a new request into its class's queue of waiting requests.
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Planned {
     let step = Step::of(request, cx.now.wall, |next| {
-        take_on(cx, spec, next);
+        accept_into(cx, spec, next);
         let message = format!("waiting for {} of class {}", machines(next.intent.count), spec.resource_class);
         next.progress(Phase::Pending, message);
     });

@@ -1,5 +1,7 @@
 //! The pool of a resource class: its spec, a person's override, and its status. A class exists when its pool record
 //! does.
+//!
+//! Over 400 lines: one record with all that people can set, and the tests of its defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
