@@ -23,6 +23,7 @@ mod registration;
 mod replacement;
 mod request;
 mod selector;
+mod sharing;
 mod slot;
 mod state;
 mod stored;
@@ -64,6 +65,10 @@ pub use request::{
     NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, label, release, runner_name,
 };
 pub use selector::InstanceTypes;
+pub use sharing::{
+    HalfLife, MOST_GLOBS, MOST_RESERVE, MOST_WEIGHT, Priority, Quota, SHARES_NAMED, ShareBy, Sharing, Usage,
+    YardSharing, closest,
+};
 pub use slot::Slot;
 #[doc(hidden)]
 pub use state::words;

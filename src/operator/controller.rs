@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
-use crate::model::{TableName, Timing};
+use crate::model::{TableName, Timing, YardSharing};
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
@@ -67,6 +67,8 @@ pub struct Settings {
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// Teams, priorities and the quotas of the whole yard.
+    pub sharing: YardSharing,
     /// How often the machines are listed.
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.
@@ -111,6 +113,7 @@ impl Settings {
         Policy {
             timing: self.timing,
             requests_per_repository: self.requests_per_repository,
+            sharing: self.sharing.clone(),
             github,
             inventory,
         }

@@ -243,6 +243,7 @@ fn settings(config: &Config, identity: String) -> Settings {
         }),
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
+        sharing: config.sharing.clone(),
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }

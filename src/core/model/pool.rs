@@ -1,5 +1,7 @@
 //! The pool of a resource class: its spec, a person's override, and its status. A class exists when its pool record
 //! does.
+//!
+//! Over 400 lines: one record with all that people can set, and the tests of its defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::selector::{InstanceTypes, matches};
+use super::sharing::{Sharing, Usage};
 use super::state::{State, UsageClass, words};
 use super::time::Seconds;
 
@@ -146,6 +149,9 @@ pub struct PoolSpec {
     /// How drifted idle machines are replaced.
     #[serde(default, skip_serializing_if = "Replacement::is_default")]
     pub replacement: Replacement,
+    /// How its machines are shared; none where the oldest request is always the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 fn default_max() -> u32 {
@@ -256,6 +262,8 @@ pub struct PoolStatus {
     pub conditions: Vec<Condition>,
     /// The image that the parameter of `launch.ami` named when it was last resolved.
     pub image: Option<PinnedImage>,
+    /// What its shares used, where it has `sharing`.
+    pub usage: Option<Usage>,
 }
 
 /// The pool record.
@@ -327,6 +335,8 @@ struct PoolRest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     image: Option<PinnedImage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -349,6 +359,7 @@ impl Record for Pool {
             message: seen.then(|| self.status.message.clone()),
             conditions: self.status.conditions.clone(),
             image: self.status.image.clone(),
+            usage: self.status.usage.clone(),
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -370,6 +381,7 @@ impl Record for Pool {
                 message: rest.message.unwrap_or_default(),
                 conditions: rest.conditions,
                 image: rest.image,
+                usage: rest.usage,
             },
             uid: rest.uid,
             version: rest.version,

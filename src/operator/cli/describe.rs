@@ -135,6 +135,8 @@ fn sections(kind: &str) -> &'static [Section] {
                     "maxRuntimeMinutes",
                     "timeoutSeconds",
                     "labelSuffix",
+                    "priority",
+                    "share",
                     "desired",
                     "releasedBy",
                     "derivedFrom",
@@ -170,6 +172,7 @@ fn sections(kind: &str) -> &'static [Section] {
                 ],
             ),
             ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup"]),
+            ("Shares", &["sharing", "usage"]),
             ("Launch", &["launch", "image", "replacement"]),
         ],
         "launch" => &[

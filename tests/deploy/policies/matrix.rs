@@ -90,7 +90,7 @@ const INTENT: [&str; 24] = [
     "labelSuffix",
 ];
 /// What only the operator writes, and what only a person does.
-const STATUS: [&str; 16] = [
+const STATUS: [&str; 18] = [
     "phase",
     "instances",
     "claims",
@@ -104,6 +104,8 @@ const STATUS: [&str; 16] = [
     "releasedBy",
     "derivedFrom",
     "rerunRequestedAt",
+    "share",
+    "priorityValue",
     "expiresAt",
     "failRequestedAt",
     "trial",

@@ -222,6 +222,7 @@ fn settings(chance: &Chance) -> Settings {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         sweep: pick(60, 20),
         github: GitHubWatch {
             run_poll: Some(Duration::from_secs(60)),

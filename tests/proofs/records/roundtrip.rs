@@ -10,9 +10,10 @@ use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
     LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, PinnedImage,
-    Pool, PoolOverride, PoolSpec, PoolStatus, Reading, Reason, Record, RecordId, Registration,
+    Pool, PoolOverride, PoolSpec, PoolStatus, Quota, Reading, Reason, Record, RecordId, Registration,
     RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin,
-    RunId, Schedule, Signal, State, Status, Threshold, Uid, UsageClass, Volume, read,
+    RunId, Schedule, ShareBy, Sharing, Signal, State, Status, Threshold, Uid, Usage, UsageClass, Volume,
+    read,
 };
 
 /// The record read from what is stored of it.
@@ -238,9 +239,9 @@ fn intent() -> impl Strategy<Value = Intent> {
     let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    let suffix = (suffix, any::<bool>());
-    (repository(), wish, limits, suffix).prop_map(|(repository, wish, limits, (label_suffix, trial))| {
-        Intent {
+    let more = (suffix, any::<bool>(), of(text()));
+    (repository(), wish, limits, more).prop_map(
+        |(repository, wish, limits, (label_suffix, trial, priority))| Intent {
             repository,
             resource_class: wish.0,
             count: wish.1,
@@ -251,13 +252,14 @@ fn intent() -> impl Strategy<Value = Intent> {
             max_runtime_minutes: limits.0,
             timeout_seconds: limits.1,
             label_suffix,
+            priority,
             desired: limits.2,
             generation: limits.3,
             created_at: limits.4,
             fail_requested_at: limits.5,
             trial,
-        }
-    })
+        },
+    )
 }
 
 fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
@@ -270,7 +272,7 @@ fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
 fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
     let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
-    let derived = (of(any::<u32>()), of(time()));
+    let derived = (of(any::<u32>()), of(time()), of(text()), any::<i32>());
     let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), derived);
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
@@ -287,6 +289,8 @@ fn status() -> BoxedStrategy<Status> {
             released_by: by,
             derived_from: derived.0,
             rerun_requested_at: derived.1,
+            share: derived.2,
+            priority_value: derived.3,
             deadline: times.1,
             ready_at: times.2,
             settled_for: times.5,
@@ -346,6 +350,20 @@ fn volume() -> impl Strategy<Value = Volume> {
     })
 }
 
+fn sharing() -> impl Strategy<Value = Sharing> {
+    let quota = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
+    let quota = quota.prop_map(|(max_machines, max_waiting, guaranteed)| Quota {
+        max_machines,
+        max_waiting,
+        guaranteed,
+    });
+    let half_life = (60_u64..2_592_000).prop_map(|seconds| format!("{seconds}s").parse().expect("its form"));
+    let weights = btree_map_of((text(), any::<u32>()));
+    (word(ShareBy::ALL), weights, btree_map_of((text(), quota)), half_life, any::<u32>()).prop_map(
+        |(by, weights, quotas, half_life, reserve)| Sharing { by, weights, quotas, half_life, reserve },
+    )
+}
+
 fn spec() -> impl Strategy<Value = PoolSpec> {
     let schedule = (text(), text(), any::<u32>());
     let schedule = schedule.prop_map(|(cron, time_zone, desired)| Schedule { cron, time_zone, desired });
@@ -357,8 +375,9 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
     let replacement = prop_oneof![Just(Replacement::default()), replacement];
-    (size, limits, kind, names, vec(schedule, 0..3), (template(), replacement)).prop_map(
-        |(size, limits, kind, names, schedules, (launch, replacement))| PoolSpec {
+    let last = (template(), replacement, of(sharing()));
+    (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
+        |(size, limits, kind, names, schedules, (launch, replacement, sharing))| PoolSpec {
             resource_class: size.0,
             cpu: size.1,
             mmem: size.2,
@@ -381,6 +400,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
             reuse_within: kind.3,
             launch,
             replacement,
+            sharing,
         },
     )
 }
@@ -393,12 +413,14 @@ fn pool() -> impl Strategy<Value = Pool> {
     let seen = prop_oneof![Just((Default::default(), String::new())), seen];
     let image = (text(), text(), time());
     let image = image.prop_map(|(parameter, ami, resolved_at)| PinnedImage { parameter, ami, resolved_at });
-    let seen = (seen, of(image));
+    let sums = btree_map_of((text(), any::<u64>()));
+    let usage = (time(), sums, any::<u64>()).prop_map(|(at, sums, other)| Usage { at, sums, other });
+    let seen = (seen, of(image), of(usage));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
-        |(spec, scale, ((counts, message), image), conditions, uid, version, updated_at)| Pool {
+        |(spec, scale, ((counts, message), image, usage), conditions, uid, version, updated_at)| Pool {
             spec,
             scale,
-            status: PoolStatus { counts, message, conditions, image },
+            status: PoolStatus { counts, message, conditions, image, usage },
             uid,
             version,
             updated_at,

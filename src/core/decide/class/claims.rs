@@ -50,7 +50,7 @@ pub(super) fn claim(
         .collect();
     let gained = machines.iter().map(|step| &step.after);
     let step = Step::of(request, now, |next| {
-        next.accept(cx.now.wall);
+        request::accept_into(cx, spec, next);
         request::drop_lost(cx, key, request, next);
         next.gain(gained);
         let held = next.status.instances.len() as u32;

@@ -16,7 +16,7 @@ use crate::model::{ClassName, FieldError, Item, Pool, TableName};
 /// Changes single fields of a pool.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The fields are a spec's, as in `runyard apply`; of launch and replacement by their path. A list is written with commas; a \
+The fields are a spec's, as in `runyard apply`; of launch, replacement and sharing by their path. A list is written with commas; a \
 field with nothing after = goes back to its default. What `runyard scale` wrote stays.
 
 Examples:
@@ -67,6 +67,8 @@ const TEXT: &[&str] = &[
     "launch.volume.kmsKeyId",
     "replacement.hours",
     "replacement.timeZone",
+    "sharing.by",
+    "sharing.halfLife",
 ];
 
 /// What the path of a tag begins with: its value is text too, and its key may have dots.
@@ -109,7 +111,7 @@ impl Field {
 
     /// Sets it in a spec.
     fn put(&self, spec: &mut Map<String, Value>) -> Result<(), FieldError> {
-        // At most two deep: `launch.volume.gib`, and `launch.tags.` with a key.
+        // At most two deep: `launch.volume.gib`, and `launch.tags.` or `sharing.weights.` with a key.
         let mut path: Vec<&str> = self.name.splitn(3, '.').collect();
         let name = path.pop().unwrap_or_default();
         let mut map = spec;

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
-use super::{fits_queue_name, launch};
+use super::{fits_queue_name, launch, sharing};
 use crate::cli::failure::Problems;
 use crate::model::{
     ClassName, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegistrationMode, Replacement,
@@ -38,6 +38,7 @@ pub(super) const NAMES: &[&str] = &[
     "reuseWithin",
     "launch",
     "replacement",
+    "sharing",
 ];
 
 /// The most machines of a class that can be counted on.
@@ -142,6 +143,7 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         }
         "launch" => return launch::check(field, problems),
         "replacement" => return replacement(field, problems),
+        "sharing" => return sharing::check(field, problems),
         _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),
     };
     problems.keep(checked);
@@ -229,6 +231,7 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
             problems.add(FieldError::new(format!("{path}.{name}"), value.to_string(), message, fix));
         }
     }
+    sharing::bounds(path, spec, problems);
     let keeps = spec.desired.max(spec.min) > 0 || spec.schedules.iter().any(|schedule| schedule.desired > 0);
     if keeps && spec.idle_seconds < SHORTEST_IDLE {
         let message = format!("must be at least {SHORTEST_IDLE} where a pool keeps machines idle");
@@ -337,6 +340,21 @@ mod tests {
             ("replacement", json!({"hours": "at night"})),
             ("replacement", json!({"timeZone": "Mars/Base"})),
             ("replacement", json!({"perHour": 3})),
+            ("sharing", json!("fair")),
+            ("sharing", json!({"by": "run"})),
+            ("sharing", json!({"weights": {"acme/*": 0}})),
+            ("sharing", json!({"weights": ["acme/*"]})),
+            ("sharing", json!({"weights": {"acme/ *": 2}})),
+            ("sharing", json!({"by": "owner", "weights": {"acme/web": 2}})),
+            ("sharing", json!({"quotas": {"acme/*": {"machines": 1}}})),
+            ("sharing", json!({"quotas": {"acme/*": {"maxMachines": 0}}})),
+            ("sharing", json!({"quotas": {"acme/*": {"guaranteed": 6}}})),
+            ("sharing", json!({"quotas": {"a/*": {"guaranteed": 3}, "b/*": {"guaranteed": 3}}})),
+            ("sharing", json!({"quotas": {"a/*": {"guaranteed": 3, "maxMachines": 2}}})),
+            ("sharing", json!({"halfLife": "24"})),
+            ("sharing", json!({"halfLife": 24})),
+            ("sharing", json!({"reserve": 51})),
+            ("sharing", json!({"share": 1})),
             ("colour", json!("red")),
             ("kind", json!("pool")),
         ] {
