@@ -168,7 +168,7 @@ fn sections(kind: &str) -> &'static [Section] {
                     "repositories",
                 ],
             ),
-            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup"]),
+            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup", "jobs"]),
             ("Launch", &["launch", "image", "replacement"]),
         ],
         "launch" => &[
