@@ -11,6 +11,7 @@ mod identity;
 mod ids;
 mod instance;
 mod item;
+mod jobs;
 mod launch;
 mod launch_template;
 mod lease;
@@ -47,6 +48,7 @@ pub use ids::{
 };
 pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};
+pub use jobs::{Containers, Jobs};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use lease::Lease;

@@ -171,8 +171,8 @@ fn sections(kind: &str) -> &'static [Section] {
                     "repositories",
                 ],
             ),
-            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup"]),
             ("Shares", &["sharing", "usage"]),
+            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup", "jobs"]),
             ("Launch", &["launch", "image", "replacement"]),
         ],
         "launch" => &[

@@ -7,13 +7,13 @@ use proptest::prelude::{BoxedStrategy, Just, ProptestConfig, Strategy, any, prop
 use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::{
-    Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
-    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
-    LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, PinnedImage,
-    Pool, PoolOverride, PoolSpec, PoolStatus, Quota, Reading, Reason, Record, RecordId, Registration,
-    RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin,
-    RunId, Schedule, ShareBy, Sharing, Signal, State, Status, Threshold, Uid, Usage, UsageClass, Volume,
-    read,
+    Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Containers, Desired, Event, EventType,
+    Instance, InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption,
+    InterruptionAction, Jobs, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease,
+    Life, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Quota, Reading, Reason, Record,
+    RecordId, Registration, RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey,
+    RequestName, ReuseWithin, RunId, Schedule, ShareBy, Sharing, Signal, State, Status, Threshold, Uid,
+    Usage, UsageClass, Volume, read,
 };
 
 /// The record read from what is stored of it.
@@ -174,8 +174,8 @@ fn facts() -> impl Strategy<Value = InstanceFacts> {
 fn instance() -> impl Strategy<Value = Instance> {
     let place = (facts(), life(), any::<bool>(), key(), time(), time(), time());
     let rest = (small(), text(), of(text()), sealed(), count(), sealed(), small());
-    (place, rest, of(any::<i64>()), (of(text()), of(text())), count(), time()).prop_map(
-        |(place, rest, expires_at, (expired_by, console), version, updated_at)| {
+    (place, rest, of(any::<i64>()), (of(text()), of(text()), jobs()), count(), time()).prop_map(
+        |(place, rest, expires_at, (expired_by, console, jobs), version, updated_at)| {
             let (facts, life, claimed, request, at, set_at, state_since) = place;
             let (uses, trust_domain, public_key, registration, registration_seq, removal, failures) = rest;
             // What holds a run has a claim and what is live a deadline; the rest may have one.
@@ -190,6 +190,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 facts,
                 life,
                 claim: (holds || claimed).then_some(claim),
+                jobs,
                 threshold: live.then_some(Threshold { at, set_at }),
                 state_since,
                 uses,
@@ -343,6 +344,15 @@ fn template() -> impl Strategy<Value = LaunchTemplate> {
     )
 }
 
+fn jobs() -> impl Strategy<Value = Jobs> {
+    let environment = proptest::collection::btree_map(some_text(), text(), 0..2);
+    (any::<bool>(), word(Containers::ALL), environment).prop_map(|(root, containers, environment)| Jobs {
+        root,
+        containers,
+        environment,
+    })
+}
+
 fn volume() -> impl Strategy<Value = Volume> {
     let speed = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
     (speed, of(any::<bool>()), of(text())).prop_map(|((gib, iops, throughput), encrypted, kms_key_id)| {
@@ -375,9 +385,9 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
     let replacement = prop_oneof![Just(Replacement::default()), replacement];
-    let last = (template(), replacement, of(sharing()));
+    let last = (template(), replacement, of(sharing()), jobs());
     (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
-        |(size, limits, kind, names, schedules, (launch, replacement, sharing))| PoolSpec {
+        |(size, limits, kind, names, schedules, (launch, replacement, sharing, jobs))| PoolSpec {
             resource_class: size.0,
             cpu: size.1,
             mmem: size.2,
@@ -401,6 +411,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
             launch,
             replacement,
             sharing,
+            jobs,
         },
     )
 }

@@ -65,14 +65,15 @@ const TEXT: &[&str] = &[
     "launch.preRunnerScript",
     "launch.launchTemplateId",
     "launch.volume.kmsKeyId",
+    "jobs.containers",
     "replacement.hours",
     "replacement.timeZone",
     "sharing.by",
     "sharing.halfLife",
 ];
 
-/// What the path of a tag begins with: its value is text too, and its key may have dots.
-const TAG: &str = "launch.tags.";
+/// What the paths of tags and variables begin with: their values are text too, and a tag's key may have dots.
+const TAGS: [&str; 2] = ["launch.tags.", "jobs.environment."];
 
 /// Fields whose value is a list of texts.
 const LISTS: &[&str] =
@@ -98,7 +99,7 @@ impl Field {
         let value = value.trim();
         let parsed = if value.is_empty() {
             None
-        } else if TEXT.contains(&name) || name.starts_with(TAG) {
+        } else if TEXT.contains(&name) || TAGS.iter().any(|tag| name.starts_with(tag)) {
             Some(value.into())
         } else if LISTS.contains(&name) && !value.starts_with('[') {
             Some(value.split([',', ' ']).filter(|one| !one.is_empty()).collect())
