@@ -32,6 +32,7 @@ mod progress;
 mod provision;
 mod refresh;
 mod release;
+mod ring;
 mod run;
 mod scale;
 mod screen;

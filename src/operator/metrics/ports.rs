@@ -14,8 +14,9 @@ use crate::ports::github::{
     EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
 };
 use crate::ports::{
-    Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
-    Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError, Watch,
+    Batch, Change, Compute, ComputeError, Doorbell, GitHub, GitHubError, LaunchOrder, Launched, Machine,
+    MachineState, Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError,
+    Watch,
 };
 
 const OK: &str = "ok";
@@ -32,7 +33,18 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         QueueError::SERVICE,
-        &["ensure", "announce", "receive", "delete", "give_back", "bury", "depth", "notices", "acknowledge"],
+        &[
+            "ensure",
+            "announce",
+            "receive",
+            "delete",
+            "give_back",
+            "bury",
+            "depth",
+            "notices",
+            "acknowledge",
+            "doorbell",
+        ],
         QueueError::OUTCOMES,
     ),
     (
@@ -306,6 +318,24 @@ impl<T: Notices + ?Sized> Notices for Metered<T> {
 
     async fn acknowledge(&self, receipts: &[String]) -> Result<(), QueueError> {
         self.counted("acknowledge", self.inner.acknowledge(receipts)).await
+    }
+}
+
+#[async_trait]
+impl<T: Doorbell + ?Sized> Doorbell for Metered<T> {
+    async fn find(&self) -> Result<(), QueueError> {
+        self.inner.find().await
+    }
+
+    async fn ring(&self) -> Result<(), QueueError> {
+        self.inner.ring().await
+    }
+
+    async fn rung(&self) -> Result<bool, QueueError> {
+        // Counted, but not timed, for it waits for a ring.
+        let result = self.inner.rung().await;
+        self.metrics.look(QueueError::SERVICE, "doorbell", outcome_of(&result));
+        result
     }
 }
 
