@@ -902,6 +902,7 @@ fn registration() -> runyard_core::model::RegistrationCredential {
         runner_name: "runyard-i-leak.3".to_owned(),
         labels: vec!["1".to_owned()],
         runner_group: String::new(),
+        keep: Vec::new(),
         expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
     }
 }

@@ -11,6 +11,7 @@ mod identity;
 mod ids;
 mod instance;
 mod item;
+mod keep;
 mod launch;
 mod launch_template;
 mod lease;
@@ -46,6 +47,9 @@ pub use ids::{
 };
 pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};
+pub use keep::{
+    HOME, Keep, KeepScope, Kept, KeptDirectories, MOST_KEPT, MOST_REPORTED, Promotion, WriteFrom,
+};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use lease::Lease;

@@ -166,6 +166,7 @@ fn sections(kind: &str) -> &'static [Section] {
                     "maxRuntimeMinutes",
                     "reuseWithin",
                     "repositories",
+                    "keep",
                 ],
             ),
             ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup"]),

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::cli::screen::plain;
-use crate::model::{FieldError, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin};
+use crate::model::{
+    FieldError, Keep, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin, WriteFrom,
+};
 
 /// The most characters of a value that are shown.
 const SHOWN: usize = 160;
@@ -95,6 +97,7 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
             (old.label_mode, new.label_mode) == (LabelMode::Secret, LabelMode::Run),
             "lets jobs ask for machines by a label that anybody can guess",
         ),
+        "keep" => (keeps_of_more(&old.keep, &new.keep), "keeps what runs of more branches write"),
         "max" => (!says_max, "lets max fall back to its default"),
         "launch.securityGroupIds" => {
             let dropped = new.launch.security_group_ids.is_empty() && new.launch.launch_template_id.is_none();
@@ -103,6 +106,13 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
         _ => (field.starts_with("launch.") && launches(old) && !launches(new), "drops launch"),
     };
     is.then_some(why)
+}
+
+/// Whether a directory that is kept already takes changes from more branches.
+fn keeps_of_more(old: &[Keep], new: &[Keep]) -> bool {
+    let narrow = |keep: &&Keep| keep.write_from == WriteFrom::DefaultBranch;
+    let was = |one: &Keep| old.iter().filter(narrow).any(|keep| keep.name == one.name);
+    new.iter().any(|keep| keep.write_from == WriteFrom::Protected && was(keep))
 }
 
 const fn reach(within: ReuseWithin) -> u8 {
