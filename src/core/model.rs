@@ -49,6 +49,7 @@ pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};
 pub use keep::{
     HOME, Keep, KeepScope, Kept, KeptDirectories, MOST_KEPT, MOST_REPORTED, Promotion, WriteFrom,
+    kept_attribute,
 };
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};

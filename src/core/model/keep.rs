@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 use super::ids::ClaimId;
+use super::item::AttributeValue;
 use super::state::words;
 
 words! {
@@ -191,6 +192,11 @@ pub struct Kept {
 
 /// What an agent reports, by the name; the second and further repositories of a name have `#2`, `#3` behind it.
 pub type KeptDirectories = BTreeMap<String, Kept>;
+
+/// As the agent's record holds it.
+pub fn kept_attribute(kept: &KeptDirectories) -> AttributeValue {
+    serde_dynamo::to_attribute_value(kept).expect("it has only types that DynamoDB can hold")
+}
 
 /// The operator's answer to what a claim wrote into kept directories, by GitHub's record of its run. Without one,
 /// nothing is kept.
