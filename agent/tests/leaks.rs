@@ -197,6 +197,7 @@ fn settings() -> HostSettings {
             docker: "/run/none.sock".into(),
             program: PROGRAM.into(),
             spare: Vec::new(),
+            kept: None,
         },
         stop: Duration::from_secs(1),
         variables: Vec::new(),
@@ -729,7 +730,8 @@ impl Machine {
         let mut served = Served::new(claim.clone(), "42".to_owned(), ClaimStage::Configuring);
         served.mode = Some(Mode::Run);
         served.repository = repository.to_owned();
-        let local = Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served) };
+        let local =
+            Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served), ..Local::default() };
         let mut machine = Self { host, local, claim: claim.clone(), now: Duration::ZERO };
         let outcome =
             machine.execute(Task::Configure { claim, registration: Box::new(registration()) }).await;
@@ -755,6 +757,7 @@ impl Machine {
             deadline: None,
             registration: None,
             removal: None,
+            promotion: None,
         });
         let (stored, key) = (Stored::Unknown, AgentKey::from_bytes([7; 32]));
         let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };

@@ -10,8 +10,10 @@ mod groups;
 mod lease;
 mod measure;
 mod notices;
+mod provenance;
 mod reconcile;
 mod removal;
+mod reruns;
 mod run_check;
 mod runner_gc;
 mod runs;
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
-use crate::model::{TableName, Timing};
+use crate::model::{TableName, Timing, YardSharing};
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
@@ -66,6 +68,8 @@ pub struct Settings {
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// Teams, priorities and the quotas of the whole yard.
+    pub sharing: YardSharing,
     /// How often the machines are listed.
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.
@@ -83,13 +87,24 @@ pub struct GitHubWatch {
     pub verify_removed: bool,
     /// Whether GitHub is asked if a request's run is there before its machines get a credential.
     pub verify_run: bool,
+    /// Whether later attempts of runs get machines although nobody asked for them ("Re-run failed jobs").
+    pub reruns: bool,
+    /// Whether the failed jobs of a run that lost a spot machine are run again, once.
+    pub rerun_lost: bool,
 }
 
 impl Default for GitHubWatch {
     /// As `config/default.toml` has it.
     fn default() -> Self {
         let (run_poll, sweep) = (Duration::from_secs(60), Duration::from_secs(3600));
-        Self { run_poll: Some(run_poll), sweep: Some(sweep), verify_removed: true, verify_run: true }
+        Self {
+            run_poll: Some(run_poll),
+            sweep: Some(sweep),
+            verify_removed: true,
+            verify_run: true,
+            reruns: true,
+            rerun_lost: false,
+        }
     }
 }
 
@@ -99,6 +114,7 @@ impl Settings {
         Policy {
             timing: self.timing,
             requests_per_repository: self.requests_per_repository,
+            sharing: self.sharing.clone(),
             github,
             inventory,
         }

@@ -243,6 +243,7 @@ fn settings(config: &Config, identity: String) -> Settings {
         }),
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
+        sharing: config.sharing.clone(),
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }
@@ -273,7 +274,8 @@ pub(crate) fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Resul
         }
     };
     let url = ApiUrl::parse(&config.api_url)?;
-    Ok(RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?)
+    let github = RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?;
+    Ok(github.rerunning(config.watch.rerun_lost))
 }
 
 /// How an operator is stopped.

@@ -44,6 +44,17 @@ pub enum Credential {
     Registration(RunnerConfig),
     /// To deregister its runner of this repository.
     Removal(Repository),
+    /// To keep what its claim wrote: the operator's word on that.
+    Promotion(KeepQuestion),
+}
+
+/// Whether what a claim wrote into kept directories may stay there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepQuestion {
+    /// The request of the claim; its run is asked for.
+    pub request: RequestKey,
+    /// The directories that the class keeps.
+    pub keep: Vec<Keep>,
 }
 
 /// The runners that a machine's last claim may have left at GitHub.

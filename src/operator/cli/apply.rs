@@ -8,6 +8,7 @@ mod keep;
 mod launch;
 mod plan;
 mod set;
+mod sharing;
 mod spec;
 
 use std::path::{Path, PathBuf};

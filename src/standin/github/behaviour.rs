@@ -48,6 +48,9 @@ pub struct Behaviour {
     pub ends_of_life: Vec<EndOfLife>,
     /// What becomes of a runner past the end of its version's life.
     pub past_end_of_life: PastEndOfLife,
+    /// Whether the list of an attempt's jobs has those too that did not run in it. It had not for some time in 2025
+    /// (r-universe-org/help#607).
+    pub lists_carried_over: bool,
     /// How the runner package behaves.
     pub package: PackageBehaviour,
 }
@@ -114,6 +117,7 @@ impl Default for Behaviour {
             busy_lingers: Duration::ZERO,
             ends_of_life: Vec::new(),
             past_end_of_life: PastEndOfLife::Refused,
+            lists_carried_over: true,
             package: PackageBehaviour::default(),
         }
     }
@@ -160,6 +164,7 @@ impl Behaviour {
     /// |---|---|---|
     /// | `busy` after an assignment | 25 to 60 s late | github-aws-runners/terraform-aws-github-runner#5085 |
     /// | `busy` in the middle of a job | false for a while, and a removal succeeds | the same, #5228 |
+    /// | list of an attempt's jobs | without those that did not run in it | r-universe-org/help#607 |
     /// | `busy` after a killed job | up to 10 min | machulav/ec2-github-runner#23 |
     /// | start of the listener | 1 to 5 s on a small machine | four .NET starts a registration |
     /// | stop of the listener with a job | up to 45 s | actions/runner, `JobDispatcher.cs` |
@@ -171,6 +176,7 @@ impl Behaviour {
             busy_gap: Some((Duration::from_secs(300), Duration::from_secs(60))),
             busy_lingers: Duration::from_secs(600),
             ends_of_life: EndOfLife::known(),
+            lists_carried_over: false,
             package: PackageBehaviour {
                 start: Duration::from_secs(3),
                 stop: Duration::from_secs(45),

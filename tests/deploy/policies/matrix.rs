@@ -90,7 +90,7 @@ const INTENT: [&str; 24] = [
     "labelSuffix",
 ];
 /// What only the operator writes, and what only a person does.
-const STATUS: [&str; 14] = [
+const STATUS: [&str; 18] = [
     "phase",
     "instances",
     "claims",
@@ -102,6 +102,10 @@ const STATUS: [&str; 14] = [
     "readyAt",
     "observedGeneration",
     "releasedBy",
+    "derivedFrom",
+    "rerunRequestedAt",
+    "share",
+    "priorityValue",
     "expiresAt",
     "failRequestedAt",
     "trial",

@@ -263,9 +263,3 @@ fn not_too_deep(depth: usize) -> io::Result<()> {
 fn attribute_path(dir: &OwnedFd, name: &CStr) -> PathBuf {
     Path::new(&by_number(dir)).join(OsStr::from_bytes(name.to_bytes()))
 }
-
-/// For tests: whether a file system can hold what overlays note.
-#[cfg(test)]
-pub(super) fn set(path: &Path, name: &str, value: &[u8]) -> rustix::io::Result<()> {
-    rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty())
-}

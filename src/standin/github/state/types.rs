@@ -151,6 +151,9 @@ pub struct JobSpec {
     /// Added to the environment of every step.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// It runs on a runner of GitHub's own: it is over as it begins, with this conclusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosted: Option<Conclusion>,
 }
 
 /// How a job ended.
@@ -240,8 +243,42 @@ pub struct Run {
     pub open: bool,
     /// When its first attempt was queued.
     pub created_at: Timestamp,
+    /// When this attempt was queued.
+    #[serde(default)]
+    pub attempt_started_at: Option<Timestamp>,
     /// When it was last changed by its workflow.
     pub updated_at: Timestamp,
+    /// Where its code comes from.
+    #[serde(default)]
+    pub source: Source,
+}
+
+/// Where the code of a run comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Source {
+    /// What started it.
+    pub event: String,
+    /// Its branch, or its tag.
+    pub head_branch: String,
+    /// Its commit; one of the default branch where it is the stand-in's own.
+    pub head_sha: String,
+    /// The repository that the commit is in; empty for the run's own.
+    pub head_repository: String,
+}
+
+/// The commit at the head of the default branch of each repository.
+pub const HEAD: &str = "0000000000000000000000000000000000000000";
+
+impl Default for Source {
+    fn default() -> Self {
+        Self {
+            event: "workflow_dispatch".into(),
+            head_branch: "main".into(),
+            head_sha: HEAD.into(),
+            head_repository: String::new(),
+        }
+    }
 }
 
 /// Why the stand-in does not do what was asked.
@@ -259,6 +296,9 @@ pub enum Refusal {
     /// The runner has a job.
     #[error("Bad request - Runner \"{0}\" is still running a job")]
     Busy(String),
+    /// What is asked cannot be done now.
+    #[error("{0}")]
+    Forbidden(String),
     /// GitHub takes no runner of this version any more.
     #[error("Runner version v{0} is deprecated and cannot receive messages.")]
     Deprecated(String),
