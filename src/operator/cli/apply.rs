@@ -4,6 +4,7 @@
 mod change;
 mod checks;
 mod file;
+mod keep;
 mod launch;
 mod plan;
 mod set;
