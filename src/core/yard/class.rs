@@ -14,6 +14,7 @@ use super::beats::{Beats, believable};
 use super::boots::Boots;
 use super::demand::{Free, MachineGroup, WaitingRequests};
 use super::in_flight::InFlight;
+use super::shares::Shares;
 use super::offerings::{
     BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
 };
@@ -51,6 +52,8 @@ pub struct Class {
     pub(crate) free: BTreeMap<MachineGroup, Free>,
     /// Requests that lack machines.
     pub(crate) waiting: WaitingRequests,
+    /// Its shares, where it has `sharing`.
+    pub(crate) shares: Shares,
     /// Machines that its launches may still add.
     pub in_flight: InFlight,
     /// The backoff of its launches after failures to launch or boot machines.
