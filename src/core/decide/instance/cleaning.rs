@@ -33,6 +33,9 @@ impl MachineView<'_> {
 
     /// Whether the machine has served its time: it is not put into the pool again.
     pub(super) fn retired(&self) -> Option<(Reason, Note)> {
+        if let Some(by) = &self.instance.expired_by {
+            return Some((Reason::Expired, Note::normal("Expired", format!("{by} asked for its end"))));
+        }
         let spec = self.spec?;
         if spec.used_up(self.instance) {
             let message =
