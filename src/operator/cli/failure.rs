@@ -135,7 +135,7 @@ impl CliFailure {
         match error {
             // Not a service's answer: nothing was sent for want of them.
             StoreError::Denied(why) if why.starts_with("dispatch failure") && why.contains("credential") => {
-                let fix = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a local yard: `. DIR/env`";
+                let fix = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a local yard: `. DIR/env` or --yard DIR";
                 let none =
                     why.contains("no providers in chain") || why.contains("no credentials found in chain");
                 let why = if none {
