@@ -34,6 +34,8 @@ mod plan_explain;
 mod polling;
 mod progress;
 mod provision;
+#[cfg(test)]
+mod reference;
 mod refresh;
 mod release;
 mod run;

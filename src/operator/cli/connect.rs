@@ -1,5 +1,6 @@
 //! Connects to the table. It is the only place where the command line builds adapters.
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ use crate::store::DynamoStore;
 /// where there is none a person waits for nothing.
 const METADATA: (u32, Duration) = (2, Duration::from_millis(300));
 
+/// How long an address of our own machine may take to answer.
+const PATIENCE: Duration = Duration::from_millis(300);
+
 /// Everything a verb works with, reached as AWS's own environment says.
 pub(crate) async fn connect(
     table: TableName,
@@ -36,6 +40,9 @@ pub(crate) async fn connect(
     if sdk.region().is_none() {
         let fix = "set AWS_REGION or a profile that has one; for a local yard: `. DIR/env` or --yard DIR";
         return Err(CliFailure::error("AWS_REGION", "", "no AWS region is set", fix));
+    }
+    if let Some(endpoint) = environment.endpoint().filter(|endpoint| refuses(endpoint)) {
+        return Err(CliFailure::nothing_listens(endpoint));
     }
     let store = DynamoStore::connect(table.clone(), &sdk);
     let queue =
@@ -50,6 +57,15 @@ pub(crate) async fn connect(
         screen,
     };
     Ok((context, store))
+}
+
+/// Whether an address of our own machine has nobody behind it, which the SDK would find out by several attempts.
+fn refuses(endpoint: &str) -> bool {
+    let host = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or_default();
+    let Ok(address) = host.replace("localhost", "127.0.0.1").parse::<SocketAddr>() else { return false };
+    let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    address.ip().is_loopback() && TcpStream::connect_timeout(&address, PATIENCE).is_err_and(|error| refused(&error))
 }
 
 /// AWS's own chains of region and credentials, which do not wait long for a machine's metadata; or what the yard says

@@ -210,6 +210,23 @@ fn surroundings_that_lack_something_are_told_in_one_sentence() {
 }
 
 #[test]
+fn a_profile_that_has_no_credentials_here_is_told_with_the_command_that_has() {
+    let home = tempfile::tempdir().expect("a place for files");
+    std::fs::create_dir(home.path().join(".aws")).expect("a folder");
+    let profiles = "[profile sso]\nsso_start_url = https://acme.awsapps.com/start\nsso_region = us-east-1\n\
+                    sso_account_id = 123456789012\nsso_role_name = dev\n[profile own]\ncredential_process = /bin/false\n";
+    std::fs::write(home.path().join(".aws/config"), profiles).expect("the file is written");
+    for (profile, fix) in [("sso", "aws sso login --profile sso"), ("own", "export-credentials"), ("nope", "AWS_PROFILE")] {
+        let mut one = command(&["get", "pools"]);
+        one.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        one.env_remove("AWS_ENDPOINT_URL_DYNAMODB").env("HOME", home.path()).env("AWS_PROFILE", profile);
+        let said = ends(one, 1).stderr;
+        assert!(said.starts_with("error: AWS credentials: the profile "), "{said}");
+        assert!(said.lines().count() == 2 && said.contains(fix), "{said}");
+    }
+}
+
+#[test]
 fn an_endpoint_that_is_no_address_is_refused_by_its_variable() {
     let mut one = command(&["get", "pools", "-o", "json"]);
     one.env("AWS_ENDPOINT_URL_DYNAMODB", "nonsense");
