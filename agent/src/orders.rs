@@ -40,6 +40,8 @@ pub struct Orders {
     pub claim: Option<ClaimId>,
     /// `threshold` and `thresholdSetAt`.
     pub deadline: Option<Deadline>,
+    /// Whether the machine is in the pool (`pooledAt`).
+    pub pooled: bool,
     /// `registration`, sealed.
     pub registration: Option<String>,
     /// `removal`, sealed.
@@ -92,6 +94,7 @@ fn orders(item: &Item) -> Result<Orders, String> {
         repository: repository(item).unwrap_or_default(),
         claim,
         deadline,
+        pooled: time(item, "pooledAt").is_ok_and(|at| at.is_some()),
         registration: some("registration")?,
         removal: some("removal")?,
     })

@@ -753,6 +753,7 @@ impl Machine {
             repository: String::new(),
             claim: Some(self.claim.clone()),
             deadline: None,
+            pooled: false,
             registration: None,
             removal: None,
         });

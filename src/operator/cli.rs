@@ -38,6 +38,7 @@ mod provision;
 mod reference;
 mod refresh;
 mod release;
+mod ring;
 mod run;
 mod scale;
 mod screen;

@@ -19,6 +19,7 @@ mod an_operator_ends;
 mod an_upgrade;
 mod github_is_away;
 mod github_says;
+mod jobs_are_run_again;
 mod machines_are_measured;
 mod messages_are_only_hints;
 mod pools_keep_machines_warm;

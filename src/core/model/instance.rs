@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
+use super::jobs::Jobs;
 use super::life::{Claim, Life, Threshold};
 use super::record::{Record, Versioned};
 use super::state::{Reason, State, UsageClass};
@@ -58,6 +59,8 @@ pub struct Instance {
     pub life: Life,
     /// Its current assignment, or the last one; stays after a release until the next.
     pub claim: Option<Claim>,
+    /// What the jobs of that assignment may do on it.
+    pub jobs: Jobs,
     /// Its deadline; none once terminated.
     pub threshold: Option<Threshold>,
     /// When it entered its state.
@@ -96,6 +99,7 @@ impl Instance {
             facts,
             life,
             claim: None,
+            jobs: Jobs::default(),
             threshold: None,
             state_since: now,
             uses: 0,
@@ -195,6 +199,8 @@ pub struct InstanceRow {
     claim_id: Option<ClaimId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<RecordId>,
+    #[serde(default, skip_serializing_if = "Jobs::is_default")]
+    jobs: Jobs,
     #[serde(with = "text")]
     threshold: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -310,6 +316,7 @@ impl Record for Instance {
             run_id: self.run().cloned(),
             claim_id: self.claim.as_ref().map(|claim| claim.id.clone()),
             request: self.claim.as_ref().map(|claim| claim.request.clone()),
+            jobs: self.jobs.clone(),
             threshold: self.threshold.map(|t| t.at),
             threshold_set_at: self.threshold.map(|t| t.set_at),
             pooled_at: self.pooled_at(),
@@ -363,6 +370,7 @@ impl Record for Instance {
             },
             life,
             claim,
+            jobs: row.jobs,
             threshold,
             state_since: row.state_since,
             uses: row.uses,

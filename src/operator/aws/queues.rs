@@ -6,9 +6,10 @@ use aws_sdk_sqs::types::QueueAttributeName as Name;
 use aws_sdk_sqs::{Client, config};
 use serde_json::{Value, json};
 
+use super::doorbell::RETENTION;
 use super::errors::queue as classify;
 use super::sqs::{DEAD_LETTERS_KEPT, LONGEST_NAME, RECEIVES, VISIBILITY, dead};
-use crate::model::{ClassName, TableName};
+use crate::model::{ClassName, DOORBELL, TableName};
 use crate::ports::QueueError;
 use crate::store::{Difference, retries, timeouts};
 
@@ -29,6 +30,8 @@ enum Role {
     Pool,
     /// What EventBridge tells.
     Notices,
+    /// Rings of whoever writes an intent.
+    Doorbell,
     /// What another queue puts aside.
     Dead,
 }
@@ -45,11 +48,16 @@ impl WantedQueue {
         [Self { name: dead(name), role: Role::Dead }, Self { name: name.to_owned(), role: Role::Notices }]
     }
 
+    /// The doorbell: its rings are worth nothing after a minute, and have no dead letters.
+    pub fn of_doorbell(table: &TableName) -> Self {
+        Self { name: format!("{table}-{DOORBELL}"), role: Role::Doorbell }
+    }
+
     fn receives(&self) -> Option<u32> {
         match self.role {
             Role::Pool => Some(RECEIVES),
             Role::Notices => Some(NOTICE_RECEIVES),
-            Role::Dead => None,
+            Role::Dead | Role::Doorbell => None,
         }
     }
 
@@ -67,7 +75,9 @@ impl WantedQueue {
         let count = count.and_then(|count| count.as_u64().or_else(|| count.as_str()?.parse().ok()));
         let enough = match self.role {
             Role::Pool => count == Some(u64::from(most)),
-            Role::Notices | Role::Dead => count.is_some_and(|count| count >= u64::from(most)),
+            Role::Notices | Role::Dead | Role::Doorbell => {
+                count.is_some_and(|count| count >= u64::from(most))
+            }
         };
         if enough && target.as_deref() == Some(dead(&self.name).as_str()) {
             return None;
@@ -119,7 +129,7 @@ impl Queues {
         match queue.role {
             // One that people wrote stays: it may say more.
             Role::Notices if !policy => differences.push(missing("Policy", SENDERS.to_owned())),
-            Role::Notices | Role::Pool | Role::Dead => {}
+            Role::Notices | Role::Pool | Role::Doorbell | Role::Dead => {}
         }
         Ok(QueueState::Present(differences))
     }
@@ -156,6 +166,7 @@ impl Queues {
         let call = self.client.create_queue().queue_name(&queue.name);
         let call = match queue.role {
             Role::Dead => call.attributes(Name::MessageRetentionPeriod, DEAD_LETTERS_KEPT.to_string()),
+            Role::Doorbell => call.attributes(Name::MessageRetentionPeriod, RETENTION.to_string()),
             Role::Pool | Role::Notices => call.attributes(Name::VisibilityTimeout, VISIBILITY.to_string()),
         };
         call.send().await.map(|_| ()).map_err(|error| classify(&error))
@@ -225,6 +236,7 @@ fn missing(what: &'static str, wanted: String) -> Difference {
 fn birth(queue: &WantedQueue) -> Vec<Difference> {
     match queue.role {
         Role::Dead => vec![missing("MessageRetentionPeriod", DEAD_LETTERS_KEPT.to_string())],
+        Role::Doorbell => vec![missing("MessageRetentionPeriod", RETENTION.to_string())],
         Role::Pool | Role::Notices => {
             let mut with = vec![missing("VisibilityTimeout", VISIBILITY.to_string())];
             with.extend(queue.redrive_wanted().map(|wanted| missing("RedrivePolicy", wanted)));

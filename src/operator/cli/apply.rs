@@ -8,6 +8,7 @@ mod file;
 mod launch;
 mod plan;
 mod set;
+mod sharing;
 mod spec;
 
 use std::path::{Path, PathBuf};
@@ -99,6 +100,10 @@ const QUEUE_NAME: usize = 74;
 
 /// Whether the class's queue can have its name.
 pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<(), FieldError> {
+    if class.is_reserved() {
+        let message = format!("is reserved: {table}-{class} is the name of another queue of the yard");
+        return Err(FieldError::new("resourceClass", class.as_str(), message, "use another name"));
+    }
     if table.as_str().len() + class.as_str().len() <= QUEUE_NAME {
         return Ok(());
     }
@@ -309,5 +314,20 @@ mod tests {
         let table = TableName::parse(&"t".repeat(40)).unwrap();
         assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(34)).unwrap()).is_ok());
         assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(35)).unwrap()).is_err());
+    }
+
+    #[test]
+    fn the_names_of_the_yards_other_queues_are_no_classes() {
+        let table = TableName::parse("yard").unwrap();
+        for reserved in ["doorbell", "interruptions"] {
+            let refused = fits_queue_name(&table, &ClassName::parse(reserved).unwrap()).unwrap_err();
+            assert_eq!((refused.field.as_str(), refused.value.as_str()), ("resourceClass", reserved));
+            let text = refused.to_string();
+            assert!(
+                text.contains(&format!("yard-{reserved}")) && text.contains("use another name"),
+                "{text}"
+            );
+        }
+        assert!(fits_queue_name(&table, &ClassName::parse("doorbells").unwrap()).is_ok());
     }
 }

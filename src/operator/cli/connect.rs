@@ -15,12 +15,13 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
+use super::ring::Ringing;
 use super::screen::Screen;
-use crate::aws::SqsQueue;
 use crate::aws::queues::Queues;
+use crate::aws::{SqsDoorbell, SqsQueue};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::model::TableName;
-use crate::ports::PoolQueue;
+use crate::ports::{Doorbell, PoolQueue, Store};
 use crate::store::DynamoStore;
 
 /// How often, and how long each time, a machine of EC2 is asked whether we are on one: it answers in a millisecond, and
@@ -47,8 +48,16 @@ pub(crate) async fn connect(
     let store = DynamoStore::connect(table.clone(), &sdk);
     let queue =
         sqs(&environment).then(|| Arc::new(SqsQueue::connect(table.clone(), &sdk)) as Arc<dyn PoolQueue>);
+    let doorbell =
+        queue.as_ref().map(|_| Arc::new(SqsDoorbell::impatient(&table, &sdk)) as Arc<dyn Doorbell>);
+    let direct = Arc::new(store.clone());
+    let ringing: Arc<dyn Store> = match &doorbell {
+        Some(doorbell) => Arc::new(Ringing::new(direct, doorbell.clone())),
+        None => direct,
+    };
     let context = CliContext {
-        store: Arc::new(store.clone()),
+        store: ringing,
+        doorbell,
         queue,
         clock: Arc::new(SystemClock::new()),
         entropy: Arc::new(SystemEntropy),

@@ -164,6 +164,7 @@ async fn queues_of(
     let classes = pools.iter().map(|spec| &spec.resource_class);
     let mut wanted: Vec<WantedQueue> =
         classes.flat_map(|class| WantedQueue::of_class(&context.table, class)).collect();
+    wanted.push(WantedQueue::of_doorbell(&context.table));
     if let Some(name) = input.config.as_ref().and_then(|config| config.interruptions.as_ref()) {
         wanted.extend(WantedQueue::of_interruptions(name));
     }

@@ -58,7 +58,8 @@ pub(crate) struct ExplainTarget(Selector, Option<Repository>, Policy);
 
 /// The operator's settings as decisions see them.
 pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Policy> {
-    let timing = |(name, _): &(String, String)| name.starts_with("RUNYARD_TIMING__");
+    let wanted = ["RUNYARD_TIMING__", "RUNYARD_SHARING__"];
+    let timing = |(name, _): &(String, String)| wanted.iter().any(|prefix| name.starts_with(prefix));
     let mut given: Vec<(String, String)> = config::environment().filter(timing).collect();
     given.push(("RUNYARD_TABLE".into(), table.to_string()));
     if file.is_none() {
@@ -70,6 +71,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
     Ok(Policy {
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
+        sharing: config.sharing,
         github: config.github.is_some(),
         inventory: false,
     })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ports::github::Runner;
+use crate::ports::github::{JobState, Runner, WorkflowJob, WorkflowRun};
 
 #[derive(Deserialize)]
 pub(super) struct ErrorBody {
@@ -100,6 +100,65 @@ impl From<RunnerBody> for Runner {
 pub(super) struct RunBody {
     pub(super) status: Option<String>,
     pub(super) run_attempt: Option<u32>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RunsPage {
+    pub(super) workflow_runs: Vec<ListedRunBody>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ListedRunBody {
+    pub(super) id: u64,
+    run_attempt: Option<u32>,
+    /// When its latest attempt began.
+    run_started_at: Option<Timestamp>,
+}
+
+impl From<ListedRunBody> for WorkflowRun {
+    fn from(body: ListedRunBody) -> Self {
+        Self { id: body.id, attempt: body.run_attempt.unwrap_or(1), started_at: body.run_started_at }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct JobsPage {
+    pub(super) jobs: Vec<JobBody>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct JobBody {
+    name: String,
+    #[serde(default)]
+    labels: Vec<String>,
+    status: String,
+    conclusion: Option<String>,
+    run_attempt: Option<u32>,
+    started_at: Option<Timestamp>,
+    completed_at: Option<Timestamp>,
+    runner_name: Option<String>,
+}
+
+impl JobBody {
+    /// A job of the list of this attempt.
+    pub(super) fn listed(self, attempt: u32) -> WorkflowJob {
+        let state = match (self.status.as_str(), self.conclusion.as_deref()) {
+            ("queued", _) => JobState::Queued,
+            ("completed", Some("success")) => JobState::Succeeded,
+            ("completed", Some("failure" | "timed_out")) => JobState::Failed,
+            ("completed", _) => JobState::Ended,
+            (_, _) => JobState::Active,
+        };
+        WorkflowJob {
+            name: self.name,
+            labels: self.labels,
+            state,
+            attempt: self.run_attempt.unwrap_or(attempt),
+            started_at: self.started_at,
+            completed_at: self.completed_at,
+            runner: self.runner_name,
+        }
+    }
 }
 
 /// A date that is absent has not been named; github.com leaves such a key out.

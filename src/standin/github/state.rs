@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::behaviour::Behaviour;
 
 pub use apps::{App, Installation, Manifest};
+pub use jobs::Which;
 pub use registry::Registration;
 pub use types::{
     Conclusion, Job, JobId, JobSpec, JobStatus, Label, MintedToken, Refusal, RegisteredRunner, Run, RunId,

@@ -44,7 +44,7 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("get_ebs_encryption_by_default", &["ec2:GetEbsEncryptionByDefault"], &[Operator]),
     ("get_item", &["dynamodb:GetItem"], &[Operator, Workflow, Machine, Init]),
     ("get_queue_attributes", &["sqs:GetQueueAttributes"], &[Operator, Init]),
-    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Init]),
+    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Workflow, Init]),
     ("get_records", &["dynamodb:GetRecords"], &[Operator]),
     ("get_shard_iterator", &["dynamodb:GetShardIterator"], &[Operator]),
     ("modify_launch_template", &["ec2:ModifyLaunchTemplate"], &[Operator, Init]),
@@ -52,7 +52,7 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("receive_message", &["sqs:ReceiveMessage"], &[Operator]),
     ("run_instances", &["ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"], &[Operator]),
     ("scan", &["dynamodb:Scan"], &[Operator, Init]),
-    ("send_message", &["sqs:SendMessage"], &[Operator]),
+    ("send_message", &["sqs:SendMessage"], &[Operator, Workflow]),
     ("set_queue_attributes", &["sqs:SetQueueAttributes"], &[Init]),
     ("terminate_instances", &["ec2:TerminateInstances"], &[Operator]),
     (

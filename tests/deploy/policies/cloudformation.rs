@@ -359,6 +359,11 @@ fn its_queues_are_those_that_init_makes() {
     assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], 1000);
     let target = json!({"Fn::GetAtt": [{"Fn::Sub": "DeadLetters&{Class}"}, "Arn"]});
     assert_eq!(queue["RedrivePolicy"]["deadLetterTargetArn"], target);
+    let doorbell = properties("Doorbell");
+    assert_eq!(
+        (&doorbell["QueueName"], &doorbell["MessageRetentionPeriod"]),
+        (&json!("yard-doorbell"), &json!(60))
+    );
     let notices = properties("Interruptions");
     assert_eq!(notices["QueueName"], "yard-interruptions");
     assert_eq!(notices["RedrivePolicy"]["maxReceiveCount"], 10);

@@ -314,6 +314,8 @@ fn the_modules_table_queues_and_rules_are_the_templates() {
         let redrive = module.json("aws_sqs_queue", "queue", "redrive_policy");
         assert_eq!(redrive["maxReceiveCount"], count);
     }
+    assert_eq!(module.attribute("aws_sqs_queue", "doorbell", "name"), "yard-doorbell");
+    assert_eq!(module.attribute("aws_sqs_queue", "doorbell", "message_retention_seconds"), 60);
     let policy = module.json("aws_sqs_queue_policy", "interruptions", "policy");
     let template = stack.properties("InterruptionsPolicy").expect("it is made")["PolicyDocument"].clone();
     for part in ["Effect", "Principal", "Action", "Condition"] {

@@ -222,12 +222,15 @@ fn settings(chance: &Chance) -> Settings {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         sweep: pick(60, 20),
         github: GitHubWatch {
             run_poll: Some(Duration::from_secs(60)),
             sweep: Some(pick(3600, 180)),
             verify_removed: true,
             verify_run: true,
+            reruns: true,
+            rerun_lost: chance.percent(50),
         },
     }
 }

@@ -198,6 +198,7 @@ fn pool() -> impl Strategy<Value = serde_json::Value> {
         json!({
             "desired": numbers.0, "max": numbers.1, "maxUses": numbers.2, "idleSeconds": times.0,
             "maxAgeSeconds": times.1, "paused": words.0, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
+            "jobs": {"root": words.2.1 == "secret"},
             "maxRuntimeMinutes": words.3,
         })
     })

@@ -43,6 +43,7 @@ pub(crate) fn policy() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         github: false,
         inventory: true,
     }

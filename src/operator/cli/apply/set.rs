@@ -16,7 +16,7 @@ use crate::model::{ClassName, FieldError, Item, Pool, TableName};
 /// Changes single fields of a pool.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The fields are a spec's, as in `runyard apply`; of launch and replacement by their path. A list is written with commas; a \
+The fields are a spec's, as in `runyard apply`; of launch, replacement and sharing by their path. A list is written with commas; a \
 field with nothing after = goes back to its default. What `runyard scale` wrote stays.
 
 Examples:
@@ -89,12 +89,15 @@ const TEXT: &[&str] = &[
     "launch.preRunnerScript",
     "launch.launchTemplateId",
     "launch.volume.kmsKeyId",
+    "jobs.containers",
     "replacement.hours",
     "replacement.timeZone",
+    "sharing.by",
+    "sharing.halfLife",
 ];
 
-/// What the path of a tag begins with: its value is text too, and its key may have dots.
-const TAG: &str = "launch.tags.";
+/// What the paths of tags and variables begin with: their values are text too, and a tag's key may have dots.
+const TAGS: [&str; 2] = ["launch.tags.", "jobs.environment."];
 
 /// Fields whose value is a list of texts.
 const LISTS: &[&str] =
@@ -120,7 +123,7 @@ impl Field {
         let value = value.trim();
         let parsed = if value.is_empty() {
             None
-        } else if TEXT.contains(&name) || name.starts_with(TAG) {
+        } else if TEXT.contains(&name) || TAGS.iter().any(|tag| name.starts_with(tag)) {
             Some(value.into())
         } else if LISTS.contains(&name) && !value.starts_with('[') {
             Some(value.split([',', ' ']).filter(|one| !one.is_empty()).collect())
@@ -133,7 +136,7 @@ impl Field {
 
     /// Sets it in a spec.
     fn put(&self, spec: &mut Map<String, Value>) -> Result<(), FieldError> {
-        // At most two deep: `launch.volume.gib`, and `launch.tags.` with a key.
+        // At most two deep: `launch.volume.gib`, and `launch.tags.` or `sharing.weights.` with a key.
         let mut path: Vec<&str> = self.name.splitn(3, '.').collect();
         let name = path.pop().unwrap_or_default();
         let mut map = spec;

@@ -13,6 +13,7 @@ fn executor(store: &MemoryStore) -> Executor {
         compute: Arc::new(FakeCompute::new(clock.clone(), entropy.clone())),
         github: None,
         notices: None,
+        doorbell: None,
         metrics: Metrics::new(clock.clone()),
         clock,
         entropy,
