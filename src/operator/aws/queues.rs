@@ -1,7 +1,7 @@
 //! Compares the queues of a yard with what the contract requires, including their dead-letter queues, and repairs
 //! differences. Other settings of a queue stay as people set them.
 
-use aws_config::{BehaviorVersion, SdkConfig};
+use aws_config::SdkConfig;
 use aws_sdk_sqs::types::QueueAttributeName as Name;
 use aws_sdk_sqs::{Client, config};
 use serde_json::{Value, json};
@@ -112,11 +112,6 @@ impl Queues {
         Self { client: Client::from_conf(config.build()) }
     }
 
-    /// Reached as the environment says: region, credentials and endpoint by AWS's own names.
-    pub async fn connect_env() -> Self {
-        Self::connect(&aws_config::defaults(BehaviorVersion::latest()).load().await)
-    }
-
     /// How a queue stands to what it should be. Changes nothing.
     ///
     /// # Errors
@@ -152,6 +147,19 @@ impl Queues {
         }
         self.mend(queue, &state).await?;
         Ok(state)
+    }
+
+    /// Deletes a queue with what is in it; answers whether there was one.
+    ///
+    /// # Errors
+    /// Those of the queues.
+    pub async fn delete(&self, name: &str) -> Result<bool, QueueError> {
+        let Some(url) = self.url(name).await? else { return Ok(false) };
+        match self.client.delete_queue().queue_url(url).send().await.map_err(|error| classify(&error)) {
+            Ok(_) => Ok(true),
+            Err(QueueError::Missing) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn create(&self, queue: &WantedQueue) -> Result<(), QueueError> {

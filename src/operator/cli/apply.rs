@@ -3,6 +3,7 @@
 
 mod change;
 mod checks;
+mod edit;
 mod file;
 mod keep;
 mod launch;
@@ -28,7 +29,8 @@ use crate::ports::QueueError;
 use plan::{Planned, Wanted};
 
 pub(crate) use checks::is_type_glob;
-pub(crate) use set::{SetArgs, run as set};
+pub(crate) use edit::{EditArgs, run as edit};
+pub(crate) use set::{PauseArgs, SetArgs, pause, retire, run as set};
 
 /// Creates and changes pools.
 #[derive(Debug, Args)]
@@ -171,7 +173,7 @@ pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResu
     }
     // A class exists when its record does, so its launch template comes first, and its queue.
     let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
-    for line in init::keep_templates(input.config.as_ref(), &specs).await? {
+    for line in init::keep_templates(&context.environment, input.config.as_ref(), &specs).await? {
         context.screen.say(line);
     }
     let mut records = Vec::new();

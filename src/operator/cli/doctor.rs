@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::completion;
-use super::configured;
+use super::{configured, connect};
 use super::context::{AuditEvent, CliContext};
 use super::failure::{CliFailure, CliResult, Exit};
 use super::screen::plain;
@@ -70,7 +70,7 @@ async fn preflight(context: &CliContext, args: &DoctorArgs, items: &[Item]) -> C
     #[cfg(feature = "ec2")]
     let ec2 = match config.compute {
         ComputeKind::Ec2 => {
-            let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+            let sdk = connect::sdk(&context.environment).await;
             let options = crate::aws::ec2::Ec2Options::of(&config).map_err(CliFailure::usage)?;
             Some(crate::aws::Ec2Compute::connect(options, &sdk))
         }
@@ -94,7 +94,7 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
         // Its machines are children of their operator, which sees them every second.
         ComputeKind::Local => return Ok(Outside::default()),
     }
-    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    let sdk = connect::sdk(&context.environment).await;
     #[cfg(feature = "ec2")]
     let ec2 = match config.compute {
         ComputeKind::Ec2 => {

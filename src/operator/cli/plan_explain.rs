@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::completion;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
 use super::get::{LookArgs, WATCH};
 use super::run::repository_hint;
 use super::screen::plain;
-use super::selector::{Noun, Selector, kind_of};
+use super::selector::{Selector, kind_of};
+use super::what::OneArgs;
 use crate::config::{self, Config};
 use crate::decide::{Effect, Plan, Planned, Policy, Wait};
 use crate::explain;
@@ -44,12 +44,8 @@ Examples:
   runyard explain instance i-0123456789abcdef0
   runyard explain pool linux-x64 -o json")]
 pub(crate) struct ExplainArgs {
-    /// What it is
-    #[arg(value_name = "KIND")]
-    noun: Noun,
-    /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
-    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
-    name: String,
+    #[command(flatten)]
+    one: OneArgs,
     #[command(flatten)]
     look: LookArgs,
     /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
@@ -96,7 +92,7 @@ pub(crate) fn check_explain(
     environment: &Environment,
     table: &TableName,
 ) -> CliResult<ExplainTarget> {
-    let selector = Selector::parse(args.noun, &args.name).map_err(|p| CliFailure::usage(p.named("NAME")))?;
+    let selector = args.one.selector()?;
     let repository =
         repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
     Ok(ExplainTarget(selector, repository, policy(args.config.as_ref(), table)?))

@@ -56,7 +56,7 @@ pub async fn step(ports: StepPorts, arguments: &[&str]) -> Result<(), StepFailed
 async fn run(ports: StepPorts, cli: Cli) -> CliResult {
     let environment = Environment::default();
     let StepPorts { store, clock, entropy } = ports;
-    let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere(cli.common.output));
+    let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere(cli.common.output.format));
     let mut context =
         CliContext { store, queue: None, doorbell: None, clock, entropy, table, environment, screen };
     if let Verb::Once(Once::Provision(args)) = &cli.verb {

@@ -20,8 +20,11 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("create_queue", &["sqs:CreateQueue"], &[Operator, Init]),
     ("create_table", &["dynamodb:CreateTable"], &[Init]),
     ("delete_item", &["dynamodb:DeleteItem"], &[Operator]),
+    // With the credential of the person who deletes a pool, for whom no policy is ours.
+    ("delete_launch_template", &["ec2:DeleteLaunchTemplate"], &[]),
     ("delete_message", &["sqs:DeleteMessage"], &[Operator]),
     ("delete_message_batch", &["sqs:DeleteMessage"], &[Operator]),
+    ("delete_queue", &["sqs:DeleteQueue"], &[]),
     ("describe_images", &["ec2:DescribeImages"], &[Operator, Init]),
     ("describe_instances", &["ec2:DescribeInstances"], &[Operator]),
     // EC2 resolves the parameter of an image in the caller's name.
