@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard_core::model::ClaimId;
+use runyard_core::model::{ClaimId, Jobs};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
@@ -74,6 +74,9 @@ pub struct Served {
     /// Its run's repository; empty where the record did not tell.
     #[serde(default)]
     pub repository: String,
+    /// What its jobs may do.
+    #[serde(default)]
+    pub jobs: Jobs,
     /// How far it got.
     pub stage: ClaimStage,
     /// Whether GitHub may know a runner that must be removed.
@@ -127,6 +130,7 @@ impl Served {
             id,
             run,
             repository: String::new(),
+            jobs: Jobs::default(),
             stage,
             registered: false,
             runner_id: None,
@@ -150,7 +154,7 @@ impl Served {
 
     /// Whose jobs may begin.
     pub fn holder(&self) -> Holder {
-        Holder { run: self.run.clone(), repository: self.repository.clone() }
+        Holder { run: self.run.clone(), repository: self.repository.clone(), jobs: self.jobs.clone() }
     }
 
     fn try_again(&mut self, stage: ClaimStage, now: Duration, chance: f64) {
@@ -273,6 +277,10 @@ impl Local {
                 served.registered = true;
                 served.since.get_or_insert(runner.started);
                 served.stage = ClaimStage::Started(runner);
+                if served.jobs.single_use() {
+                    let why = || format!("jobs of claim {} could become root", served.id);
+                    self.tainted.get_or_insert_with(why);
+                }
             }
             TaskOutcome::Listening => {
                 if let ClaimStage::Started(runner) = served.stage {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClaimId, RegistrationCredential, RemovalCredential};
+use runyard_core::model::{ClaimId, Jobs, RegistrationCredential, RemovalCredential};
 use serde::{Deserialize, Serialize};
 
 /// The runner's first process. The start time distinguishes it from a later process with the same id.
@@ -15,13 +15,16 @@ pub struct RunnerProcess {
     pub started: u64,
 }
 
-/// The run and repository that hold the machine.
+/// The run and repository that hold the machine, and what their jobs may do on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The run's id.
     pub run: String,
     /// Its repository, `owner/name`; empty where the record does not tell.
     pub repository: String,
+    /// What its jobs may do.
+    #[serde(default)]
+    pub jobs: Jobs,
 }
 
 /// Which of the clean-ups of a claim. A runner is deregistered by a script that runs as a job would, with a credential:

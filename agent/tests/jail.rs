@@ -262,7 +262,7 @@ fn executor() -> Host {
 }
 
 fn holder() -> Holder {
-    Holder { run: "1".to_owned(), repository: "acme/web".to_owned() }
+    Holder { run: "1".to_owned(), repository: "acme/web".to_owned(), ..Holder::default() }
 }
 
 fn registration(claim: &ClaimId) -> Box<RegistrationCredential> {
