@@ -14,10 +14,10 @@ use super::beats::{Beats, believable};
 use super::boots::Boots;
 use super::demand::{Free, MachineGroup, WaitingRequests};
 use super::in_flight::InFlight;
-use super::shares::Shares;
 use super::offerings::{
     BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
 };
+use super::shares::Shares;
 use super::visits::visited;
 
 /// The backoff of a class's launches after failures.

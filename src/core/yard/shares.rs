@@ -194,8 +194,7 @@ impl Share {
     }
 
     fn pending(&self, account: u64, begun: Duration, now: Duration) -> u64 {
-        let (pending, since) =
-            if self.account == account { (self.pending, self.since) } else { (0, begun) };
+        let (pending, since) = if self.account == account { (self.pending, self.since) } else { (0, begun) };
         let time = u64::try_from(now.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
         pending.saturating_add(u64::from(self.held).saturating_mul(time))
     }
@@ -233,7 +232,10 @@ impl Shares {
     }
 
     /// The lanes of a share.
-    pub(crate) fn lanes_of<'a>(&'a self, share: &'a str) -> impl Iterator<Item = (&'a Arc<LaneId>, &'a Queue)> {
+    pub(crate) fn lanes_of<'a>(
+        &'a self,
+        share: &'a str,
+    ) -> impl Iterator<Item = (&'a Arc<LaneId>, &'a Queue)> {
         let lowest = LaneId {
             share: share.into(),
             priority: Reverse(i32::MAX),
@@ -437,7 +439,8 @@ impl Shares {
         }
         let before = std::mem::replace(&mut self.usage, usage);
         let since = at(&self.usage).filter(|_| first).map(|at| wall.duration_since(at));
-        self.gap = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default().min(LONGEST_GAP);
+        self.gap =
+            since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default().min(LONGEST_GAP);
         (self.account, self.begun, self.counted) = (self.account + 1, now, self.held > 0);
         let named = before.iter().chain(&self.usage).flat_map(|usage| usage.sums.keys());
         let named: BTreeSet<ShareName> = named.map(|name| name.as_str().into()).collect();

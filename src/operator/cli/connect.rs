@@ -74,7 +74,8 @@ fn refuses(endpoint: &str) -> bool {
     let host = host.split('/').next().unwrap_or_default();
     let Ok(address) = host.replace("localhost", "127.0.0.1").parse::<SocketAddr>() else { return false };
     let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
-    address.ip().is_loopback() && TcpStream::connect_timeout(&address, PATIENCE).is_err_and(|error| refused(&error))
+    address.ip().is_loopback()
+        && TcpStream::connect_timeout(&address, PATIENCE).is_err_and(|error| refused(&error))
 }
 
 /// AWS's own chains of region and credentials, which do not wait long for a machine's metadata; or what the yard says

@@ -40,21 +40,27 @@ fn yard() -> MemoryStore {
     ];
     golden.iter().for_each(|record| store.put(item(record)));
     let long = "waits for 6 of 12 machines, because class linux-x64 has as many machines as max allows (20)";
-    store.put(with(include_str!("../../../tests/golden/request-new.json"), &[
-        ("pk", text("request#a-long-organization/with-a-repository-of-a-long-name#99887766554")),
-        ("repository", text("a-long-organization/with-a-repository-of-a-long-name")),
-        ("runId", text("99887766554")),
-        ("phase", text("Pending")),
-        ("message", text(long)),
-        ("acceptedAt", text("2026-01-02T03:02:00Z")),
-    ]));
+    store.put(with(
+        include_str!("../../../tests/golden/request-new.json"),
+        &[
+            ("pk", text("request#a-long-organization/with-a-repository-of-a-long-name#99887766554")),
+            ("repository", text("a-long-organization/with-a-repository-of-a-long-name")),
+            ("runId", text("99887766554")),
+            ("phase", text("Pending")),
+            ("message", text(long)),
+            ("acceptedAt", text("2026-01-02T03:02:00Z")),
+        ],
+    ));
     let idle = include_str!("../../../tests/golden/instance-idle-pooled.json");
     let arn = "arn:aws:ec2:eu-west-1:123456789012:instance/i-0fedcba9876543210";
-    store.put(with(idle, &[
-        ("pk", text(format!("instance#{arn}"))),
-        ("instanceArn", text(arn)),
-        ("instanceId", text("i-0fedcba9876543210")),
-    ]));
+    store.put(with(
+        idle,
+        &[
+            ("pk", text(format!("instance#{arn}"))),
+            ("instanceArn", text(arn)),
+            ("instanceId", text("i-0fedcba9876543210")),
+        ],
+    ));
     store
 }
 

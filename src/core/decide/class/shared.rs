@@ -116,9 +116,10 @@ impl<'a> Pass<'a, '_> {
         let reserved = || {
             let kept = u64::from(self.spec.max) * u64::from(sharing.reserve.min(100)) / 100;
             let open = u64::from(self.spec.max) - kept;
-            let lent = self.taken.values().fold(self.class.shares.held(), |sum, taken| {
-                sum.saturating_add(taken.machines)
-            });
+            let lent = self
+                .taken
+                .values()
+                .fold(self.class.shares.held(), |sum, taken| sum.saturating_add(taken.machines));
             let lent = u64::from(lent.saturating_sub(own)) + u64::from(wants);
             (kept > 0 && others > 0 && lent > open).then(|| {
                 format!("the last {kept} machines of class {class} are kept for shares that have none (sharing.reserve)")

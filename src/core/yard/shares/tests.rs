@@ -29,7 +29,8 @@ fn what_is_kept_up_change_by_change_is_what_the_records_make_of_it() {
     for seed in 0..20 {
         let mut number = numbers(seed);
         let sharing = json!({"weights": {"acme/r1": 3}, "quotas": {"acme/r2": {"guaranteed": 2}}});
-        let spec = |version: u64| json!({"sharing": sharing, "version": version, "reuseWithin": "repository"});
+        let spec =
+            |version: u64| json!({"sharing": sharing, "version": version, "reuseWithin": "repository"});
         let mut scene = Scene::with(spec(1));
         let mut versions: BTreeMap<u64, u64> = BTreeMap::new();
         for step in 0..300 {
@@ -110,7 +111,11 @@ fn the_status_names_the_greatest_shares_and_the_rest_together() {
     let class = scene.yard.class(&linux()).unwrap();
     let usage = class.shares.usage(scene.now.wall, scene.now.mono).unwrap();
     assert_eq!((usage.sums.len(), usage.other), (64, 36 * 10_000));
-    assert_eq!(usage.sums.keys().next().map(String::as_str), Some("acme/r000"), "of equals the first by name");
+    assert_eq!(
+        usage.sums.keys().next().map(String::as_str),
+        Some("acme/r000"),
+        "of equals the first by name"
+    );
 }
 
 #[test]

@@ -6,11 +6,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{Yard, Yards, is_path};
+use crate::cli::completion;
 use crate::cli::environment::Environment;
 use crate::cli::failure::{CliFailure, CliResult};
 use crate::cli::screen::Screen;
 use crate::cli::table::columns;
-use crate::cli::completion;
 use crate::model::{FieldError, TableName};
 
 /// Names yards.
@@ -91,7 +91,8 @@ pub(crate) fn run(
         }
         What::Set(set) => {
             let dir = set.dir.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
-            let yard = Yard { table: table.map(ToString::to_string), region: set.region, profile: set.profile, dir };
+            let yard =
+                Yard { table: table.map(ToString::to_string), region: set.region, profile: set.profile, dir };
             let first = yards.yards.is_empty();
             yards.yards.insert(set.name.clone(), yard);
             if first {

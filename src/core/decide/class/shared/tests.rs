@@ -111,7 +111,8 @@ fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
         });
     }
     let shares = yard.shares();
-    let waits: BTreeMap<_, _> = yard.waited.iter().map(|(name, waited)| (name.clone(), p95(waited))).collect();
+    let waits: BTreeMap<_, _> =
+        yard.waited.iter().map(|(name, waited)| (name.clone(), p95(waited))).collect();
     println!("{shares:?}; p95 {waits:?}");
     // Half of the machines are what high asks for; what is left is the usual's but for what is overdue.
     assert!((shares["acme/high"] - 0.5).abs() < 0.02, "{shares:?}");
@@ -164,7 +165,8 @@ fn a_share_over_its_quota_waits_with_what_frees_it_and_others_go_on() {
     let plan = yard.scene.of_class();
     let wait = plan.waits.iter().find(|wait| wait.reason == WaitReason::Quota).expect("it is told");
     assert!(
-        wait.message.starts_with("share acme/a has 3 of at most 3 machines in class linux, and it wants 1: it gets"),
+        wait.message
+            .starts_with("share acme/a has 3 of at most 3 machines in class linux, and it wants 1: it gets"),
         "{}",
         wait.message
     );
@@ -186,7 +188,11 @@ fn a_request_that_no_quota_can_hold_and_one_too_many_are_refused() {
     assert_eq!((yard.waiting("acme/a"), yard.failed.len()), (3, 0));
     yard.tick(|yard| drop(yard.ask("acme/a", 600, json!({}))));
     assert_eq!(yard.failed.len(), 1);
-    assert!(yard.failed[0].starts_with("Quota: 3 requests of share acme/a wait already"), "{:?}", yard.failed);
+    assert!(
+        yard.failed[0].starts_with("Quota: 3 requests of share acme/a wait already"),
+        "{:?}",
+        yard.failed
+    );
     let large = yard.ask("acme/b", 600, json!({"count": 3}));
     let mut key = ask(&large);
     key.repository = "acme/b".parse().unwrap();
@@ -272,7 +278,8 @@ fn what_a_gang_kept_is_free_for_others_when_its_time_is_over() {
     for id in machines {
         let mut instance = yard.scene.yard.by_id(&id).unwrap().instance.clone();
         instance.life = crate::model::Life::Idle { pooled_at: Some(yard.scene.now.wall) };
-        instance.threshold = instance.threshold.map(|t| crate::model::Threshold { at: crate::testing::at(90_000), ..t });
+        instance.threshold =
+            instance.threshold.map(|t| crate::model::Threshold { at: crate::testing::at(90_000), ..t });
         instance.version += 1;
         yard.scene.put(&instance);
     }

@@ -157,8 +157,12 @@ impl Yardlet {
         self.scene.wait(1);
         self.second += 1;
         if self.second % 20 == 0 {
-            let ids: BTreeSet<InstanceId> =
-                self.scene.yard.instances().map(|tracked| tracked.instance.facts.instance_id.clone()).collect();
+            let ids: BTreeSet<InstanceId> = self
+                .scene
+                .yard
+                .instances()
+                .map(|tracked| tracked.instance.facts.instance_id.clone())
+                .collect();
             ids.iter().for_each(|id| {
                 assert_eq!(arn(id.as_str()), crate::model::InstanceArn::local(id));
                 self.scene.speaks(id.as_str(), |_| {});
