@@ -139,7 +139,11 @@ async fn a_newer_image_is_told_and_takes_the_place_of_idle_machines() {
     assert_eq!(told(), ["/golden/linux is ami-1 now"], "the same image again is no news");
     assert!(world.reasons().is_empty());
     world.compute.image("/golden/linux", "ami-2");
-    world.until("the machine is replaced", Duration::from_secs(2 * 3600), async || world.reasons() == ["drifted"]).await;
+    world
+        .until("the machine is replaced", Duration::from_secs(2 * 3600), async || {
+            world.reasons() == ["drifted"]
+        })
+        .await;
     let mut told = told();
     told.sort();
     assert_eq!(told, ["/golden/linux is ami-1 now", "/golden/linux is ami-2 now; it was ami-1"]);

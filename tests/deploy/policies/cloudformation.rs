@@ -145,10 +145,9 @@ const FETCHED: [(&str, &str); 6] = [
 /// Its environment is read by the program's own configuration, so that no key is misspelt and none is missing.
 #[test]
 fn the_stacks_operator_can_read_what_the_stack_tells_it() {
-    for (app, fetched, key, other) in [
-        ("", &[][..], "token_file", "app_key_file"),
-        ("42", &FETCHED[..], "app_key_file", "token_file"),
-    ] {
+    for (app, fetched, key, other) in
+        [("", &[][..], "token_file", "app_key_file"), ("42", &FETCHED[..], "app_key_file", "token_file")]
+    {
         let stack = Stack::with(&[&OPERATOR[..], fetched, &[("GitHubAppId", app)]].concat());
         assert_eq!(stack.refusal(), None);
         let task = stack.properties("OperatorTask").expect("it is made");
@@ -168,7 +167,9 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
         assert_eq!(read.table.as_str(), "yard");
         assert!(read.interruptions.is_some() && read.agent.runner.usual.is_some() && read.github.is_some());
         let agent = &read.agent;
-        for made in [agent.runner.arm64.is_some(), agent.program.usual.is_some(), agent.program.arm64.is_some()] {
+        for made in
+            [agent.runner.arm64.is_some(), agent.program.usual.is_some(), agent.program.arm64.is_some()]
+        {
             assert_eq!(made, !fetched.is_empty());
         }
         assert_eq!(operator["User"], "10001:10001", "as in the Dockerfile");
