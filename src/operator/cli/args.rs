@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use super::local_mode;
 use super::screen::Format;
 use super::{
-    apply, daemon, describe, doctor, events, expire, fail, get, init, plan_explain, provision, refresh,
-    release, scale, setup, trial,
+    apply, daemon, debug, describe, doctor, events, expire, fail, get, init, plan_explain, provision,
+    refresh, release, scale, setup, trial,
 };
 use crate::model::TableName;
 
@@ -110,6 +110,8 @@ pub(crate) enum Once {
     Plan(plan_explain::PlanArgs),
     /// Tell why one record is where it is, and what comes next
     Explain(plan_explain::ExplainArgs),
+    /// Tell the probable cause of a failure, with all that was said about it
+    Debug(debug::DebugArgs),
     /// Write the completions of a shell to standard output
     #[command(
         after_help = "Names of classes, machines and requests come from the table, when TAB is pressed.\n\nExample:\n  source <(runyard completions bash)"
