@@ -120,7 +120,7 @@ causes! {
         [["unauthorizedoperation"], ["accessdenied"], ["authfailure"]];
     "quota": "The account's quota of EC2 is used up.",
         "`runyard doctor --preflight` names the quota; ask for a higher one, or lower `max`",
-        [["vcpulimitexceeded"], ["instancelimitexceeded"], ["maxspotinstancecountexceeded"], ["limitexceeded"]];
+        [["vcpulimitexceeded"], ["instancelimitexceeded"], ["maxspotinstancecountexceeded"]];
     "no-capacity": "EC2 has none of the allowed types in the allowed zones now.",
         "allow more types (allowedInstanceTypes) and subnets of more zones; `--on-demand-fallback` for spot",
         [["insufficientinstancecapacity"], ["insufficienthostcapacity"], ["unfulfillablecapacity"], ["no-capacity"],
