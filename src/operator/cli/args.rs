@@ -10,7 +10,7 @@ use super::local_mode;
 use super::pick::Output;
 use super::screen::Format;
 use super::{
-    apply, completion, daemon, delete, describe, doctor, drain, events, expire, fail, get, init,
+    apply, completion, daemon, debug, delete, describe, doctor, drain, events, expire, fail, get, init,
     plan_explain, provision, refresh, release, scale, setup, ssh, top, trial, version, wait, yards,
 };
 use crate::model::TableName;
@@ -136,6 +136,8 @@ pub(crate) enum Once {
     Config(yards::ConfigArgs),
     /// Show the versions of this program, the operator and the agents
     Version(version::VersionArgs),
+    /// Tell the probable cause of a failure, with all that was said about it
+    Debug(debug::DebugArgs),
     /// Write the completions of a shell to standard output
     #[command(
         after_help = "Names of classes, machines and requests come from the table, when TAB is pressed.\n\nExample:\n  source <(runyard completions bash)"
