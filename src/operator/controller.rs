@@ -3,6 +3,7 @@
 
 mod answers;
 mod credential_issuer;
+mod doorbell;
 mod events;
 mod execute;
 mod follow;
@@ -10,6 +11,7 @@ mod groups;
 mod lease;
 mod measure;
 mod notices;
+mod provenance;
 mod reconcile;
 mod removal;
 mod reruns;
@@ -24,13 +26,14 @@ mod version_clock;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
-use crate::model::{TableName, Timing};
-use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::model::{TableName, Timing, YardSharing};
+use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
 
@@ -47,12 +50,23 @@ pub struct Ports {
     pub github: Option<Arc<dyn GitHub>>,
     /// EC2's notices about machines, if a queue is configured.
     pub notices: Option<Arc<dyn Notices>>,
+    /// The doorbell; none where the watch learns of a write without it.
+    pub doorbell: Option<Bell>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
     /// The metrics.
     pub metrics: Metrics,
+}
+
+/// The doorbell, and what a ring does.
+#[derive(Clone)]
+pub struct Bell {
+    /// Where rings are waited for.
+    pub port: Arc<dyn Doorbell>,
+    /// Has the watch of the table look at once.
+    pub look: watch::Sender<()>,
 }
 
 /// The settings of contract, section 8.
@@ -70,6 +84,8 @@ pub struct Settings {
     pub requests_per_repository: u32,
     /// The runner version that machines get, where the operator's file names one.
     pub runner_version: Option<String>,
+    /// Teams, priorities and the quotas of the whole yard.
+    pub sharing: YardSharing,
     /// How often the machines are listed.
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.
@@ -114,6 +130,7 @@ impl Settings {
         Policy {
             timing: self.timing,
             requests_per_repository: self.requests_per_repository,
+            sharing: self.sharing.clone(),
             github,
             inventory,
         }

@@ -60,6 +60,7 @@ fn the_defaults_are_the_contracts() {
             compute: ComputeKind::Ec2,
             limits: Limits::default(),
             requests_per_repository: 2000,
+            sharing: crate::model::YardSharing::default(),
             queue: QueueKind::Sqs,
             interruptions: None,
             github: Some(GitHub {
@@ -456,6 +457,43 @@ fn variables_that_jobs_must_not_have_are_refused_by_name() {
     for text in ["A=b", "[1]", "{\"A\": 1}"] {
         let errors = load(None, &[MINIMAL, &[("RUNYARD_AGENT__ENVIRONMENT", text)]].concat()).unwrap_err();
         assert_eq!(errors.problems()[0].field, "agent.environment", "{text}: {errors}");
+    }
+}
+
+#[test]
+fn shares_are_a_table_or_by_the_environment_json() {
+    let file = "[sharing.teams]\n\"acme/web*\" = \"web\"\n[sharing.priorities]\nhigh = {value = 100, repositories = [\"acme/release\"]}\nbulk = {value = -10}\n[sharing.quotas]\n\"acme/*\" = {maxMachines = 40, maxWaiting = 200}\n";
+    let sharing = good(file, &[]).sharing;
+    assert_eq!(sharing.teams["acme/web*"], "web");
+    assert_eq!((sharing.priorities["high"].value, sharing.priorities["bulk"].value), (100, -10));
+    assert_eq!(sharing.priorities["bulk"].repositories, ["*"]);
+    assert_eq!(
+        (sharing.quotas["acme/*"].max_machines, sharing.quotas["acme/*"].max_waiting),
+        (Some(40), Some(200))
+    );
+    let json = [
+        ("RUNYARD_SHARING__TEAMS", r#"{"acme/web*": "web"}"#),
+        (
+            "RUNYARD_SHARING__PRIORITIES",
+            r#"{"high": {"value": 100, "repositories": ["acme/release"]}, "bulk": {"value": -10}}"#,
+        ),
+        ("RUNYARD_SHARING__QUOTAS", r#"{"acme/*": {"maxMachines": 40, "maxWaiting": 200}}"#),
+    ];
+    assert_eq!(good("", &json).sharing, sharing);
+    for (said, field) in [
+        ("teams = {\"a b\" = \"web\"}", "sharing.teams.a b"),
+        ("teams = {\"acme/*\" = \"Web Team\"}", "sharing.teams.acme/*"),
+        ("teams = [\"web\"]", "sharing.teams"),
+        ("priorities = {High = {value = 1}}", "sharing.priorities.High"),
+        ("priorities = {high = {value = 1, who = \"me\"}}", "sharing.priorities"),
+        ("priorities = {high = {value = 1, repositories = []}}", "sharing.priorities.high"),
+        ("quotas = {\"*\" = {maxMachines = 0}}", "sharing.quotas.*"),
+        ("quotas = {\"*\" = {guaranteed = 2}}", "sharing.quotas.*"),
+        ("quotas = {\"*\" = {machines = 2}}", "sharing.quotas"),
+    ] {
+        let errors = bad(format!("[sharing]\n{said}\n").as_bytes(), &[]);
+        let fields: Vec<_> = errors.problems().iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, [field], "{said}: {errors}");
     }
 }
 

@@ -65,6 +65,7 @@ fn settings() -> Settings {
         timing: as_shipped(),
         requests_per_repository: 2000,
         runner_version: None,
+        sharing: Default::default(),
         sweep: Duration::from_secs(60),
         github: GitHubWatch::default(),
     }
@@ -83,6 +84,7 @@ async fn operator(stop: CancellationToken) {
         compute: Arc::new(NeverChecks(FakeCompute::new(clock.clone(), entropy.clone()))),
         github: Some(Arc::new(FakeGitHub::new(clock.clone()))),
         notices: Some(Arc::new(MemoryNotices::new(clock.clone()))),
+        doorbell: None,
         metrics: Metrics::new(clock.clone()),
         clock: clock.clone(),
         entropy,

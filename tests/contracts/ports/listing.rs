@@ -31,6 +31,7 @@ fn settings() -> Settings {
         sweep: Duration::from_secs(60),
         requests_per_repository: 2000,
         runner_version: None,
+        sharing: Default::default(),
         github: GitHubWatch::default(),
     }
 }
@@ -83,6 +84,7 @@ async fn an_intent_is_taken_in_before_the_last_page_of_a_list_is_served() {
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
         notices: None,
+        doorbell: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

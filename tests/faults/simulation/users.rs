@@ -28,13 +28,16 @@ pub(crate) async fn open(world: &Arc<World>) {
     let (chance, person) = (&world.chance, Table(Actor::new(world, "admin", Role::Person)));
     for (class, mode) in &world.classes {
         let max = chance.number(2..14);
-        let spec = json!({
+        let mut spec = json!({
             "resourceClass": class, "cpu": 2, "mmem": 4096, "max": max, "desired": chance.number(0..max.min(4)),
             "usageClass": *chance.one(&["on-demand", "spot"]), "registrationMode": mode.as_str(),
             "idleSeconds": *chance.one(&[120, 600, 1800]), "maxUses": *chance.one(&[json!(null), json!(1), json!(3)]),
             "reuseWithin": *chance.one(&["repository", "owner", "any", "none"]),
             "maxRuntimeMinutes": *chance.one(&[5, 10, 30]),
         });
+        if (&spec["reuseWithin"], &spec["registrationMode"]) == (&json!("none"), &json!("job")) {
+            spec["jobs"] = json!({"root": true, "containers": "engine"});
+        }
         create(&person, spec).await;
     }
 }

@@ -226,6 +226,7 @@ fn settings(chance: &Chance, fault_rates: &FaultRates) -> Settings {
         },
         requests_per_repository: 2000,
         runner_version: None,
+        sharing: Default::default(),
         sweep: pick(60, 20),
         github: GitHubWatch {
             run_poll: Some(Duration::from_secs(60)),

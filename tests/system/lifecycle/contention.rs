@@ -52,6 +52,7 @@ fn settings(identity: &str) -> Settings {
         },
         requests_per_repository: 2000,
         runner_version: None,
+        sharing: Default::default(),
         sweep: minutes(5),
         github: runyard::controller::GitHubWatch::default(),
     }
@@ -125,6 +126,7 @@ fn operator(
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
         notices: None,
+        doorbell: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

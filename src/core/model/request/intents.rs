@@ -33,6 +33,7 @@ pub struct NewIntent {
     pub timeout_seconds: Option<u64>,
     pub trial: bool,
     pub label_suffix: Option<LabelSuffix>,
+    pub priority: Option<String>,
 }
 
 impl NewIntent {
@@ -52,6 +53,7 @@ impl NewIntent {
             max_runtime_minutes: self.max_runtime_minutes,
             timeout_seconds: given_timeout.unwrap_or(TIMEOUT_SECONDS),
             label_suffix: self.label_suffix,
+            priority: self.priority,
             desired: Desired::Provisioned,
             generation: 1,
             created_at: Some(now),
@@ -129,6 +131,7 @@ mod tests {
             timeout_seconds: None,
             trial: false,
             label_suffix: None,
+            priority: None,
         }
     }
 

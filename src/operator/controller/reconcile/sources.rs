@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
-use crate::controller::{Ports, Settings, lease, notices, reruns, runner_gc, runs, sweep, version_clock};
+use crate::controller::{
+    Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep, version_clock,
+};
 use crate::ports::github::RunnerSupport;
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;
@@ -99,6 +101,9 @@ impl BackgroundTasks {
         if let Some(port) = ports.notices.clone() {
             let (metrics, stop) = (ports.metrics.clone(), shutdown.child_token());
             tasks.spawn_lasting(notices::run(port, metrics, lease.clone(), notices_sender, stop));
+        }
+        if let Some(bell) = ports.doorbell.clone() {
+            tasks.spawn_lasting(doorbell::run(bell, lease.clone(), shutdown.child_token()));
         }
         let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
         tasks.spawn_lasting(writing);
