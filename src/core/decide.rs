@@ -28,7 +28,7 @@ pub use planned::{Note, Planned, PlannedEvent};
 pub use runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
 pub use schedule::{Effective, check as check_schedule, effective};
 
-pub(crate) use class::is_telling;
+pub(crate) use class::{is_telling, places};
 
 use crate::yard::Unit;
 

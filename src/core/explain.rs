@@ -4,7 +4,9 @@
 mod forecast;
 mod plan;
 mod record;
+mod shares;
 
 pub use forecast::{Forecast, Pace, forecast};
 pub use plan::{judge, picture};
 pub use record::{explain, machine, pool, remark};
+pub use shares::{ShareReport, shares};

@@ -37,6 +37,7 @@ mod scale;
 mod screen;
 mod selector;
 mod setup;
+mod shares;
 mod stack;
 mod step;
 mod table;

@@ -7,7 +7,7 @@ mod file;
 mod launch;
 mod plan;
 mod set;
-mod sharing;
+pub(in crate::cli) mod sharing;
 mod spec;
 
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ use super::environment::Environment;
 use super::failure::{CliFailure, CliResult, Problems};
 use super::run::repository_hint;
 use super::selector::{Noun, Selector, kind_of};
+use super::shares;
 use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, RowContext};
 use super::usage::one_of;
 use super::{json, names};
@@ -28,6 +29,7 @@ Examples:
   runyard get instances --class linux-x64 --state idle
   runyard get requests -o wide --watch
   runyard get request 1234567890/default/2 -o json
+  runyard get shares --class linux-x64
   runyard get pools -o json | jq '.items[].resourceClass'")]
 pub(crate) struct GetArgs {
     /// What to list
@@ -173,6 +175,13 @@ struct Listing {
 }
 
 async fn look(context: &CliContext, only: &Only, target: &GetTarget) -> CliResult<Listing> {
+    if target.noun == Noun::Shares {
+        let everything = context.everything().await?;
+        let document = shares::document(&everything, only.class.as_ref(), context.clock.now());
+        let items = everything.into_iter().filter(|_| !shares::is_empty(&document)).collect();
+        let mark = document.to_string();
+        return Ok(Listing { items, everything: Vec::new(), document, mark });
+    }
     let (items, everything) = match &target.selector {
         Some(selector) => (vec![selector.find(context, target.repository.as_ref()).await?], Vec::new()),
         None => list(context, only, target).await?,
@@ -207,7 +216,7 @@ fn born(noun: Noun, item: &Item) -> Option<String> {
     };
     match noun {
         Noun::Requests => at("acceptedAt").or_else(|| at("createdAt")),
-        Noun::Instances | Noun::Pools | Noun::Launches => None,
+        Noun::Instances | Noun::Pools | Noun::Launches | Noun::Shares => None,
     }
 }
 
@@ -226,7 +235,7 @@ fn problem(noun: Noun, item: &Item) -> Option<Value> {
     let problem = match noun {
         Noun::Instances => unreadable::<Instance>(item),
         Noun::Requests => unreadable::<Request>(item),
-        Noun::Pools => unreadable::<Pool>(item),
+        Noun::Pools | Noun::Shares => unreadable::<Pool>(item),
         Noun::Launches => unreadable::<Launch>(item),
     }?;
     Some(serde_json::json!({"key": key, "problem": problem}))
@@ -264,6 +273,7 @@ fn show(context: &mut CliContext, args: &GetArgs, target: &GetTarget, seen: &Lis
         Noun::Requests => REQUESTS.table(screen, &items, &rows),
         Noun::Pools => POOLS.table(screen, &items, &rows),
         Noun::Launches => LAUNCHES.table(screen, &items, &rows),
+        Noun::Shares => shares::table(screen, &seen.document),
     };
     context.screen.text(&text);
 }
@@ -274,5 +284,6 @@ const fn plural(noun: Noun) -> &'static str {
         Noun::Requests => "requests",
         Noun::Pools => "pools",
         Noun::Launches => "launches",
+        Noun::Shares => "shares",
     }
 }

@@ -131,7 +131,11 @@ impl<'a> Pass<'a, '_> {
 
     /// Accepts new requests while their repositories may have more.
     fn new_ones(&mut self, new: &'a BTreeSet<RequestKey>) {
-        for key in new {
+        let mut order: Vec<&'a RequestKey> = new.iter().take(STEPPED_OVER).collect();
+        if self.spec.sharing.is_some() {
+            order.sort_by_cached_key(|key| self.newcomer(key));
+        }
+        for key in order {
             if self.is_full() {
                 return;
             }

@@ -59,7 +59,9 @@ impl Yard {
         let old = self.put_request(key, new, now);
         // The machines it listed before or lists now are judged again, because it may have released them.
         let new = self.requests.get(key).map(|asked| &asked.request);
-        if let Some(class) = old.as_ref().or(new).and_then(Self::class_of).and_then(|class| self.classes.get_mut(&class)) {
+        if let Some(class) =
+            old.as_ref().or(new).and_then(Self::class_of).and_then(|class| self.classes.get_mut(&class))
+        {
             class.shares.hold(old.as_ref(), new, now.mono);
         }
         let listed = old.iter().chain(new).flat_map(|request| &request.status.instances);
