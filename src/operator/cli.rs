@@ -45,6 +45,7 @@ mod scale;
 mod screen;
 mod selector;
 mod setup;
+mod shares;
 #[cfg(test)]
 mod shown;
 mod ssh;
