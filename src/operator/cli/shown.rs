@@ -8,7 +8,7 @@ use runyard_fakes::{MemoryStore, TokioClock};
 use std::sync::Arc;
 
 use super::args::{Cli, Once, Verb};
-use super::context::{CliContext, attributes, text};
+use super::context::{CliContext, text};
 use super::environment::Environment;
 use super::screen::Screen;
 use super::{describe, doctor, events, get, plan_explain, top, version};
