@@ -11,9 +11,8 @@ use super::local_mode;
 use super::pick::Output;
 use super::screen::Format;
 use super::{
-    apply, completion, daemon, delete, describe, doctor, drain, events, expire, fail, get, init, plan_explain,
-    provision, refresh, release, scale, setup, ssh, top, trial, version, wait,
-    yards,
+    apply, completion, daemon, delete, describe, doctor, drain, events, expire, fail, get, init,
+    plan_explain, provision, refresh, release, scale, setup, ssh, top, trial, version, wait, yards,
 };
 use crate::model::TableName;
 

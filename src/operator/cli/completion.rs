@@ -10,11 +10,11 @@ use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate, Shell}
 
 use super::args::{Cli, Common};
 use super::connect;
-use super::yards;
 use super::environment::Environment;
 use super::pick::Output;
 use super::screen::{Format, Screen};
 use super::selector::{Noun, kind_of};
+use super::yards;
 use crate::model::{AttributeValue, Item, Kind, RecordId, RequestName, TableName};
 use crate::ports::Store as _;
 
@@ -78,7 +78,9 @@ pub(crate) fn kinds_and_names() -> ArgValueCandidates {
             }
             None => Noun::value_variants()
                 .iter()
-                .filter_map(|noun| Some(CompletionCandidate::new(noun.to_possible_value()?.get_name().to_owned())))
+                .filter_map(|noun| {
+                    Some(CompletionCandidate::new(noun.to_possible_value()?.get_name().to_owned()))
+                })
                 .collect(),
         }
     })

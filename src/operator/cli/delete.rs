@@ -94,7 +94,12 @@ impl Left {
 
     fn told(&self) -> String {
         let machines = if self.live.len() == 1 { "machine" } else { "machines" };
-        format!("{} live {machines}, {} open launches, {} open requests", self.live.len(), self.launches, self.requests)
+        format!(
+            "{} live {machines}, {} open launches, {} open requests",
+            self.live.len(),
+            self.launches,
+            self.requests
+        )
     }
 }
 
@@ -145,7 +150,9 @@ async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
             && match kind_of(item) {
                 // What cannot be read may live.
                 Some(Kind::Instance) => word(item, "state").parse::<State>().map_or(true, State::live),
-                Some(Kind::Launch) => word(item, "phase").parse::<LaunchPhase>().is_ok_and(|phase| phase == LaunchPhase::Intent),
+                Some(Kind::Launch) => {
+                    word(item, "phase").parse::<LaunchPhase>().is_ok_and(|phase| phase == LaunchPhase::Intent)
+                }
                 Some(Kind::Request) => !word(item, "phase").parse::<Phase>().is_ok_and(Phase::is_final),
                 Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Event) | None => false,
             }
@@ -196,7 +203,9 @@ async fn drained(context: &mut CliContext, args: &DeleteArgs, class: &ClassName)
     match waited {
         Waited::Done(()) => Ok(()),
         Waited::TimedOut => stopped("the wait timed out".into(), Exit::TimedOut),
-        Waited::Interrupted(caught) => stopped(format!("interrupted by {}", caught.name()), Exit::Signal(caught)),
+        Waited::Interrupted(caught) => {
+            stopped(format!("interrupted by {}", caught.name()), Exit::Signal(caught))
+        }
     }
 }
 
@@ -244,7 +253,9 @@ async fn remove(context: &CliContext, class: &ClassName) -> CliResult {
 /// nothing: it costs nothing and harms nobody.
 async fn beside(context: &CliContext, class: &ClassName, pool: &Pool) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(queues) = connect::queues(&context.environment).await {
+    if context.queue.is_some()
+        && let Some(queues) = connect::queues(&context.environment).await
+    {
         for queue in WantedQueue::of_class(&context.table, class) {
             lines.push(match queues.delete(&queue.name).await {
                 Ok(true) => format!("queue {}: deleted", queue.name),

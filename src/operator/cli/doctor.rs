@@ -15,12 +15,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::completion;
-use super::{configured, connect};
 use super::context::{AuditEvent, CliContext};
 use super::failure::{CliFailure, CliResult, Exit};
 use super::screen::plain;
 use super::selector::kind_of;
 use super::table::columns;
+use super::{configured, connect};
 use crate::config::{self, ComputeKind, ScopeKind};
 use crate::model::{ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read};
 use crate::ports::Compute;

@@ -33,7 +33,8 @@ pub(crate) struct DrainArgs {
 /// The machines that are meant.
 pub(crate) fn check(args: &DrainArgs) -> CliResult<Vec<Selector>> {
     let parse = |name: &String| {
-        let id = name.split_once('/').filter(|_| !name.starts_with("arn:")).map_or(name.as_str(), |(_, id)| id);
+        let id =
+            name.split_once('/').filter(|_| !name.starts_with("arn:")).map_or(name.as_str(), |(_, id)| id);
         Selector::parse(Noun::Instances, id).map_err(|problem| CliFailure::usage(problem.named("INSTANCE")))
     };
     args.names.iter().map(parse).collect()

@@ -177,7 +177,8 @@ impl CliFailure {
         // Ways that the AWS command line goes and this program does not: it hands over what it gets there.
         if last.starts_with("sso") || last.starts_with("credentials-process") {
             let name = profile.unwrap_or("default");
-            let message = format!("the profile {name} signs in by SSO or a program, which the AWS command line does");
+            let message =
+                format!("the profile {name} signs in by SSO or a program, which the AWS command line does");
             let fix = format!(
                 "eval \"$(aws configure export-credentials --profile {name} --format env)\"; if it has expired, first: aws \
                  sso login --profile {name}"

@@ -179,7 +179,9 @@ async fn templates(
     dry: bool,
 ) -> CliResult<Vec<SetupStep>> {
     match config {
-        Some(config) if config.compute == ComputeKind::Ec2 => templates::all(environment, config, pools, dry).await,
+        Some(config) if config.compute == ComputeKind::Ec2 => {
+            templates::all(environment, config, pools, dry).await
+        }
         Some(_) | None => Ok(Vec::new()),
     }
 }

@@ -31,7 +31,9 @@ impl Path {
         while !rest.is_empty() {
             if let Some(inner) = rest.strip_prefix('[') {
                 let (step, after) = inner.split_once(']').ok_or_else(|| refused("has a [ without its ]"))?;
-                steps.push(bracket(step).ok_or_else(|| refused("has something in [ ] that is no name or number"))?);
+                steps.push(
+                    bracket(step).ok_or_else(|| refused("has something in [ ] that is no name or number"))?,
+                );
                 rest = after;
                 continue;
             }
@@ -45,7 +47,10 @@ impl Path {
                 "*" => steps.push(PathStep::Every),
                 "" if after.starts_with('[') => {}
                 "" => return Err(refused("has a name that is empty")),
-                _ if name.chars().any(|c| c.is_whitespace() || matches!(c, ']' | '(' | ')' | '{' | '}' | '?')) => {
+                _ if name
+                    .chars()
+                    .any(|c| c.is_whitespace() || matches!(c, ']' | '(' | ')' | '{' | '}' | '?')) =>
+                {
                     return Err(refused("has a name that cannot be one"));
                 }
                 _ => steps.push(PathStep::Name(name.to_owned())),
@@ -78,7 +83,9 @@ impl Path {
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
     }
 }
 
@@ -99,9 +106,9 @@ impl PathStep {
         match (self, value) {
             (Self::Name(name), Value::Object(map)) => map.get(name).into_iter().collect(),
             (Self::At(at), Value::Array(list)) => {
-                let at = usize::try_from(*at).ok().or_else(|| {
-                    list.len().checked_sub(usize::try_from(at.unsigned_abs()).ok()?)
-                });
+                let at = usize::try_from(*at)
+                    .ok()
+                    .or_else(|| list.len().checked_sub(usize::try_from(at.unsigned_abs()).ok()?));
                 at.and_then(|at| list.get(at)).into_iter().collect()
             }
             (Self::Every, Value::Array(list)) => list.iter().collect(),
@@ -184,7 +191,9 @@ fn fill(pieces: &[Piece], document: &Value, text: &mut String) {
         match piece {
             Piece::Text(literal) => text.push_str(literal),
             Piece::Path(path) => text.push_str(&path.text(document).unwrap_or_default()),
-            Piece::Range(path, inner) => path.find(document).into_iter().for_each(|one| fill(inner, one, text)),
+            Piece::Range(path, inner) => {
+                path.find(document).into_iter().for_each(|one| fill(inner, one, text))
+            }
         }
     }
 }

@@ -152,7 +152,8 @@ async fn by_key(context: &CliContext, key: &RecordId, name: impl ToString) -> Cl
     }
     let list = if kind == "launch" { "launches".to_owned() } else { format!("{kind}s") };
     let same = |item: &Item| kind_of(item) == key.kind();
-    let known: Vec<String> = context.all_that(same).await.unwrap_or_default().iter().filter_map(id_of).collect();
+    let known: Vec<String> =
+        context.all_that(same).await.unwrap_or_default().iter().filter_map(id_of).collect();
     let near = names::meant(&name, known.iter().map(String::as_str));
     let fix = format!("{near}see `runyard get {list}`");
     Err(CliFailure::error(&kind, name, format!("there is no such {kind}"), fix))

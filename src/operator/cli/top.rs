@@ -184,18 +184,24 @@ mod tests {
         let list = |ids: &[&str]| AttributeValue::L(ids.iter().map(text).collect());
         let ended = Timestamp::from_second(7 * 86_400 + 700).unwrap().as_second();
         let items = [
-            request("1", &[
-                ("phase", text("Released")),
-                ("readyAt", text("1970-01-01T00:01:40Z")),
-                ("served", list(&["i-1", "i-2"])),
-                ("instances", list(&[])),
-                ("expiresAt", AttributeValue::N(ended.to_string())),
-            ]),
-            request("2", &[
-                ("phase", text("Fulfilling")),
-                ("acceptedAt", text("1970-01-01T00:15:00Z")),
-                ("instances", list(&["i-3"])),
-            ]),
+            request(
+                "1",
+                &[
+                    ("phase", text("Released")),
+                    ("readyAt", text("1970-01-01T00:01:40Z")),
+                    ("served", list(&["i-1", "i-2"])),
+                    ("instances", list(&[])),
+                    ("expiresAt", AttributeValue::N(ended.to_string())),
+                ],
+            ),
+            request(
+                "2",
+                &[
+                    ("phase", text("Fulfilling")),
+                    ("acceptedAt", text("1970-01-01T00:15:00Z")),
+                    ("instances", list(&["i-3"])),
+                ],
+            ),
             request("3", &[("phase", text("Failed")), ("acceptedAt", text("1970-01-01T00:16:40Z"))]),
         ];
         let now = Timestamp::from_second(1000).unwrap();

@@ -65,7 +65,8 @@ impl For {
             return Ok(Self::Phase(*phase));
         }
         let refused = || {
-            let fix = "use ready, idle, terminated, delete, condition=TYPE or PATH=VALUE, such as .counts.idle=3";
+            let fix =
+                "use ready, idle, terminated, delete, condition=TYPE or PATH=VALUE, such as .counts.idle=3";
             FieldError::new("--for", text, "is nothing that can be waited for", fix)
         };
         let (name, value) = text.split_once('=').ok_or_else(refused)?;
@@ -85,11 +86,12 @@ impl For {
         match self {
             Self::Delete => false,
             Self::State(state) => record["state"] == state.as_str(),
-            Self::Phase(phase) => record.get("phase").and_then(Value::as_str).unwrap_or("Pending") == phase.as_str(),
+            Self::Phase(phase) => {
+                record.get("phase").and_then(Value::as_str).unwrap_or("Pending") == phase.as_str()
+            }
             Self::Condition(name, is) => record["conditions"].as_array().is_some_and(|all| {
-                let named = |one: &&Value| {
-                    one["type"].as_str().is_some_and(|word| word.eq_ignore_ascii_case(name))
-                };
+                let named =
+                    |one: &&Value| one["type"].as_str().is_some_and(|word| word.eq_ignore_ascii_case(name));
                 all.iter().find(named).is_some_and(|one| one["status"] == *is)
             }),
             Self::Value(path, value) => path.text(record).is_some_and(|text| text == *value),

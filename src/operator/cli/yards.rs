@@ -97,7 +97,9 @@ impl Yards {
             CliFailure::usage(FieldError::new("yards.yaml", path.display().to_string(), message, fix))
         };
         match std::fs::read_to_string(&path) {
-            Ok(text) => serde_norway::from_str(&text).map_err(|error| refused(format!("cannot be read: {error}"))),
+            Ok(text) => {
+                serde_norway::from_str(&text).map_err(|error| refused(format!("cannot be read: {error}")))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(refused(error.to_string())),
         }
@@ -124,11 +126,12 @@ impl Yard {
             }
             environment.local = true;
         }
-        let chosen = [
-            ("RUNYARD_TABLE", &self.table),
-            ("AWS_REGION", &self.region),
-            ("AWS_PROFILE", &self.profile),
-        ];
+        if self.profile.is_some() {
+            // The region of the profile is meant, unless the yard names one; not the shell's.
+            environment.forget("AWS_REGION");
+        }
+        let chosen =
+            [("RUNYARD_TABLE", &self.table), ("AWS_REGION", &self.region), ("AWS_PROFILE", &self.profile)];
         for (key, value) in chosen {
             if let Some(value) = value {
                 environment.choose(key, value);
@@ -144,7 +147,8 @@ fn local(dir: &Path, field: &str, name: &str) -> CliResult<Vec<(String, String)>
     let path = dir.join("env");
     let text = std::fs::read_to_string(&path).map_err(|_| {
         let message = format!("no local yard is kept there: there is no {}", path.display());
-        let fix = format!("name the directory of `runyard up`, or start one: runyard up --dir {}", dir.display());
+        let fix =
+            format!("name the directory of `runyard up`, or start one: runyard up --dir {}", dir.display());
         CliFailure::error(field, name, message, fix)
     })?;
     let pair = |line: &str| {
@@ -189,7 +193,11 @@ mod tests {
         assert_eq!(chosen(&[], &[]).unwrap(), "ci eu-west-1 -");
         assert_eq!(chosen(&[], &[("RUNYARD_YARD", "test")]).unwrap(), "ci-test us-east-1 -");
         assert_eq!(chosen(&["--yard", "prod"], &[("RUNYARD_YARD", "test")]).unwrap(), "ci eu-west-1 -");
-        assert_eq!(chosen(&[], &[("RUNYARD_TABLE", "mine")]).unwrap(), "mine - -", "the shell says otherwise");
+        assert_eq!(
+            chosen(&[], &[("RUNYARD_TABLE", "mine")]).unwrap(),
+            "mine - -",
+            "the shell says otherwise"
+        );
         assert_eq!(chosen(&["--table", "mine"], &[]).unwrap(), "- - -");
         let refused = chosen(&["--yard", "prd"], &[]).unwrap_err();
         assert!(refused.starts_with("--yard: did you mean prod?"), "{refused}");
@@ -203,7 +211,8 @@ mod tests {
         let refused = chosen(home.path(), &["--yard", named], &[]).unwrap_err();
         assert!(refused.contains("runyard up --dir"), "{refused}");
         std::fs::create_dir(&dir).unwrap();
-        let env = "# Read this\nunset X\nexport AWS_ENDPOINT_URL=http://127.0.0.1:1\nexport RUNYARD_TABLE=local\n";
+        let env =
+            "# Read this\nunset X\nexport AWS_ENDPOINT_URL=http://127.0.0.1:1\nexport RUNYARD_TABLE=local\n";
         std::fs::write(dir.join("env"), format!("{env}export AWS_REGION=us-east-1\n")).unwrap();
         let shell = [("RUNYARD_TABLE", "mine"), ("AWS_ENDPOINT_URL_DYNAMODB", "http://elsewhere")];
         let reached = chosen(home.path(), &["--yard", named], &shell).unwrap();

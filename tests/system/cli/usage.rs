@@ -216,7 +216,9 @@ fn a_profile_that_has_no_credentials_here_is_told_with_the_command_that_has() {
     let profiles = "[profile sso]\nsso_start_url = https://acme.awsapps.com/start\nsso_region = us-east-1\n\
                     sso_account_id = 123456789012\nsso_role_name = dev\n[profile own]\ncredential_process = /bin/false\n";
     std::fs::write(home.path().join(".aws/config"), profiles).expect("the file is written");
-    for (profile, fix) in [("sso", "aws sso login --profile sso"), ("own", "export-credentials"), ("nope", "AWS_PROFILE")] {
+    for (profile, fix) in
+        [("sso", "aws sso login --profile sso"), ("own", "export-credentials"), ("nope", "AWS_PROFILE")]
+    {
         let mut one = command(&["get", "pools"]);
         one.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
         one.env_remove("AWS_ENDPOINT_URL_DYNAMODB").env("HOME", home.path()).env("AWS_PROFILE", profile);

@@ -74,7 +74,10 @@ fn a_list_is_ordered_cut_picked_and_without_heads_as_asked() {
     pools(&yard);
     let says = |arguments: &[&str]| yard.runs(&[&["get", "pools"], arguments].concat(), 0).stdout;
     assert_eq!(says(&["-o", "jsonpath={.items[*].max}"]), "9 3\n");
-    assert_eq!(says(&["--sort-by", ".max", "-o", "custom-columns=C:.resourceClass,M:.max", "--no-headers"]), "small  3\nlarge  9\n");
+    assert_eq!(
+        says(&["--sort-by", ".max", "-o", "custom-columns=C:.resourceClass,M:.max", "--no-headers"]),
+        "small  3\nlarge  9\n"
+    );
     assert_eq!(says(&["--sort-by", "max", "--limit", "1", "-o", "name"]), "pool/small\n");
     assert_eq!(says(&["--field-selector", "max!=9", "-o", "name"]), "pool/small\n");
     assert_eq!(says(&["--no-headers"]).lines().count(), 2);
@@ -87,8 +90,15 @@ fn ended_requests_are_listed_with_all_or_by_their_phase() {
     yard.provision(&[], 0);
     yard.change(&request("default", 1), &[("phase", text("Released"))]);
     let none = yard.runs(&["get", "requests"], 0);
-    assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "there are no requests that go on; --all lists 1 that ended\n"));
-    for arguments in [&["get", "requests", "--all"][..], &["get", "requests", "--phase", "Released"], &["get", "request", "42"]] {
+    assert_eq!(
+        (none.stdout.as_str(), none.stderr.as_str()),
+        ("", "there are no requests that go on; --all lists 1 that ended\n")
+    );
+    for arguments in [
+        &["get", "requests", "--all"][..],
+        &["get", "requests", "--phase", "Released"],
+        &["get", "request", "42"],
+    ] {
         assert!(yard.runs(arguments, 0).stdout.contains("Released"), "{arguments:?}");
     }
 }
@@ -158,7 +168,10 @@ fn a_pool_is_deleted_by_a_yes_alone_and_when_nothing_of_it_lives() {
     assert!(yard.runs(&["delete", "pool", "small", "--dry-run"], 0).stdout.contains("would be drained"));
     let error = yard.runs(&["delete", "pool", "small", "-o", "json"], 1).error();
     assert!(error["fix"].as_str().is_some_and(|fix| fix.contains("--yes")), "{error}");
-    assert_eq!(yard.record(&key).get("paused").unwrap_or(&AttributeValue::Bool(false)), &AttributeValue::Bool(false));
+    assert_eq!(
+        yard.record(&key).get("paused").unwrap_or(&AttributeValue::Bool(false)),
+        &AttributeValue::Bool(false)
+    );
     let busy = machine(&yard, "i-1", "running");
     yard.runs(&["delete", "pool/small", "--yes", "--timeout", "300ms"], 4);
     assert_eq!(yard.record(&key)["paused"], AttributeValue::Bool(true), "it is paused, and its run goes on");
@@ -188,7 +201,10 @@ fn versions_and_use_are_told_from_the_records() {
     yard.provision(&[], 0);
     machine(&yard, "i-2", "running");
     let top = yard.runs(&["top", "-o", "json"], 0).json();
-    assert_eq!((&top["items"][0]["repository"], &top["items"][0]["machines"]), (&json!("acme/web"), &json!(1)));
+    assert_eq!(
+        (&top["items"][0]["repository"], &top["items"][0]["machines"]),
+        (&json!("acme/web"), &json!(1))
+    );
 }
 
 #[test]

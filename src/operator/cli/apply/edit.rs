@@ -65,7 +65,8 @@ pub(crate) async fn run(context: &mut CliContext, args: &EditArgs) -> CliResult 
     match written.await {
         Ok(()) => file.remove(),
         Err(mut failure) => {
-            let kept = format!("; the edit is kept: mend it and run runyard apply -f {}", file.path.display());
+            let kept =
+                format!("; the edit is kept: mend it and run runyard apply -f {}", file.path.display());
             failure.problems.iter_mut().for_each(|problem| problem.fix.push_str(&kept));
             Err(failure)
         }
@@ -92,7 +93,10 @@ fn changed(text: &str, seen: &PoolSpec, before: Option<&Item>, table: &TableName
         Err(error) => return refused(&format!("cannot be read: {error}"), "mend the YAML"),
     };
     if new.get("resourceClass").and_then(Value::as_str) != Some(class) {
-        return refused("has another name now, or none", "leave resourceClass as it is; a new class is applied");
+        return refused(
+            "has another name now, or none",
+            "leave resourceClass as it is; a new class is applied",
+        );
     }
     let says_max = new.contains_key("max");
     let old = match serde_json::to_value(&pool.spec) {
@@ -120,7 +124,8 @@ impl Edited {
     fn open(&self, context: &CliContext) -> CliResult {
         let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| context.environment.get(name));
         let editor = editor.unwrap_or("vi");
-        let ended = Command::new("sh").args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(&self.path).status();
+        let ended =
+            Command::new("sh").args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(&self.path).status();
         match ended {
             Ok(status) if status.success() => Ok(()),
             Ok(_) | Err(_) => {

@@ -2,8 +2,8 @@
 
 use super::steps::{SetupStep, State};
 use crate::aws::ec2::{Ec2Compute, Ec2Options, TemplateChange};
-use crate::cli::failure::{CliFailure, CliResult, Exit};
 use crate::cli::environment::Environment;
+use crate::cli::failure::{CliFailure, CliResult, Exit};
 use crate::cli::{connect, network};
 use crate::config::Config;
 use crate::model::{FieldError, PoolSpec};

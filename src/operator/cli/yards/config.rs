@@ -6,11 +6,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{Yard, Yards, is_path};
+use crate::cli::completion;
 use crate::cli::environment::Environment;
 use crate::cli::failure::{CliFailure, CliResult};
 use crate::cli::screen::Screen;
 use crate::cli::table::columns;
-use crate::cli::completion;
 use crate::model::{FieldError, TableName};
 
 /// Names yards.
@@ -91,7 +91,8 @@ pub(crate) fn run(
         }
         What::Set(set) => {
             let dir = set.dir.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
-            let yard = Yard { table: table.map(ToString::to_string), region: set.region, profile: set.profile, dir };
+            let yard =
+                Yard { table: table.map(ToString::to_string), region: set.region, profile: set.profile, dir };
             let first = yards.yards.is_empty();
             yards.yards.insert(set.name.clone(), yard);
             if first {
@@ -163,7 +164,7 @@ mod tests {
     fn yards_are_set_chosen_listed_and_forgotten() {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::of(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
-        let table = TableName::parse("ci").unwrap();
+        let table = TableName::parse("ci-runners").unwrap();
         let does = |what: What| {
             let (mut screen, read) = Screen::kept(Format::Text);
             run(&mut screen, ConfigArgs { what }, Some(&table), &environment).map(|()| read())
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(set("test").unwrap(), "yard test: set\n");
         does(What::Use { name: "test".into() }).unwrap();
         let listed = does(What::List).unwrap();
-        assert!(listed.contains("*     test  ci     eu-west-1"), "{listed}");
+        assert!(listed.contains("*     test  ci-runners  eu-west-1"), "{listed}");
         does(What::Remove { name: "test".into() }).unwrap();
         assert!(!does(What::List).unwrap().contains('*'));
         assert!(does(What::Use { name: "test".into() }).is_err());

@@ -33,7 +33,7 @@ fn table() -> MemoryStore {
         term_seconds: 15.0,
         requested_at: None,
         completed_at: None,
-operator_version: None,
+        operator_version: None,
         version: 1,
         updated_at: None,
     };
