@@ -135,7 +135,11 @@ impl RegistrationLoop {
                     let task = doing.take().map(|doing| doing.task);
                     tracing::info!(?task, ?outcome, "done");
                     let learns = outcome.tells_of_a_registration();
+                    let keeps = outcome.changes_what_is_kept();
                     local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
+                    if keeps {
+                        local.kept = self.executor.kept();
+                    }
                     if learns {
                         local.registered_as(self.executor.runner_id());
                     }

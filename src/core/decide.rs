@@ -27,7 +27,7 @@ pub use effect::{Change, Effect, Step};
 pub use plan::{Plan, Wait, WaitReason};
 pub use planned::{Note, Planned, PlannedEvent};
 pub use rerun::{Rerun, failed_with, rerun};
-pub use runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
+pub use runner::{AtGitHub, Credential, KeepQuestion, RunnerConfig, StaleRunners};
 pub use schedule::{Effective, check as check_schedule, effective};
 
 pub(crate) use class::is_telling;

@@ -12,6 +12,7 @@ mod ids;
 mod instance;
 mod item;
 mod jobs;
+mod keep;
 mod launch;
 mod launch_template;
 mod lease;
@@ -49,6 +50,10 @@ pub use ids::{
 pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};
 pub use jobs::{Containers, Jobs};
+pub use keep::{
+    HOME, Keep, KeepScope, Kept, KeptDirectories, MOST_KEPT, MOST_REPORTED, Promotion, WriteFrom,
+    kept_attribute,
+};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use lease::Lease;

@@ -8,6 +8,7 @@ mod configured;
 mod connect;
 mod context;
 mod daemon;
+mod debug;
 mod delete;
 mod describe;
 mod doctor;
@@ -306,6 +307,10 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             let target = plan_explain::check_explain(&args, env, &table)?;
             plan_explain::explain(&mut connect::connect(table, environment, screen).await?.0, &args, &target)
                 .await
+        }
+        Once::Debug(args) => {
+            let target = debug::check(&args, env, &table)?;
+            debug::run(&mut connect::connect(table, environment, screen).await?.0, &target).await
         }
     }
 }

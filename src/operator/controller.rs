@@ -11,6 +11,7 @@ mod groups;
 mod lease;
 mod measure;
 mod notices;
+mod provenance;
 mod reconcile;
 mod removal;
 mod reruns;

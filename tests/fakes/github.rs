@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::script::{Fault, Script, locked};
 use runyard_core::ports::github::{
-    EndOfLife, JobConfig, JobState, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+    BranchFacts, EndOfLife, JobConfig, JobState, RunSource, RunState, Runner, RunnerSpec, Scope, Token,
+    WorkflowJob, WorkflowRun,
 };
 use runyard_core::ports::{Clock, GitHub, GitHubError};
 
@@ -39,6 +40,9 @@ struct Site {
     ends_of_life: BTreeMap<String, EndOfLife>,
     groups: BTreeMap<(String, String), u64>,
     calls: BTreeMap<&'static str, u64>,
+    /// Where runs come from, and what their branches are.
+    sources: BTreeMap<(String, String, u64), RunSource>,
+    branches: BTreeMap<(String, String, String), BranchFacts>,
     numbers: u64,
     outage: Option<GitHubError>,
     /// What every call of a verb meets.
@@ -148,6 +152,13 @@ impl FakeGitHub {
     }
 
     /// Says where a run stands; a run nobody spoke of is not found.
+    pub fn set_source(&self, owner: &str, name: &str, run_id: u64, source: RunSource, branch: BranchFacts) {
+        let mut site = locked(&self.0.site);
+        site.branches.insert((owner.to_owned(), name.to_owned(), source.head_branch.clone()), branch);
+        site.sources.insert((owner.to_owned(), name.to_owned(), run_id), source);
+    }
+
+    /// How a run is.
     pub fn set_run(&self, owner: &str, name: &str, run_id: u64, state: RunState) {
         locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
     }
@@ -329,6 +340,23 @@ impl GitHub for FakeGitHub {
             jobs.retain(|job| !site.lists_only_what_runs || job.attempt == attempt);
             Ok(jobs)
         })
+    }
+
+    async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
+        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
+        self.call("run_source", |site| site.sources.get(&run).cloned().ok_or_else(unknown))
+    }
+
+    async fn branch(
+        &self,
+        owner: &str,
+        name: &str,
+        branch: &str,
+        _: &str,
+    ) -> Result<BranchFacts, GitHubError> {
+        let branch = (owner.to_owned(), name.to_owned(), branch.to_owned());
+        self.call("branch", |site| Ok(site.branches.get(&branch).copied().unwrap_or_default()))
     }
 
     async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {

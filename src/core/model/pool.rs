@@ -16,6 +16,7 @@ use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
 use super::item::Item;
 use super::jobs::Jobs;
+use super::keep::Keep;
 use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
@@ -144,6 +145,9 @@ pub struct PoolSpec {
     /// The boundary within which machines are reused.
     #[serde(default = "owner")]
     pub reuse_within: ReuseWithin,
+    /// The directories that survive from one run of a repository to the next.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<Keep>,
     /// What EC2 is asked to launch with.
     #[serde(default)]
     pub launch: LaunchTemplate,

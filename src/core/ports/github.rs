@@ -159,6 +159,30 @@ pub struct WorkflowJob {
     pub runner: Option<String>,
 }
 
+/// Where the code of a workflow run comes from, by GitHub's record of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSource {
+    /// What started it, such as `push`.
+    pub event: String,
+    /// The branch, or the tag, that it began at.
+    pub head_branch: String,
+    /// The commit.
+    pub head_sha: String,
+    /// Whether the commit is in the repository itself and not in another one, such as a fork.
+    pub own: bool,
+}
+
+/// A branch beside a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchFacts {
+    /// Whether it is the repository's default branch.
+    pub default: bool,
+    /// Whether it is protected.
+    pub protected: bool,
+    /// Whether the commit is in it. A tag may have a branch's name.
+    pub contains: bool,
+}
+
 /// Why a call failed, by what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitHubError {
@@ -232,6 +256,20 @@ pub trait GitHub: Send + Sync {
         run_id: u64,
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GitHubError>;
+    /// Where the code of a run comes from. A GitHub that cannot tell does not know it.
+    async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
+        Err(GitHubError::NotFound(format!("the source of run {run_id} of {owner}/{name}")))
+    }
+    /// What a branch is, and whether a commit is in it; one that is not there is neither default nor protected.
+    async fn branch(
+        &self,
+        owner: &str,
+        name: &str,
+        branch: &str,
+        sha: &str,
+    ) -> Result<BranchFacts, GitHubError> {
+        Err(GitHubError::NotFound(format!("branch {branch} of {owner}/{name} beside {sha}")))
+    }
     /// Begins a next attempt of a completed run, in which the jobs run again that failed.
     async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError>;
 }

@@ -5,6 +5,7 @@ mod change;
 mod checks;
 mod edit;
 mod file;
+mod keep;
 mod launch;
 mod plan;
 mod set;

@@ -11,7 +11,7 @@ use super::local_mode;
 use super::pick::Output;
 use super::screen::Format;
 use super::{
-    apply, completion, daemon, delete, describe, doctor, drain, events, expire, fail, get, init,
+    apply, completion, daemon, debug, delete, describe, doctor, drain, events, expire, fail, get, init,
     plan_explain, provision, refresh, release, scale, setup, ssh, top, trial, version, wait, yards,
 };
 use crate::model::TableName;
@@ -137,6 +137,8 @@ pub(crate) enum Once {
     Config(yards::ConfigArgs),
     /// Show the versions of this program, the operator and the agents
     Version(version::VersionArgs),
+    /// Tell the probable cause of a failure, with all that was said about it
+    Debug(debug::DebugArgs),
     /// Write the man pages into a directory
     #[command(after_help = "Example:\n  runyard man ~/.local/share/man/man1")]
     Man {

@@ -165,6 +165,7 @@ fn sections(kind: &str) -> &'static [Section] {
                     "maxRuntimeMinutes",
                     "reuseWithin",
                     "repositories",
+                    "keep",
                 ],
             ),
             ("Shares", &["sharing", "usage"]),

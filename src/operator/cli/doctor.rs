@@ -1,6 +1,8 @@
 //! `runyard doctor`: compares the records with each other and with the queues, EC2 and GitHub. With `--fix` it repairs
 //! what the operator's own conditional writes would repair.
 
+#[cfg(feature = "ec2")]
+mod account;
 mod examine;
 mod outside;
 mod package;

@@ -121,6 +121,11 @@ fn show(context: &mut CliContext, watch: bool, first: bool, items: &[Item]) {
     }
 }
 
+/// Events as a table.
+pub(crate) fn table(screen: &Screen, items: &[Item], now: Option<Timestamp>) -> String {
+    lines(screen, items, now, true)
+}
+
 /// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a
 /// list. What type they are of is said where one is a warning, and where all come one by one.
 fn lines(screen: &Screen, items: &[Item], now: Option<Timestamp>, first: bool) -> String {

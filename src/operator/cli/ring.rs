@@ -133,10 +133,10 @@ mod tests {
         }
     }
 
-    fn write(pk: &str) -> Write {
+    fn write(pk: &str, number: usize) -> Write {
         let key = RecordId::new(pk, "test");
         let text = |text: String| AttributeValue::S(text);
-        let item = [("pk", text(key.pk())), ("sk", text(key.sk()))];
+        let item = [("pk", text(key.pk())), ("sk", text(key.sk())), ("number", text(number.to_string()))];
         Write::create(key, item.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
@@ -146,8 +146,8 @@ mod tests {
         store.every_call_takes(Duration::from_millis(5));
         let ringing = Ringing::new(Arc::new(store), bell.clone());
         let (begun, mut outcomes) = (Instant::now(), Vec::new());
-        for key in keys {
-            outcomes.push(ringing.write(&write(key)).await.is_ok());
+        for (number, key) in keys.iter().enumerate() {
+            outcomes.push(ringing.write(&write(key, number)).await.is_ok());
         }
         (begun.elapsed(), bell.asked.lock().unwrap().clone(), outcomes)
     }

@@ -45,8 +45,9 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
         "LAUNCH",
         "SIGNAL",
         "HEARTBEAT",
+        "KEPT",
     ],
-    wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT"],
+    wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT", "KEPT"],
     cells: |instance, context| {
         let facts = &instance.facts;
         let agent = context.agent(&facts.instance_arn.to_string());
@@ -64,7 +65,8 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
             instance.claim.as_ref().map(|claim| claim.id.to_string()).unwrap_or_default(),
             facts.launch_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             agent.as_ref().and_then(|a| a.signal).map(|s| s.to_string()).unwrap_or_default(),
-            agent.and_then(|a| a.heartbeat_at).map(|at| age(at, context.now)).unwrap_or_default(),
+            agent.as_ref().and_then(|a| a.heartbeat_at).map(|at| age(at, context.now)).unwrap_or_default(),
+            agent.map(|agent| kept(&agent)).unwrap_or_default(),
         ]
     },
 };
@@ -172,6 +174,13 @@ pub(crate) const LAUNCHES: Columns<Launch> = Columns {
         ]
     },
 };
+
+/// What a machine keeps, for example `cargo:acme/web`.
+fn kept(agent: &Agent) -> String {
+    let name = |key: &str| key.split('#').next().unwrap_or_default().to_owned();
+    let each = agent.kept.iter().map(|(key, kept)| format!("{}:{}", name(key), kept.repository));
+    each.collect::<Vec<_>>().join(" ")
+}
 
 impl RowContext<'_> {
     fn agent(&self, arn: &str) -> Option<Agent> {

@@ -25,7 +25,7 @@ const PAUSE_MOST: Duration = Duration::from_secs(300);
 pub(super) async fn run(bell: Bell, mut lease: watch::Receiver<Option<u64>>, shutdown: CancellationToken) {
     let listening = async {
         let mut pause = PAUSE;
-        let mut told: Option<QueueError> = None;
+        let mut reported: Option<QueueError> = None;
         loop {
             if lease.wait_for(Option::is_some).await.is_err() {
                 return;
@@ -33,23 +33,23 @@ pub(super) async fn run(bell: Bell, mut lease: watch::Receiver<Option<u64>>, shu
             let begun = Instant::now();
             match bell.port.rung().await {
                 Ok(true) => {
-                    (pause, told) = (PAUSE, None);
+                    (pause, reported) = (PAUSE, None);
                     for _ in 0..LOOKS {
                         bell.look.send_replace(());
                         tokio::time::sleep(BETWEEN).await;
                     }
                 }
                 Ok(false) => {
-                    (pause, told) = (PAUSE, None);
+                    (pause, reported) = (PAUSE, None);
                     if begun.elapsed() < SHORT {
                         tokio::time::sleep(SHORT).await;
                     }
                 }
                 Err(error) => {
-                    if told.as_ref() != Some(&error) {
+                    if reported.as_ref() != Some(&error) {
                         report(&error);
                     }
-                    told = Some(error);
+                    reported = Some(error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MOST);
                 }
@@ -87,7 +87,7 @@ mod tests {
     #[derive(Default)]
     struct Scripted {
         answers: Mutex<VecDeque<Result<bool, QueueError>>>,
-        asked: Mutex<u32>,
+        calls: Mutex<u32>,
     }
 
     #[async_trait]
@@ -101,7 +101,7 @@ mod tests {
         }
 
         async fn rung(&self) -> Result<bool, QueueError> {
-            *self.asked.lock().unwrap() += 1;
+            *self.calls.lock().unwrap() += 1;
             let answer = self.answers.lock().unwrap().pop_front();
             tokio::time::sleep(if answer.is_some() { SHORT } else { SHORT * 20 }).await;
             answer.unwrap_or(Ok(false))
@@ -134,8 +134,8 @@ mod tests {
             looks
         }
 
-        fn asked(&self) -> u32 {
-            *self.bell.asked.lock().unwrap()
+        fn calls(&self) -> u32 {
+            *self.bell.calls.lock().unwrap()
         }
     }
 
@@ -143,14 +143,14 @@ mod tests {
     async fn a_ring_is_followed_by_five_looks_and_only_the_leader_listens() {
         let mut listener = listening([Ok(true)]);
         assert_eq!(listener.looks_within(SHORT * 60).await, 0);
-        assert_eq!(listener.asked(), 0, "a standby leaves the rings to the leader");
+        assert_eq!(listener.calls(), 0, "a standby leaves the rings to the leader");
         listener.lease.send_replace(Some(1));
         assert_eq!(listener.looks_within(SHORT * 60).await, LOOKS);
         listener.lease.send_replace(None);
         tokio::time::sleep(SHORT * 30).await;
-        let asked = listener.asked();
+        let calls = listener.calls();
         tokio::time::sleep(SHORT * 600).await;
-        assert_eq!(listener.asked(), asked, "nor one that was the leader");
+        assert_eq!(listener.calls(), calls, "nor one that was the leader");
         listener.stop.cancel();
     }
 
@@ -159,15 +159,15 @@ mod tests {
         let mut listener = listening([]);
         listener.lease.send_replace(Some(1));
         assert_eq!(listener.looks_within(Duration::from_secs(3599)).await, 0);
-        assert_eq!(listener.asked(), 180);
+        assert_eq!(listener.calls(), 180);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_doorbell_is_asked_for_ever_more_rarely() {
+    async fn a_missing_doorbell_is_tried_ever_more_rarely() {
         let mut listener = listening((0..50).map(|_| Err(QueueError::Missing)).chain([Ok(true)]));
         listener.lease.send_replace(Some(1));
         assert_eq!(listener.looks_within(Duration::from_secs(3600)).await, 0);
-        assert!((10..25).contains(&listener.asked()), "{}", listener.asked());
+        assert!((10..25).contains(&listener.calls()), "{}", listener.calls());
         assert_eq!(listener.looks_within(PAUSE_MOST * 60).await, LOOKS, "one that is made is heard");
     }
 }

@@ -19,13 +19,13 @@ use super::etags::Etags;
 use super::origin::ApiUrl;
 use super::paging::{Listing, Next, PAGE_SIZE};
 use super::wire::{
-    EndOfLifeBody, GroupsPage, JobConfigBody, JobConfigRequest, JobsPage, RunBody, RunnerBody, RunsPage,
-    TokenBody,
+    BranchBody, CompareBody, DefaultBranchBody, EndOfLifeBody, GroupsPage, JobConfigBody, JobConfigRequest,
+    JobsPage, RunBody, RunSourceBody, RunnerBody, RunsPage, TokenBody,
 };
 use crate::metrics::Metrics;
 use crate::ports::github::{
-    EndOfLife, GitHub, GitHubError, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob,
-    WorkflowRun,
+    BranchFacts, EndOfLife, GitHub, GitHubError, JobConfig, RunSource, RunState, Runner, RunnerSpec, Scope,
+    Token, WorkflowJob, WorkflowRun,
 };
 
 /// An organisation has a handful of runner groups; a list of thousands is a loop.
@@ -376,6 +376,39 @@ impl GitHub for RestGitHub {
             }
         }
         Err(unusable("the jobs of a workflow run", "the list does not end"))
+    }
+
+    async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
+        let body: RunSourceBody = self.ask_json(&scope, Question::new(Call::Read, Method::GET, url)).await?;
+        Ok(body.into())
+    }
+
+    async fn branch(
+        &self,
+        owner: &str,
+        name: &str,
+        branch: &str,
+        sha: &str,
+    ) -> Result<BranchFacts, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let read = |below: &[&str]| Ok(Question::new(Call::Read, Method::GET, self.address(&scope, below)?));
+        let repository: DefaultBranchBody = self.ask_json(&scope, read(&[])?.conditional()).await?;
+        let found = match self.ask_json::<BranchBody>(&scope, read(&["branches", branch])?).await {
+            Err(GitHubError::NotFound(_)) => return Ok(BranchFacts::default()),
+            found => found?,
+        };
+        // The branch by its full name: a tag may have the short one.
+        let range = format!("{sha}...refs/heads/{branch}");
+        let mut compare = read(&["compare", &range])?;
+        compare.url.query_pairs_mut().append_pair("per_page", "1");
+        let contains = match self.ask_json::<CompareBody>(&scope, compare).await {
+            Err(GitHubError::NotFound(_)) => false,
+            compared => ["ahead", "identical"].contains(&compared?.status.as_str()),
+        };
+        let default = repository.default_branch == branch;
+        Ok(BranchFacts { default, protected: found.protected, contains })
     }
 
     async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {

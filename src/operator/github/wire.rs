@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ports::github::{JobState, Runner, WorkflowJob, WorkflowRun};
+use crate::ports::github::{JobState, RunSource, Runner, WorkflowJob, WorkflowRun};
 
 #[derive(Deserialize)]
 pub(super) struct ErrorBody {
@@ -182,4 +182,42 @@ pub(super) struct GroupBody {
     pub(super) default: bool,
     #[serde(default)]
     pub(super) allows_public_repositories: bool,
+}
+
+/// A run, as far as it tells where its code comes from. A head repository that was deleted is null.
+#[derive(Deserialize)]
+pub(super) struct RunSourceBody {
+    event: String,
+    head_branch: Option<String>,
+    head_sha: String,
+    repository: IdBody,
+    head_repository: Option<IdBody>,
+}
+
+impl From<RunSourceBody> for RunSource {
+    fn from(body: RunSourceBody) -> Self {
+        Self {
+            event: body.event,
+            head_branch: body.head_branch.unwrap_or_default(),
+            head_sha: body.head_sha,
+            own: body.head_repository.is_some_and(|head| head.id == body.repository.id),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct DefaultBranchBody {
+    pub(super) default_branch: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct BranchBody {
+    #[serde(default)]
+    pub(super) protected: bool,
+}
+
+/// How two commits stand to each other.
+#[derive(Deserialize)]
+pub(super) struct CompareBody {
+    pub(super) status: String,
 }

@@ -270,6 +270,8 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert!(metered.run("acme", "web", 1).await.is_err());
     assert_eq!(metered.open_runs("acme", "web").await.unwrap(), []);
     assert!(metered.run_jobs("acme", "web", 1, 2).await.is_err());
+    assert!(metered.run_source("acme", "web", 1).await.is_err());
+    assert!(metered.branch("acme", "web", "main", "1").await.is_err());
     assert!(metered.rerun_failed_jobs("acme", "web", 1).await.is_err());
 }
 
@@ -302,6 +304,8 @@ async fn queue_compute_and_github_are_passed_on_and_counted_in_series_that_were_
         ("github", "run", "not-found"),
         ("github", "open_runs", "ok"),
         ("github", "run_jobs", "not-found"),
+        ("github", "run_source", "not-found"),
+        ("github", "branch", "not-found"),
         ("github", "rerun_failed_jobs", "denied"),
     ] {
         assert_eq!(calls(&metrics, service, operation, outcome), 1.0, "{service} {operation} {outcome}");

@@ -38,6 +38,7 @@ pub(super) fn claim(
                 next.trust_domain = spec.trust_domain(&request.id.repository);
                 next.registration = None;
                 next.removal = None;
+                next.promotion = None;
                 if next.public_key.is_none() {
                     next.public_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
                 }

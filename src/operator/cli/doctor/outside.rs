@@ -56,22 +56,7 @@ pub(super) async fn look(
             }
         }
     }
-    if let Some(queue) = &context.queue {
-        for pool in all::<Pool>(items) {
-            let class = &pool.spec.resource_class;
-            let pooled = instances.iter().filter(|one| one.facts.resource_class == *class);
-            let pooled = pooled.filter(|one| one.pooled_at().is_some()).count();
-            let name = format!("{}-{class}", context.table);
-            match queue.depth(class).await {
-                Ok(Some(depth)) => findings.extend(queue_depth(&name, depth, pooled)),
-                Ok(None) => {}
-                Err(error) => findings.push(no_answer("QueueUnasked", &name, &error.to_string())),
-            }
-        }
-    }
-    if let Some(doorbell) = &context.doorbell {
-        findings.extend(bell(&format!("{}-{DOORBELL}", context.table), doorbell.find().await));
-    }
+    findings.extend(queues(context, items, &instances).await);
     if let Some((github, organization)) = &outside.github {
         let scopes = scopes(&all::<Request>(items), *organization);
         if let (Some(version), Some(scope)) = (&outside.runner_version, scopes.first()) {
@@ -91,6 +76,28 @@ pub(super) async fn look(
                 Err(error) => findings.push(no_answer("GitHubUnasked", &name, &error.to_string())),
             }
         }
+    }
+    findings
+}
+
+/// The queues of the classes, and the doorbell.
+async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(queue) = &context.queue {
+        for pool in all::<Pool>(items) {
+            let class = &pool.spec.resource_class;
+            let pooled = instances.iter().filter(|one| one.facts.resource_class == *class);
+            let pooled = pooled.filter(|one| one.pooled_at().is_some()).count();
+            let name = format!("{}-{class}", context.table);
+            match queue.depth(class).await {
+                Ok(Some(depth)) => findings.extend(queue_depth(&name, depth, pooled)),
+                Ok(None) => {}
+                Err(error) => findings.push(no_answer("QueueUnasked", &name, &error.to_string())),
+            }
+        }
+    }
+    if let Some(doorbell) = &context.doorbell {
+        findings.extend(bell(&format!("{}-{DOORBELL}", context.table), doorbell.find().await));
     }
     findings
 }

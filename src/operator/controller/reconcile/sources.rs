@@ -164,7 +164,7 @@ fn spawn_reruns(
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
 ) -> mpsc::Receiver<reruns::Ask> {
-    let (ask, asked) = mpsc::channel(1);
+    let (ask, requests) = mpsc::channel(1);
     let wanted = settings.github.reruns || settings.github.rerun_lost;
     if let (Some(github), Some(every)) = (ports.github.clone(), settings.github.run_poll.filter(|_| wanted)) {
         let watcher = reruns::Reruns {
@@ -182,7 +182,7 @@ fn spawn_reruns(
         };
         tasks.spawn_lasting(watcher.run(shutdown.child_token()));
     }
-    asked
+    requests
 }
 
 /// Who carries credentials to and from GitHub, and who sweeps there what is left of machines that are gone.

@@ -7,7 +7,10 @@ use serde_json::{Map, Value, json};
 use super::super::behaviour::EndOfLife;
 use super::super::state::{Conclusion, Job, JobStatus, Label, RegisteredRunner, Run, State};
 
-const SHA: &str = "0000000000000000000000000000000000000000";
+use super::super::state::HEAD as SHA;
+
+/// The default branch of each repository.
+pub(super) const DEFAULT_BRANCH: &str = "main";
 
 /// A time in GitHub's form: whole seconds, `Z`.
 pub(super) fn time(at: Timestamp) -> String {
@@ -54,18 +57,20 @@ pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
     let api = format!("{url}/repos/{}", run.repository);
     let this = format!("{api}/actions/runs/{}", run.id);
     let (status, conclusion) = run_status(run, jobs);
+    let head = &run.source.head_repository;
+    let head = if head.is_empty() { &run.repository } else { head };
     let updated = jobs.iter().filter_map(|j| j.completed_at).fold(run.updated_at, Ord::max);
     json!({
         "id": run.id,
         "name": run.name,
         "node_id": format!("run_{}", run.id),
-        "head_branch": "main",
-        "head_sha": SHA,
+        "head_branch": run.source.head_branch,
+        "head_sha": run.source.head_sha,
         "path": ".github/workflows/workflow.yml",
         "run_number": run.id,
         "run_attempt": run.attempt,
         "display_title": run.name,
-        "event": "workflow_dispatch",
+        "event": run.source.event,
         "status": status,
         "conclusion": conclusion,
         "workflow_id": 1,
@@ -84,7 +89,7 @@ pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
         "workflow_url": format!("{api}/actions/workflows/1"),
         "head_commit": null,
         "repository": repository(url, &run.repository),
-        "head_repository": repository(url, &run.repository),
+        "head_repository": repository(url, head),
     })
 }
 
@@ -145,6 +150,19 @@ fn job_status(status: JobStatus) -> (&'static str, Option<&'static str>) {
     }
 }
 
+/// A number for each repository (FNV-1a): a fork is another one.
+fn repository_id(full_name: &str) -> u32 {
+    let bytes = full_name.bytes().map(|byte| byte.to_ascii_lowercase());
+    bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)) >> 1
+}
+
+/// A repository by itself.
+pub(super) fn whole_repository(url: &str, full_name: &str) -> Value {
+    let mut body = repository(url, full_name);
+    body["default_branch"] = DEFAULT_BRANCH.into();
+    body
+}
+
 fn repository(url: &str, full_name: &str) -> Value {
     const LINKS: [&str; 37] = [
         "archive",
@@ -192,7 +210,7 @@ fn repository(url: &str, full_name: &str) -> Value {
         body.insert(format!("{link}_url"), json!(format!("{api}/{link}")));
     }
     body.extend([
-        ("id".to_owned(), json!(1)),
+        ("id".to_owned(), json!(repository_id(full_name))),
         ("node_id".to_owned(), json!(format!("repository_{full_name}"))),
         ("name".to_owned(), json!(name)),
         ("full_name".to_owned(), json!(full_name)),

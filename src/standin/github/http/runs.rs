@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::shared_state::StandInFailure;
-use super::super::state::{Refusal, RunId, State as Everything, Which};
+use super::super::state::{HEAD, Refusal, RunId, State as Everything, Which};
 use super::rest::{MAX_PAGE_SIZE, PAGE_SIZE, links};
 use super::{Served, render};
 
@@ -18,6 +18,10 @@ pub(super) struct Place {
     repo: String,
     #[serde(default)]
     run_id: RunId,
+    #[serde(default)]
+    branch: String,
+    #[serde(default)]
+    range: String,
     attempt_number: Option<u32>,
 }
 
@@ -57,6 +61,26 @@ pub(super) async fn one(
         Some(render::run(&url, run, &state.jobs_of(run.id).collect::<Vec<_>>()))
     })?;
     Ok(Json(found.ok_or(Refusal::NotFound)?))
+}
+
+pub(super) async fn repository(State(served): State<Served>, Path(place): Path<Place>) -> Json<Value> {
+    Json(render::whole_repository(&served.shared.url(), &place.repository()))
+}
+
+/// Each repository has its default branch, and protected ones whose names begin with `release`.
+pub(super) async fn branch(Path(place): Path<Place>) -> Result<Json<Value>, StandInFailure> {
+    let protected = place.branch.starts_with("release");
+    if place.branch != render::DEFAULT_BRANCH && !protected {
+        return Err(Refusal::NotFound.into());
+    }
+    Ok(Json(json!({"name": place.branch, "commit": {"sha": HEAD}, "protected": protected})))
+}
+
+/// Every branch has one commit.
+pub(super) async fn compare(Path(place): Path<Place>) -> Json<Value> {
+    let base = place.range.split("...").next().unwrap_or_default();
+    let status = if base == HEAD { "identical" } else { "diverged" };
+    Json(json!({"status": status, "total_commits": 0, "commits": [], "files": []}))
 }
 
 /// The runs of a repository, the newest first; `status` filters by what GitHub says of each.

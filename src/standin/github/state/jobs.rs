@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::State;
-use super::types::{Conclusion, Job, JobSpec, JobStatus, Refusal, Run, RunId};
+use super::types::{Conclusion, Job, JobSpec, JobStatus, Refusal, Run, RunId, Source};
 
 /// Which jobs run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ impl State {
             }
             Some(run) => (run.attempt + 1, run.created_at),
         };
+        let source = earlier.map(|run| run.source.clone()).unwrap_or_default();
         let id = id.unwrap_or_else(|| self.fresh_id());
         let run = Run {
             id,
@@ -57,11 +58,22 @@ impl State {
             created_at,
             attempt_started_at: Some(now),
             updated_at: now,
+            source,
         };
         self.runs.insert(id, run.clone());
         self.queue(&run, jobs, now);
         self.changed();
         Ok(run)
+    }
+
+    /// Has the code of a run come from elsewhere.
+    ///
+    /// # Errors
+    /// An unknown run.
+    pub fn set_source(&mut self, id: RunId, source: Source) -> Result<(), Refusal> {
+        self.runs.get_mut(&id).ok_or(Refusal::NotFound)?.source = source;
+        self.changed();
+        Ok(())
     }
 
     /// Adds jobs to an open run; `open: false` makes them the last.

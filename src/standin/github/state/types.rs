@@ -259,6 +259,37 @@ pub struct Run {
     pub attempt_started_at: Option<Timestamp>,
     /// When it was last changed by its workflow.
     pub updated_at: Timestamp,
+    /// Where its code comes from.
+    #[serde(default)]
+    pub source: Source,
+}
+
+/// Where the code of a run comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Source {
+    /// What started it.
+    pub event: String,
+    /// Its branch, or its tag.
+    pub head_branch: String,
+    /// Its commit; one of the default branch where it is the stand-in's own.
+    pub head_sha: String,
+    /// The repository that the commit is in; empty for the run's own.
+    pub head_repository: String,
+}
+
+/// The commit at the head of the default branch of each repository.
+pub const HEAD: &str = "0000000000000000000000000000000000000000";
+
+impl Default for Source {
+    fn default() -> Self {
+        Self {
+            event: "workflow_dispatch".into(),
+            head_branch: "main".into(),
+            head_sha: HEAD.into(),
+            head_repository: String::new(),
+        }
+    }
 }
 
 /// Why the stand-in does not do what was asked.
