@@ -281,7 +281,7 @@ async fn list(
             items.into_iter().partition(|item| noun(item) == Some(*of));
         items = rest;
         those.sort_by_key(|item| (born(*of, item), RecordId::of(item)));
-        all.extend(args.order.arranged(those).into_iter().map(|item| (*of, item)));
+        all.extend(args.order.arranged(those, *of == Noun::Requests).into_iter().map(|item| (*of, item)));
     }
     Ok((all, others, hidden))
 }
