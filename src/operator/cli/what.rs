@@ -30,6 +30,11 @@ pub(crate) struct OneArgs {
 }
 
 impl OneArgs {
+    /// The record of these words.
+    pub(crate) const fn of(what: String, name: Option<String>) -> Self {
+        Self { what, name }
+    }
+
     /// The record that is meant.
     pub(crate) fn selector(&self) -> CliResult<Selector> {
         let names: Vec<String> = self.name.iter().cloned().collect();
