@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, Keep, KeptDirectories};
+use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
@@ -82,6 +82,9 @@ pub struct Served {
     /// The directories that its class keeps.
     #[serde(default)]
     pub keep: Vec<Keep>,
+    /// What its jobs may do.
+    #[serde(default)]
+    pub jobs: Jobs,
     /// How far it got.
     pub stage: ClaimStage,
     /// Whether GitHub may know a runner that must be removed.
@@ -139,6 +142,7 @@ impl Served {
             run,
             repository: String::new(),
             keep: Vec::new(),
+            jobs: Jobs::default(),
             stage,
             registered: false,
             runner_id: None,
@@ -167,7 +171,12 @@ impl Served {
 
     /// Whose jobs may begin.
     pub fn holder(&self) -> Holder {
-        Holder { run: self.run.clone(), repository: self.repository.clone(), keep: self.keep.clone() }
+        Holder {
+            run: self.run.clone(),
+            repository: self.repository.clone(),
+            keep: self.keep.clone(),
+            jobs: self.jobs.clone(),
+        }
     }
 
     fn try_again(&mut self, stage: ClaimStage, now: Duration, chance: f64) {
@@ -292,6 +301,10 @@ impl Local {
                 served.registered = true;
                 served.since.get_or_insert(runner.started);
                 served.stage = ClaimStage::Started(runner);
+                if served.jobs.single_use() {
+                    let why = || format!("jobs of claim {} could become root", served.id);
+                    self.tainted.get_or_insert_with(why);
+                }
             }
             TaskOutcome::Listening => {
                 if let ClaimStage::Started(runner) = served.stage {

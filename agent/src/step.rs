@@ -161,9 +161,12 @@ fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Ta
 /// A new claim; none when its signal was written before this agent lost its local state.
 fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> Option<Served> {
     let stage = if !orders.run.is_empty() {
-        match &local.tainted {
-            Some(why) => ClaimStage::Refused(format!("the machine is not clean: {why}")),
-            None => ClaimStage::Accepted,
+        match (&local.tainted, &orders.jobs) {
+            (Some(why), _) => ClaimStage::Refused(format!("the machine is not clean: {why}")),
+            (None, Err(why)) => {
+                ClaimStage::Refused(format!("this agent cannot grant what its record says: {why}"))
+            }
+            (None, Ok(_)) => ClaimStage::Accepted,
         }
     } else {
         let answered = match view.stored {
@@ -180,6 +183,7 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
     };
     let mut served = Served::new(claim.clone(), orders.run.clone(), stage);
     served.repository.clone_from(&orders.repository);
+    served.jobs = orders.jobs.clone().unwrap_or_default();
     Some(served)
 }
 
@@ -232,6 +236,8 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
     match served.stage {
         ClaimStage::Started(runner) => Task::Listen { claim, runner },
         ClaimStage::Listening(runner) => Task::Serve { claim, runner },
+        // Nothing proves anything on this machine any more: it waits for its end.
+        ClaimStage::Renewing(_) if served.jobs.single_use() => Task::Idle,
         ClaimStage::Renewing(runner) => {
             Task::Renew { claim, runner, since: served.since, registered: served.registered }
         }

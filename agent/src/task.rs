@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClaimId, Keep, KeptDirectories, RegistrationCredential, RemovalCredential};
+use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential};
 use serde::{Deserialize, Serialize};
 
 /// The runner's first process. The start time distinguishes it from a later process with the same id.
@@ -15,7 +15,7 @@ pub struct RunnerProcess {
     pub started: u64,
 }
 
-/// The run and repository that hold the machine.
+/// The run and repository that hold the machine, and what their jobs may do on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The run's id.
@@ -25,6 +25,9 @@ pub struct Holder {
     /// The directories that its class keeps.
     #[serde(default)]
     pub keep: Vec<Keep>,
+    /// What its jobs may do.
+    #[serde(default)]
+    pub jobs: Jobs,
 }
 
 /// Which of the clean-ups of a claim. A runner is deregistered by a script that runs as a job would, with a credential:

@@ -17,7 +17,7 @@ use runyard_agent::local::{Boot, ClaimStage, Local, Mode, Served};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
 use runyard_agent::task::{Executor, RunnerProcess, Task, TaskOutcome, Wipe};
-use runyard_core::model::{AgentKey, ClaimId, State};
+use runyard_core::model::{AgentKey, ClaimId, Jobs, State};
 use sha2::{Digest, Sha256};
 
 /// A user that no machine has.
@@ -754,7 +754,9 @@ impl Machine {
             run: "42".to_owned(),
             repository: String::new(),
             claim: Some(self.claim.clone()),
+            jobs: Ok(Jobs::default()),
             deadline: None,
+            pooled: false,
             registration: None,
             removal: None,
             promotion: None,

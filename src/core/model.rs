@@ -44,8 +44,8 @@ pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use identity::{Key, Kind, RecordId};
 pub use ids::{
-    ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
-    RunId, TableName, Uid,
+    ClaimId, ClassName, DOORBELL, INTERRUPTIONS, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository,
+    RequestKey, RequestName, RunId, TableName, Uid,
 };
 pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};

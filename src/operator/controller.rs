@@ -3,6 +3,7 @@
 
 mod answers;
 mod credential_issuer;
+mod doorbell;
 mod events;
 mod execute;
 mod follow;
@@ -24,13 +25,14 @@ mod tokens;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
 use crate::model::{TableName, Timing, YardSharing};
-use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
 
@@ -47,12 +49,23 @@ pub struct Ports {
     pub github: Option<Arc<dyn GitHub>>,
     /// EC2's notices about machines, if a queue is configured.
     pub notices: Option<Arc<dyn Notices>>,
+    /// The doorbell; none where the watch learns of a write without it.
+    pub doorbell: Option<Bell>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
     /// The metrics.
     pub metrics: Metrics,
+}
+
+/// The doorbell, and what a ring does.
+#[derive(Clone)]
+pub struct Bell {
+    /// Where rings are waited for.
+    pub port: Arc<dyn Doorbell>,
+    /// Has the watch of the table look at once.
+    pub look: watch::Sender<()>,
 }
 
 /// The settings of contract, section 8.

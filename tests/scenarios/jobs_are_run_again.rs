@@ -66,6 +66,13 @@ async fn failed_run(world: &World, spec: serde_json::Value) -> RecordId {
     first
 }
 
+/// Waits for a request that the operator is to write.
+async fn until_served(world: &World, key: &RecordId, within: u64) {
+    let ready = |request: Request| request.phase() == Phase::Ready;
+    let what = format!("{key} is served");
+    world.until(&what, Duration::from_secs(within), async || world.get(key).await.is_some_and(ready)).await;
+}
+
 fn events(world: &World, reason: &str) -> usize {
     let named = |item: &&runyard::model::Item| format!("{:?}", item.get("reason")).contains(reason);
     world.store.records().iter().filter(named).count()
@@ -82,7 +89,7 @@ async fn re_run_jobs_get_machines_within_a_poll_and_a_claim() {
         assert_eq!(world.github.rerun("acme", "web", 41, false), Ok(2));
         let second = key("41", "default", 2);
         // The poll, the look at what is known before it, and a claim.
-        world.until_phase(&second, "Ready", 60 + 5 + 5).await;
+        until_served(&world, &second, 60 + 5 + 5).await;
         let request: Request = world.request(&second).await;
         assert_eq!((request.intent.count, request.intent.min_count), (2, 2), "two jobs wait");
         assert_eq!((request.status.derived_from, request.label()), (Some(1), "41".to_owned()));
@@ -101,14 +108,14 @@ async fn a_third_attempt_is_served_as_the_first_asked() {
     failed_run(&world, linux(3, 3)).await;
     world.github.rerun("acme", "web", 41, false).unwrap();
     let second = key("41", "default", 2);
-    world.until_phase(&second, "Ready", 120).await;
+    until_served(&world, &second, 120).await;
     state(&world, 2, "test", JobState::Succeeded);
     state(&world, 2, "build", JobState::Failed);
     world.github.set_run("acme", "web", 41, RunState::Completed { attempt: 2 });
     world.until_phase(&second, "Released", 120).await;
     assert_eq!(world.github.rerun("acme", "web", 41, false), Ok(3));
     let third = key("41", "default", 3);
-    world.until_phase(&third, "Ready", 120).await;
+    until_served(&world, &third, 120).await;
     let request: Request = world.request(&third).await;
     assert_eq!((request.intent.count, request.status.derived_from), (1, Some(1)));
 }
@@ -128,7 +135,7 @@ async fn a_run_that_is_run_again_as_a_whole_gets_no_request_but_its_own() {
         }
     });
     world.provision("41", "linux", 3, json!({"attempt": 2, "sk": second.sk()})).await;
-    world.until_phase(&second, "Ready", 120).await;
+    until_served(&world, &second, 120).await;
     world.sleep(200).await;
     let request: Request = world.request(&second).await;
     assert_eq!((request.status.derived_from, request.intent.count), (None, 3));
@@ -158,7 +165,7 @@ async fn two_operators_write_one_request_for_one_attempt() {
     world.start_as("two");
     world.github.rerun("acme", "web", 41, false).unwrap();
     let second = key("41", "default", 2);
-    world.until_phase(&second, "Ready", 120).await;
+    until_served(&world, &second, 120).await;
     let derived = world.all::<Request>().into_iter().filter(|request| request.status.derived_from.is_some());
     assert_eq!((derived.count(), events(&world, "RerunServed")), (1, 1));
 }
@@ -181,7 +188,7 @@ async fn a_github_that_is_away_delays_a_re_run_and_loses_none() {
     world.github.outage(Some(GitHubError::Unreachable("down".into())));
     world.sleep(900).await;
     world.github.outage(None);
-    world.until_phase(&key("41", "default", 2), "Ready", 120).await;
+    until_served(&world, &key("41", "default", 2), 120).await;
 }
 
 /// A run whose spot machine is taken back in the middle of its job, which fails with it.
@@ -216,7 +223,7 @@ async fn the_failed_jobs_of_a_run_that_lost_a_spot_machine_are_run_again_once() 
     let world = World::with_github().watching(GitHubWatch { rerun_lost: true, ..watch() });
     let first = robbed_run(&world).await;
     let second = key("41", "default", 2);
-    world.until_phase(&second, "Ready", 300).await;
+    until_served(&world, &second, 300).await;
     let request: Request = world.request(&first).await;
     assert!(request.status.rerun_requested_at.is_some());
     // It fails again, and its machine is fine.
@@ -240,7 +247,7 @@ async fn a_re_run_that_was_recorded_and_not_asked_for_is_asked_for_by_the_next_l
     world.kill();
     world.github.outage_of("rerun_failed_jobs", None);
     world.start_as("two");
-    world.until_phase(&key("41", "default", 2), "Ready", 300).await;
+    until_served(&world, &key("41", "default", 2), 300).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
 mod a_storm_of_launches;
 mod a_zone_has_no_capacity;
+mod an_intent_rings;
 mod an_operator_ends;
 mod an_upgrade;
 mod github_is_away;

@@ -341,6 +341,14 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
     fail(cx, request, "TooMany", message)
 }
 
+/// A new request of a share that has as many waiting as it may.
+pub(super) fn waits_over_quota(cx: &Context<'_>, request: &Request, share: &str, most: u32) -> Plan {
+    let message = format!(
+        "{most} requests of share {share} wait already, as many as its quota allows (maxWaiting); ask again when some of them have machines"
+    );
+    fail(cx, request, "Quota", message)
+}
+
 /// Accepts a new request into its class's queue of waiting requests.
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Planned {
     let step = Step::of(request, cx.now.wall, |next| {

@@ -1,6 +1,6 @@
 //! Does a later attempt of a run need machines that nobody will ask for? "Re-run failed jobs" runs only the jobs that
 //! failed and those that need them; the job that asked for machines succeeded before and does not run again. Which job
-//! asked is not known by name: it is one that ran, and succeeded, when the request was written.
+//! asked is not known by name: it is one that succeeded before any job began on the machines, by GitHub's own times.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::model::{ClaimId, Request, after, runner_name};
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 
-/// How far GitHub's clock and that of the request's writer may be apart.
+/// How far GitHub's clock and the operator's may be apart.
 const CLOCKS: Duration = Duration::from_secs(120);
 
 /// What becomes of a later attempt of a run.
@@ -39,8 +39,10 @@ pub fn rerun(original: &Request, earlier: &[WorkflowJob], run: &WorkflowRun, job
         return Rerun::NoneWaits;
     }
     let runs_again = |name: &str| jobs.iter().any(|job| job.name == name && !carried_over(job, run));
+    let began = earlier.iter().filter(ours).filter_map(|job| job.started_at).min();
     let may_have_asked = |job: &&WorkflowJob| {
-        !asks_for(job, &label) && job.state == JobState::Succeeded && ran_at(job, asked_at(original))
+        let before = job.completed_at.zip(began).is_some_and(|(ended, began)| ended <= began);
+        !asks_for(job, &label) && job.state == JobState::Succeeded && before
     };
     if earlier.iter().filter(may_have_asked).any(|job| !runs_again(&job.name)) {
         return Rerun::Serve(u32::try_from(waiting).unwrap_or(u32::MAX));
@@ -79,16 +81,6 @@ fn asks_for(job: &WorkflowJob, label: &str) -> bool {
 fn carried_over(job: &WorkflowJob, run: &WorkflowRun) -> bool {
     let before = |(ended, began): (Timestamp, Timestamp)| ended < began;
     job.attempt < run.attempt || job.completed_at.zip(run.started_at).is_some_and(before)
-}
-
-/// When the workflow asked.
-fn asked_at(original: &Request) -> Option<Timestamp> {
-    original.intent.created_at.or(original.status.accepted_at)
-}
-
-fn ran_at(job: &WorkflowJob, at: Option<Timestamp>) -> bool {
-    let (Some(at), Some(started), Some(ended)) = (at, job.started_at, job.completed_at) else { return false };
-    started <= after(at, CLOCKS) && at <= after(ended, CLOCKS)
 }
 
 #[cfg(test)]

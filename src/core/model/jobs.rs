@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
+use super::item::Item;
 use super::pool::{RegistrationMode, ReuseWithin};
+use super::record::parse;
 use super::state::words;
 use super::variable::variable_refusal;
 
@@ -62,6 +64,19 @@ impl Default for Jobs {
 }
 
 impl Jobs {
+    /// What an instance record grants, whatever else stands in it.
+    ///
+    /// # Errors
+    /// What a newer program grants and this one does not know.
+    pub fn granted_in(instance: &Item) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Granted {
+            #[serde(default)]
+            jobs: Jobs,
+        }
+        parse::<Granted>(instance).map(|granted| granted.jobs)
+    }
+
     /// Whether this is what a spec says that says nothing.
     pub fn is_default(&self) -> bool {
         *self == Self::default()

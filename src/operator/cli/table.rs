@@ -240,7 +240,8 @@ const LEAST: usize = 20;
 /// Rows under heads.
 pub(crate) fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
-    lined_up(screen.width, &heads, std::iter::once(heads.clone()).chain(rows).collect())
+    let first = screen.headed.then(|| heads.clone());
+    lined_up(screen.width, &heads, first.into_iter().chain(rows).collect())
 }
 
 /// Rows without heads, for what goes on below.
@@ -250,7 +251,7 @@ pub(crate) fn more_columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String
 }
 
 /// Rows in columns two spaces apart, the message cut to what the width leaves.
-fn lined_up(width: Option<usize>, heads: &[String], mut rows: Vec<Vec<String>>) -> String {
+pub(crate) fn lined_up(width: Option<usize>, heads: &[String], mut rows: Vec<Vec<String>>) -> String {
     rows.iter_mut().flatten().for_each(|cell| *cell = plain(cell));
     let widest = |rows: &[Vec<String>], column: usize| {
         rows.iter().map(|row| row.get(column).map_or(0, |cell| cell.width())).max().unwrap_or(0)

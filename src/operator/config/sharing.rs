@@ -37,8 +37,8 @@ pub(super) fn read(reader: &mut Reader) -> Option<YardSharing> {
         if quota.guaranteed.is_some() {
             return Err("guarantees machines: write guaranteed in the `sharing` of a pool");
         }
-        if quota.max_machines == Some(0) {
-            return Err("can never be met: maxMachines is 0; close the pool by its repositories instead");
+        if quota.max_machines == Some(0) || quota.max_waiting == Some(0) {
+            return Err("can never be met: it is 0; close pools by their repositories instead");
         }
         let most = quota.max_machines.max(quota.max_waiting);
         most.is_none_or(|most| most <= MOST).then_some(()).ok_or("is over 100000")

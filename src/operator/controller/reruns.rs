@@ -282,7 +282,7 @@ impl Reruns {
                     derived.intent.resource_class,
                     original.id.attempt
                 );
-                self.tell(&derived.id, EventType::Normal, "RerunServed", message);
+                self.report(&derived.id, EventType::Normal, "RerunServed", message);
                 Ok(())
             }
             // The workflow asked, or another operator did.
@@ -301,11 +301,11 @@ impl Reruns {
                 original.public_label(),
                 run.attempt
             );
-            self.tell(&original.id, EventType::Warning, "RerunNotServed", message);
+            self.report(&original.id, EventType::Warning, "RerunNotServed", message);
         }
     }
 
-    fn tell(&self, about: &RequestKey, event_type: EventType, reason: &str, message: String) {
+    fn report(&self, about: &RequestKey, event_type: EventType, reason: &str, message: String) {
         let mut event =
             Event::new(&RecordId::from(about.clone()), self.entropy.hex(), self.clock.now(), "operator");
         event.event_type = event_type;

@@ -9,8 +9,8 @@ use proptest::sample::select;
 use runyard_core::decide::Role;
 use runyard_core::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId,
-    Interruption, InterruptionAction, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading, Reason,
-    RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass, read,
+    Interruption, InterruptionAction, Jobs, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading,
+    Reason, RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass, read,
 };
 use runyard_core::ports::{ComputeError, Machine, MachineState};
 use runyard_core::yard::Observation;
@@ -285,6 +285,7 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         },
         life,
         claim: claimed.then_some(claim),
+        jobs: Jobs { root: any_yard.uses % 3 == 1, ..Jobs::default() },
         threshold: live.then_some(Threshold { at: any_yard.threshold, set_at: any_yard.created }),
         state_since: at,
         uses: any_yard.uses,

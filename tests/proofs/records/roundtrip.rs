@@ -501,7 +501,7 @@ fn launch() -> impl Strategy<Value = Launch> {
 }
 
 fn lease() -> impl Strategy<Value = Lease> {
-    let holder = ("[a-z#]{0,9}", text(), count(), count(), 0.0..86_400.0);
+    let holder = ("[a-z#]{0,9}", text(), count(), count(), 0.0..86_400.0, of(text()));
     (holder, of(time()), of(time()), count(), of(time())).prop_map(
         |(holder, requested_at, completed_at, version, updated_at)| Lease {
             name: holder.0,
@@ -511,6 +511,7 @@ fn lease() -> impl Strategy<Value = Lease> {
             term_seconds: holder.4,
             requested_at,
             completed_at,
+            operator_version: holder.5,
             version,
             updated_at,
         },

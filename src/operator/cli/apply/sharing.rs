@@ -79,8 +79,8 @@ fn quota(field: &Field<'_>, problems: &mut Problems) {
     for (name, value) in map {
         let inner = Field { path: format!("{}.{name}", field.path), value };
         let checked = match name.as_str() {
-            "maxMachines" => inner.whole(1, MOST),
-            "maxWaiting" | "guaranteed" => inner.whole(0, MOST),
+            "maxMachines" | "maxWaiting" => inner.whole(1, MOST),
+            "guaranteed" => inner.whole(0, MOST),
             _ => Err(inner.refuse("is an unknown key", fix)),
         };
         problems.keep(checked);

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
-use crate::controller::{Ports, Settings, lease, notices, reruns, runner_gc, runs, sweep};
+use crate::controller::{Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep};
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;
 
@@ -97,6 +97,9 @@ impl BackgroundTasks {
             let (metrics, stop) = (ports.metrics.clone(), shutdown.child_token());
             tasks.spawn_lasting(notices::run(port, metrics, lease.clone(), notices_sender, stop));
         }
+        if let Some(bell) = ports.doorbell.clone() {
+            tasks.spawn_lasting(doorbell::run(bell, lease.clone(), shutdown.child_token()));
+        }
         let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
         tasks.spawn_lasting(writing);
         let (live, live_runs) = watch::channel(runs::Live::new());
@@ -161,7 +164,7 @@ fn spawn_reruns(
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
 ) -> mpsc::Receiver<reruns::Ask> {
-    let (ask, asked) = mpsc::channel(1);
+    let (ask, requests) = mpsc::channel(1);
     let wanted = settings.github.reruns || settings.github.rerun_lost;
     if let (Some(github), Some(every)) = (ports.github.clone(), settings.github.run_poll.filter(|_| wanted)) {
         let watcher = reruns::Reruns {
@@ -179,7 +182,7 @@ fn spawn_reruns(
         };
         tasks.spawn_lasting(watcher.run(shutdown.child_token()));
     }
-    asked
+    requests
 }
 
 /// Who carries credentials to and from GitHub, and who sweeps there what is left of machines that are gone.

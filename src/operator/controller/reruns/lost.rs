@@ -68,14 +68,14 @@ impl Reruns {
         match self.github.rerun_failed_jobs(owner, name, run).await {
             Ok(()) => {
                 let message = format!("{key}: a spot machine was taken back; its failed jobs are run again");
-                self.tell(key, EventType::Normal, "RerunAsked", message);
+                self.report(key, EventType::Normal, "RerunAsked", message);
                 self.settle(key)
             }
             Err(error @ (GitHubError::Denied(_) | GitHubError::NotFound(_) | GitHubError::Invalid(_))) => {
                 let message = format!(
                     "{key}: GitHub does not run its failed jobs again ({error}); it needs Actions: write"
                 );
-                self.tell(key, EventType::Warning, "RerunRefused", message);
+                self.report(key, EventType::Warning, "RerunRefused", message);
                 self.settle(key)
             }
             Err(

@@ -5,7 +5,7 @@ use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 
 use super::super::behaviour::EndOfLife;
-use super::super::state::{Conclusion, Job, JobStatus, RegisteredRunner, Run, State};
+use super::super::state::{Conclusion, Job, JobStatus, Label, RegisteredRunner, Run, State};
 
 use super::super::state::HEAD as SHA;
 
@@ -18,11 +18,6 @@ pub(super) fn time(at: Timestamp) -> String {
 }
 
 pub(super) fn runner(state: &State, runner: &RegisteredRunner) -> Value {
-    let labels: Vec<Value> = runner
-        .labels
-        .iter()
-        .map(|l| json!({"id": l.id, "name": l.name, "type": if l.custom { "custom" } else { "read-only" }}))
-        .collect();
     json!({
         "id": runner.id,
         "runner_group_id": runner.group_id,
@@ -32,8 +27,17 @@ pub(super) fn runner(state: &State, runner: &RegisteredRunner) -> Value {
         "busy": state.told_busy(runner),
         "ephemeral": runner.ephemeral,
         "version": runner.version,
-        "labels": labels,
+        "labels": runner.labels.iter().map(label).collect::<Vec<_>>(),
     })
+}
+
+fn label(label: &Label) -> Value {
+    json!({"id": label.id, "name": label.name, "type": if label.custom { "custom" } else { "read-only" }})
+}
+
+/// The labels of one runner.
+pub(super) fn label_list(labels: &[Label]) -> Value {
+    json!({"total_count": labels.len(), "labels": labels.iter().map(label).collect::<Vec<_>>()})
 }
 
 /// As measured, a date that GitHub does not name is left out of its answer.

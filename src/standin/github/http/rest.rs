@@ -37,7 +37,8 @@ pub(super) fn routes() -> Router<Served> {
             .route(&at("/generate-jitconfig"), post(job_config))
             .route(&at("/downloads"), get(downloads))
             .route(&at("/deprecations/{version}"), get(deprecation))
-            .route(&at("/{runner_id}"), get(one).delete(remove));
+            .route(&at("/{runner_id}"), get(one).delete(remove))
+            .route(&at("/{runner_id}/labels"), get(labels).put(set_labels));
     }
     router
 }
@@ -194,6 +195,37 @@ async fn remove(
     let id = place.runner()?;
     served.shared.change(|state, now| state.remove_runner(&place.scope(), id, now))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn labels(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+) -> Result<Json<Value>, StandInFailure> {
+    let id = place.runner()?;
+    let found = served.shared.read(|state| {
+        state.in_scope(&place.scope()).find(|r| r.id == id).map(|r| render::label_list(&r.labels))
+    })?;
+    Ok(Json(found.ok_or(Refusal::NotFound)?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabelsRequest {
+    labels: Vec<String>,
+}
+
+/// The change is made when the answer leaves: whoever gives up waiting for it cannot know whether it was made.
+async fn set_labels(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+    body: String,
+) -> Result<Json<Value>, StandInFailure> {
+    let (id, request): (_, LabelsRequest) = (place.runner()?, parse(&body)?);
+    let takes = served.shared.read(|state| state.behaviour().labels_answer)?;
+    tokio::time::sleep(takes).await;
+    let runner =
+        served.shared.change(|state, now| state.set_labels(&place.scope(), id, &request.labels, now))?;
+    Ok(Json(render::label_list(&runner.labels)))
 }
 
 /// What runs on the machines of this stand-in: its one package.

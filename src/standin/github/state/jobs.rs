@@ -47,6 +47,7 @@ impl State {
             }
             Some(run) => (run.attempt + 1, run.created_at),
         };
+        let source = earlier.map(|run| run.source.clone()).unwrap_or_default();
         let id = id.unwrap_or_else(|| self.fresh_id());
         let run = Run {
             id,
@@ -57,7 +58,7 @@ impl State {
             created_at,
             attempt_started_at: Some(now),
             updated_at: now,
-            source: earlier.map(|run| run.source.clone()).unwrap_or_default(),
+            source,
         };
         self.runs.insert(id, run.clone());
         self.queue(&run, jobs, now);

@@ -101,6 +101,9 @@ pub struct RegisteredRunner {
     /// When its job was assigned.
     #[serde(default)]
     pub(super) assigned_at: Option<Timestamp>,
+    /// Labels that it had, and until when jobs go by them.
+    #[serde(default)]
+    pub(super) former_labels: Option<(Vec<Label>, Timestamp)>,
     /// How long GitHub takes it for busy after its last job.
     #[serde(default)]
     pub(super) busy_until: Option<Timestamp>,
@@ -119,14 +122,22 @@ impl RegisteredRunner {
         self.job.is_some()
     }
 
-    pub(super) fn has_all(&self, wanted: &[String]) -> bool {
-        wanted.iter().all(|label| self.labels.iter().any(|own| own.name.eq_ignore_ascii_case(label)))
+    /// Whether a job that wants these labels may go to it at this moment.
+    pub(super) fn takes(&self, wanted: &[String], now: Timestamp) -> bool {
+        match &self.former_labels {
+            Some((former, until)) if now < *until => all_among(former, wanted),
+            Some(_) | None => all_among(&self.labels, wanted),
+        }
     }
 
     pub(super) fn serves(&self, repository: &str) -> bool {
         let owner = repository.split('/').next().unwrap_or_default();
         self.scope.eq_ignore_ascii_case(repository) || self.scope.eq_ignore_ascii_case(owner)
     }
+}
+
+pub(super) fn all_among(labels: &[Label], wanted: &[String]) -> bool {
+    wanted.iter().all(|label| labels.iter().any(|own| own.name.eq_ignore_ascii_case(label)))
 }
 
 impl fmt::Debug for RegisteredRunner {
