@@ -89,6 +89,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use runyard_core::model::Jobs;
+
     use super::*;
 
     const POLL: Duration = Duration::from_secs(1);
@@ -100,10 +102,12 @@ mod tests {
             run: String::new(),
             repository: String::new(),
             claim: None,
+            jobs: Ok(Jobs::default()),
             deadline: None,
             pooled: state == State::Idle,
             registration: registration.then(String::new),
             removal: None,
+            promotion: None,
         })
     }
 
