@@ -153,7 +153,11 @@ fn arguments() -> Result<Command, String> {
             let mut word =
                 |what: &str| arguments.next().ok_or_else(|| format!("job-started: {what}: missing"));
             let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
-            let holder = Holder { run: text(word("RUN")?), repository: text(word("REPOSITORY")?) };
+            let holder = Holder {
+                run: text(word("RUN")?),
+                repository: text(word("REPOSITORY")?),
+                ..Holder::default()
+            };
             Command::JobStarted(holder, word("PIPE")?.into())
         }
         "--config" => Command::Agent(arguments.next().ok_or(CONFIG)?.into()),

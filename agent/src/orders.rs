@@ -2,7 +2,7 @@
 //! attributes elsewhere is still usable.
 
 use jiff::Timestamp;
-use runyard_core::model::{AttributeValue, ClaimId, Item, SCHEMA, State};
+use runyard_core::model::{AttributeValue, ClaimId, Item, Jobs, SCHEMA, State};
 
 /// The result of reading the instance record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,12 +38,18 @@ pub struct Orders {
     pub repository: String,
     /// `claimId`.
     pub claim: Option<ClaimId>,
+    /// `jobs`: what the jobs of the claim may do, or why that cannot be read.
+    pub jobs: Result<Jobs, String>,
     /// `threshold` and `thresholdSetAt`.
     pub deadline: Option<Deadline>,
+    /// Whether the machine is in the pool (`pooledAt`).
+    pub pooled: bool,
     /// `registration`, sealed.
     pub registration: Option<String>,
     /// `removal`, sealed.
     pub removal: Option<String>,
+    /// `promotion`: the claim it is for, and the names of kept directories that it may change.
+    pub promotion: Option<(ClaimId, Vec<String>)>,
 }
 
 impl Sight {
@@ -91,10 +97,25 @@ fn orders(item: &Item) -> Result<Orders, String> {
         run,
         repository: repository(item).unwrap_or_default(),
         claim,
+        jobs: Jobs::granted_in(item),
         deadline,
+        pooled: time(item, "pooledAt").is_ok_and(|at| at.is_some()),
         registration: some("registration")?,
         removal: some("removal")?,
+        promotion: promotion(item),
     })
+}
+
+/// Whatever cannot be read of it keeps nothing.
+fn promotion(item: &Item) -> Option<(ClaimId, Vec<String>)> {
+    let Some(AttributeValue::M(said)) = item.get("promotion") else { return None };
+    let Some(AttributeValue::S(claim)) = said.get("claimId") else { return None };
+    let Some(AttributeValue::L(names)) = said.get("names") else { return None };
+    let name = |value: &AttributeValue| match value {
+        AttributeValue::S(name) => Some(name.clone()),
+        _ => None,
+    };
+    Some((claim.parse().ok()?, names.iter().map(name).collect::<Option<_>>()?))
 }
 
 /// `request#<owner>/<repo>#<runId>` (contract, section 1).
@@ -143,6 +164,19 @@ mod tests {
         assert_eq!((orders.state, orders.run.as_str()), (State::Claimed, "42"));
         assert_eq!(orders.claim.as_ref().unwrap().as_str(), "i-1.4");
         assert!(orders.deadline.unwrap().set_at.is_some() && orders.registration.is_none());
+    }
+
+    #[test]
+    fn what_jobs_may_do_is_read_and_what_nobody_here_knows_is_told() {
+        let with = |name: &str, value: AttributeValue| {
+            let mut record = item(&[("state", "claimed"), ("runId", "4"), ("claimId", "i-1.4")]);
+            record.insert("jobs".into(), AttributeValue::M([(name.to_owned(), value)].into()));
+            Sight::of(Some(&record)).orders().unwrap().jobs.clone()
+        };
+        assert!(with("root", AttributeValue::Bool(true)).unwrap().single_use());
+        let unknown = with("containers", AttributeValue::S("virtual".into())).unwrap_err();
+        assert!(unknown.starts_with("jobs.containers"), "{unknown}");
+        assert_eq!(Sight::of(Some(&item(&[("state", "idle")]))).orders().unwrap().jobs, Ok(Jobs::default()));
     }
 
     #[test]

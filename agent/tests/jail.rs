@@ -262,7 +262,7 @@ fn executor() -> Host {
 }
 
 fn holder() -> Holder {
-    Holder { run: "1".to_owned(), repository: "acme/web".to_owned() }
+    Holder { run: "1".to_owned(), repository: "acme/web".to_owned(), ..Holder::default() }
 }
 
 fn registration(claim: &ClaimId) -> Box<RegistrationCredential> {
@@ -275,6 +275,7 @@ fn registration(claim: &ClaimId) -> Box<RegistrationCredential> {
         runner_name: format!("runyard-{claim}"),
         labels: vec!["1".to_owned()],
         runner_group: String::new(),
+        keep: Vec::new(),
         expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
     })
 }

@@ -11,6 +11,8 @@ mod identity;
 mod ids;
 mod instance;
 mod item;
+mod jobs;
+mod keep;
 mod launch;
 mod launch_template;
 mod lease;
@@ -42,11 +44,16 @@ pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use identity::{Key, Kind, RecordId};
 pub use ids::{
-    ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
-    RunId, TableName, Uid,
+    ClaimId, ClassName, DOORBELL, INTERRUPTIONS, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository,
+    RequestKey, RequestName, RunId, TableName, Uid,
 };
 pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};
+pub use jobs::{Containers, Jobs};
+pub use keep::{
+    HOME, Keep, KeepScope, Kept, KeptDirectories, MOST_KEPT, MOST_REPORTED, Promotion, WriteFrom,
+    kept_attribute,
+};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use lease::Lease;

@@ -369,6 +369,8 @@ impl GitHub {
         let sweep = reader.parsed("github.sweep", reader::interval);
         let verify_removed = reader.parsed("github.verify_removed", reader::truth);
         let verify_run = reader.parsed("github.verify_run", reader::truth);
+        let reruns = reader.parsed("github.reruns", reader::truth);
+        let rerun_lost = reader.parsed("github.rerun_lost", reader::truth);
         match kind? {
             GitHubKind::None => Some(None),
             GitHubKind::Real => {
@@ -378,6 +380,8 @@ impl GitHub {
                     sweep: sweep?,
                     verify_removed: verify_removed?,
                     verify_run: verify_run?,
+                    reruns: reruns?,
+                    rerun_lost: rerun_lost?,
                 };
                 Some(Some(Self { api_url: api_url?, credential: credential?, scope: scope?, watch }))
             }

@@ -106,8 +106,11 @@ mod tests {
 
     #[test]
     fn a_job_of_another_run_or_repository_is_refused_and_a_later_attempt_is_not() {
-        let holder =
-            |run: &str, repository: &str| Holder { run: run.to_owned(), repository: repository.to_owned() };
+        let holder = |run: &str, repository: &str| Holder {
+            run: run.to_owned(),
+            repository: repository.to_owned(),
+            ..Holder::default()
+        };
         let refused = |run: &str, repository: &str, job: (&str, &str)| {
             refusal(&holder(run, repository), job.0, job.1).is_some()
         };

@@ -114,6 +114,13 @@ impl Host {
                 return TaskOutcome::Failed(GithubFailure::Refused(why));
             }
         };
+        let jail = match self.with_kept(jail, claim, holder, &dirs).await {
+            Ok(jail) => jail,
+            Err(why) => {
+                let why = detail("what its class keeps cannot be lent", &why.to_string(), &[]);
+                return TaskOutcome::Failed(GithubFailure::Refused(why));
+            }
+        };
         let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs);
         command.env(TELL_DEPRECATED, "1").env(HOOK, hook);
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
@@ -233,7 +240,7 @@ impl Host {
     ) -> io::Result<Child> {
         let jail = match jail {
             Some(jail) => Some(jail),
-            None => self.jail_for(dirs, log, lasts)?,
+            None => self.jail_for(dirs, log, lasts, Vec::new())?,
         };
         match jail {
             Some(jail) => jail.does(&command).await,

@@ -1,4 +1,4 @@
-use runyard_core::model::{Agent, ClaimId, Signal};
+use runyard_core::model::{Agent, AttributeValue, ClaimId, Signal};
 
 use super::*;
 use crate::task::{GithubFailure, RunnerProcess, TaskOutcome};
@@ -490,6 +490,40 @@ fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
         panic!("it does not start")
     };
     assert_eq!((holder.run.as_str(), holder.repository.as_str()), ("42", "acme/web"));
+}
+
+/// A claimed record whose jobs are granted this.
+fn granting(id: &str, name: &str, value: AttributeValue) -> Sight {
+    let mut item =
+        with(instance("claimed", "42", id), "registration", sealed(&job_credential(id, 1), &key().public()));
+    item.insert("jobs".to_owned(), AttributeValue::M([(name.to_owned(), value)].into()));
+    Sight::of(Some(&item))
+}
+
+#[test]
+fn a_machine_whose_job_could_become_root_waits_for_its_end_and_serves_nobody_else() {
+    let sight = granting("c1", "root", AttributeValue::Bool(true));
+    let begun = judged(&sight, &shows(None, ""), &booted());
+    let Task::Start { holder, .. } = begun.task else { panic!("{:?}", begun.task) };
+    assert!(holder.jobs.root);
+    let started = begun.local.after(TaskOutcome::Started(RUNNER), NOW, 0.0);
+    let served = started.after(TaskOutcome::Listening, NOW, 0.0).after(TaskOutcome::Ended, NOW, 0.0);
+    let waits = judged(&sight, &shows(Some(Signal::RegOk), "c1"), &served);
+    assert!(matches!(waits.task, Task::Idle), "{:?}", waits.task);
+    assert_eq!(waits.status.registration_done, Some(1));
+    let over = edit(served, |served| served.stage = ClaimStage::Stopped).after(TaskOutcome::Wiped, NOW, 0.0);
+    let next = judged(&registration("claimed", "c2", &run_credential("c2")), &shows(None, ""), &over);
+    let say = next.status.say.unwrap();
+    assert!(say.signal == Signal::RegFailed && say.detail.unwrap().contains("c1 could become root"));
+}
+
+#[test]
+fn what_an_agent_cannot_grant_is_no_claim_it_serves() {
+    let sight = granting("c1", "containers", AttributeValue::S("virtual".into()));
+    let effects = judged(&sight, &shows(None, ""), &booted());
+    let say = effects.status.say.unwrap();
+    assert!(matches!(effects.task, Task::Idle) && say.signal == Signal::RegFailed);
+    assert!(say.detail.unwrap().contains("jobs.containers"));
 }
 
 #[test]

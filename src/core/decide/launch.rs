@@ -257,6 +257,7 @@ fn recorded(
     };
     Instance {
         claim: holder.map(|(key, _)| Claim { id: ClaimId::of(&machine.id, 1), request: key.into() }),
+        jobs: holder.and(spec).map(|spec| spec.granted_jobs()).unwrap_or_default(),
         threshold: Some(Threshold { at: after(now, cx.policy.timing.created), set_at: now }),
         trust_domain: holder
             .zip(spec)

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
+use super::jobs::Jobs;
+use super::keep::Promotion;
 use super::life::{Claim, Life, Threshold};
 use super::record::{Record, Versioned};
 use super::state::{Reason, State, UsageClass};
@@ -58,6 +60,8 @@ pub struct Instance {
     pub life: Life,
     /// Its current assignment, or the last one; stays after a release until the next.
     pub claim: Option<Claim>,
+    /// What the jobs of that assignment may do on it.
+    pub jobs: Jobs,
     /// Its deadline; none once terminated.
     pub threshold: Option<Threshold>,
     /// When it entered its state.
@@ -74,6 +78,8 @@ pub struct Instance {
     pub registration_seq: u64,
     /// What the agent needs to deregister it.
     pub removal: Option<Registration>,
+    /// Which of the kept directories its last claim may change.
+    pub promotion: Option<Promotion>,
     /// Failed registrations since the machine last ran one.
     pub registration_failures: u32,
     /// The person who expired it (`runyard expire`).
@@ -96,6 +102,7 @@ impl Instance {
             facts,
             life,
             claim: None,
+            jobs: Jobs::default(),
             threshold: None,
             state_since: now,
             uses: 0,
@@ -104,6 +111,7 @@ impl Instance {
             registration: None,
             registration_seq: 0,
             removal: None,
+            promotion: None,
             registration_failures: 0,
             expired_by: None,
             console: None,
@@ -195,6 +203,8 @@ pub struct InstanceRow {
     claim_id: Option<ClaimId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<RecordId>,
+    #[serde(default, skip_serializing_if = "Jobs::is_default")]
+    jobs: Jobs,
     #[serde(with = "text")]
     threshold: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,6 +232,8 @@ pub struct InstanceRow {
     removal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     removal_expires_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    promotion: Option<Promotion>,
     #[serde(default, skip_serializing_if = "is_zero")]
     registration_failures: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -310,6 +322,7 @@ impl Record for Instance {
             run_id: self.run().cloned(),
             claim_id: self.claim.as_ref().map(|claim| claim.id.clone()),
             request: self.claim.as_ref().map(|claim| claim.request.clone()),
+            jobs: self.jobs.clone(),
             threshold: self.threshold.map(|t| t.at),
             threshold_set_at: self.threshold.map(|t| t.set_at),
             pooled_at: self.pooled_at(),
@@ -324,6 +337,7 @@ impl Record for Instance {
             registration_seq: self.registration_seq,
             removal: self.removal.as_ref().map(|r| r.sealed.clone()),
             removal_expires_at: self.removal.as_ref().and_then(|r| r.expires_at),
+            promotion: self.promotion.clone(),
             registration_failures: self.registration_failures,
             expired_by: self.expired_by.clone(),
             console: self.console.clone(),
@@ -363,6 +377,7 @@ impl Record for Instance {
             },
             life,
             claim,
+            jobs: row.jobs,
             threshold,
             state_since: row.state_since,
             uses: row.uses,
@@ -371,6 +386,7 @@ impl Record for Instance {
             registration: sealed(row.registration, row.registration_expires_at),
             registration_seq: row.registration_seq,
             removal: sealed(row.removal, row.removal_expires_at),
+            promotion: row.promotion,
             registration_failures: row.registration_failures,
             expired_by: row.expired_by,
             console: row.console,

@@ -15,6 +15,8 @@ use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
 use super::item::Item;
+use super::jobs::Jobs;
+use super::keep::Keep;
 use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
@@ -143,6 +145,9 @@ pub struct PoolSpec {
     /// The boundary within which machines are reused.
     #[serde(default = "owner")]
     pub reuse_within: ReuseWithin,
+    /// The directories that survive from one run of a repository to the next.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<Keep>,
     /// What EC2 is asked to launch with.
     #[serde(default)]
     pub launch: LaunchTemplate,
@@ -152,6 +157,9 @@ pub struct PoolSpec {
     /// How its machines are shared; none where the oldest request is always the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
+    /// What its jobs may do on their machine.
+    #[serde(default, skip_serializing_if = "Jobs::is_default")]
+    pub jobs: Jobs,
 }
 
 fn default_max() -> u32 {
@@ -222,9 +230,18 @@ impl PoolSpec {
         large && self.allowed_instance_types.accept(&facts.instance_type)
     }
 
+    /// What the jobs of a claim may do: what the class says, as far as a class like it may grant it.
+    pub fn granted_jobs(&self) -> Jobs {
+        self.jobs.granted(self.reuse_within, self.registration_mode)
+    }
+
     /// Whether a machine that serves nobody now has served all the claims its class allows. Where nobody shares, one is
-    /// all, even one whose runner was never seen to listen: its job may have run all the same.
+    /// all, even one whose runner was never seen to listen: its job may have run all the same. So it is where a job
+    /// could become root, whatever the class says now.
     pub fn used_up(&self, machine: &Instance) -> bool {
+        if machine.claim.is_some() && machine.jobs.single_use() {
+            return true;
+        }
         match self.reuse_within {
             ReuseWithin::Never => machine.claim.is_some(),
             ReuseWithin::Repository | ReuseWithin::Owner | ReuseWithin::Any => {

@@ -139,6 +139,10 @@ pub struct Status {
     pub accepted: bool,
     /// Why the operator released it, if it did.
     pub released_by: Option<ReleasedBy>,
+    /// The attempt whose request this one repeats, where the operator wrote it for jobs that were re-run.
+    pub derived_from: Option<u32>,
+    /// When the operator decided to ask GitHub to re-run the run's failed jobs, because a spot machine was taken back.
+    pub rerun_requested_at: Option<Timestamp>,
     /// The share it was accepted in, where its class has `sharing`.
     pub share: Option<String>,
     /// What its priority was worth when it was accepted.

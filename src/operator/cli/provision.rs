@@ -318,6 +318,10 @@ fn same_request(theirs: &Item, ours: &Item) -> CliResult {
         let fix = "use another name or a new attempt";
         return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
     }
+    // The operator was first, for jobs that were re-run.
+    if there.status.derived_from.is_some() && there.intent.resource_class == asked.intent.resource_class {
+        return Ok(());
+    }
     let (there, asked) = (described(&there), described(&asked));
     let differing: Vec<String> = there
         .iter()

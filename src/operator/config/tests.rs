@@ -546,9 +546,17 @@ fn what_is_asked_of_github_can_be_slowed_down_and_turned_off() {
         ("RUNYARD_GITHUB__RUN_POLL", "0s"),
         ("RUNYARD_GITHUB__VERIFY_REMOVED", "false"),
         ("RUNYARD_GITHUB__VERIFY_RUN", "false"),
+        ("RUNYARD_GITHUB__RERUNS", "false"),
+        ("RUNYARD_GITHUB__RERUN_LOST", "true"),
     ];
-    let expected =
-        GitHubWatch { run_poll: None, verify_removed: false, verify_run: false, ..GitHubWatch::default() };
+    let expected = GitHubWatch {
+        run_poll: None,
+        verify_removed: false,
+        verify_run: false,
+        reruns: false,
+        rerun_lost: true,
+        ..GitHubWatch::default()
+    };
     assert_eq!(watch(&off), expected);
     assert_eq!(watch(&[("RUNYARD_GITHUB__SWEEP", "30m")]).sweep, Some(secs(1800)));
     for (key, value, named) in [

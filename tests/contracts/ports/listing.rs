@@ -83,6 +83,7 @@ async fn an_intent_is_taken_in_before_the_last_page_of_a_list_is_served() {
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
         notices: None,
+        doorbell: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

@@ -137,6 +137,9 @@ impl Laws {
         {
             broken.push(format!("S16 {key}: enters the pool until {}, set at {}", stays.at, stays.set_at));
         }
+        if to == Place::IdlePooled && after.claim.is_some() && after.jobs.single_use() {
+            broken.push(format!("S23 {key}: in the pool after a job that could become root"));
+        }
         let holder = after.held_by().cloned();
         if let (Some(was), Some(is)) = (self.held.get(key), &holder)
             && was != is

@@ -9,8 +9,8 @@ use proptest::sample::select;
 use runyard_core::decide::Role;
 use runyard_core::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId,
-    Interruption, InterruptionAction, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading, Reason,
-    RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass, read,
+    Interruption, InterruptionAction, Jobs, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading,
+    Reason, RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass, read,
 };
 use runyard_core::ports::{ComputeError, Machine, MachineState};
 use runyard_core::yard::Observation;
@@ -198,6 +198,7 @@ fn pool() -> impl Strategy<Value = serde_json::Value> {
         json!({
             "desired": numbers.0, "max": numbers.1, "maxUses": numbers.2, "idleSeconds": times.0,
             "maxAgeSeconds": times.1, "paused": words.0, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
+            "jobs": {"root": words.2.1 == "secret"},
             "maxRuntimeMinutes": words.3,
         })
     })
@@ -284,6 +285,7 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         },
         life,
         claim: claimed.then_some(claim),
+        jobs: Jobs { root: any_yard.uses % 3 == 1, ..Jobs::default() },
         threshold: live.then_some(Threshold { at: any_yard.threshold, set_at: any_yard.created }),
         state_since: at,
         uses: any_yard.uses,
@@ -292,6 +294,7 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         registration: sealed.clone().filter(|_| live),
         registration_seq: any_yard.boxed.map_or(0, |_| 1),
         removal: sealed.filter(|_| live),
+        promotion: None,
         registration_failures: any_yard.failures,
         expired_by: any_yard.expired.then(|| "ada".into()),
         console: None,

@@ -7,13 +7,13 @@ use proptest::prelude::{BoxedStrategy, Just, ProptestConfig, Strategy, any, prop
 use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::{
-    Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Desired, Event, EventType, Instance,
-    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
-    LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, PinnedImage,
-    Pool, PoolOverride, PoolSpec, PoolStatus, Quota, Reading, Reason, Record, RecordId, Registration,
-    RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin,
-    RunId, Schedule, ShareBy, Sharing, Signal, State, Status, Threshold, Uid, Usage, UsageClass, Volume,
-    read,
+    Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Containers, Desired, Event, EventType,
+    Instance, InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption,
+    InterruptionAction, Jobs, Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch,
+    LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, PinnedImage, Pool, PoolOverride, PoolSpec,
+    PoolStatus, Promotion, Quota, Reading, Reason, Record, RecordId, Registration, RegistrationMode,
+    ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule,
+    ShareBy, Sharing, Signal, State, Status, Threshold, Uid, Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -174,8 +174,9 @@ fn facts() -> impl Strategy<Value = InstanceFacts> {
 fn instance() -> impl Strategy<Value = Instance> {
     let place = (facts(), life(), any::<bool>(), key(), time(), time(), time());
     let rest = (small(), text(), of(text()), sealed(), count(), sealed(), small());
-    (place, rest, of(any::<i64>()), (of(text()), of(text())), count(), time()).prop_map(
-        |(place, rest, expires_at, (expired_by, console), version, updated_at)| {
+    let said = (of(text()), of(text()), of(promotion()), jobs());
+    (place, rest, of(any::<i64>()), said, count(), time()).prop_map(
+        |(place, rest, expires_at, (expired_by, console, promotion, jobs), version, updated_at)| {
             let (facts, life, claimed, request, at, set_at, state_since) = place;
             let (uses, trust_domain, public_key, registration, registration_seq, removal, failures) = rest;
             // What holds a run has a claim and what is live a deadline; the rest may have one.
@@ -190,6 +191,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 facts,
                 life,
                 claim: (holds || claimed).then_some(claim),
+                jobs,
                 threshold: live.then_some(Threshold { at, set_at }),
                 state_since,
                 uses,
@@ -198,6 +200,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 registration,
                 registration_seq,
                 removal,
+                promotion,
                 registration_failures: failures,
                 expired_by,
                 console,
@@ -209,13 +212,46 @@ fn instance() -> impl Strategy<Value = Instance> {
     )
 }
 
+fn promotion() -> impl Strategy<Value = Promotion> {
+    (instance_id(), count(), vec(text(), 0..3), text()).prop_map(|(id, version, names, reason)| Promotion {
+        claim_id: ClaimId::of(&id, version),
+        names,
+        reason,
+    })
+}
+
+fn kept() -> impl Strategy<Value = KeptDirectories> {
+    let one = (text(), count(), count(), time());
+    let one = one.prop_map(|(repository, generation, bytes, used_at)| Kept {
+        repository,
+        generation,
+        bytes,
+        used_at,
+    });
+    proptest::collection::btree_map(text(), one, 0..3)
+}
+
+fn keep() -> impl Strategy<Value = Keep> {
+    let words = (word(KeepScope::ALL), word(WriteFrom::ALL));
+    (text(), text(), words, any::<u32>(), any::<u32>()).prop_map(
+        |(name, path, (scope, write_from), max_gib, max_age_days)| Keep {
+            name,
+            path,
+            scope,
+            write_from,
+            max_gib,
+            max_age_days,
+        },
+    )
+}
+
 fn agent() -> impl Strategy<Value = Agent> {
     let interruption =
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
     let says = (of(word(Signal::ALL)), of(text()), of(text()), of(time()), of(text()));
     let beat = (of(time()), count(), of(text()), of(text()), of(text()), of(1_u64..1 << 53));
-    (instance_id(), says, beat, of(interruption), of(count()), of(time())).prop_map(
-        |(id, says, beat, interruption, registration_done, updated_at)| Agent {
+    (instance_id(), says, beat, of(interruption), (of(count()), kept()), of(time())).prop_map(
+        |(id, says, beat, interruption, (registration_done, kept), updated_at)| Agent {
             arn: Some(InstanceArn::local(&id)),
             signal: says.0,
             signal_claim_id: says.1,
@@ -230,6 +266,7 @@ fn agent() -> impl Strategy<Value = Agent> {
             runner_id: beat.5,
             interruption,
             registration_done,
+            kept,
             updated_at,
         },
     )
@@ -272,11 +309,12 @@ fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
 fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
     let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
-    let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), (of(text()), any::<i32>()));
+    let derived = (of(any::<u32>()), of(time()), of(text()), any::<i32>());
+    let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), derived);
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
     let status = (told, vec(condition(), 0..3), times, claims).prop_map(
-        |(told, conditions, (times, accepted, by, (share, priority_value)), claims)| Status {
+        |(told, conditions, (times, accepted, by, derived), claims)| Status {
             phase: Some(told.0),
             instances: told.1,
             claims,
@@ -286,8 +324,10 @@ fn status() -> BoxedStrategy<Status> {
             accepted_at: times.0,
             accepted,
             released_by: by,
-            share,
-            priority_value,
+            derived_from: derived.0,
+            rerun_requested_at: derived.1,
+            share: derived.2,
+            priority_value: derived.3,
             deadline: times.1,
             ready_at: times.2,
             settled_for: times.5,
@@ -340,6 +380,15 @@ fn template() -> impl Strategy<Value = LaunchTemplate> {
     )
 }
 
+fn jobs() -> impl Strategy<Value = Jobs> {
+    let environment = proptest::collection::btree_map(some_text(), text(), 0..2);
+    (any::<bool>(), word(Containers::ALL), environment).prop_map(|(root, containers, environment)| Jobs {
+        root,
+        containers,
+        environment,
+    })
+}
+
 fn volume() -> impl Strategy<Value = Volume> {
     let speed = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
     (speed, of(any::<bool>()), of(text())).prop_map(|((gib, iops, throughput), encrypted, kms_key_id)| {
@@ -372,9 +421,9 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
     let replacement = prop_oneof![Just(Replacement::default()), replacement];
-    let last = (template(), replacement, of(sharing()));
+    let last = (template(), replacement, of(sharing()), jobs(), vec(keep(), 0..2));
     (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
-        |(size, limits, kind, names, schedules, (launch, replacement, sharing))| PoolSpec {
+        |(size, limits, kind, names, schedules, (launch, replacement, sharing, jobs, keep))| PoolSpec {
             resource_class: size.0,
             cpu: size.1,
             mmem: size.2,
@@ -395,9 +444,11 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
             registration_mode: kind.2,
             repositories: names.2,
             reuse_within: kind.3,
+            keep,
             launch,
             replacement,
             sharing,
+            jobs,
         },
     )
 }
@@ -450,7 +501,7 @@ fn launch() -> impl Strategy<Value = Launch> {
 }
 
 fn lease() -> impl Strategy<Value = Lease> {
-    let holder = ("[a-z#]{0,9}", text(), count(), count(), 0.0..86_400.0);
+    let holder = ("[a-z#]{0,9}", text(), count(), count(), 0.0..86_400.0, of(text()));
     (holder, of(time()), of(time()), count(), of(time())).prop_map(
         |(holder, requested_at, completed_at, version, updated_at)| Lease {
             name: holder.0,
@@ -460,6 +511,7 @@ fn lease() -> impl Strategy<Value = Lease> {
             term_seconds: holder.4,
             requested_at,
             completed_at,
+            operator_version: holder.5,
             version,
             updated_at,
         },

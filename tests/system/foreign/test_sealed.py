@@ -1,5 +1,7 @@
 """Registrations come sealed to one machine's key, for one claim; nobody else can read them anywhere."""
 
+import json
+
 import records
 from github import GitHub
 from history import state_of
@@ -133,3 +135,24 @@ class Sealed(Scenario):
         self.assertEqual((second["seq"], held["registrationSeq"]), (first["seq"] + 1, first["seq"] + 1))
         self.assertNotEqual(second["jitConfig"], first["jitConfig"])
         self.assertEqual(REPOSITORY, self.table.get(key)["repository"])
+
+    def test_a_job_that_may_become_root_is_the_last_of_its_machine_and_the_request_gets_another(self):
+        jobs = {"root": True, "containers": "engine", "environment": {"HTTPS_PROXY": "http://proxy.internal:3128"}}
+        self.pool(desired=1, max=2, registrationMode="job", reuseWithin="none", jobs=jobs)
+        (warm,) = self.pooled(1)
+        self.assertNotIn("jobs", warm, "it is granted with a claim")
+        key = self.ask("9008")
+        self.phase(key, "Ready")
+        self.assertEqual(self.instance(warm)["jobs"], jobs)
+        machine = self.machines.of(warm)
+        machine.extra = {"registrationDone": machine.opened["registration"]["seq"]}
+        self.ended(warm, "max-uses")
+        replaced = lambda: (now := self.table.get(key))["instances"] not in ([], [warm["instanceId"]])  # noqa: E731
+        self.eventually("another machine serves the run", replaced)
+
+    def test_a_class_may_not_lend_a_machine_again_on_which_jobs_become_root(self):
+        spec = [{"resourceClass": "root", "max": 1, "registrationMode": "job", "jobs": {"root": True}}]
+        file = self.scratch / "root.json"
+        file.write_text(json.dumps(spec))
+        refused = self.runyard("apply", "-f", str(file), exits=2)
+        self.assertIn("pools[0].jobs.root", refused.stderr)

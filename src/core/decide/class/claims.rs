@@ -32,11 +32,13 @@ pub(super) fn claim(
                 let id = ClaimId::of(&next.facts.instance_id, next.version);
                 next.life = Life::Claimed { run: request.id.run_id.clone() };
                 next.claim = Some(Claim { id, request: key.into() });
+                next.jobs = spec.granted_jobs();
                 next.state_since = now;
                 next.threshold = Some(Threshold { at: after(now, cx.policy.timing.claimed), set_at: now });
                 next.trust_domain = spec.trust_domain(&request.id.repository);
                 next.registration = None;
                 next.removal = None;
+                next.promotion = None;
                 if next.public_key.is_none() {
                     next.public_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
                 }

@@ -1,7 +1,9 @@
 use serde_json::json;
 
 use crate::decide::{Effect, Planned, WaitReason};
-use crate::model::{ClaimId, Instance, Life, Phase, Reason, Request, Threshold, UsageClass};
+use crate::model::{
+    ClaimId, Containers, Instance, Jobs, Life, Phase, Reason, Request, Threshold, UsageClass,
+};
 use crate::testing::*;
 use crate::yard::Observation;
 
@@ -81,6 +83,27 @@ fn a_younger_request_overtakes_only_with_what_the_older_refuses() {
     scene.add(spot("i-2"));
     let claims = scene.claims();
     assert_eq!(claims, [("1".into(), vec!["i-2".into()]), ("2".into(), vec!["i-1".to_owned()])]);
+}
+
+#[test]
+fn a_claim_carries_what_its_class_grants_jobs_and_drops_what_the_last_had() {
+    let root = json!({"jobs": {"root": true, "environment": {"A": "1"}}});
+    let granted = |more: serde_json::Value| {
+        let mut spec = root.clone();
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut scene = Scene::with(spec);
+        let left = Jobs { containers: Containers::Rootless, ..Jobs::default() };
+        scene.add(machine("i-1").pooled().with(|i| i.jobs = left));
+        scene.put(&request("1", 1, json!({})));
+        let actions = scene.served();
+        let Effect::Claim { machines, .. } = &actions[0].effect else { panic!("{actions:?}") };
+        let jobs = &machines[0].after.jobs;
+        assert_eq!(jobs.environment.len(), 1);
+        (jobs.root, jobs.containers)
+    };
+    let once = json!({"reuseWithin": "none", "registrationMode": "job"});
+    assert_eq!(granted(once), (true, Containers::Nothing));
+    assert_eq!(granted(json!({"reuseWithin": "owner"})), (false, Containers::Nothing));
 }
 
 #[test]

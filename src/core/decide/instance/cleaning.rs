@@ -9,6 +9,9 @@ use super::MachineView;
 impl MachineView<'_> {
     /// `idle`, not pooled: until it is proved clean; then it goes to the pool, unless its time is over.
     pub(super) fn cleaning(&self) -> Option<Plan> {
+        if let Some((reason, note)) = self.served_its_job() {
+            return Some(self.end(reason, note));
+        }
         match self.says() {
             Some(Signal::RemoveRegOk) if self.fresh() => {}
             Some(
@@ -31,8 +34,22 @@ impl MachineView<'_> {
         Some(self.pool(Cause::Cleaned, Note::normal("Cleaned", "deregistered and clean, back in the pool")))
     }
 
+    /// Whether a job on it could become root: then nothing proves that it is clean, and it serves nobody else, whatever
+    /// its class says by now.
+    pub(super) fn served_its_job(&self) -> Option<(Reason, Note)> {
+        let single_use = self.instance.claim.is_some() && self.instance.jobs.single_use();
+        let message = "its jobs could become root: it serves no other";
+        single_use.then(|| (Reason::MaxUses, Note::normal("MaxUses", message)))
+    }
+
     /// Whether the machine has served its time: it is not put into the pool again.
     pub(super) fn retired(&self) -> Option<(Reason, Note)> {
+        if let Some(by) = &self.instance.expired_by {
+            return Some((Reason::Expired, Note::normal("Expired", format!("{by} asked for its end"))));
+        }
+        if let Some(ended) = self.served_its_job() {
+            return Some(ended);
+        }
         let spec = self.spec?;
         if spec.used_up(self.instance) {
             let message =

@@ -43,6 +43,10 @@ impl MachineView<'_> {
     }
 
     pub(super) fn give_back(&self, note: Note) -> Plan {
+        if let Some((reason, _)) = self.served_its_job() {
+            let message = format!("{}; its jobs could become root: it serves no other", note.message);
+            return self.end(reason, Note { message, ..note });
+        }
         self.go(Cause::GivenBack, note, |next| {
             next.life = Life::Idle { pooled_at: None };
             next.registration = None;

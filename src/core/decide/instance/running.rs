@@ -11,6 +11,11 @@ impl MachineView<'_> {
         if let Some(note) = self.given_back() {
             return Some(self.give_back(note));
         }
+        if self.box_used_up()
+            && let Some((reason, note)) = self.served_its_job()
+        {
+            return Some(self.end(reason, note));
+        }
         match self.says() {
             Some(Signal::RegFailed | Signal::RemoveRegOk) => {
                 let message = format!("its runner is gone before its request is{}", self.detail());

@@ -76,6 +76,34 @@ impl NewIntent {
     }
 }
 
+impl Request {
+    /// The request of a later attempt of its run, for this many jobs that wait: what was accepted of this one, and no
+    /// more machines than it had asked for.
+    #[must_use]
+    pub fn derived(&self, attempt: u32, jobs: u32, uid: Uid, now: Timestamp) -> Self {
+        let now = millis(now);
+        let count = jobs.clamp(1, self.intent.count.max(1));
+        let intent = Intent {
+            count,
+            min_count: self.intent.min_count.min(count),
+            desired: Desired::Provisioned,
+            generation: 1,
+            created_at: Some(now),
+            fail_requested_at: None,
+            ..self.intent.clone()
+        };
+        Self {
+            id: RequestKey { repository: self.id.repository.folded(), attempt, ..self.id.clone() },
+            intent,
+            written: None,
+            status: Status { derived_from: Some(self.id.attempt), ..Status::default() },
+            uid: Some(uid),
+            version: 1,
+            updated_at: Some(now),
+        }
+    }
+}
+
 /// Gives back what a request holds, unless somebody did already.
 pub fn release(id: &RequestKey, now: Timestamp) -> Write {
     let string = |value: String| AttributeValue::S(value);

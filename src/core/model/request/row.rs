@@ -137,6 +137,10 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     released_by: Option<ReleasedBy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    derived_from: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rerun_requested_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     share: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority_value: Option<i32>,
@@ -193,6 +197,8 @@ impl Record for Request {
             expires_at: status.expires_at,
             accepted: status.accepted.then(|| Accepted::of(served)),
             released_by: status.released_by,
+            derived_from: status.derived_from,
+            rerun_requested_at: status.rerun_requested_at,
             share: status.share.clone(),
             priority_value: (status.priority_value != 0).then_some(status.priority_value),
             uid: self.uid.clone(),
@@ -247,6 +253,8 @@ impl Record for Request {
                 accepted_at: row.accepted_at,
                 accepted,
                 released_by: row.released_by,
+                derived_from: row.derived_from,
+                rerun_requested_at: row.rerun_requested_at,
                 share: row.share,
                 priority_value: row.priority_value.unwrap_or(0),
                 deadline: row.deadline,

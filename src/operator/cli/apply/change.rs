@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::cli::screen::plain;
-use crate::model::{FieldError, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin};
+use crate::model::{
+    Containers, FieldError, Keep, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin,
+    WriteFrom,
+};
 
 /// The most characters of a value that are shown.
 const SHOWN: usize = 160;
@@ -95,6 +98,13 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
             (old.label_mode, new.label_mode) == (LabelMode::Secret, LabelMode::Run),
             "lets jobs ask for machines by a label that anybody can guess",
         ),
+        "keep" => (keeps_of_more(&old.keep, &new.keep), "keeps what runs of more branches write"),
+        "jobs.root" => (new.jobs.root && !old.jobs.root, "lets jobs become root on their machine"),
+        "jobs.containers" => match new.jobs.containers {
+            Containers::Nothing => (false, ""),
+            Containers::Rootless => (old.jobs.containers == Containers::Nothing, "lets jobs run containers"),
+            Containers::Engine => (true, "lets jobs become root on their machine by its container engine"),
+        },
         "max" => (!says_max, "lets max fall back to its default"),
         "launch.securityGroupIds" => {
             let dropped = new.launch.security_group_ids.is_empty() && new.launch.launch_template_id.is_none();
@@ -103,6 +113,13 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
         _ => (field.starts_with("launch.") && launches(old) && !launches(new), "drops launch"),
     };
     is.then_some(why)
+}
+
+/// Whether a directory that is kept already takes changes from more branches.
+fn keeps_of_more(old: &[Keep], new: &[Keep]) -> bool {
+    let narrow = |keep: &&Keep| keep.write_from == WriteFrom::DefaultBranch;
+    let was = |one: &Keep| old.iter().filter(narrow).any(|keep| keep.name == one.name);
+    new.iter().any(|keep| keep.write_from == WriteFrom::Protected && was(keep))
 }
 
 const fn reach(within: ReuseWithin) -> u8 {
@@ -191,6 +208,21 @@ mod tests {
         }
         let same_owner = (json!({"repositories": ["acme/*"]}), json!({"repositories": ["Acme/web"]}));
         assert_eq!(told(same_owner.0, same_owner.1, true).1, [""; 0]);
+    }
+
+    #[test]
+    fn more_rights_for_jobs_are_marked_and_fewer_are_not() {
+        for (field, less, more) in [
+            ("jobs.root", json!({}), json!({"root": true})),
+            ("jobs.containers", json!({}), json!({"containers": "rootless"})),
+            ("jobs.containers", json!({"containers": "rootless"}), json!({"containers": "engine"})),
+        ] {
+            let (less, more) = (json!({"jobs": less}), json!({"jobs": more}));
+            assert_eq!(told(less.clone(), more.clone(), true).1, [field], "{less} {more}");
+            assert_eq!(told(more, less, true).1, [""; 0]);
+        }
+        let changed = told(json!({}), json!({"jobs": {"environment": {"HTTPS_PROXY": "http://p:1"}}}), true);
+        assert_eq!(changed, (vec!["jobs.environment.HTTPS_PROXY none → http://p:1".to_owned()], vec![]));
     }
 
     #[test]

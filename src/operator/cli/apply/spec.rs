@@ -7,11 +7,11 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
-use super::{fits_queue_name, launch, sharing};
+use super::{fits_queue_name, keep, launch, sharing};
 use crate::cli::failure::Problems;
 use crate::model::{
-    ClassName, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegistrationMode, Replacement,
-    ReuseWithin, TableName, UsageClass,
+    ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegistrationMode,
+    Replacement, ReuseWithin, TableName, UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -36,9 +36,11 @@ pub(super) const NAMES: &[&str] = &[
     "registrationMode",
     "repositories",
     "reuseWithin",
+    "keep",
     "launch",
     "replacement",
     "sharing",
+    "jobs",
 ];
 
 /// The most machines of a class that can be counted on.
@@ -101,6 +103,7 @@ fn one(
     });
     let spec = problems.keep(spec)?;
     bounds(path, &spec, problems);
+    keep::together(path, &spec, problems);
     Some(spec)
 }
 
@@ -141,9 +144,11 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
                 problems.keep(element.shaped(is_repository_glob, fix));
             });
         }
+        "keep" => return each(field, problems, keep::one),
         "launch" => return launch::check(field, problems),
         "replacement" => return replacement(field, problems),
         "sharing" => return sharing::check(field, problems),
+        "jobs" => return jobs(field, problems),
         _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),
     };
     problems.keep(checked);
@@ -204,6 +209,35 @@ fn replacement(field: &Field<'_>, problems: &mut Problems) {
     }
 }
 
+fn jobs(field: &Field<'_>, problems: &mut Problems) {
+    let fix = "its keys are root, containers and environment";
+    let Value::Object(map) = field.value else {
+        problems.add(field.refuse("must be an object", fix));
+        return;
+    };
+    for (name, value) in map {
+        let inner = Field { path: format!("{}.{name}", field.path), value };
+        let checked = match name.as_str() {
+            "root" => inner.flag(),
+            "containers" => inner.parsed::<Containers>().map(|_| ()),
+            "environment" => return variables(&inner, problems),
+            _ => Err(inner.refuse("is an unknown key", fix)),
+        };
+        problems.keep(checked);
+    }
+}
+
+fn variables(field: &Field<'_>, problems: &mut Problems) {
+    let Value::Object(map) = field.value else {
+        problems.add(field.refuse("must be an object", "write NAME: value for each variable"));
+        return;
+    };
+    for (name, value) in map {
+        let inner = Field { path: format!("{}.{name}", field.path), value };
+        problems.keep(inner.text(1 << 16).map(|_| ()));
+    }
+}
+
 fn cron(field: &Field<'_>) -> Result<(), FieldError> {
     let fix = "use five fields: minute hour day-of-month month day-of-week, for example 0 8 * * 1-5";
     let text = field.text(256)?;
@@ -232,6 +266,14 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
         }
     }
     sharing::bounds(path, spec, problems);
+    let of_class = |error: FieldError| FieldError { field: format!("{path}.{}", error.field), ..error };
+    problems.keep(spec.jobs.check(spec.reuse_within, spec.registration_mode).map_err(of_class));
+    problems.keep(spec.jobs.check_environment().map_err(of_class));
+    if spec.jobs.containers == Containers::Rootless {
+        let fix = "leave it out, or use engine with reuseWithin none and registrationMode job";
+        let field = format!("{path}.jobs.containers");
+        problems.add(FieldError::new(field, "rootless", "is not offered by this release", fix));
+    }
     let keeps = spec.desired.max(spec.min) > 0 || spec.schedules.iter().any(|schedule| schedule.desired > 0);
     if keeps && spec.idle_seconds < SHORTEST_IDLE {
         let message = format!("must be at least {SHORTEST_IDLE} where a pool keeps machines idle");
@@ -273,6 +315,8 @@ mod tests {
             "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400, "paused": false,
             "labels": ["gpu"], "labelMode": "secret", "runnerGroup": "Default", "registrationMode": "job",
             "repositories": ["acme/*"], "reuseWithin": "repository",
+            "keep": [{"name": "cargo", "path": "~/.cargo/registry", "scope": "repository",
+                      "writeFrom": "protected", "maxGiB": 20, "maxAgeDays": 14}],
             "launch": {"ami": "ami-0123456789abcdef0", "architecture": "x86_64", "instanceProfile": "runner",
                        "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
                        "volume": {"gib": 50, "iops": 6000, "throughput": 500, "encrypted": true},
@@ -287,7 +331,8 @@ mod tests {
         let spec: PoolSpec = serde_json::from_value(json!({
             "resourceClass": "a", "schedules": [{"cron": "* * * * *", "desired": 0}],
             "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
-            "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2},
+            "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2}, "jobs": {"root": true},
+            "keep": [{"name": "npm", "path": "~/.npm"}],
         }))
         .unwrap();
         let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
@@ -322,6 +367,11 @@ mod tests {
             ("repositories", json!(["acme"])),
             ("allowedInstanceTypes", json!(["m7i.?"])),
             ("registrationMode", json!("once")),
+            ("jobs", json!({"root": "yes"})),
+            ("jobs", json!({"containers": "podman"})),
+            ("jobs", json!({"sudo": true})),
+            ("jobs", json!({"environment": {"A": 1}})),
+            ("jobs", json!([])),
             ("reuseWithin", json!("org")),
             ("schedules", json!([{"cron": "0 8 * *", "desired": 1}])),
             ("schedules", json!([{"cron": "61 8 * * *", "desired": 1}])),
@@ -340,6 +390,17 @@ mod tests {
             ("replacement", json!({"hours": "at night"})),
             ("replacement", json!({"timeZone": "Mars/Base"})),
             ("replacement", json!({"perHour": 3})),
+            ("keep", json!("~/.npm")),
+            ("keep", json!(["~/.npm"])),
+            ("keep", json!([{"path": "~/.npm"}])),
+            ("keep", json!([{"name": "npm"}])),
+            ("keep", json!([{"name": "npm", "path": "/etc/npm"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "scope": "owner"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "writeFrom": "any"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "maxGiB": 0}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "maxAgeDays": "30"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "key": "x"}])),
+            ("keep", json!([{"name": "a", "path": "~/a"}, {"name": "b", "path": "~/a/b"}])),
             ("sharing", json!("fair")),
             ("sharing", json!({"by": "run"})),
             ("sharing", json!({"weights": {"acme/*": 0}})),
@@ -365,6 +426,24 @@ mod tests {
             assert!(found[0].field.starts_with(&format!("pools[0].{key}")), "{found:?}");
             assert!(!found[0].fix.is_empty() && !found[0].message.is_empty());
         }
+    }
+
+    #[test]
+    fn jobs_that_could_become_root_are_refused_by_name_on_machines_that_serve_another() {
+        let found = |jobs: Value, within: &str, mode: &str| {
+            let spec = json!({"resourceClass": "a", "max": 5, "jobs": jobs, "reuseWithin": within, "registrationMode": mode});
+            let found = problems_of(json!([spec]));
+            found.into_iter().map(|problem| problem.field).collect::<Vec<_>>()
+        };
+        let whole = json!({"root": true, "containers": "engine", "environment": {"A": "1"}});
+        assert_eq!(found(whole.clone(), "none", "job"), [""; 0]);
+        for (within, mode) in [("none", "run"), ("repository", "job"), ("owner", "run"), ("any", "job")] {
+            assert_eq!(found(whole.clone(), within, mode), ["pools[0].jobs.root"], "{within} {mode}");
+            let engine = json!({"containers": "engine"});
+            assert_eq!(found(engine, within, mode), ["pools[0].jobs.containers"], "{within} {mode}");
+        }
+        let variable = json!({"environment": {"GITHUB_TOKEN": "x"}});
+        assert_eq!(found(variable, "owner", "run"), ["pools[0].jobs.environment.GITHUB_TOKEN"]);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+use crate::model::{Instance, Jobs};
+
 use super::*;
 
 #[test]
@@ -11,6 +13,47 @@ fn a_cleaned_machine_is_pooled_with_its_last_claim_and_without_its_credential() 
         next.state_since = start();
         next.removal = None;
     });
+}
+
+/// Whose jobs could become root.
+fn with_root(instance: &mut Instance) {
+    instance.jobs = Jobs { root: true, ..Jobs::default() };
+}
+
+#[test]
+fn a_machine_whose_job_could_become_root_ends_when_it_is_given_back() {
+    for spec in [serde_json::json!({}), serde_json::json!({"reuseWithin": "any", "maxUses": 9})] {
+        let released = serde_json::json!({"desired": "released"});
+        for built in [machine("i-1").running(&ask("1")), machine("i-1").claimed(&ask("1"))] {
+            let mut scene = Scene::with(spec.clone());
+            scene.put(&holding("1", 1, &["i-1"], released.clone()));
+            scene.add(built.with(with_root));
+            assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::MaxUses), "{spec}");
+        }
+        for said in [None, Some(Signal::RemoveRegOk)] {
+            let mut scene = Scene::with(spec.clone());
+            scene.put(&holding("1", 1, &["i-1"], released.clone()));
+            let built = machine("i-1").cleaning(&ask("1")).with(with_root);
+            scene.add(said.map_or(built.clone(), |signal| built.says(signal)));
+            assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::MaxUses), "{spec} {said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_machine_whose_class_is_gone_is_not_pooled_after_a_job_that_could_become_root() {
+    let mut scene = Scene::empty();
+    scene.add(machine("i-1").cleaning(&ask("1")).with(with_root).says(Signal::RemoveRegOk));
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::MaxUses));
+}
+
+#[test]
+fn a_machine_whose_job_could_become_root_ends_after_it_and_gets_no_second_box() {
+    let mut scene = Scene::with(serde_json::json!({"registrationMode": "job", "reuseWithin": "none"}));
+    scene.put(&holding("1", 1, &["i-1"], serde_json::json!({})));
+    let built = machine("i-1").running(&ask("1")).with(with_root).with(|i| i.registration_seq = 1);
+    scene.add(built.says(Signal::RegOk).agent(|agent| agent.registration_done = Some(1)));
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::MaxUses));
 }
 
 #[test]
@@ -29,4 +72,14 @@ fn a_machine_at_its_classs_use_limit_ends_instead_of_entering_the_pool() {
         scene.add(built.says(Signal::RemoveRegOk));
         assert_eq!(ends(&scene.of_machine("i-1")), reason, "{spec} {uses}");
     }
+}
+
+#[test]
+fn a_drained_machine_serves_its_run_and_ends_when_it_is_clean() {
+    let drained = |built: Built| built.until(600).with(|i| i.expired_by = Some("ada".into()));
+    assert_eq!(ends(&yard(drained(machine("i-1").running(&ask("1")))).of_machine("i-1")), None);
+    let mut scene = Scene::with(serde_json::json!({"desired": 5}));
+    scene.put(&holding("1", 1, &["i-1"], serde_json::json!({"desired": "released"})));
+    scene.add(drained(machine("i-1").cleaning(&ask("1"))).says(Signal::RemoveRegOk));
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Expired));
 }
