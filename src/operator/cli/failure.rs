@@ -103,6 +103,11 @@ impl CliFailure {
         Self { exit: Exit::Error, problems: vec![FieldError::new(field, value, message, fix)] }
     }
 
+    /// Whether it says that what was named is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.problems.iter().all(|problem| problem.message.starts_with("there is no such "))
+    }
+
     /// The same with another exit code.
     #[must_use]
     pub(crate) fn exiting(mut self, exit: Exit) -> Self {
