@@ -147,7 +147,8 @@ fn an_operator_that_begins_anew_orders_as_the_one_that_went_on() {
     yard.tick(|yard| drop(yard.ask("acme/d", 10, json!({}))));
     let order = yard.order();
     assert!(order.len() > 20);
-    let restarted = Yardlet { scene: yard.restarted(), ..Yardlet::new(0, json!({})) };
+    let mut restarted = Yardlet::new(0, json!({}));
+    restarted.scene = yard.restarted();
     assert_eq!(restarted.order(), order);
     // What was used is in the record, within what one interval may add.
     let usage = yard.scene.yard.pool(&linux()).unwrap().status.usage.clone().unwrap();
