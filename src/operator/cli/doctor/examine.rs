@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::cli::apply::sharing;
 use crate::cli::expire::ending;
 use crate::cli::selector::kind_of;
 use crate::model::{
@@ -322,6 +323,10 @@ fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
         );
         let fix = "apply the class with idleSeconds 60 or more, or with nothing kept";
         findings.push(warning("IdleTooShort", &pool.key(), problem, fix, Vec::new()));
+    }
+    for error in sharing::problems_of(&pool.spec) {
+        let problem = format!("{}: {} {}", error.field, error.value, error.message);
+        findings.push(warning("UnusableShare", &pool.key(), problem, &error.fix, Vec::new()));
     }
 }
 
