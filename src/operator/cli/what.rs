@@ -59,9 +59,10 @@ const ALL: [Noun; 4] = [Noun::Pools, Noun::Instances, Noun::Requests, Noun::Laun
 /// The kind of this word.
 pub(crate) fn noun(word: &str) -> Result<Noun, FieldError> {
     Noun::from_str(word, false).map_err(|_| {
-        let known = ["instances", "requests", "pools", "launches", "all"];
+        let known = ["instances", "requests", "pools", "launches", "shares", "all"];
         let near = names::meant(word, known.into_iter());
-        let fix = format!("{near}use one of instances (i), requests (r), pools (p), launches (l), all");
+        let fix =
+            format!("{near}use one of instances (i), requests (r), pools (p), launches (l), shares, all");
         FieldError::new("KIND", word, "is no kind of record", fix)
     })
 }

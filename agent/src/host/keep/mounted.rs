@@ -1,10 +1,12 @@
 //! The mounts of kept directories: each is an overlay in the mount namespace of one job, and ends with it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+use runyard_core::model::{HOME, Keep};
 use rustix::fs::{CWD, Gid, Mode, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,27 @@ pub struct KeptMount {
     pub upper: PathBuf,
     /// What the overlay needs beside that.
     pub work: PathBuf,
+}
+
+/// Those that can be mounted: neither the whole home nor what covers another. The class was checked when it was
+/// written, by others.
+pub(super) fn usable<'a>(keep: &'a [Keep], home: &Path) -> Vec<&'a Keep> {
+    if let Err((at, error)) = Keep::check_all(keep) {
+        tracing::warn!(at, %error, "nothing is kept: the class names what cannot be");
+        return Vec::new();
+    }
+    let places: Vec<PathBuf> = keep.iter().map(|keep| inside(&keep.path, home)).collect();
+    let apart = |at: &usize| {
+        let place = &places[*at];
+        let others = places[..*at].iter();
+        !home.starts_with(place) && others.into_iter().all(|o| !o.starts_with(place) && !place.starts_with(o))
+    };
+    (0..keep.len()).filter(apart).map(|at| &keep[at]).collect()
+}
+
+/// A path as jobs see it.
+pub(super) fn inside(path: &str, home: &Path) -> PathBuf {
+    path.strip_prefix(HOME).map_or_else(|| path.into(), |below| home.join(below))
 }
 
 /// Opens a directory below a root, itself and not what a link leads to. What is missing on the way is made, and is the
@@ -59,6 +82,7 @@ pub(super) fn is_mounted(dir: &Path) -> io::Result<bool> {
     // As the kernel writes blanks and backslashes there, and an overlay the names of its layers.
     let name = text.rsplit('/').next().unwrap_or_default().replace('\\', "\\134").replace(' ', "\\040");
     let sign = format!("/{name}/");
+    let mut namespaces = BTreeSet::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let numbered = path
@@ -66,6 +90,10 @@ pub(super) fn is_mounted(dir: &Path) -> io::Result<bool> {
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit()));
         if !numbered {
+            continue;
+        }
+        // Processes that share their mounts are looked at once.
+        if fs::read_link(path.join("ns/mnt")).is_ok_and(|namespace| !namespaces.insert(namespace)) {
             continue;
         }
         match fs::read_to_string(path.join("mountinfo")) {
