@@ -72,6 +72,6 @@ async fn the_end_of_a_version_is_looked_up_once_a_day_and_by_the_leader_alone() 
     world.start_as("two");
     let first = world.provision("1", "linux", 1, json!({})).await;
     world.until_phase(&first, "Ready", 120).await;
-    world.sleep(23 * 3600).await;
+    world.sleep(6 * 3600).await;
     assert_eq!(world.github.calls()["end_of_life"], 1);
 }

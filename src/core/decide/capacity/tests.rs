@@ -242,7 +242,8 @@ fn supported(version: &str, runtime: Option<&str>) -> RunnerSupport {
 fn a_pinned_class_launches_until_its_version_ends_and_not_after() {
     for (version, runtime) in ENDS {
         let mut scene = Scene::with(json!({"desired": 1, "max": 4}));
-        lacking(&mut scene, "1", 2, -10);
+        let deadline = "2027-01-01T00:00:00Z";
+        scene.put(&request("1", 2, json!({"acceptedAt": at(-10), "deadline": deadline})));
         let support = supported(version, runtime);
         scene.yard.runner = Some(support.clone());
         scene.now.wall = support.end.runtime.map_or(at(0), |end| end - secs(1));
