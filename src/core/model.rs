@@ -61,8 +61,7 @@ pub use life::{Claim, Life, Threshold};
 pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
 pub use pool::{
-    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec, PoolStatus,
-    RegistrationMode, ReuseWithin, Schedule,
+    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec, PoolStatus, Schedule,
 };
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registration::{AgentKey, RegistrationCredential, RemovalCredential, SealError, seal};
@@ -79,7 +78,7 @@ pub use sharing::{
 pub use slot::Slot;
 #[doc(hidden)]
 pub use state::words;
-pub use state::{Reason, Signal, State, UsageClass};
+pub use state::{Reason, RegistrationMode, ReuseWithin, Signal, State, UsageClass};
 pub use stored::{Guard, Operation, Write};
 pub(crate) use time::after;
 pub use time::{Seconds, millis};

@@ -575,7 +575,7 @@ fn settling(record: Sight, retry: Option<Duration>) -> (Effects, Local) {
 }
 
 #[test]
-fn what_a_claim_wrote_is_kept_by_the_operators_word_for_it_and_by_nothing_else() {
+fn what_a_claim_wrote_is_kept_by_the_operators_word_for_this_claim_alone() {
     let told = |claim: &str, names: &[&str]| {
         let mut item = instance("idle", "", "c1");
         let text = |text: &str| AttributeValue::S(text.to_owned());

@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 use super::item::Item;
-use super::pool::{RegistrationMode, ReuseWithin};
 use super::record::parse;
-use super::state::words;
+use super::state::{RegistrationMode, ReuseWithin, words};
 use super::variable::variable_refusal;
 
 /// Most variables of a class.

@@ -1,7 +1,5 @@
 //! The pool of a resource class: its spec, a person's override, and its status. A class exists when its pool record
 //! does.
-//!
-//! Over 400 lines: one record with all that people can set, and the tests of its defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,32 +20,8 @@ use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::selector::{InstanceTypes, matches};
 use super::sharing::{Sharing, Usage};
-use super::state::{State, UsageClass, words};
+use super::state::{RegistrationMode, ReuseWithin, State, UsageClass, words};
 use super::time::Seconds;
-
-words! {
-    /// The boundary within which a machine may be reused.
-    ReuseWithin {
-        /// The same repository.
-        Repository = "repository",
-        /// Repositories of the same owner.
-        Owner = "owner",
-        /// Every repository that the class admits.
-        Any = "any",
-        /// No reuse: one claim, then the machine ends.
-        Never = "none",
-    }
-}
-
-words! {
-    /// How runners of a class are registered.
-    RegistrationMode {
-        /// Once per claim; the runner serves all jobs of its run.
-        Run = "run",
-        /// Once per job.
-        Job = "job",
-    }
-}
 
 words! {
     /// How the label of a request is built.

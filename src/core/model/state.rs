@@ -125,6 +125,30 @@ words! {
     }
 }
 
+words! {
+    /// The boundary within which a machine may be reused.
+    ReuseWithin {
+        /// The same repository.
+        Repository = "repository",
+        /// Repositories of the same owner.
+        Owner = "owner",
+        /// Every repository that the class admits.
+        Any = "any",
+        /// No reuse: one claim, then the machine ends.
+        Never = "none",
+    }
+}
+
+words! {
+    /// How runners of a class are registered.
+    RegistrationMode {
+        /// Once per claim; the runner serves all jobs of its run.
+        Run = "run",
+        /// Once per job.
+        Job = "job",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

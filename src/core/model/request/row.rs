@@ -234,8 +234,7 @@ impl Record for Request {
             trial: row.trial.unwrap_or(false),
         };
         let accepted = row.accepted.is_some();
-        let served = row.accepted.map(|accepted| accepted.within(&written));
-        let (intent, written) = match served {
+        let (intent, written) = match row.accepted.map(|accepted| accepted.within(&written)) {
             Some(served) if served != written => (served, Some(Box::new(written))),
             Some(_) | None => (written, None),
         };
