@@ -111,6 +111,12 @@ impl FaultRates {
         Self { rates, fired, until, calm: AtomicBool::new(false) }
     }
 
+    /// The same, with this fault at each of its occasions.
+    pub(crate) fn always(mut self, fault: Fault) -> Self {
+        self.rates.insert(fault, 1_000_000);
+        self
+    }
+
     /// These faults and no others, often.
     pub(crate) fn only(faults: &[Fault]) -> Self {
         let rates = faults.iter().map(|fault| (*fault, 200_000)).collect();

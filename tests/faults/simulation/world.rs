@@ -62,6 +62,11 @@ impl World {
     pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Self {
         let chance = Chance::of(seed);
         let fault_rates = only.map_or_else(|| FaultRates::draw(&chance), FaultRates::only);
+        // The race that it loses is rare: the workflow asks again at the moment at which the operator does.
+        let fault_rates = match bug {
+            Some(Bug::RerunOverwrites) => fault_rates.always(Fault::JobsRunAgain),
+            Some(_) | None => fault_rates,
+        };
         let clock = TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap());
         let shared: Arc<dyn Clock> = Arc::new(clock);
         let compute = FakeCompute::new(shared.clone(), Arc::new(SeededEntropy::new(seed)));
