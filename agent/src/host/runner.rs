@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, RegistrationCredential, RemovalCredential};
+use runyard_core::model::{ClaimId, Containers, RegistrationCredential, RemovalCredential, variable_refusal};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -19,7 +19,7 @@ use super::processes::{self, Process};
 use super::refusal::HOOK;
 use super::shell::{ScriptEnd, finished, spawn};
 use super::version::too_old;
-use super::{Host, disk, kept, network};
+use super::{Host, disk, engine, kept, network};
 use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
@@ -57,7 +57,7 @@ impl Host {
         };
         let (own, next) = jails.unzip();
         let token = registration.token.as_deref().unwrap_or_default();
-        let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs);
+        let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs, false);
         command.args(["--url", &registration.url, "--name", &registration.runner_name]);
         command.env(TOKEN, token);
         command.args(["--labels", &registration.labels.join(","), "--work", "_work"]);
@@ -91,7 +91,14 @@ impl Host {
         single_use: Option<&RegistrationCredential>,
     ) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
+        let jobs = &holder.jobs;
+        let open = jobs.single_use();
+        let rootless = !open && jobs.containers == Containers::Rootless;
+        if let Some(why) = engine::lacks().filter(|_| rootless) {
+            return TaskOutcome::Failed(GithubFailure::Refused(why));
+        }
         let prepared = match (single_use, self.runner_jail(claim).await) {
+            _ if open => self.open_machine(claim, &dirs, jobs, single_use).await.map(|()| None),
             (Some(_), _) => self.fresh(claim, &dirs).await.map(|jails| jails.map(|(_, run)| run)),
             (None, Some(jail)) => Ok(Some(jail)),
             // An earlier agent may have started one and been killed before it wrote that down.
@@ -114,12 +121,21 @@ impl Host {
                 return TaskOutcome::Failed(GithubFailure::Refused(why));
             }
         };
-        let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs);
+        let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs, open);
+        command.envs(jobs.environment.iter().filter(|(name, _)| variable_refusal(name).is_none()));
+        if rootless {
+            engine::tell(command.as_std_mut(), jobs);
+        }
         command.env(TELL_DEPRECATED, "1").env(HOOK, hook);
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
             command.env(SINGLE_USE, config);
         }
-        let child = self.begin(command, jail, &dirs, &self.layout.run_log(), true).await;
+        let log = self.layout.run_log();
+        let child = match (open, rootless) {
+            (true, _) => spawn(command, &log, self.settings.group.as_ref()),
+            (false, true) => self.begin_with_engine(command, jail, &dirs, &log).await,
+            (false, false) => self.begin(command, jail, &dirs, &log, true).await,
+        };
         match child.and_then(|child| self.adopt(child)) {
             Ok(runner) => TaskOutcome::Started(runner),
             Err(why) => TaskOutcome::Failed(GithubFailure::Refused(detail(
@@ -209,7 +225,7 @@ impl Host {
             let why = detail("no fresh directory to deregister from", &why.to_string(), &[]);
             return TaskOutcome::Failed(GithubFailure::Refused(why));
         }
-        let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
+        let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs, false);
         command.arg("remove").env(TOKEN, &removal.token);
         let log = self.layout.config_log();
         let end = finished(self.begin(command, None, &dirs, &log, false).await, CONFIG).await;
@@ -242,6 +258,22 @@ impl Host {
                 spawn(command, log, self.settings.group.as_ref())
             }
         }
+    }
+
+    /// The same for a script that lasts and runs containers.
+    async fn begin_with_engine(
+        &self,
+        command: Command,
+        jail: Option<StandingJail>,
+        dirs: &ClaimDirs,
+        log: &Path,
+    ) -> io::Result<Child> {
+        let jail = match jail {
+            Some(jail) => Some(jail),
+            None => self.jail_for(dirs, log, true)?,
+        };
+        let jail = jail.ok_or_else(|| io::Error::other("no containers without isolation.required"))?;
+        jail.does_with_engine(&command).await
     }
 
     /// An empty place for a runner, with the package in it and no process of the claim: as it was prepared, or else
