@@ -43,7 +43,7 @@ const SOCKET: &str = "/run/podman/podman.sock";
 /// Where actions and Docker's own command expect it.
 const DOCKER: &str = "/run/docker.sock";
 /// What is root's there, and everybody reads.
-const OWN: &str = "/run/runyard";
+const OWN: &str = "/run/runyard-job";
 
 /// What an image has to have, by any of these names.
 const PROGRAMS: [&[&str]; 4] = [&["podman"], &["conmon"], &["crun", "runc"], &["slirp4netns", "pasta"]];
@@ -55,7 +55,7 @@ const HELPERS: [&str; 4] =
 /// Docker's own command where the image has it, else podman's, which takes the same words. Where a port is published is
 /// asked of podman: its answer to Docker's command names no address, which GitHub's runner wants.
 const COMMAND: &str = r#"#!/bin/sh
-here=/run/runyard/bin
+here=/run/runyard-job/bin
 if [ "$1" != port ]; then
     IFS=:
     for dir in $PATH; do
@@ -78,6 +78,9 @@ network_backend = "netavark"
 const REGISTRIES: &str = "unqualified-search-registries = [\"docker.io\"]\n";
 const MACHINES: &str = "/etc/containers/registries.conf";
 
+/// By which containers have a network.
+const TUN: &str = "/dev/net/tun";
+
 /// What an image lacks that the engine needs, in words; none where it lacks nothing.
 pub(super) fn lacks() -> Option<String> {
     let there = |dirs: &[&str], name: &str| dirs.iter().any(|dir| Path::new(dir).join(name).exists());
@@ -87,8 +90,8 @@ pub(super) fn lacks() -> Option<String> {
     if !there(&HELPERS, NETWORKS) {
         lacking.push(NETWORKS.to_owned());
     }
-    if !Path::new("/dev/net/tun").exists() {
-        lacking.push("/dev/net/tun (modprobe tun)".to_owned());
+    if !Path::new(TUN).exists() {
+        lacking.push(format!("{TUN} (modprobe tun)"));
     }
     (!lacking.is_empty()).then(|| {
         format!(
@@ -166,6 +169,8 @@ fn furnish(jail: &Jail) -> anyhow::Result<()> {
     dir(RUNTIME, 0o700)?;
     chown(RUNTIME, Some(jail.uid), Some(jail.gid))?;
     symlink(SOCKET, DOCKER)?;
+    // For everybody, as on most machines: what may be done with it, the network's owner decides.
+    fs::set_permissions(TUN, Permissions::from_mode(0o666)).context(TUN)?;
     let (bin, conf) = (format!("{OWN}/bin"), format!("{OWN}/engine"));
     [OWN, &bin, &conf].into_iter().try_for_each(|place| dir(place, 0o755))?;
     // Anybody of the jail may look for them there.

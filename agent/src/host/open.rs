@@ -119,9 +119,9 @@ pub(super) fn answers(socket: &Path) -> bool {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(b"GET /_ping HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n")?;
-        let mut head = [0; 15];
+        let mut head = [0; 12];
         stream.read_exact(&mut head)?;
-        Ok::<_, io::Error>(head.ends_with(b" 200 O"))
+        Ok::<_, io::Error>(head.ends_with(b" 200"))
     };
     ask().unwrap_or_default()
 }

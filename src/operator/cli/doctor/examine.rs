@@ -323,6 +323,11 @@ fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
         let fix = "apply the class with idleSeconds 60 or more, or with nothing kept";
         findings.push(warning("IdleTooShort", &pool.key(), problem, fix, Vec::new()));
     }
+    let spec = &pool.spec;
+    if let Err(refused) = spec.jobs.check(spec.reuse_within, spec.registration_mode) {
+        let problem = format!("{}: {} {}: neither is granted", refused.field, refused.value, refused.message);
+        findings.push(warning("JobsNotGranted", &pool.key(), problem, &refused.fix, Vec::new()));
+    }
 }
 
 fn one_launch(launch: &Launch, late: &dyn Fn(Timestamp) -> bool, findings: &mut Vec<Finding>) {
