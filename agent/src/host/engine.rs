@@ -52,16 +52,24 @@ const NETWORKS: &str = "netavark";
 const HELPERS: [&str; 4] =
     ["/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman"];
 
-/// Docker's own command where the image has it, else podman's, which takes the same words. Where a port is published is
-/// asked of podman: its answer to Docker's command names no address, which GitHub's runner wants.
+/// Podman's command takes Docker's words, and is right where Docker's own is told too little by podman: it loses how a
+/// container of `run --rm` ended, and the address of a published port, which GitHub's runner wants. What podman has not,
+/// Docker's own does. The runner logs in with `--config`.
 const COMMAND: &str = r#"#!/bin/sh
 here=/run/runyard-job/bin
-if [ "$1" != port ]; then
+case "$1" in
+--config)
+    export DOCKER_CONFIG="$2" REGISTRY_AUTH_FILE="$2/config.json"
+    shift 2
+    ;;
+--version | buildx | compose | context)
     IFS=:
     for dir in $PATH; do
         [ "$dir" != "$here" ] && [ -x "$dir/docker" ] && exec "$dir/docker" "$@"
     done
-fi
+    unset IFS
+    ;;
+esac
 exec podman --remote --url unix:///run/podman/podman.sock "$@"
 "#;
 /// The control groups are the machine's, which give the claim one for all that is its.

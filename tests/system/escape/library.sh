@@ -38,7 +38,7 @@ must_not() { if "$@"; then echo "it may: $*"; else exit 1; fi; }
 # The image of every container, made here once for a claim: none can be fetched.
 busybox() {
   docker image inspect lab:1 >/dev/null 2>&1 && return
-  B=$(mktemp -d) && mkdir -p "$B/bin" "$B/tmp" "$B/etc" && chmod 1777 "$B/tmp"
+  B=$(mktemp -d) && chmod 755 "$B" && mkdir -p "$B/bin" "$B/tmp" "$B/etc" && chmod 1777 "$B/tmp"
   test -x /usr/bin/busybox || lacking busybox-static
   cp /usr/bin/busybox "$B/bin/"
   for name in sh ls cat echo sleep id wget nc httpd mkdir touch chmod chown cp mount mknod dd ip ps stat grep true sysctl; do
