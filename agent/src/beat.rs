@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard_core::model::{AttributeValue, Item};
+use runyard_core::model::{AttributeValue, Item, kept_attribute};
 use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -133,6 +133,13 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
         && shown.and_then(|a| a.runner_id) != Some(id)
     {
         change.set.insert("runnerId".to_owned(), AttributeValue::N(id.to_string()));
+    }
+    if shown.is_none_or(|a| a.kept != status.kept) {
+        if status.kept.is_empty() {
+            change.remove.extend(shown.is_some().then(|| "kept".to_owned()));
+        } else {
+            change.set.insert("kept".to_owned(), kept_attribute(&status.kept));
+        }
     }
     if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {
         // Of an earlier runner: as long as it stands there the operator removes that one, and sends no credential by

@@ -12,6 +12,7 @@ mod group;
 mod ids;
 mod isolation;
 mod jail;
+mod keep;
 mod kept;
 mod keys;
 mod layout;
@@ -38,7 +39,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard_core::model::ClaimId;
+use runyard_core::model::{ClaimId, KeptDirectories};
 use runyard_core::ports::Clock;
 use tokio::process::Child;
 
@@ -48,6 +49,7 @@ use self::ids::Ids;
 pub use self::isolation::Isolation;
 use self::jail::StandingJail;
 pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
+pub use self::keep::{KeptMount, KeptStore, Promoted};
 pub use self::keys::empty_keyrings;
 use self::layout::Layout;
 pub use self::reach::written_to;
@@ -127,6 +129,8 @@ pub struct Host {
     layout: Layout,
     /// The job user, where it is not the agent's own user.
     ids: Option<Ids>,
+    /// What survives claims, where their jobs are isolated.
+    keeps: Option<KeptStore>,
     /// Runners that this process has started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
     /// The number of the next job's link. It begins with the seconds since boot, so that an agent that is started again
@@ -153,9 +157,16 @@ impl Host {
     ///
     /// # Errors
     /// Its directories cannot be made.
-    pub fn new(settings: HostSettings) -> anyhow::Result<Self> {
+    pub fn new(mut settings: HostSettings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
+        // Its mounts are made in jails alone.
+        let account = settings.account.as_ref().filter(|_| settings.isolation.is_some());
+        let keeps = account.map(|account| KeptStore::new(layout.keep(), (account.uid, account.gid)));
+        if let Some(keeps) = &keeps {
+            settings.places.kept = Some(layout.keep());
+            keeps.recover()?;
+        }
         let ids = settings.account.as_ref().map(Ids::of).transpose()?;
         let seconds = SystemClock.elapsed().as_secs();
         let links = AtomicU32::new(u32::try_from(seconds).unwrap_or_default());
@@ -163,6 +174,7 @@ impl Host {
             settings,
             layout,
             ids,
+            keeps,
             children: Mutex::default(),
             links,
             directories: Arc::default(),
@@ -207,6 +219,7 @@ impl Executor for Host {
             Task::Stop { claim, runner, since } => self.stop(&claim, runner, since).await,
             Task::Deregister { claim, removal } => self.deregister(&claim, &removal).await,
             Task::Wipe { claim, since, wipe } => self.wipe(&claim, since, wipe).await,
+            Task::Settle { claim, holder, names } => self.settle(&claim, holder, names).await,
         }
     }
 
@@ -216,6 +229,14 @@ impl Executor for Host {
 
     fn runner_id(&self) -> Option<u64> {
         kept::runner_id(&self.layout.registration())
+    }
+
+    fn kept(&self) -> KeptDirectories {
+        let kept = self.keeps.as_ref().map(KeptStore::kept).transpose();
+        kept.inspect_err(|error| tracing::warn!(%error, "what is kept cannot be told"))
+            .ok()
+            .flatten()
+            .unwrap_or_default()
     }
 
     async fn kill_everything(&self) {

@@ -20,6 +20,7 @@ pub mod metadata;
 pub mod notices;
 pub mod notify;
 pub mod orders;
+mod pace;
 pub mod power;
 pub mod records;
 pub mod registration;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, Jobs};
+use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
@@ -11,6 +11,9 @@ use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
 /// After how many refusals by GitHub, over the whole claim, the agent gives up.
 pub const REFUSALS: u32 = 3;
+
+/// How long a machine that is clean waits for the operator's word on what its claim wrote into kept directories.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The first boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +60,8 @@ pub enum ClaimStage {
     Stopping(Option<RunnerProcess>),
     /// They are gone.
     Stopped,
+    /// Nothing is left but what it wrote into kept directories: waiting for the operator's word on that.
+    Settling,
     /// Nothing is left.
     Clean,
     /// That could not be proved.
@@ -74,6 +79,9 @@ pub struct Served {
     /// Its run's repository; empty where the record did not tell.
     #[serde(default)]
     pub repository: String,
+    /// The directories that its class keeps.
+    #[serde(default)]
+    pub keep: Vec<Keep>,
     /// What its jobs may do.
     #[serde(default)]
     pub jobs: Jobs,
@@ -121,6 +129,9 @@ pub struct Local {
     pub tainted: Option<String>,
     /// The claim.
     pub claim: Option<Served>,
+    /// What the machine keeps for later claims.
+    #[serde(default)]
+    pub kept: KeptDirectories,
 }
 
 impl Served {
@@ -130,6 +141,7 @@ impl Served {
             id,
             run,
             repository: String::new(),
+            keep: Vec::new(),
             jobs: Jobs::default(),
             stage,
             registered: false,
@@ -152,9 +164,19 @@ impl Served {
         self.registered && self.runner_id.is_none()
     }
 
+    /// Whether its jobs may have written into kept directories.
+    fn may_have_written(&self) -> bool {
+        !self.keep.is_empty() && self.since.is_some()
+    }
+
     /// Whose jobs may begin.
     pub fn holder(&self) -> Holder {
-        Holder { run: self.run.clone(), repository: self.repository.clone(), jobs: self.jobs.clone() }
+        Holder {
+            run: self.run.clone(),
+            repository: self.repository.clone(),
+            keep: self.keep.clone(),
+            jobs: self.jobs.clone(),
+        }
     }
 
     fn try_again(&mut self, stage: ClaimStage, now: Duration, chance: f64) {
@@ -187,6 +209,7 @@ impl Served {
             | ClaimStage::Clean
             | ClaimStage::Unclean(_) => ClaimStage::Accepted,
             ClaimStage::Stopping(_) | ClaimStage::Stopped => ClaimStage::Stopped,
+            ClaimStage::Settling => ClaimStage::Settling,
         }
     }
 
@@ -247,6 +270,7 @@ impl Local {
             | ClaimStage::Renewing(_)
             | ClaimStage::Stopping(_)
             | ClaimStage::Stopped
+            | ClaimStage::Settling
             | ClaimStage::Unclean(_) => false,
         };
         self.boot == Boot::Done && self.tainted.is_none() && self.claim.as_ref().is_none_or(cleaned)
@@ -311,9 +335,14 @@ impl Local {
                 served.swept = true;
                 served.succeeded(ClaimStage::Stopped);
             }
+            TaskOutcome::Wiped if self.tainted.is_none() && served.may_have_written() => {
+                served.succeeded(ClaimStage::Settling);
+                served.retry_at = Some(now.saturating_add(PATIENCE));
+            }
             TaskOutcome::Wiped => {
                 served.stage = self.tainted.clone().map_or(ClaimStage::Clean, ClaimStage::Unclean);
             }
+            TaskOutcome::Settled => served.succeeded(ClaimStage::Clean),
             TaskOutcome::Unproved(detail) => served.stage = ClaimStage::Unclean(detail),
         }
         if let ClaimStage::Unclean(detail) = &served.stage {

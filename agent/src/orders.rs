@@ -42,10 +42,14 @@ pub struct Orders {
     pub jobs: Result<Jobs, String>,
     /// `threshold` and `thresholdSetAt`.
     pub deadline: Option<Deadline>,
+    /// Whether the machine is in the pool (`pooledAt`).
+    pub pooled: bool,
     /// `registration`, sealed.
     pub registration: Option<String>,
     /// `removal`, sealed.
     pub removal: Option<String>,
+    /// `promotion`: the claim it is for, and the names of kept directories that it may change.
+    pub promotion: Option<(ClaimId, Vec<String>)>,
 }
 
 impl Sight {
@@ -95,9 +99,23 @@ fn orders(item: &Item) -> Result<Orders, String> {
         claim,
         jobs: Jobs::granted_in(item),
         deadline,
+        pooled: time(item, "pooledAt").is_ok_and(|at| at.is_some()),
         registration: some("registration")?,
         removal: some("removal")?,
+        promotion: promotion(item),
     })
+}
+
+/// Whatever cannot be read of it keeps nothing.
+fn promotion(item: &Item) -> Option<(ClaimId, Vec<String>)> {
+    let Some(AttributeValue::M(said)) = item.get("promotion") else { return None };
+    let Some(AttributeValue::S(claim)) = said.get("claimId") else { return None };
+    let Some(AttributeValue::L(names)) = said.get("names") else { return None };
+    let name = |value: &AttributeValue| match value {
+        AttributeValue::S(name) => Some(name.clone()),
+        _ => None,
+    };
+    Some((claim.parse().ok()?, names.iter().map(name).collect::<Option<_>>()?))
 }
 
 /// `request#<owner>/<repo>#<runId>` (contract, section 1).

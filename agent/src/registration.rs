@@ -16,6 +16,7 @@ use crate::backoff::{Backoff, chance};
 use crate::disk;
 use crate::local::Local;
 use crate::orders::Sight;
+use crate::pace::Pace;
 use crate::records::Records;
 use crate::step::{AgentStatus, Effects, Stored, View, step};
 use crate::task::{Executor, Task, TaskOutcome};
@@ -23,7 +24,7 @@ use crate::task::{Executor, Task, TaskOutcome};
 /// Longest wait between two reads while the table does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Reads the instance record at every poll and publishes it. A failed read changes nothing.
+/// Reads the instance record at every poll, sooner while something is awaited, and publishes it. A failed read changes nothing.
 pub async fn read_record(
     records: Arc<dyn Records>,
     poll: Duration,
@@ -32,14 +33,16 @@ pub async fn read_record(
     stop: CancellationToken,
 ) {
     let mut backoff = Backoff::drawn(poll, LONGEST, entropy);
+    let mut pace = Pace::new(poll);
     let reading = async {
         loop {
             let wait = match records.instance().await {
                 Ok(sight) => {
                     note(&seen.borrow(), &sight);
+                    let wait = pace.after(&sight, tokio::time::Instant::now());
                     seen.send_replace(sight);
                     backoff.reset();
-                    poll
+                    wait
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the instance record");
@@ -132,7 +135,11 @@ impl RegistrationLoop {
                     let task = doing.take().map(|doing| doing.task);
                     tracing::info!(?task, ?outcome, "done");
                     let learns = outcome.tells_of_a_registration();
+                    let keeps = outcome.changes_what_is_kept();
                     local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
+                    if keeps {
+                        local.kept = self.executor.kept();
+                    }
                     if learns {
                         local.registered_as(self.executor.runner_id());
                     }

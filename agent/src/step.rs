@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use runyard_core::model::{
-    Agent, AgentKey, ClaimId, RegistrationCredential, RemovalCredential, SealError, Signal, State,
+    Agent, AgentKey, ClaimId, KeptDirectories, RegistrationCredential, RemovalCredential, SealError, Signal,
+    State,
 };
 
 use crate::local::{Boot, ClaimStage, Local, Mode, Served};
@@ -72,6 +73,8 @@ pub struct AgentStatus {
     pub runner_id: Option<u64>,
     /// Mode `job`: the last box used up.
     pub registration_done: Option<u64>,
+    /// What the machine keeps for later claims.
+    pub kept: KeptDirectories,
 }
 
 /// The answer.
@@ -196,7 +199,8 @@ fn over(stage: &ClaimStage) -> bool {
         | ClaimStage::Renewing(_)
         | ClaimStage::Refused(_)
         | ClaimStage::Stopping(_)
-        | ClaimStage::Stopped => false,
+        | ClaimStage::Stopped
+        | ClaimStage::Settling => false,
     }
 }
 
@@ -210,7 +214,11 @@ fn pursued(stage: &ClaimStage) -> bool {
         | ClaimStage::Listening(_)
         | ClaimStage::Renewing(_)
         | ClaimStage::Refused(_) => true,
-        ClaimStage::Stopping(_) | ClaimStage::Stopped | ClaimStage::Clean | ClaimStage::Unclean(_) => false,
+        ClaimStage::Stopping(_)
+        | ClaimStage::Stopped
+        | ClaimStage::Settling
+        | ClaimStage::Clean
+        | ClaimStage::Unclean(_) => false,
     }
 }
 
@@ -240,6 +248,7 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
         ClaimStage::Refused(_)
         | ClaimStage::Stopping(_)
         | ClaimStage::Stopped
+        | ClaimStage::Settling
         | ClaimStage::Clean
         | ClaimStage::Unclean(_) => Task::Idle,
     }
@@ -273,6 +282,7 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
     served.mode = Some(mode);
     served.seq = opened.seq;
     served.runner_name = Some(opened.runner_name.clone());
+    served.keep.clone_from(&opened.keep);
     served.stage = ClaimStage::Configuring;
     let (claim, opened) = (served.id.clone(), Box::new(opened));
     match mode {
@@ -325,6 +335,15 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             None if superseded => Task::Wipe { claim, since, wipe: Wipe::AfterRemoval },
             None => Task::Idle,
         },
+        ClaimStage::Settling => {
+            let said = orders.and_then(|orders| orders.promotion.as_ref());
+            match said.filter(|(of, _)| *of == served.id) {
+                Some((_, names)) => Task::Settle { claim, holder: served.holder(), names: names.clone() },
+                None if !superseded && waiting(view, served) => Task::Idle,
+                // Nobody answered in time: nothing is kept.
+                None => Task::Settle { claim, holder: served.holder(), names: Vec::new() },
+            }
+        }
         ClaimStage::Clean | ClaimStage::Unclean(_) => Task::Idle,
     }
 }
@@ -357,7 +376,13 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
                 true,
                 Some(Mode::Job),
             )) => say(Signal::RegOk, served, None),
-            Some((ClaimStage::Renewing(_) | ClaimStage::Stopping(_) | ClaimStage::Stopped, ..)) => None,
+            Some((
+                ClaimStage::Renewing(_)
+                | ClaimStage::Stopping(_)
+                | ClaimStage::Stopped
+                | ClaimStage::Settling,
+                ..,
+            )) => None,
             Some((
                 ClaimStage::Accepted
                 | ClaimStage::Configuring
@@ -379,6 +404,7 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
         registration_done: served
             .filter(|served| served.mode == Some(Mode::Job) || counts_boxes(stored))
             .map(|served| served.done),
+        kept: local.kept.clone(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClaimId, Jobs, RegistrationCredential, RemovalCredential};
+use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential};
 use serde::{Deserialize, Serialize};
 
 /// The runner's first process. The start time distinguishes it from a later process with the same id.
@@ -22,6 +22,9 @@ pub struct Holder {
     pub run: String,
     /// Its repository, `owner/name`; empty where the record does not tell.
     pub repository: String,
+    /// The directories that its class keeps.
+    #[serde(default)]
+    pub keep: Vec<Keep>,
     /// What its jobs may do.
     #[serde(default)]
     pub jobs: Jobs,
@@ -112,6 +115,15 @@ pub enum Task {
         /// Which of its clean-ups.
         wipe: Wipe,
     },
+    /// Keep what the claim wrote into these kept directories, and remove what it wrote into others.
+    Settle {
+        /// Which claim.
+        claim: ClaimId,
+        /// Its repository, and the directories that its class keeps.
+        holder: Holder,
+        /// Those that it may change.
+        names: Vec<String>,
+    },
 }
 
 impl Task {
@@ -128,6 +140,7 @@ impl Task {
             Self::Stop { .. } => "stop",
             Self::Deregister { .. } => "deregister",
             Self::Wipe { .. } => "wipe",
+            Self::Settle { .. } => "settle",
         }
     }
 
@@ -142,7 +155,8 @@ impl Task {
             | Self::Renew { claim, .. }
             | Self::Stop { claim, .. }
             | Self::Deregister { claim, .. }
-            | Self::Wipe { claim, .. } => Some(claim),
+            | Self::Wipe { claim, .. }
+            | Self::Settle { claim, .. } => Some(claim),
         }
     }
 
@@ -199,11 +213,31 @@ pub enum TaskOutcome {
     Deregistered,
     /// Wipe: nothing of the claim is left.
     Wiped,
-    /// Renew, Stop, Wipe: it could not be proved, and why.
+    /// Settle: no layer of the claim is left.
+    Settled,
+    /// Renew, Stop, Wipe, Settle: it could not be proved, and why.
     Unproved(String),
 }
 
 impl TaskOutcome {
+    /// Whether what the machine keeps may be another after it.
+    pub const fn changes_what_is_kept(&self) -> bool {
+        match self {
+            Self::Booted(_) | Self::Settled => true,
+            Self::Configured
+            | Self::Started(_)
+            | Self::Listening
+            | Self::Ended
+            | Self::Intruded
+            | Self::Renewed
+            | Self::Failed(_)
+            | Self::Stopped { .. }
+            | Self::Deregistered
+            | Self::Wiped
+            | Self::Unproved(_) => false,
+        }
+    }
+
     /// Whether the number of a registered runner can be known after it.
     pub const fn tells_of_a_registration(&self) -> bool {
         match self {
@@ -216,6 +250,7 @@ impl TaskOutcome {
             | Self::Failed(_)
             | Self::Deregistered
             | Self::Wiped
+            | Self::Settled
             | Self::Unproved(_) => false,
         }
     }
@@ -234,6 +269,11 @@ pub trait Executor: Send + Sync {
     /// GitHub's number of the runner whose registration is kept here; none where it is not known.
     fn runner_id(&self) -> Option<u64> {
         None
+    }
+
+    /// What this machine keeps for later claims.
+    fn kept(&self) -> KeptDirectories {
+        KeptDirectories::new()
     }
     /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);

@@ -54,6 +54,7 @@ pub(crate) fn run_credential(claim: &str) -> RegistrationCredential {
         runner_name: format!("runyard-{claim}"),
         labels: vec!["42".to_owned()],
         runner_group: String::new(),
+        keep: Vec::new(),
         expires_at: Timestamp::UNIX_EPOCH,
     }
 }

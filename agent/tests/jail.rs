@@ -285,6 +285,7 @@ fn registration(claim: &ClaimId) -> Box<RegistrationCredential> {
         runner_name: format!("runyard-{claim}"),
         labels: vec!["1".to_owned()],
         runner_group: String::new(),
+        keep: Vec::new(),
         expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
     })
 }

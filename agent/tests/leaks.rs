@@ -197,6 +197,7 @@ fn settings() -> HostSettings {
             docker: "/run/none.sock".into(),
             program: PROGRAM.into(),
             spare: Vec::new(),
+            kept: None,
         },
         stop: Duration::from_secs(1),
         variables: Vec::new(),
@@ -729,7 +730,8 @@ impl Machine {
         let mut served = Served::new(claim.clone(), "42".to_owned(), ClaimStage::Configuring);
         served.mode = Some(Mode::Run);
         served.repository = repository.to_owned();
-        let local = Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served) };
+        let local =
+            Local { boot: Boot::Done, served: true, tainted: None, claim: Some(served), ..Local::default() };
         let mut machine = Self { host, local, claim: claim.clone(), now: Duration::ZERO };
         let outcome =
             machine.execute(Task::Configure { claim, registration: Box::new(registration()) }).await;
@@ -754,8 +756,10 @@ impl Machine {
             claim: Some(self.claim.clone()),
             jobs: Ok(Jobs::default()),
             deadline: None,
+            pooled: false,
             registration: None,
             removal: None,
+            promotion: None,
         });
         let (stored, key) = (Stored::Unknown, AgentKey::from_bytes([7; 32]));
         let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };
@@ -903,6 +907,7 @@ fn registration() -> runyard_core::model::RegistrationCredential {
         runner_name: "runyard-i-leak.3".to_owned(),
         labels: vec!["1".to_owned()],
         runner_group: String::new(),
+        keep: Vec::new(),
         expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
     }
 }

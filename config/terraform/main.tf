@@ -43,6 +43,13 @@ resource "aws_sqs_queue" "queue" {
   })
 }
 
+# Rings of whoever writes an intent; worth nothing after a minute.
+resource "aws_sqs_queue" "doorbell" {
+  name                      = "${var.table_name}-doorbell"
+  message_retention_seconds = 60
+  sqs_managed_sse_enabled   = true
+}
+
 resource "aws_sqs_queue_policy" "interruptions" {
   queue_url = aws_sqs_queue.queue["interruptions"].url
   policy = jsonencode({

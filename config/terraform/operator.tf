@@ -109,6 +109,13 @@ locals {
     RUNYARD_AGENT__RUNNER_URL     = var.runner_url
     RUNYARD_AGENT__RUNNER_SHA256  = var.runner_sha256
     RUNYARD_AGENT__RUNNER_VERSION = var.runner_version
+    # What is empty counts as left out.
+    RUNYARD_AGENT__RUNNER_URL_ARM64    = var.runner_url_arm64
+    RUNYARD_AGENT__RUNNER_SHA256_ARM64 = var.runner_sha256_arm64
+    RUNYARD_AGENT__URL                 = var.agent_url
+    RUNYARD_AGENT__SHA256              = var.agent_sha256
+    RUNYARD_AGENT__URL_ARM64           = var.agent_url_arm64
+    RUNYARD_AGENT__SHA256_ARM64        = var.agent_sha256_arm64
   }
   credential_key = var.github_app_id == "" ? "RUNYARD_GITHUB__TOKEN_FILE" : "RUNYARD_GITHUB__APP_KEY_FILE"
 }

@@ -140,3 +140,39 @@ variable "runner_version" {
   type        = string
   default     = ""
 }
+
+variable "runner_url_arm64" {
+  description = "The runner package of machines of arm64, of the same version."
+  type        = string
+  default     = ""
+}
+
+variable "runner_sha256_arm64" {
+  description = "Its SHA-256."
+  type        = string
+  default     = ""
+}
+
+variable "agent_url" {
+  description = "Where machines fetch runyard-agent, https; empty where their image has it."
+  type        = string
+  default     = ""
+}
+
+variable "agent_sha256" {
+  description = "Its SHA-256."
+  type        = string
+  default     = ""
+}
+
+variable "agent_url_arm64" {
+  description = "Where machines of arm64 fetch runyard-agent."
+  type        = string
+  default     = ""
+}
+
+variable "agent_sha256_arm64" {
+  description = "Its SHA-256."
+  type        = string
+  default     = ""
+}

@@ -17,6 +17,7 @@ mod plan;
 mod planned;
 mod reason;
 mod request;
+mod rerun;
 mod runner;
 mod schedule;
 mod unread;
@@ -25,7 +26,8 @@ pub use context::{Context, Policy, Role};
 pub use effect::{Change, Effect, Step};
 pub use plan::{Plan, Wait, WaitReason};
 pub use planned::{Note, Planned, PlannedEvent};
-pub use runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
+pub use rerun::{Rerun, failed_with, rerun};
+pub use runner::{AtGitHub, Credential, KeepQuestion, RunnerConfig, StaleRunners};
 pub use schedule::{Effective, check as check_schedule, effective};
 
 pub(crate) use class::is_telling;

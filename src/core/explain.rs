@@ -1,10 +1,14 @@
 //! Explanations for people: what would be done, why a record is in its state, and when progress can be expected.
 //! Nothing is decided here, and no decision reads this.
 
+mod causes;
+mod evidence;
 mod forecast;
 mod plan;
 mod record;
 
+pub use causes::{CAUSES, Cause, Probable, probable};
+pub use evidence::{Said, evidence, related};
 pub use forecast::{Forecast, Pace, forecast};
 pub use plan::{judge, picture};
 pub use record::{explain, machine, pool, remark};

@@ -12,6 +12,7 @@ mod ids;
 mod instance;
 mod item;
 mod jobs;
+mod keep;
 mod launch;
 mod launch_template;
 mod lease;
@@ -24,6 +25,7 @@ mod registration;
 mod replacement;
 mod request;
 mod selector;
+mod sharing;
 mod slot;
 mod state;
 mod stored;
@@ -42,12 +44,16 @@ pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use identity::{Key, Kind, RecordId};
 pub use ids::{
-    ClaimId, ClassName, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository, RequestKey, RequestName,
-    RunId, TableName, Uid,
+    ClaimId, ClassName, DOORBELL, INTERRUPTIONS, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository,
+    RequestKey, RequestName, RunId, TableName, Uid,
 };
 pub use instance::{Instance, InstanceFacts, Registration};
 pub use item::{AttributeValue, Item};
 pub use jobs::{Containers, Jobs};
+pub use keep::{
+    HOME, Keep, KeepScope, Kept, KeptDirectories, MOST_KEPT, MOST_REPORTED, Promotion, WriteFrom,
+    kept_attribute,
+};
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use lease::Lease;
@@ -66,6 +72,10 @@ pub use request::{
     NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, label, release, runner_name,
 };
 pub use selector::InstanceTypes;
+pub use sharing::{
+    HalfLife, MOST_GLOBS, MOST_RESERVE, MOST_WEIGHT, Priority, Quota, SHARES_NAMED, ShareBy, Sharing, Usage,
+    YardSharing, closest,
+};
 pub use slot::Slot;
 #[doc(hidden)]
 pub use state::words;

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod compute;
+pub mod doorbell;
 pub mod github;
 pub mod notices;
 pub mod queue;
@@ -12,6 +13,7 @@ pub use clock::{Clock, Entropy};
 pub use compute::{
     Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Shortfall, StateReason,
 };
+pub use doorbell::Doorbell;
 pub use github::{GitHub, GitHubError};
 pub use notices::{Batch, Delivery, Notices};
 pub use queue::{PoolQueue, QueueDepth, QueueError, Received};

@@ -34,6 +34,7 @@ pub(crate) fn a_minute_each() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         github: false,
         inventory: false,
     }
@@ -304,6 +305,7 @@ impl Scene {
                 image: Duration::from_secs(3600),
             },
             requests_per_repository: 2000,
+            sharing: Default::default(),
             github: false,
             inventory: true,
         };

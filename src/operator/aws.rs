@@ -1,5 +1,6 @@
 //! Adapters to AWS other than the table.
 
+pub mod doorbell;
 #[cfg(feature = "ec2")]
 pub mod ec2;
 mod errors;
@@ -7,6 +8,7 @@ pub mod notices;
 pub mod queues;
 pub mod sqs;
 
+pub use doorbell::SqsDoorbell;
 #[cfg(feature = "ec2")]
 pub use ec2::Ec2Compute;
 pub use notices::SqsNotices;

@@ -8,8 +8,11 @@ mod configured;
 mod connect;
 mod context;
 mod daemon;
+mod debug;
+mod delete;
 mod describe;
 mod doctor;
+mod drain;
 mod duration;
 mod environment;
 mod events;
@@ -26,22 +29,35 @@ mod local_mode;
 mod names;
 #[cfg(feature = "ec2")]
 mod network;
+mod path;
+mod pick;
 mod plan_explain;
 mod polling;
 mod progress;
 mod provision;
+#[cfg(test)]
+mod reference;
 mod refresh;
 mod release;
+mod ring;
 mod run;
 mod scale;
 mod screen;
 mod selector;
 mod setup;
+#[cfg(test)]
+mod shown;
+mod ssh;
 mod stack;
 mod step;
 mod table;
+mod top;
 mod trial;
 mod usage;
+mod version;
+mod wait;
+mod what;
+mod yards;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -74,7 +90,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_understood(&error, args::format_asked(&arguments)),
     };
-    let format = cli.common.output;
+    let format = cli.common.output.format;
     match begin(cli) {
         Ok(code) => code,
         Err(failure) => {
@@ -169,14 +185,19 @@ fn table_of(common: &Common, environment: &Environment) -> CliResult<TableName> 
 }
 
 async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult {
+    if let Once::Config(args) = verb {
+        return yards::config(&mut Screen::stdout(&common.output), args, common.table.as_ref(), &environment);
+    }
+    let environment = yards::environment_of(common, environment)?;
     let table = table_of(common, &environment)?;
-    let mut screen = Screen::stdout(common.output);
+    let mut screen = Screen::stdout(&common.output);
     let env = &environment;
     match verb {
         Once::Completions { shell } => {
             screen.text(&completion::script(shell));
             Ok(())
         }
+        Once::Config(_) => unreachable!("it was answered before a yard was chosen"),
         Once::Provision(args) => {
             let id = provision::check(&args, env, &table)?;
             provision::run(&mut connect::connect(table, environment, screen).await?.0, &args, &id).await
@@ -211,6 +232,37 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
         Once::Set(args) => {
             apply::set(&mut connect::connect(table, environment, screen).await?.0, &args).await
         }
+        Once::Edit(args) => {
+            apply::edit(&mut connect::connect(table, environment, screen).await?.0, &args).await
+        }
+        Once::Pause(args) => {
+            apply::pause(&mut connect::connect(table, environment, screen).await?.0, &args, true).await
+        }
+        Once::Resume(args) => {
+            apply::pause(&mut connect::connect(table, environment, screen).await?.0, &args, false).await
+        }
+        Once::Delete(args) => {
+            let class = delete::check(&args)?;
+            delete::run(&mut connect::connect(table, environment, screen).await?.0, &args, &class).await
+        }
+        Once::Drain(args) => {
+            let machines = drain::check(&args)?;
+            drain::run(&mut connect::connect(table, environment, screen).await?.0, &args, &machines).await
+        }
+        Once::Wait(args) => {
+            let target = wait::check(&args, env)?;
+            wait::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
+        Once::Top(args) => top::run(&mut connect::connect(table, environment, screen).await?.0, &args).await,
+        Once::Ssh(args) => {
+            let machine = ssh::check(&args)?;
+            ssh::run(&mut connect::connect(table, environment, screen).await?.0, &args, &machine).await
+        }
+        Once::Version(args) if args.client => {
+            version::client(&mut screen);
+            Ok(())
+        }
+        Once::Version(_) => version::run(&mut connect::connect(table, environment, screen).await?.0).await,
         Once::Expire(args) => {
             let target = expire::check(&args)?;
             expire::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
@@ -244,6 +296,10 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             let target = plan_explain::check_explain(&args, env, &table)?;
             plan_explain::explain(&mut connect::connect(table, environment, screen).await?.0, &args, &target)
                 .await
+        }
+        Once::Debug(args) => {
+            let target = debug::check(&args, env, &table)?;
+            debug::run(&mut connect::connect(table, environment, screen).await?.0, &target).await
         }
     }
 }

@@ -8,6 +8,7 @@ mod error;
 mod layers;
 mod reader;
 mod secret;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,7 @@ pub use reader::{SHORTEST, duration};
 
 use crate::controller::GitHubWatch;
 use crate::limits::{Limits, Rate};
-use crate::model::{FieldError, TableName, Timing, words};
+use crate::model::{FieldError, TableName, Timing, YardSharing, words};
 use crate::telemetry;
 use reader::Reader;
 
@@ -90,6 +91,8 @@ pub struct Config {
     pub limits: Limits,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// Teams, priorities and the quotas of the whole yard.
+    pub sharing: YardSharing,
     /// Where pooled machines are announced.
     pub queue: QueueKind,
     /// The queue on which EC2 says which machines it takes back; none when nobody listens.
@@ -294,6 +297,7 @@ impl Config {
         let limits = Limits::read(reader);
         let requests_per_repository =
             reader.parsed("limits.requests_per_repository", reader::requests_per_repository);
+        let sharing = sharing::read(reader);
         let queue = reader.parsed("queue.kind", str::parse);
         check::queue(queue, compute, reader);
         let interruptions = reader.optional("interruptions.queue", reader::queue_name);
@@ -307,6 +311,7 @@ impl Config {
             compute: compute?,
             limits: limits?,
             requests_per_repository: requests_per_repository?,
+            sharing: sharing?,
             queue: queue?,
             interruptions: interruptions?,
             github: github?,
@@ -364,6 +369,8 @@ impl GitHub {
         let sweep = reader.parsed("github.sweep", reader::interval);
         let verify_removed = reader.parsed("github.verify_removed", reader::truth);
         let verify_run = reader.parsed("github.verify_run", reader::truth);
+        let reruns = reader.parsed("github.reruns", reader::truth);
+        let rerun_lost = reader.parsed("github.rerun_lost", reader::truth);
         match kind? {
             GitHubKind::None => Some(None),
             GitHubKind::Real => {
@@ -373,6 +380,8 @@ impl GitHub {
                     sweep: sweep?,
                     verify_removed: verify_removed?,
                     verify_run: verify_run?,
+                    reruns: reruns?,
+                    rerun_lost: rerun_lost?,
                 };
                 Some(Some(Self { api_url: api_url?, credential: credential?, scope: scope?, watch }))
             }

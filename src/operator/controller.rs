@@ -3,6 +3,7 @@
 
 mod answers;
 mod credential_issuer;
+mod doorbell;
 mod events;
 mod execute;
 mod follow;
@@ -10,8 +11,10 @@ mod groups;
 mod lease;
 mod measure;
 mod notices;
+mod provenance;
 mod reconcile;
 mod removal;
+mod reruns;
 mod run_check;
 mod runner_gc;
 mod runs;
@@ -22,13 +25,14 @@ mod tokens;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
 use crate::decide::Policy;
 use crate::metrics::Metrics;
-use crate::model::{TableName, Timing};
-use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::model::{TableName, Timing, YardSharing};
+use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
 
@@ -45,12 +49,23 @@ pub struct Ports {
     pub github: Option<Arc<dyn GitHub>>,
     /// EC2's notices about machines, if a queue is configured.
     pub notices: Option<Arc<dyn Notices>>,
+    /// The doorbell; none where the watch learns of a write without it.
+    pub doorbell: Option<Bell>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
     /// The metrics.
     pub metrics: Metrics,
+}
+
+/// The doorbell, and what a ring does.
+#[derive(Clone)]
+pub struct Bell {
+    /// Where rings are waited for.
+    pub port: Arc<dyn Doorbell>,
+    /// Has the watch of the table look at once.
+    pub look: watch::Sender<()>,
 }
 
 /// The settings of contract, section 8.
@@ -66,6 +81,8 @@ pub struct Settings {
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// Teams, priorities and the quotas of the whole yard.
+    pub sharing: YardSharing,
     /// How often the machines are listed.
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.
@@ -83,13 +100,24 @@ pub struct GitHubWatch {
     pub verify_removed: bool,
     /// Whether GitHub is asked if a request's run is there before its machines get a credential.
     pub verify_run: bool,
+    /// Whether later attempts of runs get machines although nobody asked for them ("Re-run failed jobs").
+    pub reruns: bool,
+    /// Whether the failed jobs of a run that lost a spot machine are run again, once.
+    pub rerun_lost: bool,
 }
 
 impl Default for GitHubWatch {
     /// As `config/default.toml` has it.
     fn default() -> Self {
         let (run_poll, sweep) = (Duration::from_secs(60), Duration::from_secs(3600));
-        Self { run_poll: Some(run_poll), sweep: Some(sweep), verify_removed: true, verify_run: true }
+        Self {
+            run_poll: Some(run_poll),
+            sweep: Some(sweep),
+            verify_removed: true,
+            verify_run: true,
+            reruns: true,
+            rerun_lost: false,
+        }
     }
 }
 
@@ -99,6 +127,7 @@ impl Settings {
         Policy {
             timing: self.timing,
             requests_per_repository: self.requests_per_repository,
+            sharing: self.sharing.clone(),
             github,
             inventory,
         }

@@ -8,18 +8,19 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, SdkConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Health};
 #[cfg(feature = "ec2")]
 use crate::aws::ec2::{Ec2Compute, Ec2Options};
-use crate::aws::{SqsNotices, SqsQueue};
+use crate::aws::{SqsDoorbell, SqsNotices, SqsQueue};
 use crate::clock::{SystemClock, SystemEntropy};
 use crate::compute_none::NoCompute;
 use crate::config::{
     ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
 };
-use crate::controller::{self, OperatorError, Ports, Settings};
+use crate::controller::{self, Bell, OperatorError, Ports, Settings};
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
 #[cfg(feature = "ec2")]
 use crate::limits::Limited;
@@ -150,12 +151,22 @@ pub fn build(
         ),
         ComputeKind::Ec2 | ComputeKind::None => store,
     };
-    let store: Arc<dyn Store> = Arc::new(store);
+    let metrics = Metrics::new(clock.clone());
     let queue: Arc<dyn PoolQueue> = match config.queue {
         QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
         QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),
     };
-    let metrics = Metrics::new(clock.clone());
+    let (store, doorbell) = match (config.queue, config.compute) {
+        (QueueKind::Sqs, ComputeKind::Ec2 | ComputeKind::None) => {
+            let (look, looks) = watch::channel(());
+            let port = Arc::new(SqsDoorbell::connect(&config.table, sdk));
+            let bell = Bell { port: Arc::new(Metered::new(port, metrics.clone())), look };
+            (store.woken_by(looks), Some(bell))
+        }
+        // In local mode each commit of the engine wakes the watch.
+        (QueueKind::Sqs, ComputeKind::Local) | (QueueKind::Memory, _) => (store, None),
+    };
+    let store: Arc<dyn Store> = Arc::new(store);
     let github =
         config.github.as_ref().map(|github| self::github(github, clock.clone(), &metrics)).transpose()?;
     let mut settings = settings(config, identity);
@@ -177,6 +188,7 @@ pub fn build(
         compute,
         github,
         notices,
+        doorbell,
         clock: clock.clone(),
         entropy: entropy.clone(),
         metrics: metrics.clone(),
@@ -243,6 +255,7 @@ fn settings(config: &Config, identity: String) -> Settings {
         }),
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
+        sharing: config.sharing.clone(),
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }
@@ -273,7 +286,8 @@ pub(crate) fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Resul
         }
     };
     let url = ApiUrl::parse(&config.api_url)?;
-    Ok(RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?)
+    let github = RestGitHub::new(url, credential, DEFAULT_DEADLINE, Arc::new(move || clock.now()))?;
+    Ok(github.rerunning(config.watch.rerun_lost))
 }
 
 /// How an operator is stopped.

@@ -144,6 +144,14 @@ impl StandIn {
         self.shared.change(|state, now| state.add_jobs(run_id, jobs, open, now))
     }
 
+    /// Re-runs the failed jobs of a run that is over, as a person does.
+    ///
+    /// # Errors
+    /// A run that is unknown, not over, or has no failed job.
+    pub fn rerun_failed(&self, repository: &str, run_id: RunId) -> Result<Run, StandInFailure> {
+        self.shared.change(|state, now| state.rerun(repository, run_id, state::Which::Failed, now))
+    }
+
     /// Ends a run early.
     ///
     /// # Errors

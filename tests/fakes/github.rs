@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::script::{Fault, Script, locked};
-use runyard_core::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard_core::ports::github::{
+    BranchFacts, EndOfLife, JobConfig, JobState, RunSource, RunState, Runner, RunnerSpec, Scope, Token,
+    WorkflowJob, WorkflowRun,
+};
 use runyard_core::ports::{Clock, GitHub, GitHubError};
 
 /// How long a token is good for.
@@ -28,11 +31,22 @@ struct Inner {
 struct Site {
     runners: BTreeMap<Scope, Vec<Runner>>,
     runs: BTreeMap<(String, String, u64), RunState>,
+    /// When the latest attempt of a run began.
+    began: BTreeMap<(String, String, u64), Timestamp>,
+    /// The jobs of each attempt of a run.
+    jobs: BTreeMap<(String, String, u64), BTreeMap<u32, Vec<WorkflowJob>>>,
+    /// Whether jobs that do not run in an attempt are left out of its list.
+    lists_only_what_runs: bool,
     ends_of_life: BTreeMap<String, EndOfLife>,
     groups: BTreeMap<(String, String), u64>,
     calls: BTreeMap<&'static str, u64>,
+    /// Where runs come from, and what their branches are.
+    sources: BTreeMap<(String, String, u64), RunSource>,
+    branches: BTreeMap<(String, String, String), BranchFacts>,
     numbers: u64,
     outage: Option<GitHubError>,
+    /// What every call of a verb meets.
+    outages: BTreeMap<&'static str, GitHubError>,
 }
 
 impl Site {
@@ -58,6 +72,39 @@ impl Site {
     }
 }
 
+impl Site {
+    fn rerun(&mut self, run: (String, String, u64), all: bool, now: Timestamp) -> Result<u32, GitHubError> {
+        let unknown = || GitHubError::NotFound(format!("run {}", run.2));
+        let attempt = match self.runs.get(&run).ok_or_else(unknown)? {
+            RunState::Completed { attempt } => *attempt,
+            RunState::Active { .. } => {
+                return Err(GitHubError::Denied("This workflow is already running".into()));
+            }
+        };
+        let attempts = self.jobs.entry(run.clone()).or_default();
+        let before = attempts.get(&attempt).cloned().unwrap_or_default();
+        let again = |job: &WorkflowJob| all || job.state != JobState::Succeeded;
+        if !before.iter().any(again) {
+            return Err(GitHubError::Denied("This workflow run has no failed jobs".into()));
+        }
+        let next = before.into_iter().map(|job| match again(&job) {
+            true => WorkflowJob {
+                state: JobState::Queued,
+                attempt: attempt + 1,
+                started_at: None,
+                completed_at: None,
+                runner: None,
+                ..job
+            },
+            false => job,
+        });
+        attempts.insert(attempt + 1, next.collect());
+        self.began.insert(run.clone(), now);
+        self.runs.insert(run, RunState::Active { attempt: attempt + 1 });
+        Ok(attempt + 1)
+    }
+}
+
 impl FakeGitHub {
     /// A GitHub without runners.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
@@ -72,6 +119,15 @@ impl FakeGitHub {
     /// What every call meets from now on; none ends the outage.
     pub fn outage(&self, error: Option<GitHubError>) {
         locked(&self.0.site).outage = error;
+    }
+
+    /// What every call of this verb meets from now on; none ends the outage.
+    pub fn outage_of(&self, verb: &'static str, error: Option<GitHubError>) {
+        let mut site = locked(&self.0.site);
+        match error {
+            Some(error) => drop(site.outages.insert(verb, error)),
+            None => drop(site.outages.remove(verb)),
+        }
     }
 
     /// Registers a runner as an agent with a token does; one of the same name is replaced.
@@ -96,8 +152,51 @@ impl FakeGitHub {
     }
 
     /// Says where a run stands; a run nobody spoke of is not found.
+    pub fn set_source(&self, owner: &str, name: &str, run_id: u64, source: RunSource, branch: BranchFacts) {
+        let mut site = locked(&self.0.site);
+        site.branches.insert((owner.to_owned(), name.to_owned(), source.head_branch.clone()), branch);
+        site.sources.insert((owner.to_owned(), name.to_owned(), run_id), source);
+    }
+
+    /// How a run is.
     pub fn set_run(&self, owner: &str, name: &str, run_id: u64, state: RunState) {
         locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
+    }
+
+    /// Adds a job to an attempt of a run.
+    pub fn add_job(&self, owner: &str, name: &str, run_id: u64, job: WorkflowJob) {
+        let mut site = locked(&self.0.site);
+        let run = (owner.to_owned(), name.to_owned(), run_id);
+        site.jobs.entry(run).or_default().entry(job.attempt).or_default().push(job);
+    }
+
+    /// Changes the jobs of an attempt of a run.
+    pub fn change_jobs(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        attempt: u32,
+        mut change: impl FnMut(&mut WorkflowJob),
+    ) {
+        let mut site = locked(&self.0.site);
+        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let jobs = site.jobs.entry(run).or_default().entry(attempt).or_default();
+        jobs.iter_mut().filter(|job| job.attempt == attempt).for_each(&mut change);
+    }
+
+    /// From now on a list of jobs has those alone that ran in its attempt, as GitHub had it in 2025.
+    pub fn list_only_what_runs(&self) {
+        locked(&self.0.site).lists_only_what_runs = true;
+    }
+
+    /// A person re-runs the failed jobs of a run that is over, or all of them.
+    ///
+    /// # Errors
+    /// As GitHub answers: the run is unknown, or not over, or none of its jobs failed.
+    pub fn rerun(&self, owner: &str, name: &str, run_id: u64, all: bool) -> Result<u32, GitHubError> {
+        let now = self.0.clock.now();
+        locked(&self.0.site).rerun((owner.to_owned(), name.to_owned(), run_id), all, now)
     }
 
     /// Says when GitHub's support of a runner version ends.
@@ -128,7 +227,7 @@ impl FakeGitHub {
         *locked(&self.0.site).calls.entry(verb).or_default() += 1;
         let exit = self.0.faults.enter()?;
         let mut site = locked(&self.0.site);
-        if let Some(outage) = site.outage.clone() {
+        if let Some(outage) = site.outage.clone().or_else(|| site.outages.get(verb).cloned()) {
             return Err(outage);
         }
         exit.answer(act(&mut site))
@@ -212,5 +311,56 @@ impl GitHub for FakeGitHub {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
         self.call("run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
+    }
+
+    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+        self.call("open_runs", |site| {
+            let ours = |of: &(String, String, u64)| (of.0.as_str(), of.1.as_str()) == (owner, name);
+            let open = site.runs.iter().filter(|(of, _)| ours(of)).filter_map(|(of, state)| match state {
+                RunState::Active { attempt } => {
+                    let started_at = site.began.get(of).copied();
+                    Some(WorkflowRun { id: of.2, attempt: *attempt, started_at })
+                }
+                RunState::Completed { .. } => None,
+            });
+            Ok(open.collect())
+        })
+    }
+
+    async fn run_jobs(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        attempt: u32,
+    ) -> Result<Vec<WorkflowJob>, GitHubError> {
+        let run = (owner.to_owned(), name.to_owned(), run_id);
+        self.call("run_jobs", |site| {
+            let mut jobs = site.jobs.get(&run).and_then(|of| of.get(&attempt)).cloned().unwrap_or_default();
+            jobs.retain(|job| !site.lists_only_what_runs || job.attempt == attempt);
+            Ok(jobs)
+        })
+    }
+
+    async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
+        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
+        self.call("run_source", |site| site.sources.get(&run).cloned().ok_or_else(unknown))
+    }
+
+    async fn branch(
+        &self,
+        owner: &str,
+        name: &str,
+        branch: &str,
+        _: &str,
+    ) -> Result<BranchFacts, GitHubError> {
+        let branch = (owner.to_owned(), name.to_owned(), branch.to_owned());
+        self.call("branch", |site| Ok(site.branches.get(&branch).copied().unwrap_or_default()))
+    }
+
+    async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {
+        let (run, now) = ((owner.to_owned(), name.to_owned(), run_id), self.0.clock.now());
+        self.call("rerun_failed_jobs", |site| site.rerun(run, false, now).map(drop))
     }
 }

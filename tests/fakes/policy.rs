@@ -22,6 +22,7 @@ pub fn a_minute_each() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         github: false,
         inventory: false,
     }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use runyard::model::Event;
 use runyard::ports::Store;
 
 use runyard_tests::world::{World, linux};
@@ -118,4 +119,32 @@ async fn whether_a_class_can_be_launched_is_asked_once_when_it_is_first_seen() {
     let checked = world.compute.checked();
     let names: Vec<&str> = checked.iter().map(|spec| spec.resource_class.as_str()).collect();
     assert_eq!(names, ["linux"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_image_is_told_and_takes_the_place_of_idle_machines() {
+    let world = World::new();
+    world.compute.image("/golden/linux", "ami-1");
+    let mut spec = linux(1, 5);
+    spec["launch"] = serde_json::json!({"ami": "ssm:/golden/linux"});
+    world.pool(spec).await;
+    world.start();
+    world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    let told = || {
+        let events = world.all::<Event>().into_iter().filter(|event| event.reason == "ImageChanged");
+        events.map(|event| event.message).collect::<Vec<_>>()
+    };
+    world.until("the image is told", Duration::from_secs(60), async || !told().is_empty()).await;
+    world.sleep(2 * 3600).await;
+    assert_eq!(told(), ["/golden/linux is ami-1 now"], "the same image again is no news");
+    assert!(world.reasons().is_empty());
+    world.compute.image("/golden/linux", "ami-2");
+    world
+        .until("the machine is replaced", Duration::from_secs(2 * 3600), async || {
+            world.reasons() == ["drifted"]
+        })
+        .await;
+    let mut told = told();
+    told.sort();
+    assert_eq!(told, ["/golden/linux is ami-1 now", "/golden/linux is ami-2 now; it was ami-1"]);
 }

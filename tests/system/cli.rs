@@ -8,4 +8,5 @@ mod provision;
 mod read;
 mod release;
 mod usage;
+mod verbs;
 mod yard;

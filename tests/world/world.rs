@@ -47,6 +47,7 @@ pub fn settings(identity: &str) -> Settings {
         organization: false,
         timing: as_shipped(),
         requests_per_repository: 2000,
+        sharing: Default::default(),
         sweep: Duration::from_secs(60),
         github: watch(),
     }
@@ -125,6 +126,7 @@ impl World {
             compute: Arc::new(self.compute.clone()),
             github: self.with_github.then(|| Arc::new(self.github.clone()) as _),
             notices: Some(Arc::new(self.notices.clone())),
+            doorbell: None,
             clock: Arc::new(self.clock),
             entropy: Arc::new(SeededEntropy::new(seed)),
             metrics: self.metrics.clone(),
@@ -152,6 +154,7 @@ impl World {
             compute,
             github: None,
             notices: None,
+            doorbell: None,
             clock: Arc::new(self.clock),
             entropy: Arc::new(SeededEntropy::new(11)),
             metrics: self.metrics.clone(),

@@ -79,8 +79,8 @@ impl Host {
         let made_of = mounts::made_of()?;
         let jails = (
             self.jail_for_check()?,
-            self.jail_for(&dirs, &self.layout.config_log(), false)?,
-            self.jail_for(&dirs, &self.layout.run_log(), true)?,
+            self.jail_for(&dirs, &self.layout.config_log(), false, Vec::new())?,
+            self.jail_for(&dirs, &self.layout.run_log(), true, Vec::new())?,
         );
         let jails = match jails {
             (Some(check), Some(config), Some(run)) => Some(Jails { check, config, run }),

@@ -111,6 +111,7 @@ impl Host {
         let renewed = async {
             self.all_ended(claim, runner, since).await?;
             self.cleared(claim, since, registered).await?;
+            self.begin_layers_anew(claim).await?;
             if !registered {
                 return Ok(());
             }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::jail::{ITSELF, Jail, StandingJail};
+use super::keep::KeptMount;
 use super::layout::ClaimDirs;
 use super::output::detail;
 use super::{Account, Host, account};
@@ -36,7 +37,7 @@ pub struct Isolation {
 
 impl Host {
     /// What a job is in, with the directories of a claim; none where jobs are not isolated.
-    fn jail(&self, dirs: Option<&ClaimDirs>) -> Option<Jail> {
+    fn jail(&self, dirs: Option<&ClaimDirs>, kept: Vec<KeptMount>) -> Option<Jail> {
         let (isolation, account) = (self.settings.isolation.as_ref()?, self.settings.account.as_ref()?);
         Some(Jail {
             uid: account.uid,
@@ -48,18 +49,21 @@ impl Host {
             home: isolation.home.clone(),
             hidden: self.layout.hidden(),
             hook: self.layout.hook(),
+            kept,
         })
     }
 
     /// Begins to make a jail with the directories of a claim, for a script that writes into a log, a new one; none
-    /// where jobs are not isolated. A script that `lasts` outlives this agent.
+    /// where jobs are not isolated. A script that `lasts` outlives this agent; `kept` is what it finds of earlier
+    /// claims.
     pub(super) fn jail_for(
         &self,
         dirs: &ClaimDirs,
         log: &Path,
         lasts: bool,
+        kept: Vec<KeptMount>,
     ) -> io::Result<Option<StandingJail>> {
-        let (Some(jail), Some(isolation)) = (self.jail(Some(dirs)), &self.settings.isolation) else {
+        let (Some(jail), Some(isolation)) = (self.jail(Some(dirs), kept), &self.settings.isolation) else {
             return Ok(None);
         };
         let out = disk::create_anew(log)?;
@@ -71,7 +75,7 @@ impl Host {
 
     /// Begins to make the jail of the isolation check: it has the directories of no claim.
     pub(super) fn jail_for_check(&self) -> io::Result<Option<StandingJail>> {
-        let (Some(jail), Some(isolation)) = (self.jail(None), &self.settings.isolation) else {
+        let (Some(jail), Some(isolation)) = (self.jail(None, Vec::new()), &self.settings.isolation) else {
             return Ok(None);
         };
         let mut command = self.script(&isolation.program, &isolation.home, Path::new("/tmp"));

@@ -26,6 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
 use super::JobGroup;
+use super::keep::KeptMount;
 use super::keys::{in_own_session, own_session};
 use super::{engine, mounts, network};
 
@@ -62,6 +63,9 @@ pub struct Jail {
     pub hidden: Vec<PathBuf>,
     /// What the runner calls before each job, below one of those: seen, and not to be changed.
     pub hook: PathBuf,
+    /// The kept directories of the claim.
+    #[serde(default)]
+    pub kept: Vec<KeptMount>,
 }
 
 /// What is to be done in a jail. It is told when the jail stands, which may be long after it was begun.

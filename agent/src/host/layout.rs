@@ -73,6 +73,11 @@ impl Layout {
         self.state.join("jail")
     }
 
+    /// What survives claims.
+    pub(super) fn keep(&self) -> PathBuf {
+        self.work.join("keep")
+    }
+
     /// Directories of which jobs see nothing.
     pub(super) fn hidden(&self) -> Vec<PathBuf> {
         vec![self.work.clone(), self.state.clone()]
@@ -129,7 +134,7 @@ impl Layout {
 }
 
 /// A claim id may be any printable word; a directory's name may not.
-fn directory_name(claim: &ClaimId) -> String {
+pub(super) fn directory_name(claim: &ClaimId) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     let id = claim.as_str();
     if id.bytes().all(plain) && !id.starts_with('.') {

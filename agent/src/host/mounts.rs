@@ -15,6 +15,7 @@ use nix::sys::stat::{Mode, SFlag, mknod, umask};
 use nix::unistd::{chdir, pivot_root};
 
 use super::jail::Jail;
+use super::keep::{KeptMount, place_for};
 use super::network;
 
 /// File systems on disks, of which each job gets a view. The others (of the network, of programs, of memory) hold what
@@ -56,7 +57,8 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
     }
     let anew = ANEW.into_iter().map(Path::new);
     let places = anew.chain([jail.home.as_path()]).chain(jail.hidden.iter().map(PathBuf::as_path));
-    for place in places.chain([Path::new("/etc"), Path::new(NETWORKS)]) {
+    let kept = jail.kept.iter().map(|kept| kept.path.as_path()).filter(|path| !path.starts_with(&jail.home));
+    for place in places.chain([Path::new("/etc"), Path::new(NETWORKS)]).chain(kept) {
         frame_for(&frame, place)?;
     }
     fs::write(frame.join("etc/resolv.conf"), resolvers)?;
@@ -77,6 +79,7 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
     }
     if let Some(claim) = &jail.claim {
         own(jail, claim, &root)?;
+        jail.kept.iter().for_each(|kept| keep(jail, kept, &root));
     }
     for hidden in &jail.hidden {
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | TAME;
@@ -113,6 +116,33 @@ fn view(lower: &[&Path], place: &Path) -> anyhow::Result<()> {
     let layers: Vec<String> = lower.iter().map(|path| escaped(path)).collect();
     let options = format!("lowerdir={}", layers.join(":"));
     mount_at(Some("overlay"), place, Some("overlay"), MsFlags::MS_RDONLY | TAME, &options)
+}
+
+/// Lays a claim's own layer over what is kept of earlier ones. A directory that cannot be had costs its job the time to
+/// fetch what was in it, and no more.
+fn keep(jail: &Jail, kept: &KeptMount, root: &Path) {
+    let mounted = || {
+        let home = kept.path.strip_prefix(&jail.home).ok();
+        let (from, below, owner) = match home {
+            Some(below) => (within(root, &jail.home), below, Some((jail.uid, jail.gid))),
+            None => (root.to_owned(), kept.path.as_path(), None),
+        };
+        let place = place_for(&from, below, owner)?;
+        // What the image has there shows through.
+        let image = kept.path.symlink_metadata().is_ok_and(|found| home.is_none() && found.is_dir());
+        let lower = [Some(kept.lower.as_path()), image.then_some(kept.path.as_path())];
+        let lower: Vec<String> = lower.into_iter().flatten().map(escaped).collect();
+        let (upper, work) = (escaped(&kept.upper), escaped(&kept.work));
+        let options = format!(
+            "lowerdir={},upperdir={upper},workdir={work},redirect_dir=nofollow,metacopy=off,index=off,xino=off",
+            lower.join(":")
+        );
+        let place = PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd()));
+        mount_at(Some("overlay"), &place, Some("overlay"), TAME, &options)
+    };
+    if let Err(error) = mounted() {
+        eprintln!("runyard: {} is not kept: {error:#}", kept.path.display());
+    }
 }
 
 /// As overlayfs wants the names of its layers.

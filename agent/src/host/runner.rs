@@ -90,36 +90,31 @@ impl Host {
         holder: &Holder,
         single_use: Option<&RegistrationCredential>,
     ) -> TaskOutcome {
-        let dirs = self.layout.claim(claim);
-        let jobs = &holder.jobs;
+        match self.started(claim, holder, single_use).await {
+            Ok(runner) => TaskOutcome::Started(runner),
+            Err(why) => TaskOutcome::Failed(GithubFailure::Refused(why)),
+        }
+    }
+
+    async fn started(
+        &self,
+        claim: &ClaimId,
+        holder: &Holder,
+        single_use: Option<&RegistrationCredential>,
+    ) -> Result<RunnerProcess, String> {
+        let because = |what: &'static str| move |why: io::Error| detail(what, &why.to_string(), &[]);
+        let (dirs, jobs) = (self.layout.claim(claim), &holder.jobs);
         let open = jobs.single_use();
         let rootless = !open && jobs.containers == Containers::Rootless;
-        if let Some(why) = engine::lacks().filter(|_| rootless) {
-            return TaskOutcome::Failed(GithubFailure::Refused(why));
-        }
-        let prepared = match (single_use, self.runner_jail(claim).await) {
-            _ if open => self.open_machine(claim, &dirs, jobs, single_use).await.map(|()| None),
-            (Some(_), _) => self.fresh(claim, &dirs).await.map(|jails| jails.map(|(_, run)| run)),
-            (None, Some(jail)) => Ok(Some(jail)),
-            // An earlier agent may have started one and been killed before it wrote that down.
-            (None, None) => self.end(self.claim_scope(claim, None, None)).await.map(|_| None),
-        };
-        let jail = match prepared {
-            Ok(jail) => jail,
-            Err(why) => {
-                return TaskOutcome::Failed(GithubFailure::Refused(detail(
-                    "the runner cannot be started",
-                    &why,
-                    &[],
-                )));
-            }
-        };
-        let hook = match self.write_hook(holder) {
-            Ok(hook) => hook,
-            Err(why) => {
-                let why = detail("jobs of other runs cannot be refused", &why.to_string(), &[]);
-                return TaskOutcome::Failed(GithubFailure::Refused(why));
-            }
+        engine::lacks().filter(|_| rootless).map_or(Ok(()), Err)?;
+        let jail = self.place(claim, holder, single_use, &dirs).await;
+        let jail = jail.map_err(|why| detail("the runner cannot be started", &why, &[]))?;
+        let hook = self.write_hook(holder).map_err(because("jobs of other runs cannot be refused"))?;
+        let jail = if open {
+            jail
+        } else {
+            let kept = self.with_kept(jail, claim, holder, &dirs).await;
+            kept.map_err(because("what its class keeps cannot be lent"))?
         };
         let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs, open);
         command.envs(jobs.environment.iter().filter(|(name, _)| variable_refusal(name).is_none()));
@@ -136,13 +131,26 @@ impl Host {
             (false, true) => self.begin_with_engine(command, jail, &dirs, &log).await,
             (false, false) => self.begin(command, jail, &dirs, &log, true).await,
         };
-        match child.and_then(|child| self.adopt(child)) {
-            Ok(runner) => TaskOutcome::Started(runner),
-            Err(why) => TaskOutcome::Failed(GithubFailure::Refused(detail(
-                "run.sh cannot be started",
-                &why.to_string(),
-                &[],
-            ))),
+        child.and_then(|child| self.adopt(child)).map_err(because("run.sh cannot be started"))
+    }
+
+    /// Where a listener starts: a fresh directory if it serves one job, and its jail if one was prepared.
+    async fn place(
+        &self,
+        claim: &ClaimId,
+        holder: &Holder,
+        single_use: Option<&RegistrationCredential>,
+        dirs: &ClaimDirs,
+    ) -> Result<Option<StandingJail>, String> {
+        let jail = self.runner_jail(claim).await;
+        if holder.jobs.single_use() {
+            return self.open_machine(claim, dirs, &holder.jobs, single_use).await.map(|()| None);
+        }
+        match (single_use, jail) {
+            (Some(_), _) => self.fresh(claim, dirs).await.map(|jails| jails.map(|(_, run)| run)),
+            (None, Some(jail)) => Ok(Some(jail)),
+            // An earlier agent may have started one and been killed before it wrote that down.
+            (None, None) => self.end(self.claim_scope(claim, None, None)).await.map(|_| None),
         }
     }
 
@@ -249,7 +257,7 @@ impl Host {
     ) -> io::Result<Child> {
         let jail = match jail {
             Some(jail) => Some(jail),
-            None => self.jail_for(dirs, log, lasts)?,
+            None => self.jail_for(dirs, log, lasts, Vec::new())?,
         };
         match jail {
             Some(jail) => jail.does(&command).await,
@@ -270,7 +278,7 @@ impl Host {
     ) -> io::Result<Child> {
         let jail = match jail {
             Some(jail) => Some(jail),
-            None => self.jail_for(dirs, log, true)?,
+            None => self.jail_for(dirs, log, true, Vec::new())?,
         };
         let jail = jail.ok_or_else(|| io::Error::other("no containers without isolation.required"))?;
         jail.does_with_engine(&command).await

@@ -50,12 +50,20 @@ pub struct SweepPaths {
     pub program: PathBuf,
     /// Where file systems are mounted that are not the machine's own and that jobs may write to all the same.
     pub spare: Vec<PathBuf>,
+    /// What survives claims, where the machine keeps anything.
+    pub kept: Option<PathBuf>,
 }
 
 impl Default for SweepPaths {
     fn default() -> Self {
         let program = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/runyard-agent".into());
-        Self { trees: vec!["/".into()], docker: "/var/run/docker.sock".into(), program, spare: Vec::new() }
+        Self {
+            trees: vec!["/".into()],
+            docker: "/var/run/docker.sock".into(),
+            program,
+            spare: Vec::new(),
+            kept: None,
+        }
     }
 }
 
@@ -93,7 +101,8 @@ pub(super) fn sweep(
     for home in &homes {
         renew_home(home, account, ids, |mount| kinds.get(&mount) == Some(&FilesystemKind::Own))?;
     }
-    let walk = Walk { ids, begun, kinds: &kinds, homes: &homes };
+    let kept = places.kept.as_deref();
+    let walk = Walk { ids, begun, kinds: &kinds, homes: &homes, kept };
     let trees: Vec<_> = places.trees.iter().chain(queues.iter().map(|q| &q.place)).cloned().collect();
     let found = walk.over(&trees)?;
     found.left.iter().try_for_each(|path| remove(path))?;
@@ -114,7 +123,8 @@ pub(super) fn sweep(
 /// There is something, or that cannot be told.
 pub(super) fn nothing_is_given(account: &Account, ids: &Ids, places: &SweepPaths) -> io::Result<()> {
     let (kinds, homes) = (kinds(&mounts()?), homes(account.uid));
-    let walk = Walk { ids, begun: None, kinds: &kinds, homes: &homes };
+    let kept = places.kept.as_deref();
+    let walk = Walk { ids, begun: None, kinds: &kinds, homes: &homes, kept };
     let mut given = walk.over(&places.trees)?.older;
     given.retain(|path| !is_usual(path, &homes, account));
     given.sort();

@@ -42,6 +42,8 @@ pub(super) struct Walk<'a> {
     pub(super) kinds: &'a BTreeMap<u64, FilesystemKind>,
     /// Directories that are the account's by right.
     pub(super) homes: &'a BTreeSet<PathBuf>,
+    /// A directory of root's into which no job gets, with files that are the account's: it is passed over.
+    pub(super) kept: Option<&'a Path>,
 }
 
 /// What a walk found.
@@ -185,6 +187,12 @@ impl Walk<'_> {
             }
         }
         let path = || below(&place.path, name);
+        if self.kept.is_some_and(|kept| kept == path())
+            && metadata.stx_uid == 0
+            && metadata.stx_mode & 0o77 == 0
+        {
+            return Ok(());
+        }
         let kind = FileType::from_raw_mode(metadata.stx_mode.into());
         let changed = (metadata.stx_ctime.tv_sec, metadata.stx_ctime.tv_nsec);
         let since = self.begun.is_some_and(|begun| changed >= begun);
@@ -285,7 +293,7 @@ mod tests {
 
     fn walked(dir: &Path, uid: u32, begun: Option<Moment>) -> Found {
         let (ids, kinds, homes) = (ids(uid), kinds(&mounts().unwrap()), BTreeSet::new());
-        let walk = Walk { ids: &ids, begun, kinds: &kinds, homes: &homes };
+        let walk = Walk { ids: &ids, begun, kinds: &kinds, homes: &homes, kept: None };
         let mut found = walk.over(&[dir.to_owned()]).unwrap();
         for list in [&mut found.left, &mut found.older, &mut found.changed] {
             list.sort();

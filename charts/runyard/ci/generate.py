@@ -39,7 +39,9 @@ PATTERNS = {
     },
 }
 # Tables of texts, whose names are anybody's.
-OPEN = {("agent", "environment")}
+OPEN = {("agent", "environment"), ("sharing", "teams")}
+# Tables of tables, whose names are anybody's.
+TABLES = {("sharing", "priorities"), ("sharing", "quotas")}
 TIME = (r"^\d+(ms|s|m|h)$", "write a number and a unit (ms, s, m, h), for example 15s or 20m")
 # An App's id is a number to everybody, and a client id is none.
 EITHER = {("github", "app_id")}
@@ -52,6 +54,8 @@ def key(path: tuple[str, ...], value: object) -> dict:
     """The schema of one key of the configuration, by its default."""
     if path in OPEN:
         return {"type": "object", "additionalProperties": {"type": "string"}}
+    if path in TABLES:
+        return {"type": "object", "additionalProperties": {"type": "object"}}
     if isinstance(value, dict):
         properties = {name: key((*path, name), inner) for name, inner in value.items()}
         return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -101,6 +101,8 @@ def shown(rendered: str) -> int:
     wanted["log"]["format"] = "json"
     # The chart writes a table of texts as JSON, which the operator reads as well.
     have["agent"]["environment"] = json.loads(have["agent"]["environment"])
+    for table in ("teams", "priorities", "quotas"):
+        have["sharing"][table] = json.loads(have["sharing"][table])
     for section in wanted:
         if have.get(section) != wanted[section]:
             print(f"objects: values.yaml shows {section} as {have.get(section)}, it is {wanted[section]}", file=sys.stderr)

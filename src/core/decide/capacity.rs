@@ -114,6 +114,11 @@ impl<'a> Launches<'a> {
         need == take && !self.blocked()
     }
 
+    /// Whether nothing more is launched for anybody.
+    pub(super) fn is_closed(&self) -> bool {
+        self.room == 0 || self.wanted.len() >= REQUESTS_AT_ONCE || self.blocked()
+    }
+
     /// Whether the class launches nothing now.
     fn blocked(&self) -> bool {
         let writing = self.cx.yard.is_busy(Slot::Launches(self.name.clone()));

@@ -19,14 +19,20 @@ mod hung;
 mod image;
 mod rebalance;
 mod serve;
+mod shared;
 mod tell;
 #[cfg(test)]
 mod tell_tests;
+mod turns;
 
 pub(crate) use tell::is_telling;
 
 /// How often a pool's status is written at most.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How often the use of shares is written at least, while machines are lent.
+const USAGE_EVERY: Duration = Duration::from_secs(60);
+/// When to look again at what another class may free.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What to do about a class now.
 pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
@@ -156,7 +162,12 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     }
     let report = Report::of(cx, class, pool);
     let message = report.message(cx, class, pool, plan);
-    let same = pool.status.counts == counts && pool.status.message == message;
+    let unwritten = class.shares.unwritten();
+    let used = unwritten.is_some_and(|since| cx.now.mono >= since + USAGE_EVERY);
+    if let Some(since) = unwritten.filter(|_| cx.role.lease.is_some()) {
+        plan.wake_at(since + USAGE_EVERY);
+    }
+    let same = pool.status.counts == counts && pool.status.message == message && !used;
     // What is pinned is written first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
     if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
@@ -172,6 +183,9 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
         next.status.counts = counts;
         next.status.message = message;
         next.status.conditions = report.conditions(cx, class, pool);
+        if unwritten.is_some() {
+            next.status.usage = class.shares.usage(cx.now.wall, cx.now.mono);
+        }
     });
     plan.actions.push(Planned::pool(step));
 }

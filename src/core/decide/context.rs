@@ -1,6 +1,6 @@
 //! What a decision reads besides the records: the time, the settings, and whether this operator may launch.
 
-use crate::model::Timing;
+use crate::model::{Timing, YardSharing};
 use crate::yard::{Now, Yard};
 
 /// The settings decisions depend on (contract, section 8).
@@ -10,6 +10,8 @@ pub struct Policy {
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// Teams, priorities and the quotas of the whole yard.
+    pub sharing: YardSharing,
     /// Whether runners are registered at a GitHub.
     pub github: bool,
     /// Whether the compute port knows all machines.

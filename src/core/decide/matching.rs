@@ -166,6 +166,14 @@ impl<'a> Matcher<'a> {
         self.cursors[last].head.take().map(|(_, arn)| (last, arn))
     }
 
+    /// The trust domains of the machines that nobody was given yet; the empty one where machines served nobody.
+    pub(super) fn domains(&mut self) -> BTreeSet<String> {
+        (0..self.cursors.len()).for_each(|at| self.advance(at));
+        let heads = (0..self.cursors.len()).filter(|at| self.cursors[*at].head.is_some());
+        let named = self.named.iter().chain(self.listed.values().flatten()).map(|(at, _)| *at);
+        heads.chain(named).map(|at| self.cursors[at].group.trust_domain.clone()).collect()
+    }
+
     /// Notes machines that were given to a request whose record is being written: it may not need them.
     pub(super) fn keep(&mut self, share: Share) {
         share.groups.into_iter().for_each(|at| self.cursors[at].kept += 1);

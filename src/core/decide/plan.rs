@@ -27,6 +27,8 @@ words! {
         Image = "Image",
         /// The class is paused.
         Paused = "Paused",
+        /// Its share has what its quota allows.
+        Quota = "Quota",
         /// Somebody else holds the lease.
         NotLeader = "NotLeader",
         /// For an agent to speak.

@@ -342,6 +342,7 @@ impl Planned {
                 let what = match **credential {
                     Credential::Registration(_) => "register",
                     Credential::Removal(_) => "deregister",
+                    Credential::Promotion(_) => "keep what its claim wrote",
                 };
                 format!("instance {}: send what it needs to {what}", step.before.facts.instance_id)
             }

@@ -51,6 +51,9 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
             );
             return Some(("NotAllowed", message));
         }
+        if let Some(why) = unfair(cx, request, spec) {
+            return Some(why);
+        }
         if intent.count > spec.max {
             let message = format!(
                 "count {} is over the max of class {} ({})",
@@ -75,6 +78,32 @@ pub(super) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static s
         );
         Some(("LabelTaken", message))
     })
+}
+
+/// Why a class with `sharing` refuses a new request: its priority, or a quota that it can never fit in.
+fn unfair(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Option<(&'static str, String)> {
+    let (intent, id) = (&request.intent, &request.id);
+    let sharing = spec.sharing.as_ref()?;
+    if let Err(message) = cx.policy.sharing.priority(intent.priority.as_deref(), &id.repository) {
+        return Some(("NotAllowed", message));
+    }
+    let share = sharing.share(&id.repository, &cx.policy.sharing.teams);
+    let bounds = [sharing.quota(&share), cx.policy.sharing.quota(&share)];
+    let most = bounds.into_iter().filter_map(|quota| quota.max_machines).min();
+    most.filter(|most| intent.count > *most).map(|most| {
+        let message =
+            format!("count {} is over what share {share} may have at the same time ({most})", intent.count);
+        ("Quota", message)
+    })
+}
+
+/// Accepts a request of a class: sets its position, its deadline, its share and what its priority is worth.
+pub(super) fn accept_into(cx: &Context<'_>, spec: &PoolSpec, next: &mut Request) {
+    next.accept(cx.now.wall);
+    let Some(sharing) = spec.sharing.as_ref().filter(|_| next.status.share.is_none()) else { return };
+    let (yard, repository) = (&cx.policy.sharing, &next.id.repository);
+    next.status.share = Some(sharing.share(repository, &yard.teams));
+    next.status.priority_value = yard.priority(next.intent.priority.as_deref(), repository).unwrap_or(0);
 }
 
 /// Whether a request was accepted and may still have runners.
@@ -312,10 +341,18 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
     fail(cx, request, "TooMany", message)
 }
 
+/// A new request of a share that has as many waiting as it may.
+pub(super) fn waits_over_quota(cx: &Context<'_>, request: &Request, share: &str, most: u32) -> Plan {
+    let message = format!(
+        "{most} requests of share {share} wait already, as many as its quota allows (maxWaiting); ask again when some of them have machines"
+    );
+    fail(cx, request, "Quota", message)
+}
+
 /// Accepts a new request into its class's queue of waiting requests.
 pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Planned {
     let step = Step::of(request, cx.now.wall, |next| {
-        next.accept(cx.now.wall);
+        accept_into(cx, spec, next);
         let message = format!("waiting for {} of class {}", machines(next.intent.count), spec.resource_class);
         next.progress(Phase::Pending, message);
     });

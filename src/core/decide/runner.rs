@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Instance, PoolSpec, RegistrationMode, Repository, Request, RequestKey, runner_name};
+use crate::model::{
+    Instance, Keep, PoolSpec, RegistrationMode, Repository, Request, RequestKey, runner_name,
+};
 
 /// What a runner is registered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct RunnerConfig {
     pub group: String,
     /// Which kind of credential it registers with.
     pub mode: RegistrationMode,
+    /// The directories that the class keeps.
+    pub keep: Vec<Keep>,
     /// Whether a person tries the class, so that there is no run to ask GitHub for.
     pub trial: bool,
 }
@@ -27,6 +31,7 @@ impl RunnerConfig {
             labels: request.labels(&spec.labels),
             group: spec.runner_group.clone(),
             mode: spec.registration_mode,
+            keep: spec.keep.clone(),
             trial: request.intent.trial,
         }
     }
@@ -39,6 +44,17 @@ pub enum Credential {
     Registration(RunnerConfig),
     /// To deregister its runner of this repository.
     Removal(Repository),
+    /// To keep what its claim wrote: the operator's word on that.
+    Promotion(KeepQuestion),
+}
+
+/// Whether what a claim wrote into kept directories may stay there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepQuestion {
+    /// The request of the claim; its run is asked for.
+    pub request: RequestKey,
+    /// The directories that the class keeps.
+    pub keep: Vec<Keep>,
 }
 
 /// The runners that a machine's last claim may have left at GitHub.

@@ -10,6 +10,14 @@ use super::{Pace, forecast, judge};
 pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &RequestKey) -> Vec<String> {
     let Some(request) = yard.request(key) else { return vec!["there is no such request".into()] };
     let mut lines = vec![headline(request)];
+    if let Some(attempt) = request.status.derived_from {
+        lines.push(format!(
+            "the operator wrote it as in attempt {attempt}: jobs were re-run, and their workflow does not ask again"
+        ));
+    }
+    if let Some(at) = request.status.rerun_requested_at {
+        lines.push(format!("a spot machine was taken back: its failed jobs are run again, decided at {at}"));
+    }
     if !request.status.message.is_empty() {
         lines.push(request.status.message.clone());
     }

@@ -1,12 +1,15 @@
 //! The agent record. Only the agent writes it, and only while it exists. It may contain lies, so the operator believes
 //! it for the claim it names and for nothing else.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::InstanceArn;
+use super::keep::KeptDirectories;
 use super::record::Record;
 use super::state::{Signal, words};
 
@@ -77,6 +80,9 @@ pub struct Agent {
     /// Mode `job`: the sequence number of the last box used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration_done: Option<u64>,
+    /// What its machine keeps for later claims.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: KeptDirectories,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -105,6 +111,7 @@ impl Agent {
             public_key: None,
             interruption: None,
             registration_done: None,
+            kept: KeptDirectories::new(),
             updated_at: Some(now),
         }
     }

@@ -84,6 +84,18 @@ identifier!(
     |v| slug(v) && !v.ends_with("-dead"),
     "use 1 to 40 of a-z, 0-9 and -, starting with a letter or digit, not ending in -dead"
 );
+/// What the queue of the doorbell is called behind the table's name.
+pub const DOORBELL: &str = "doorbell";
+/// What the queue of interruptions is called behind the table's name, by convention.
+pub const INTERRUPTIONS: &str = "interruptions";
+
+impl ClassName {
+    /// Whether a queue that is no class's has this name; a class of it would share that queue.
+    pub fn is_reserved(&self) -> bool {
+        [DOORBELL, INTERRUPTIONS].contains(&self.as_str())
+    }
+}
+
 identifier!(
     /// The name of a request within its run; most runs have one, `default`.
     RequestName, "name", slug,

@@ -8,6 +8,7 @@ use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
 use super::jobs::Jobs;
+use super::keep::Promotion;
 use super::life::{Claim, Life, Threshold};
 use super::record::{Record, Versioned};
 use super::state::{Reason, State, UsageClass};
@@ -77,6 +78,8 @@ pub struct Instance {
     pub registration_seq: u64,
     /// What the agent needs to deregister it.
     pub removal: Option<Registration>,
+    /// Which of the kept directories its last claim may change.
+    pub promotion: Option<Promotion>,
     /// Failed registrations since the machine last ran one.
     pub registration_failures: u32,
     /// The person who expired it (`runyard expire`).
@@ -108,6 +111,7 @@ impl Instance {
             registration: None,
             registration_seq: 0,
             removal: None,
+            promotion: None,
             registration_failures: 0,
             expired_by: None,
             console: None,
@@ -228,6 +232,8 @@ pub struct InstanceRow {
     removal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     removal_expires_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    promotion: Option<Promotion>,
     #[serde(default, skip_serializing_if = "is_zero")]
     registration_failures: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -331,6 +337,7 @@ impl Record for Instance {
             registration_seq: self.registration_seq,
             removal: self.removal.as_ref().map(|r| r.sealed.clone()),
             removal_expires_at: self.removal.as_ref().and_then(|r| r.expires_at),
+            promotion: self.promotion.clone(),
             registration_failures: self.registration_failures,
             expired_by: self.expired_by.clone(),
             console: self.console.clone(),
@@ -379,6 +386,7 @@ impl Record for Instance {
             registration: sealed(row.registration, row.registration_expires_at),
             registration_seq: row.registration_seq,
             removal: sealed(row.removal, row.removal_expires_at),
+            promotion: row.promotion,
             registration_failures: row.registration_failures,
             expired_by: row.expired_by,
             console: row.console,

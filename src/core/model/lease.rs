@@ -33,6 +33,9 @@ pub struct Lease {
     /// `lease#resync`: when one that began after that was completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
+    /// `lease#operator`: the version of the program that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_version: Option<String>,
     /// Counts the writes.
     pub version: u64,
     /// When it was last written.

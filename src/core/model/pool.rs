@@ -1,5 +1,7 @@
 //! The pool of a resource class: its spec, a person's override, and its status. A class exists when its pool record
 //! does.
+//!
+//! Over 400 lines: one record with all that people can set, and the tests of its defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +16,12 @@ use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
 use super::item::Item;
 use super::jobs::Jobs;
+use super::keep::Keep;
 use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
 use super::selector::{InstanceTypes, matches};
+use super::sharing::{Sharing, Usage};
 use super::state::{State, UsageClass, words};
 use super::time::Seconds;
 
@@ -141,12 +145,18 @@ pub struct PoolSpec {
     /// The boundary within which machines are reused.
     #[serde(default = "owner")]
     pub reuse_within: ReuseWithin,
+    /// The directories that survive from one run of a repository to the next.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<Keep>,
     /// What EC2 is asked to launch with.
     #[serde(default)]
     pub launch: LaunchTemplate,
     /// How drifted idle machines are replaced.
     #[serde(default, skip_serializing_if = "Replacement::is_default")]
     pub replacement: Replacement,
+    /// How its machines are shared; none where the oldest request is always the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
     /// What its jobs may do on their machine.
     #[serde(default, skip_serializing_if = "Jobs::is_default")]
     pub jobs: Jobs,
@@ -269,6 +279,8 @@ pub struct PoolStatus {
     pub conditions: Vec<Condition>,
     /// The image that the parameter of `launch.ami` named when it was last resolved.
     pub image: Option<PinnedImage>,
+    /// What its shares used, where it has `sharing`.
+    pub usage: Option<Usage>,
 }
 
 /// The pool record.
@@ -340,6 +352,8 @@ struct PoolRest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     image: Option<PinnedImage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -362,6 +376,7 @@ impl Record for Pool {
             message: seen.then(|| self.status.message.clone()),
             conditions: self.status.conditions.clone(),
             image: self.status.image.clone(),
+            usage: self.status.usage.clone(),
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -383,6 +398,7 @@ impl Record for Pool {
                 message: rest.message.unwrap_or_default(),
                 conditions: rest.conditions,
                 image: rest.image,
+                usage: rest.usage,
             },
             uid: rest.uid,
             version: rest.version,

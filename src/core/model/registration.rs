@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::keep::Keep;
+
 /// What an agent needs to register a runner. A secret: no `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,6 +34,9 @@ pub struct RegistrationCredential {
     /// The runner group; empty for the default one.
     #[serde(default)]
     pub runner_group: String,
+    /// The directories that the claim's class keeps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<Keep>,
     /// When the credential runs out.
     pub expires_at: Timestamp,
 }

@@ -103,6 +103,8 @@ pub struct Intent {
     pub timeout_seconds: u64,
     /// The secret part of its label, if it has one.
     pub label_suffix: Option<LabelSuffix>,
+    /// The name of its priority, as given; none for the usual one.
+    pub priority: Option<String>,
     /// What is wanted now.
     pub desired: Desired,
     /// Rises with each change of intent.
@@ -137,6 +139,14 @@ pub struct Status {
     pub accepted: bool,
     /// Why the operator released it, if it did.
     pub released_by: Option<ReleasedBy>,
+    /// The attempt whose request this one repeats, where the operator wrote it for jobs that were re-run.
+    pub derived_from: Option<u32>,
+    /// When the operator decided to ask GitHub to re-run the run's failed jobs, because a spot machine was taken back.
+    pub rerun_requested_at: Option<Timestamp>,
+    /// The share it was accepted in, where its class has `sharing`.
+    pub share: Option<String>,
+    /// What its priority was worth when it was accepted.
+    pub priority_value: i32,
     /// When it fails unless it is ready.
     pub deadline: Option<Timestamp>,
     /// When it became ready.
@@ -305,6 +315,7 @@ impl Request {
             ("maxRuntimeMinutes", served.max_runtime_minutes != written.max_runtime_minutes),
             ("timeoutSeconds", served.timeout_seconds != written.timeout_seconds),
             ("labelSuffix", served.label_suffix != written.label_suffix),
+            ("priority", served.priority != written.priority),
         ]
         .into_iter()
         .filter_map(|(name, differs)| differs.then_some(name))

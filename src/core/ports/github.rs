@@ -114,6 +114,75 @@ pub enum RunState {
     },
 }
 
+/// A workflow run that is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkflowRun {
+    /// GitHub's number of the run.
+    pub id: u64,
+    /// Its latest attempt.
+    pub attempt: u32,
+    /// When that attempt began.
+    pub started_at: Option<Timestamp>,
+}
+
+/// How far a job of a workflow run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// It waits for a runner.
+    Queued,
+    /// It runs, or waits for something else than a runner.
+    Active,
+    /// It is over, and well.
+    Succeeded,
+    /// It is over, and failed. A job whose runner was lost fails too.
+    Failed,
+    /// It is over in another way: cancelled, skipped.
+    Ended,
+}
+
+/// A job of an attempt of a workflow run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkflowJob {
+    /// Its name, unique within the attempt.
+    pub name: String,
+    /// What its runner must have.
+    pub labels: Vec<String>,
+    /// How far it is.
+    pub state: JobState,
+    /// The attempt that GitHub counts it to.
+    pub attempt: u32,
+    /// When it began.
+    pub started_at: Option<Timestamp>,
+    /// When it was over.
+    pub completed_at: Option<Timestamp>,
+    /// The name of its runner.
+    pub runner: Option<String>,
+}
+
+/// Where the code of a workflow run comes from, by GitHub's record of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSource {
+    /// What started it, such as `push`.
+    pub event: String,
+    /// The branch, or the tag, that it began at.
+    pub head_branch: String,
+    /// The commit.
+    pub head_sha: String,
+    /// Whether the commit is in the repository itself and not in another one, such as a fork.
+    pub own: bool,
+}
+
+/// A branch beside a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchFacts {
+    /// Whether it is the repository's default branch.
+    pub default: bool,
+    /// Whether it is protected.
+    pub protected: bool,
+    /// Whether the commit is in it. A tag may have a branch's name.
+    pub contains: bool,
+}
+
 /// Why a call failed, by what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitHubError {
@@ -176,4 +245,31 @@ pub trait GitHub: Send + Sync {
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError>;
     /// The state of a workflow run.
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError>;
+    /// The runs of a repository that are queued or in progress.
+    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError>;
+    /// The jobs of one attempt of a run. Jobs that did not run in it may be listed with their earlier end, or not at
+    /// all: GitHub has done either.
+    async fn run_jobs(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        attempt: u32,
+    ) -> Result<Vec<WorkflowJob>, GitHubError>;
+    /// Where the code of a run comes from. A GitHub that cannot tell does not know it.
+    async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
+        Err(GitHubError::NotFound(format!("the source of run {run_id} of {owner}/{name}")))
+    }
+    /// What a branch is, and whether a commit is in it; one that is not there is neither default nor protected.
+    async fn branch(
+        &self,
+        owner: &str,
+        name: &str,
+        branch: &str,
+        sha: &str,
+    ) -> Result<BranchFacts, GitHubError> {
+        Err(GitHubError::NotFound(format!("branch {branch} of {owner}/{name} beside {sha}")))
+    }
+    /// Begins a next attempt of a completed run, in which the jobs run again that failed.
+    async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError>;
 }

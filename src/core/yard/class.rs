@@ -17,6 +17,7 @@ use super::in_flight::InFlight;
 use super::offerings::{
     BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
 };
+use super::shares::Shares;
 use super::visits::visited;
 
 /// The backoff of a class's launches after failures.
@@ -51,6 +52,8 @@ pub struct Class {
     pub(crate) free: BTreeMap<MachineGroup, Free>,
     /// Requests that lack machines.
     pub(crate) waiting: WaitingRequests,
+    /// Its shares, where it has `sharing`.
+    pub(crate) shares: Shares,
     /// Machines that its launches may still add.
     pub in_flight: InFlight,
     /// The backoff of its launches after failures to launch or boot machines.

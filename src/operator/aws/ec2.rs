@@ -39,7 +39,7 @@ use crate::store::{Difference, retries};
 
 pub use self::options::Ec2Options;
 pub use self::subnets::{Network, Subnet};
-pub use self::template::TemplateChange;
+pub use self::template::{TemplateChange, delete_template};
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);

@@ -1,14 +1,15 @@
 //! Compares the queues of a yard with what the contract requires, including their dead-letter queues, and repairs
 //! differences. Other settings of a queue stay as people set them.
 
-use aws_config::{BehaviorVersion, SdkConfig};
+use aws_config::SdkConfig;
 use aws_sdk_sqs::types::QueueAttributeName as Name;
 use aws_sdk_sqs::{Client, config};
 use serde_json::{Value, json};
 
+use super::doorbell::RETENTION;
 use super::errors::queue as classify;
 use super::sqs::{DEAD_LETTERS_KEPT, LONGEST_NAME, RECEIVES, VISIBILITY, dead};
-use crate::model::{ClassName, TableName};
+use crate::model::{ClassName, DOORBELL, TableName};
 use crate::ports::QueueError;
 use crate::store::{Difference, retries, timeouts};
 
@@ -29,6 +30,8 @@ enum Role {
     Pool,
     /// What EventBridge tells.
     Notices,
+    /// Rings of whoever writes an intent.
+    Doorbell,
     /// What another queue puts aside.
     Dead,
 }
@@ -45,11 +48,16 @@ impl WantedQueue {
         [Self { name: dead(name), role: Role::Dead }, Self { name: name.to_owned(), role: Role::Notices }]
     }
 
+    /// The doorbell: its rings are worth nothing after a minute, and have no dead letters.
+    pub fn of_doorbell(table: &TableName) -> Self {
+        Self { name: format!("{table}-{DOORBELL}"), role: Role::Doorbell }
+    }
+
     fn receives(&self) -> Option<u32> {
         match self.role {
             Role::Pool => Some(RECEIVES),
             Role::Notices => Some(NOTICE_RECEIVES),
-            Role::Dead => None,
+            Role::Dead | Role::Doorbell => None,
         }
     }
 
@@ -67,7 +75,9 @@ impl WantedQueue {
         let count = count.and_then(|count| count.as_u64().or_else(|| count.as_str()?.parse().ok()));
         let enough = match self.role {
             Role::Pool => count == Some(u64::from(most)),
-            Role::Notices | Role::Dead => count.is_some_and(|count| count >= u64::from(most)),
+            Role::Notices | Role::Dead | Role::Doorbell => {
+                count.is_some_and(|count| count >= u64::from(most))
+            }
         };
         if enough && target.as_deref() == Some(dead(&self.name).as_str()) {
             return None;
@@ -102,11 +112,6 @@ impl Queues {
         Self { client: Client::from_conf(config.build()) }
     }
 
-    /// Reached as the environment says: region, credentials and endpoint by AWS's own names.
-    pub async fn connect_env() -> Self {
-        Self::connect(&aws_config::defaults(BehaviorVersion::latest()).load().await)
-    }
-
     /// How a queue stands to what it should be. Changes nothing.
     ///
     /// # Errors
@@ -124,7 +129,7 @@ impl Queues {
         match queue.role {
             // One that people wrote stays: it may say more.
             Role::Notices if !policy => differences.push(missing("Policy", SENDERS.to_owned())),
-            Role::Notices | Role::Pool | Role::Dead => {}
+            Role::Notices | Role::Pool | Role::Doorbell | Role::Dead => {}
         }
         Ok(QueueState::Present(differences))
     }
@@ -144,10 +149,24 @@ impl Queues {
         Ok(state)
     }
 
+    /// Deletes a queue with what is in it; answers whether there was one.
+    ///
+    /// # Errors
+    /// Those of the queues.
+    pub async fn delete(&self, name: &str) -> Result<bool, QueueError> {
+        let Some(url) = self.url(name).await? else { return Ok(false) };
+        match self.client.delete_queue().queue_url(url).send().await.map_err(|error| classify(&error)) {
+            Ok(_) => Ok(true),
+            Err(QueueError::Missing) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn create(&self, queue: &WantedQueue) -> Result<(), QueueError> {
         let call = self.client.create_queue().queue_name(&queue.name);
         let call = match queue.role {
             Role::Dead => call.attributes(Name::MessageRetentionPeriod, DEAD_LETTERS_KEPT.to_string()),
+            Role::Doorbell => call.attributes(Name::MessageRetentionPeriod, RETENTION.to_string()),
             Role::Pool | Role::Notices => call.attributes(Name::VisibilityTimeout, VISIBILITY.to_string()),
         };
         call.send().await.map(|_| ()).map_err(|error| classify(&error))
@@ -217,6 +236,7 @@ fn missing(what: &'static str, wanted: String) -> Difference {
 fn birth(queue: &WantedQueue) -> Vec<Difference> {
     match queue.role {
         Role::Dead => vec![missing("MessageRetentionPeriod", DEAD_LETTERS_KEPT.to_string())],
+        Role::Doorbell => vec![missing("MessageRetentionPeriod", RETENTION.to_string())],
         Role::Pool | Role::Notices => {
             let mut with = vec![missing("VisibilityTimeout", VISIBILITY.to_string())];
             with.extend(queue.redrive_wanted().map(|wanted| missing("RedrivePolicy", wanted)));

@@ -3,10 +3,13 @@
 
 mod change;
 mod checks;
+mod edit;
 mod file;
+mod keep;
 mod launch;
 mod plan;
 mod set;
+mod sharing;
 mod spec;
 
 use std::path::{Path, PathBuf};
@@ -26,7 +29,8 @@ use crate::ports::QueueError;
 use plan::{Planned, Wanted};
 
 pub(crate) use checks::is_type_glob;
-pub(crate) use set::{SetArgs, run as set};
+pub(crate) use edit::{EditArgs, run as edit};
+pub(crate) use set::{PauseArgs, SetArgs, pause, retire, run as set};
 
 /// Creates and changes pools.
 #[derive(Debug, Args)]
@@ -97,6 +101,10 @@ const QUEUE_NAME: usize = 74;
 
 /// Whether the class's queue can have its name.
 pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<(), FieldError> {
+    if class.is_reserved() {
+        let message = format!("is reserved: {table}-{class} is the name of another queue of the yard");
+        return Err(FieldError::new("resourceClass", class.as_str(), message, "use another name"));
+    }
     if table.as_str().len() + class.as_str().len() <= QUEUE_NAME {
         return Ok(());
     }
@@ -165,7 +173,7 @@ pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResu
     }
     // A class exists when its record does, so its launch template comes first, and its queue.
     let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
-    for line in init::keep_templates(input.config.as_ref(), &specs).await? {
+    for line in init::keep_templates(&context.environment, input.config.as_ref(), &specs).await? {
         context.screen.say(line);
     }
     let mut records = Vec::new();
@@ -307,5 +315,20 @@ mod tests {
         let table = TableName::parse(&"t".repeat(40)).unwrap();
         assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(34)).unwrap()).is_ok());
         assert!(fits_queue_name(&table, &ClassName::parse(&"c".repeat(35)).unwrap()).is_err());
+    }
+
+    #[test]
+    fn the_names_of_the_yards_other_queues_are_no_classes() {
+        let table = TableName::parse("yard").unwrap();
+        for reserved in ["doorbell", "interruptions"] {
+            let refused = fits_queue_name(&table, &ClassName::parse(reserved).unwrap()).unwrap_err();
+            assert_eq!((refused.field.as_str(), refused.value.as_str()), ("resourceClass", reserved));
+            let text = refused.to_string();
+            assert!(
+                text.contains(&format!("yard-{reserved}")) && text.contains("use another name"),
+                "{text}"
+            );
+        }
+        assert!(fits_queue_name(&table, &ClassName::parse("doorbells").unwrap()).is_ok());
     }
 }

@@ -7,10 +7,11 @@ use clap_complete::Shell;
 
 #[cfg(feature = "local")]
 use super::local_mode;
+use super::pick::Output;
 use super::screen::Format;
 use super::{
-    apply, daemon, describe, doctor, events, expire, fail, get, init, plan_explain, provision, refresh,
-    release, scale, setup, trial,
+    apply, completion, daemon, debug, delete, describe, doctor, drain, events, expire, fail, get, init,
+    plan_explain, provision, refresh, release, scale, setup, ssh, top, trial, version, wait, yards,
 };
 use crate::model::TableName;
 
@@ -47,16 +48,21 @@ pub(crate) struct Common {
     /// The DynamoDB table [default: $RUNYARD_TABLE, else runyard]
     #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
     pub(crate) table: Option<TableName>,
-    /// Output format; with json errors too
+    /// A yard by its name in `runyard config`, or a local one by its directory (./DIR) [default: $RUNYARD_YARD]
+    #[arg(long, global = true, value_name = "NAME|DIR", add = completion::yards(), help_heading = "Global options")]
+    pub(crate) yard: Option<String>,
+    /// Output format: text, wide, json (errors too), yaml, name, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
     #[arg(
         long,
         short,
         global = true,
         value_name = "FORMAT",
         default_value = "text",
+        value_parser = Output::parse,
+        add = completion::forms(),
         help_heading = "Global options"
     )]
-    pub(crate) output: Format,
+    pub(crate) output: Output,
     /// Log more to stderr; twice for everything
     # [arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
@@ -92,10 +98,26 @@ pub(crate) enum Once {
     Diff(apply::DiffArgs),
     /// Change single fields of a pool
     Set(apply::SetArgs),
+    /// Change a pool's spec in an editor
+    Edit(apply::EditArgs),
+    /// Let a class claim and launch nothing for a while
+    Pause(apply::PauseArgs),
+    /// Let a paused class go on
+    Resume(apply::PauseArgs),
+    /// Drain a pool, wait, and delete it with its queue and template
+    Delete(delete::DeleteArgs),
+    /// Let a machine serve its run to the end and be claimed no more
+    Drain(drain::DrainArgs),
     /// End a machine, or the idle ones of a class
     Expire(expire::ExpireArgs),
     /// End a stuck request
     Fail(fail::FailArgs),
+    /// Wait until a record is as it should be
+    Wait(wait::WaitArgs),
+    /// Show who uses the yard, by repository or class
+    Top(top::TopArgs),
+    /// Open a shell on a machine by Session Manager
+    Ssh(ssh::SshArgs),
     /// Have the operator look at everything now, and wait until it did
     Refresh(refresh::RefreshArgs),
     /// Compare the records with each other and say what is wrong
@@ -110,6 +132,12 @@ pub(crate) enum Once {
     Plan(plan_explain::PlanArgs),
     /// Tell why one record is where it is, and what comes next
     Explain(plan_explain::ExplainArgs),
+    /// Name yards: tables, regions and profiles, or local directories
+    Config(yards::ConfigArgs),
+    /// Show the versions of this program, the operator and the agents
+    Version(version::VersionArgs),
+    /// Tell the probable cause of a failure, with all that was said about it
+    Debug(debug::DebugArgs),
     /// Write the completions of a shell to standard output
     #[command(
         after_help = "Names of classes, machines and requests come from the table, when TAB is pressed.\n\nExample:\n  source <(runyard completions bash)"

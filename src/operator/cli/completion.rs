@@ -11,8 +11,10 @@ use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate, Shell}
 use super::args::{Cli, Common};
 use super::connect;
 use super::environment::Environment;
+use super::pick::Output;
 use super::screen::{Format, Screen};
 use super::selector::{Noun, kind_of};
+use super::yards;
 use crate::model::{AttributeValue, Item, Kind, RecordId, RequestName, TableName};
 use crate::ports::Store as _;
 
@@ -47,6 +49,41 @@ pub(crate) fn script(shell: Shell) -> String {
 /// The names of resource classes.
 pub(crate) fn classes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&Asked::now(), Kind::Pool))
+}
+
+/// The names of yards.
+pub(crate) fn yards() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        yards::known(&Environment::of_process()).into_iter().map(CompletionCandidate::new).collect()
+    })
+}
+
+/// The forms of output.
+pub(crate) fn forms() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let forms = ["text", "wide", "json", "yaml", "name", "jsonpath=", "custom-columns="];
+        forms.into_iter().map(CompletionCandidate::new).collect()
+    })
+}
+
+/// The kinds of records, or after `KIND/` the names of its records.
+pub(crate) fn kinds_and_names() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let asked = Asked::now();
+        let before = asked.0.last().and_then(|word| word.split_once('/')).map(|(kind, _)| kind.to_owned());
+        match before.and_then(|kind| Some((Noun::from_str(&kind, false).ok()?, kind))) {
+            Some((noun, kind)) => {
+                let names = named(&asked, noun.kind());
+                names.into_iter().map(|name| name.add_prefix(format!("{kind}/"))).collect()
+            }
+            None => Noun::value_variants()
+                .iter()
+                .filter_map(|noun| {
+                    Some(CompletionCandidate::new(noun.to_possible_value()?.get_name().to_owned()))
+                })
+                .collect(),
+        }
+    })
 }
 
 /// The names of requests.
@@ -91,9 +128,14 @@ impl Asked {
     }
 
     fn table(&self) -> Option<TableName> {
-        let after = self.0.windows(2).find(|pair| pair[0] == "--table").map(|pair| pair[1].as_str());
-        let joined = self.0.iter().find_map(|word| word.strip_prefix("--table="));
-        TableName::parse(after.or(joined)?).ok()
+        TableName::parse(&self.option("--table")?).ok()
+    }
+
+    /// What an option was given.
+    fn option(&self, name: &str) -> Option<String> {
+        let after = self.0.windows(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());
+        let joined = self.0.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        after.or(joined).map(str::to_owned)
     }
 }
 
@@ -102,7 +144,8 @@ fn named(asked: &Asked, kind: Kind) -> Vec<CompletionCandidate> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
-    let common = Common { table: asked.table(), output: Format::Text, verbose: 0 };
+    let output = Output { format: Format::Text, pick: None };
+    let common = Common { table: asked.table(), yard: asked.option("--yard"), output, verbose: 0 };
     let items = runtime.block_on(async { tokio::time::timeout(PATIENCE, items(&common, kind)).await });
     // A look-up of a name may still hang in a thread: nobody waits for it.
     runtime.shutdown_background();
@@ -110,9 +153,9 @@ fn named(asked: &Asked, kind: Kind) -> Vec<CompletionCandidate> {
 }
 
 async fn items(common: &Common, kind: Kind) -> Vec<Item> {
-    let environment = Environment::of_process();
+    let Ok(environment) = yards::environment_of(common, Environment::of_process()) else { return Vec::new() };
     let Ok(table) = super::table_of(common, &environment) else { return Vec::new() };
-    let screen = Screen::stdout(Format::Text);
+    let screen = Screen::stdout(&common.output);
     let Ok((_, store)) = connect::connect(table, environment, screen).await else { return Vec::new() };
     let (mut found, mut after) = (Vec::new(), None);
     for _ in 0..PAGES {

@@ -11,7 +11,7 @@ use crate::model::{
     AttributeValue, Event, EventType, Item, Kind, Reading, Record, RecordId, Repository, RunId, TableName,
     Unreadable, millis, read,
 };
-use crate::ports::{Clock, Entropy, Page, PoolQueue, Store, StoreError};
+use crate::ports::{Clock, Doorbell, Entropy, Page, PoolQueue, Store, StoreError};
 
 /// What a verb works with.
 pub(crate) struct CliContext {
@@ -19,6 +19,8 @@ pub(crate) struct CliContext {
     pub(crate) store: Arc<dyn Store>,
     /// The pool queues, where there are any.
     pub(crate) queue: Option<Arc<dyn PoolQueue>>,
+    /// The doorbell, where there is one; each write of `store` rings it.
+    pub(crate) doorbell: Option<Arc<dyn Doorbell>>,
     /// The wall clock.
     pub(crate) clock: Arc<dyn Clock>,
     /// Fresh names.
@@ -179,6 +181,7 @@ impl CliContext {
         Self {
             store: Arc::new(store),
             queue: None,
+            doorbell: None,
             clock: Arc::new(runyard_fakes::TokioClock::starting(jiff::Timestamp::UNIX_EPOCH)),
             entropy: Arc::new(runyard_fakes::SeededEntropy::new(1)),
             table: TableName::parse("runyard").expect("a name"),

@@ -5,7 +5,6 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::completion;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::events;
@@ -14,8 +13,9 @@ use super::get::LookArgs;
 use super::json;
 use super::run::repository_hint;
 use super::screen::{Screen, plain};
-use super::selector::{Noun, Selector};
+use super::selector::Selector;
 use super::table::{columns, distance};
+use super::what::OneArgs;
 use crate::model::{RecordId, Repository};
 
 /// Tells everything about one record.
@@ -24,14 +24,10 @@ use crate::model::{RecordId, Repository};
 Examples:
   runyard describe instance i-0123456789abcdef0
   runyard describe request 1234567890
-  runyard describe pool linux-x64")]
+  runyard describe pool/linux-x64")]
 pub(crate) struct DescribeArgs {
-    /// What it is
-    #[arg(value_name = "KIND")]
-    noun: Noun,
-    /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
-    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
-    name: String,
+    #[command(flatten)]
+    one: OneArgs,
     #[command(flatten)]
     look: LookArgs,
 }
@@ -41,7 +37,7 @@ pub(crate) struct DescribeTarget(Selector, Option<Repository>);
 
 /// What the options say.
 pub(crate) fn check(args: &DescribeArgs, environment: &Environment) -> CliResult<DescribeTarget> {
-    let selector = Selector::parse(args.noun, &args.name).map_err(|p| CliFailure::usage(p.named("NAME")))?;
+    let selector = args.one.selector()?;
     let repository =
         repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
     Ok(DescribeTarget(selector, repository))
@@ -135,11 +131,14 @@ fn sections(kind: &str) -> &'static [Section] {
                     "maxRuntimeMinutes",
                     "timeoutSeconds",
                     "labelSuffix",
+                    "priority",
+                    "share",
                     "desired",
                     "releasedBy",
+                    "derivedFrom",
                 ],
             ),
-            ("Times", &["createdAt", "acceptedAt", "deadline", "readyAt"]),
+            ("Times", &["createdAt", "acceptedAt", "deadline", "readyAt", "rerunRequestedAt"]),
         ],
         "pool" => &[
             ("Pool", &["resourceClass", "message", "counts", "paused"]),
@@ -166,8 +165,10 @@ fn sections(kind: &str) -> &'static [Section] {
                     "maxRuntimeMinutes",
                     "reuseWithin",
                     "repositories",
+                    "keep",
                 ],
             ),
+            ("Shares", &["sharing", "usage"]),
             ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup", "jobs"]),
             ("Launch", &["launch", "image", "replacement"]),
         ],

@@ -1,6 +1,8 @@
 //! `runyard doctor`: compares the records with each other and with the queues, EC2 and GitHub. With `--fix` it repairs
 //! what the operator's own conditional writes would repair.
 
+#[cfg(feature = "ec2")]
+mod account;
 mod examine;
 mod outside;
 mod package;
@@ -15,12 +17,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::completion;
-use super::configured;
 use super::context::{AuditEvent, CliContext};
 use super::failure::{CliFailure, CliResult, Exit};
 use super::screen::plain;
 use super::selector::kind_of;
 use super::table::columns;
+use super::{configured, connect};
 use crate::config::{self, ComputeKind, ScopeKind};
 use crate::model::{ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read};
 use crate::ports::Compute;
@@ -70,7 +72,7 @@ async fn preflight(context: &CliContext, args: &DoctorArgs, items: &[Item]) -> C
     #[cfg(feature = "ec2")]
     let ec2 = match config.compute {
         ComputeKind::Ec2 => {
-            let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+            let sdk = connect::sdk(&context.environment).await;
             let options = crate::aws::ec2::Ec2Options::of(&config).map_err(CliFailure::usage)?;
             Some(crate::aws::Ec2Compute::connect(options, &sdk))
         }
@@ -94,7 +96,7 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
         // Its machines are children of their operator, which sees them every second.
         ComputeKind::Local => return Ok(Outside::default()),
     }
-    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    let sdk = connect::sdk(&context.environment).await;
     #[cfg(feature = "ec2")]
     let ec2 = match config.compute {
         ComputeKind::Ec2 => {

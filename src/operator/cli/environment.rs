@@ -6,7 +6,13 @@ use std::path::PathBuf;
 
 /// The variables the command line looks at; an empty one counts as not set.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Environment(BTreeMap<&'static str, String>);
+pub(crate) struct Environment {
+    variables: BTreeMap<&'static str, String>,
+    /// Whether a local yard's own variables are chosen: AWS's chains are not asked then.
+    pub(crate) local: bool,
+    /// The profile of the yard that is chosen, which beats the shell's credentials.
+    pub(crate) profile: Option<String>,
+}
 
 const READ: &[&str] = &[
     "GITHUB_RUN_ID",
@@ -22,6 +28,15 @@ const READ: &[&str] = &[
     "RUNYARD_QUEUE__KIND",
     "USER",
     "LOGNAME",
+    "VISUAL",
+    "EDITOR",
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "RUNYARD_YARD",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_DYNAMODB",
     "AWS_ENDPOINT_URL_SQS",
@@ -32,19 +47,31 @@ impl Environment {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads it for the command line")]
     pub(crate) fn of_process() -> Self {
         let set = READ.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?)));
-        Self(set.filter(|(_, value)| !value.is_empty()).collect())
+        Self { variables: set.filter(|(_, value)| !value.is_empty()).collect(), ..Self::default() }
     }
 
     /// An environment made of these variables alone.
     #[cfg(test)]
     pub(crate) fn of(pairs: &[(&'static str, &str)]) -> Self {
-        Self(pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect())
+        let variables = pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        Self { variables, ..Self::default() }
     }
 
     /// A variable's value, unless it is not set or empty.
     pub(crate) fn get(&self, name: &'static str) -> Option<&str> {
         debug_assert!(READ.contains(&name), "{name} is not among the variables that are read");
-        self.0.get(name).map(String::as_str)
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// Takes this value instead of what the shell says; what nobody here reads is left alone. A chosen endpoint is the
+    /// only one.
+    pub(crate) fn choose(&mut self, name: &str, value: &str) {
+        if name == "AWS_ENDPOINT_URL" {
+            self.variables.retain(|name, _| !name.starts_with("AWS_ENDPOINT_URL"));
+        }
+        if let Some(name) = READ.iter().find(|read| **read == name) {
+            self.variables.insert(name, value.to_owned());
+        }
     }
 
     /// A variable that names a file.

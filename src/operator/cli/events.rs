@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
-use super::completion;
 use super::context::CliContext;
 use super::duration;
 use super::environment::Environment;
@@ -15,8 +14,9 @@ use super::get::{LookArgs, WATCH};
 use super::json;
 use super::run::repository_hint;
 use super::screen::{Format, Screen};
-use super::selector::{Noun, Selector, kind_of};
+use super::selector::{Selector, kind_of};
 use super::table::{columns, distance, more_columns};
+use super::what::OneArgs;
 use crate::model::{AttributeValue, EventType, Item, Kind, RecordId, Repository};
 
 /// Tells what happened.
@@ -28,12 +28,8 @@ Examples:
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]
 pub(crate) struct EventsArgs {
-    /// Only those of a record of this kind
-    #[arg(value_name = "KIND", requires = "name")]
-    noun: Option<Noun>,
-    /// Which record
-    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
-    name: Option<String>,
+    #[command(flatten)]
+    one: Option<OneArgs>,
     /// Only what happened this long ago or later [default: all, which is seven days]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Option<Duration>,
@@ -46,12 +42,7 @@ pub(crate) struct EventsTarget(Option<Selector>, Option<Repository>);
 
 /// What the options say.
 pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> CliResult<EventsTarget> {
-    let selector = match (args.noun, args.name.as_deref()) {
-        (Some(noun), Some(name)) => {
-            Some(Selector::parse(noun, name).map_err(|p| CliFailure::usage(p.named("NAME")))?)
-        }
-        (_, _) => None,
-    };
+    let selector = args.one.as_ref().map(OneArgs::selector).transpose()?;
     let repository =
         repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
     Ok(EventsTarget(selector, repository))
@@ -122,6 +113,11 @@ fn show(context: &mut CliContext, watch: bool, first: bool, items: &[Item]) {
         let text = lines(&context.screen, items, now, first);
         context.screen.text(&text);
     }
+}
+
+/// Events as a table.
+pub(crate) fn table(screen: &Screen, items: &[Item], now: Option<Timestamp>) -> String {
+    lines(screen, items, now, true)
 }
 
 /// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a

@@ -32,6 +32,12 @@ pub(crate) struct ExpireArgs {
     /// Also what is busy: a machine with a run, or with --idle one that is still being cleaned
     #[arg(long)]
     now: bool,
+    /// Do not ask before several machines end
+    #[arg(long, short)]
+    yes: bool,
+    /// Say what would end, and do nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// What is to end.
@@ -55,7 +61,7 @@ pub(crate) fn check(args: &ExpireArgs) -> CliResult<Target> {
 /// Runs the verb.
 pub(crate) async fn run(context: &mut CliContext, args: &ExpireArgs, target: &Target) -> CliResult {
     let items = match target {
-        Target::Instance(selector) => vec![selector.find(context, None).await?],
+        Target::Instance(selector) => vec![selector.find_whole(context, None).await?],
         Target::Class(class) => idle(context, class, args.now).await?,
     };
     if let (Target::Class(class), true) = (target, items.is_empty()) {
@@ -63,6 +69,14 @@ pub(crate) async fn run(context: &mut CliContext, args: &ExpireArgs, target: &Ta
             return Err(names::no_such_pool(context, "CLASS", class).await);
         }
         context.screen.say(format!("class {class} has no idle machines"));
+    }
+    if args.dry_run {
+        return would_end(context, args, &items);
+    }
+    // Without a terminal it goes on as it always did: scripts name one class with --idle.
+    if items.len() > 1 && context.screen.can_ask() {
+        let question = format!("{} machines of {} end. Go on?", items.len(), args.name);
+        context.screen.confirm(args.yes, "CLASS", &args.name, &question)?;
     }
     let mut after = Vec::new();
     let mut refused = Vec::new();
@@ -74,6 +88,22 @@ pub(crate) async fn run(context: &mut CliContext, args: &ExpireArgs, target: &Ta
     }
     context.screen.document(&json::list(&after));
     if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
+}
+
+/// What would end, or why it may not.
+fn would_end(context: &mut CliContext, args: &ExpireArgs, items: &[Item]) -> CliResult {
+    for item in items {
+        let instance: Instance = readable(item)?;
+        if instance.state() == State::Terminated {
+            context.screen.say(format!("instance {}: already ended", instance.facts.instance_id));
+            continue;
+        }
+        may_end(&instance, args)?;
+        let is = state(&instance);
+        context.screen.say(format!("instance {}: would expire (it is {is})", instance.facts.instance_id));
+    }
+    context.screen.document(&json::list(items));
+    Ok(())
 }
 
 async fn idle(context: &CliContext, class: &ClassName, cleaning_too: bool) -> CliResult<Vec<Item>> {

@@ -135,15 +135,7 @@ impl CliFailure {
         match error {
             // Not a service's answer: nothing was sent for want of them.
             StoreError::Denied(why) if why.starts_with("dispatch failure") && why.contains("credential") => {
-                let fix = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a local yard: `. DIR/env`";
-                let none =
-                    why.contains("no providers in chain") || why.contains("no credentials found in chain");
-                let why = if none {
-                    "there are none".to_owned()
-                } else {
-                    format!("they cannot be loaded: {}", why.rsplit(": ").next().unwrap_or_default())
-                };
-                Some(Self::error("AWS credentials", "", why, fix))
+                Some(Self::no_credentials(environment, why))
             }
             StoreError::Unknown(why) => {
                 let endpoint = environment.endpoint()?;
@@ -160,10 +152,7 @@ impl CliFailure {
                     ["://127.", "://localhost", "://[::1]"].iter().any(|host| endpoint.contains(host));
                 // Refused, or accepted by somebody who hung up: the operator's process serves the table.
                 let refused = why.contains("refused") || why.contains("tcp connect");
-                (local && refused).then(|| {
-                    let fix = "start `runyard up` in its directory, or read the `env` of one that runs: `. DIR/env`";
-                    Self::error("AWS_ENDPOINT_URL", endpoint, "nothing listens there; is `runyard up` running?", fix)
-                })
+                (local && refused).then(|| Self::nothing_listens(endpoint))
             }
             StoreError::Denied(_)
             | StoreError::Refused { .. }
@@ -172,6 +161,37 @@ impl CliFailure {
             | StoreError::NoTable(_)
             | StoreError::Invalid(_) => None,
         }
+    }
+
+    /// Nobody serves a table at this address of our own machine.
+    pub(crate) fn nothing_listens(endpoint: &str) -> Self {
+        let fix = "start `runyard up` in its directory, or read the `env` of one that runs: `. DIR/env`";
+        Self::error("AWS_ENDPOINT_URL", endpoint, "nothing listens there; is `runyard up` running?", fix)
+    }
+
+    /// What AWS's chain of credentials said when it had none.
+    fn no_credentials(environment: &Environment, why: &str) -> Self {
+        let profile = environment.get("AWS_PROFILE");
+        let last = why.trim().trim_end_matches('.').rsplit(": ").next().unwrap_or_default();
+        let none = ["no providers in chain", "no credentials found in chain", "IMDS is disabled"];
+        // Ways that the AWS command line goes and this program does not: it hands over what it gets there.
+        if last.starts_with("sso") || last.starts_with("credentials-process") {
+            let name = profile.unwrap_or("default");
+            let message =
+                format!("the profile {name} signs in by SSO or a program, which the AWS command line does");
+            let fix = format!(
+                "eval \"$(aws configure export-credentials --profile {name} --format env)\"; if it has expired, first: aws \
+                 sso login --profile {name}"
+            );
+            return Self::error("AWS credentials", "", message, fix);
+        }
+        let message = match profile {
+            _ if !none.iter().any(|words| why.contains(words)) => format!("they cannot be loaded: {last}"),
+            Some(name) => format!("the profile {name} has none, or is in no file of AWS's"),
+            None => "there are none".to_owned(),
+        };
+        let fix = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a local yard: `. DIR/env` or --yard DIR";
+        Self::error("AWS credentials", "", message, fix)
     }
 
     /// A record that is there and cannot be used.

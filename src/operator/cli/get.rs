@@ -1,6 +1,8 @@
 //! `runyard get`: lists records or shows single ones, as a table for people or as documents for programs, once or
 //! repeatedly.
 
+mod order;
+
 use std::time::Duration;
 
 use clap::Args;
@@ -11,33 +13,48 @@ use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult, Problems};
 use super::run::repository_hint;
-use super::selector::{Noun, Selector, kind_of};
+use super::selector::{Noun, kind_of};
 use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, RowContext};
 use super::usage::one_of;
+use super::what::{Target, targets};
 use super::{json, names};
 use crate::model::{
     AttributeValue, ClassName, FieldError, Instance, Item, Kind, Launch, Phase, Pool, Reading, Record,
-    RecordId, Repository, Request, State, read,
+    RecordId, Repository, Request, State, UsageClass, read,
 };
+use order::Order;
 
 /// Lists records.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Kinds have short names: i, r (req), p (po), l. Requests that have ended are listed with --all alone. A machine may be \
+named by the beginning of its id. A path is a subset of kubectl's: .name, ['name'], [0], [*].
+
 Examples:
   runyard get instances
+  runyard get all
   runyard get instances --class linux-x64 --state idle
   runyard get requests -o wide --watch
   runyard get request 1234567890/default/2 -o json
+  runyard get pool/linux-x64 instance/i-0123
+  runyard get requests --all --sort-by .count --limit 20 --no-headers
+  runyard get pools -o custom-columns=CLASS:.resourceClass,MAX:.max
+  runyard get instances --field-selector state=running -o name
   runyard get pools -o json | jq '.items[].resourceClass'")]
 pub(crate) struct GetArgs {
-    /// What to list
-    #[arg(value_name = "KIND")]
-    noun: Noun,
-    /// One of them: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
+    /// What to list: instances (i), requests (r), pools (p), launches (l), several with commas, all, or KIND/NAME
+    #[arg(value_name = "KIND", add = completion::kinds_and_names())]
+    what: String,
+    /// Some of them: an instance's id or its beginning, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
     #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
-    name: Option<String>,
+    names: Vec<String>,
     #[command(flatten)]
     only: Only,
+    #[command(flatten)]
+    order: Order,
+    /// Tables without their heads
+    #[arg(long)]
+    no_headers: bool,
     #[command(flatten)]
     look: LookArgs,
 }
@@ -46,14 +63,20 @@ pub(crate) struct GetArgs {
 #[derive(Debug, Args)]
 struct Only {
     /// Only instances, requests or launches of this class
-    #[arg(long, value_name = "CLASS", conflicts_with = "name", add = completion::classes())]
+    #[arg(long, value_name = "CLASS", conflicts_with = "names", add = completion::classes())]
     class: Option<ClassName>,
     /// Only instances in this state
-    #[arg(long, value_name = "STATE", conflicts_with = "name", value_parser = one_of::<State>(State::ALL, State::as_str))]
+    #[arg(long, value_name = "STATE", conflicts_with = "names", value_parser = one_of::<State>(State::ALL, State::as_str))]
     state: Option<State>,
     /// Only requests in this phase
-    #[arg(long, value_name = "PHASE", conflicts_with = "name", value_parser = one_of::<Phase>(Phase::ALL, Phase::as_str))]
+    #[arg(long, value_name = "PHASE", conflicts_with = "names", value_parser = one_of::<Phase>(Phase::ALL, Phase::as_str))]
     phase: Option<Phase>,
+    /// Only what is paid for so
+    #[arg(long, value_name = "CLASS", conflicts_with = "names", value_parser = one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
+    usage_class: Option<UsageClass>,
+    /// Also requests that have ended
+    #[arg(long, short = 'A', conflicts_with = "names")]
+    all: bool,
 }
 
 impl Only {
@@ -98,15 +121,23 @@ impl Only {
         };
         says("resourceClass", self.class.as_ref().map(ClassName::as_str), None)
             && says("state", self.state.map(State::as_str), None)
+            && says("usageClass", self.usage_class.map(UsageClass::as_str), None)
             // One that no operator has seen yet has none.
             && says("phase", self.phase.map(Phase::as_str), Some(Phase::Pending.as_str()))
     }
 
+    /// Whether it is a request that has ended, and nobody asked for such.
+    fn hides(&self, item: &Item) -> bool {
+        let ended = |text: &str| text.parse::<Phase>().is_ok_and(Phase::is_final);
+        let over = matches!(item.get("phase"), Some(AttributeValue::S(phase)) if ended(phase));
+        !self.all && self.phase.is_none() && kind_of(item) == Some(Kind::Request) && over
+    }
+
     /// What an empty list is not to say of all there are.
     const fn such(&self) -> &'static str {
-        match (&self.class, self.state, self.phase) {
-            (None, None, None) => "",
-            (_, _, _) => "such ",
+        match (&self.class, self.state, self.phase, self.usage_class) {
+            (None, None, None, None) => "",
+            (_, _, _, _) => "such ",
         }
     }
 }
@@ -124,9 +155,26 @@ pub(crate) struct LookArgs {
 
 /// What is looked for.
 pub(crate) struct GetTarget {
-    noun: Noun,
-    selector: Option<Selector>,
+    targets: Vec<Target>,
     repository: Option<Repository>,
+}
+
+impl GetTarget {
+    /// The kinds, each once.
+    fn nouns(&self) -> Vec<Noun> {
+        let mut nouns: Vec<Noun> = Vec::new();
+        for target in &self.targets {
+            if !nouns.contains(&target.noun) {
+                nouns.push(target.noun);
+            }
+        }
+        nouns
+    }
+
+    /// Whether it is one record, which is shown as an object rather than a list.
+    fn single(&self) -> bool {
+        matches!(self.targets.as_slice(), [Target { selector: Some(_), .. }])
+    }
 }
 
 /// How often `--watch` looks.
@@ -134,21 +182,26 @@ pub(crate) const WATCH: Duration = Duration::from_secs(1);
 
 /// What the options say, refused where it makes no sense.
 pub(crate) fn check(args: &GetArgs, environment: &Environment) -> CliResult<GetTarget> {
-    args.only.check(args.noun)?;
-    let selector = args.name.as_deref().map(|name| Selector::parse(args.noun, name)).transpose();
-    let selector = selector.map_err(|problem: FieldError| CliFailure::usage(problem.named("NAME")))?;
+    let targets = targets(&args.what, &args.names).map_err(CliFailure::usage)?;
+    let named = targets.iter().any(|target| target.selector.is_some());
+    match targets.as_slice() {
+        [Target { noun, .. }] => args.only.check(*noun)?,
+        // Of several kinds, those that have what is asked for are meant.
+        [..] => {}
+    }
     let given = args.look.repository.as_ref();
     // A list is of everything; only a run's id may need its repository.
-    let hint = if selector.is_some() { repository_hint(given, environment) } else { Ok(given.cloned()) };
-    Ok(GetTarget { noun: args.noun, selector, repository: hint.map_err(CliFailure::usage)? })
+    let hint = if named { repository_hint(given, environment) } else { Ok(given.cloned()) };
+    Ok(GetTarget { targets, repository: hint.map_err(CliFailure::usage)? })
 }
 
 /// Runs the verb.
 pub(crate) async fn run(context: &mut CliContext, args: &GetArgs, target: &GetTarget) -> CliResult {
+    context.screen.headed = !args.no_headers;
     let mut last: Option<String> = None;
     loop {
-        let seen = look(context, &args.only, target).await?;
-        if let (Some(class), true) = (&args.only.class, seen.items.is_empty())
+        let seen = look(context, args, target).await?;
+        if let (Some(class), true) = (&args.only.class, seen.items.is_empty() && seen.hidden == 0)
             && context.item(&Pool::key_of(class)).await?.is_none()
         {
             return Err(names::no_such_pool(context, "--class", class).await);
@@ -166,37 +219,62 @@ pub(crate) async fn run(context: &mut CliContext, args: &GetArgs, target: &GetTa
 
 /// What one look saw.
 struct Listing {
-    items: Vec<Item>,
+    items: Vec<(Noun, Item)>,
     everything: Vec<Item>,
+    /// How many ended requests are not listed.
+    hidden: usize,
     document: Value,
     mark: String,
 }
 
-async fn look(context: &CliContext, only: &Only, target: &GetTarget) -> CliResult<Listing> {
-    let (items, everything) = match &target.selector {
-        Some(selector) => (vec![selector.find(context, target.repository.as_ref()).await?], Vec::new()),
-        None => list(context, only, target).await?,
-    };
-    let document = match (&target.selector, items.first()) {
-        (Some(_), Some(item)) => json::record(item),
-        (_, _) => listed(target.noun, &items),
+async fn look(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliResult<Listing> {
+    let mut items: Vec<(Noun, Item)> = Vec::new();
+    let (mut everything, mut hidden) = (Vec::new(), 0);
+    if target.targets.iter().any(|target| target.selector.is_none()) {
+        (items, everything, hidden) = list(context, args, target).await?;
+    }
+    for one in &target.targets {
+        if let Some(selector) = &one.selector {
+            items.push((one.noun, selector.find(context, target.repository.as_ref()).await?));
+        }
+    }
+    let document = match items.first() {
+        Some((_, item)) if target.single() => json::record(item),
+        Some(_) | None => listed(&items),
     };
     let mark = document.to_string();
-    Ok(Listing { items, everything, document, mark })
+    Ok(Listing { items, everything, hidden, document, mark })
 }
 
-/// The items of the kind, and those of their agents that a table of machines shows.
-async fn list(context: &CliContext, only: &Only, target: &GetTarget) -> CliResult<(Vec<Item>, Vec<Item>)> {
-    let listed = |item: &Item| kind_of(item) == Some(target.noun.kind());
-    let beside = |item: &Item| target.noun == Noun::Instances && kind_of(item) == Some(Kind::Agent);
-    let found = context.all_that(|item| listed(item) && only.accepts(item) || beside(item)).await?;
-    let (mut items, others): (Vec<Item>, Vec<Item>) = found.into_iter().partition(listed);
+/// The items of the kinds, those of their agents that a table of machines shows, and how many are hidden.
+async fn list(
+    context: &CliContext,
+    args: &GetArgs,
+    target: &GetTarget,
+) -> CliResult<(Vec<(Noun, Item)>, Vec<Item>, usize)> {
+    let (nouns, only) = (target.nouns(), &args.only);
+    let noun = |item: &Item| nouns.iter().copied().find(|noun| kind_of(item) == Some(noun.kind()));
+    let beside = |item: &Item| nouns.contains(&Noun::Instances) && kind_of(item) == Some(Kind::Agent);
+    let wanted = |item: &Item| noun(item).is_some() && only.accepts(item) && args.order.accepts(item);
+    let found = context.all_that(|item| wanted(item) || beside(item)).await?;
+    let (mut items, others): (Vec<Item>, Vec<Item>) =
+        found.into_iter().partition(|item| noun(item).is_some());
     if let Some(repository) = &target.repository {
         let of = |id: RecordId| id.request().map(|id| id.repository.clone());
         items.retain(|item| RecordId::of(item).and_then(of).is_some_and(|of| of.is(repository)));
     }
-    items.sort_by_key(|item| (born(target.noun, item), RecordId::of(item)));
-    Ok((items, others))
+    let before = items.len();
+    items.retain(|item| !only.hides(item));
+    let hidden = before - items.len();
+    let mut all = Vec::new();
+    for of in &nouns {
+        let (mut those, rest): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| noun(item) == Some(*of));
+        items = rest;
+        those.sort_by_key(|item| (born(*of, item), RecordId::of(item)));
+        all.extend(args.order.arranged(those).into_iter().map(|item| (*of, item)));
+    }
+    Ok((all, others, hidden))
 }
 
 /// Since when a request is there: they are listed by their age, which their keys do not tell.
@@ -212,9 +290,9 @@ fn born(noun: Noun, item: &Item) -> Option<String> {
 }
 
 /// The contract's list; what cannot be read stands in it as it is and is named beside it.
-fn listed(noun: Noun, items: &[Item]) -> Value {
-    let odd: Vec<Value> = items.iter().filter_map(|item| problem(noun, item)).collect();
-    let mut document = json::list(items);
+fn listed(items: &[(Noun, Item)]) -> Value {
+    let odd: Vec<Value> = items.iter().filter_map(|(noun, item)| problem(*noun, item)).collect();
+    let mut document = json::list(items.iter().map(|(_, item)| item));
     if let (Value::Object(map), false) = (&mut document, odd.is_empty()) {
         map.extend(Map::from_iter([("unreadable".to_owned(), Value::Array(odd))]));
     }
@@ -253,19 +331,31 @@ fn show(context: &mut CliContext, args: &GetArgs, target: &GetTarget, seen: &Lis
         context.screen.separate();
     }
     if seen.items.is_empty() {
-        context.screen.remark(format!("there are no {}{}", args.only.such(), plural(target.noun)));
+        let kinds: Vec<&str> = target.nouns().into_iter().map(plural).collect();
+        let none = format!("there are no {}{}", args.only.such(), kinds.join(", "));
+        context.screen.remark(match seen.hidden {
+            0 => none,
+            hidden => format!("{none} that go on; --all lists {hidden} that ended"),
+        });
         return;
     }
-    let items: Vec<&Item> = seen.items.iter().collect();
     let rows = RowContext { now: context.clock.now(), others: &seen.everything };
     let screen = &context.screen;
-    let text = match target.noun {
-        Noun::Instances => INSTANCES.table(screen, &items, &rows),
-        Noun::Requests => REQUESTS.table(screen, &items, &rows),
-        Noun::Pools => POOLS.table(screen, &items, &rows),
-        Noun::Launches => LAUNCHES.table(screen, &items, &rows),
-    };
-    context.screen.text(&text);
+    let mut tables: Vec<String> = Vec::new();
+    for noun in target.nouns() {
+        let items: Vec<&Item> =
+            seen.items.iter().filter(|(of, _)| *of == noun).map(|(_, item)| item).collect();
+        if items.is_empty() {
+            continue;
+        }
+        tables.push(match noun {
+            Noun::Instances => INSTANCES.table(screen, &items, &rows),
+            Noun::Requests => REQUESTS.table(screen, &items, &rows),
+            Noun::Pools => POOLS.table(screen, &items, &rows),
+            Noun::Launches => LAUNCHES.table(screen, &items, &rows),
+        });
+    }
+    context.screen.text(&tables.join("\n"));
 }
 
 const fn plural(noun: Noun) -> &'static str {

@@ -13,6 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::context::CliContext;
+use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
 use super::selector::kind_of;
 use super::stack::StackArgs;
@@ -50,8 +51,12 @@ pub(crate) struct InitArgs {
 }
 
 /// Makes or mends the launch templates of these classes where machines are EC2's, and says of each what was done.
-pub(crate) async fn keep_templates(config: Option<&Config>, pools: &[PoolSpec]) -> CliResult<Vec<String>> {
-    let steps = templates(config, pools, false).await?;
+pub(crate) async fn keep_templates(
+    environment: &Environment,
+    config: Option<&Config>,
+    pools: &[PoolSpec],
+) -> CliResult<Vec<String>> {
+    let steps = templates(environment, config, pools, false).await?;
     Ok(steps.iter().flat_map(|step| step.lines(false)).collect())
 }
 
@@ -82,7 +87,7 @@ pub(crate) async fn run(context: &mut CliContext, input: &InitInput, store: &Dyn
         None => Vec::new(),
     };
     done.extend(queues);
-    done.extend(templates(input.config.as_ref(), &pools, dry).await?);
+    done.extend(templates(&context.environment, input.config.as_ref(), &pools, dry).await?);
     for line in done.iter().flat_map(|step| step.lines(dry)) {
         context.screen.say(line);
     }
@@ -159,6 +164,7 @@ async fn queues_of(
     let classes = pools.iter().map(|spec| &spec.resource_class);
     let mut wanted: Vec<WantedQueue> =
         classes.flat_map(|class| WantedQueue::of_class(&context.table, class)).collect();
+    wanted.push(WantedQueue::of_doorbell(&context.table));
     if let Some(name) = input.config.as_ref().and_then(|config| config.interruptions.as_ref()) {
         wanted.extend(WantedQueue::of_interruptions(name));
     }
@@ -166,15 +172,27 @@ async fn queues_of(
 }
 
 #[cfg(feature = "ec2")]
-async fn templates(config: Option<&Config>, pools: &[PoolSpec], dry: bool) -> CliResult<Vec<SetupStep>> {
+async fn templates(
+    environment: &Environment,
+    config: Option<&Config>,
+    pools: &[PoolSpec],
+    dry: bool,
+) -> CliResult<Vec<SetupStep>> {
     match config {
-        Some(config) if config.compute == ComputeKind::Ec2 => templates::all(config, pools, dry).await,
+        Some(config) if config.compute == ComputeKind::Ec2 => {
+            templates::all(environment, config, pools, dry).await
+        }
         Some(_) | None => Ok(Vec::new()),
     }
 }
 
 #[cfg(not(feature = "ec2"))]
-async fn templates(config: Option<&Config>, _pools: &[PoolSpec], _dry: bool) -> CliResult<Vec<SetupStep>> {
+async fn templates(
+    _environment: &Environment,
+    config: Option<&Config>,
+    _pools: &[PoolSpec],
+    _dry: bool,
+) -> CliResult<Vec<SetupStep>> {
     match config {
         Some(config) if config.compute == ComputeKind::Ec2 => Err(CliFailure::error(
             "compute.kind",

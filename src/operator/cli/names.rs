@@ -15,12 +15,16 @@ pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Opti
     near.map(|(_, known)| known)
 }
 
+/// The question after a name that does not exist, in front of what else is advised; nothing where none is like it.
+pub(crate) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    near(name, known).map_or_else(String::new, |near| format!("did you mean {near}? "))
+}
+
 /// The refusal of a class that has no pool, with the one that may be meant.
 pub(crate) async fn no_such_pool(context: &CliContext, field: &str, class: &ClassName) -> CliFailure {
     let listed = context.all_that(|item| kind_of(item) == Some(Kind::Pool)).await;
     let pools: Vec<RecordId> = listed.unwrap_or_default().iter().filter_map(RecordId::of).collect();
-    let near = near(class.as_str(), pools.iter().filter_map(RecordId::pool).map(ClassName::as_str));
-    let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+    let near = meant(class.as_str(), pools.iter().filter_map(RecordId::pool).map(ClassName::as_str));
     let fix = format!("{near}see `runyard get pools`; `runyard apply -f FILE` creates one");
     CliFailure::error(field, class.as_str(), "there is no such pool", fix)
 }

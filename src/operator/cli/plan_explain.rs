@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::completion;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
 use super::get::{LookArgs, WATCH};
 use super::run::repository_hint;
 use super::screen::plain;
-use super::selector::{Noun, Selector, kind_of};
+use super::selector::{Selector, kind_of};
+use super::what::OneArgs;
 use crate::config::{self, Config};
 use crate::decide::{Effect, Plan, Planned, Policy, Wait};
 use crate::explain;
@@ -44,12 +44,8 @@ Examples:
   runyard explain instance i-0123456789abcdef0
   runyard explain pool linux-x64 -o json")]
 pub(crate) struct ExplainArgs {
-    /// What it is
-    #[arg(value_name = "KIND")]
-    noun: Noun,
-    /// Which one: an instance's id, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
-    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
-    name: String,
+    #[command(flatten)]
+    one: OneArgs,
     #[command(flatten)]
     look: LookArgs,
     /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
@@ -62,7 +58,8 @@ pub(crate) struct ExplainTarget(Selector, Option<Repository>, Policy);
 
 /// The operator's settings as decisions see them.
 pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Policy> {
-    let timing = |(name, _): &(String, String)| name.starts_with("RUNYARD_TIMING__");
+    let wanted = ["RUNYARD_TIMING__", "RUNYARD_SHARING__"];
+    let timing = |(name, _): &(String, String)| wanted.iter().any(|prefix| name.starts_with(prefix));
     let mut given: Vec<(String, String)> = config::environment().filter(timing).collect();
     given.push(("RUNYARD_TABLE".into(), table.to_string()));
     if file.is_none() {
@@ -74,6 +71,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
     Ok(Policy {
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
+        sharing: config.sharing,
         github: config.github.is_some(),
         inventory: false,
     })
@@ -94,10 +92,19 @@ pub(crate) fn check_explain(
     environment: &Environment,
     table: &TableName,
 ) -> CliResult<ExplainTarget> {
-    let selector = Selector::parse(args.noun, &args.name).map_err(|p| CliFailure::usage(p.named("NAME")))?;
-    let repository =
-        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
-    Ok(ExplainTarget(selector, repository, policy(args.config.as_ref(), table)?))
+    target(args.one.selector()?, args.look.repository.as_ref(), args.config.as_ref(), environment, table)
+}
+
+/// A record that is named, and the operator's settings.
+pub(crate) fn target(
+    selector: Selector,
+    repository: Option<&Repository>,
+    config: Option<&PathBuf>,
+    environment: &Environment,
+    table: &TableName,
+) -> CliResult<ExplainTarget> {
+    let repository = repository_hint(repository, environment).map_err(CliFailure::usage)?;
+    Ok(ExplainTarget(selector, repository, policy(config, table)?))
 }
 
 /// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits. What only
@@ -149,7 +156,7 @@ pub(crate) async fn explain(
 ) -> CliResult {
     let mut last: Option<Explained> = None;
     loop {
-        let seen = explained(context, target).await?;
+        let (seen, _) = explained(context, target).await?;
         if last.as_ref() != Some(&seen) {
             show(context, args.look.watch, &seen, last.is_some());
             last = Some(seen);
@@ -163,12 +170,16 @@ pub(crate) async fn explain(
 
 /// What one look found out.
 #[derive(PartialEq, Eq)]
-struct Explained {
-    record: RecordId,
-    lines: Vec<String>,
+pub(crate) struct Explained {
+    pub(crate) record: RecordId,
+    pub(crate) lines: Vec<String>,
 }
 
-async fn explained(context: &CliContext, target: &ExplainTarget) -> CliResult<Explained> {
+/// One look: what it found out, and all records but events.
+pub(crate) async fn explained(
+    context: &CliContext,
+    target: &ExplainTarget,
+) -> CliResult<(Explained, Vec<Item>)> {
     let ExplainTarget(selector, repository, policy) = target;
     let item = selector.find(context, repository.as_ref()).await?;
     let key = RecordId::of(&item).expect("what was found by its key has one");
@@ -185,7 +196,7 @@ async fn explained(context: &CliContext, target: &ExplainTarget) -> CliResult<Ex
         }
         Selector::Instance(_) | Selector::Pool(_) | Selector::Launch(_) => about(&items, policy, now, &key),
     };
-    Ok(Explained { record: key, lines })
+    Ok((Explained { record: key, lines }, items))
 }
 
 fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {

@@ -68,6 +68,17 @@ pub(crate) async fn run(context: &mut CliContext, args: &ScaleArgs) -> CliResult
     Ok(())
 }
 
+/// Takes a pool's override away, if it has one.
+pub(crate) async fn reset(context: &mut CliContext, class: &ClassName) -> CliResult {
+    let key = Pool::key_of(class);
+    let Some(item) = context.item(&key).await? else { return Ok(()) };
+    if readable::<Pool>(&item)?.scale.is_none() {
+        return Ok(());
+    }
+    let args = ScaleArgs { class: class.clone(), desired: None, hold: None, reset: true };
+    write(context, &args).await.map(drop)
+}
+
 /// What became of the write.
 enum Written {
     /// The record before and after.

@@ -5,12 +5,13 @@ use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-use super::failure::CliFailure;
+use super::failure::{CliFailure, CliResult};
+use super::pick::{Output, Pick};
 use crate::model::FieldError;
 use crate::telemetry::unprintable;
 
 /// The form of what is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Tables and sentences for people.
     #[default]
@@ -21,13 +22,15 @@ pub(crate) enum Format {
     Json,
     /// One YAML document.
     Yaml,
+    /// What is picked out of the document.
+    Picked,
 }
 
 impl Format {
     /// Whether a program reads the answer.
     pub(crate) const fn for_programs(self) -> bool {
         match self {
-            Self::Json | Self::Yaml => true,
+            Self::Json | Self::Yaml | Self::Picked => true,
             Self::Text | Self::Wide => false,
         }
     }
@@ -42,6 +45,10 @@ pub(crate) struct Screen {
     pub(crate) live: bool,
     /// How many columns it has; none where there is no terminal.
     pub(crate) width: Option<usize>,
+    /// Whether tables have heads.
+    pub(crate) headed: bool,
+    /// What is picked out of documents.
+    pick: Option<Pick>,
     /// The person who can be asked, if one is there.
     person: Option<Box<dyn BufRead + Send + Sync>>,
     closed: bool,
@@ -49,24 +56,41 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// The process's standard output.
-    pub(crate) fn stdout(format: Format) -> Self {
+    pub(crate) fn stdout(output: &Output) -> Self {
+        let (format, pick) = (output.format, output.pick.clone());
         let out = std::io::stdout();
         let width = terminal_size::terminal_size_of(&out).map(|(width, _)| usize::from(width.0));
         let (live, stdin) = (out.is_terminal(), std::io::stdin());
         let there = live && !format.for_programs() && stdin.is_terminal();
         let person = there.then(|| Box::new(BufReader::new(stdin)) as _);
-        Self { live, width, person, out: Box::new(out), format, closed: false }
+        Self { live, width, person, pick, out: Box::new(out), ..Self::nowhere(format) }
     }
 
     /// Nobody looks.
     pub(crate) fn nowhere(format: Format) -> Self {
-        Self { live: false, width: None, person: None, out: Box::new(std::io::sink()), format, closed: false }
+        Self {
+            live: false,
+            width: None,
+            headed: true,
+            pick: None,
+            person: None,
+            out: Box::new(std::io::sink()),
+            format,
+            closed: false,
+        }
     }
 
     /// Nobody looks, at something this wide.
     #[cfg(test)]
     pub(crate) fn of_width(width: Option<usize>) -> Self {
         Self { width, ..Self::nowhere(Format::Text) }
+    }
+
+    /// What is written is kept for a test, at something this wide.
+    #[cfg(test)]
+    pub(crate) fn kept_at(output: &Output, width: Option<usize>) -> (Self, impl Fn() -> String) {
+        let (screen, read) = Self::kept(output.format);
+        (Self { width, pick: output.pick.clone(), ..screen }, read)
     }
 
     /// What is written is kept for a test.
@@ -143,6 +167,21 @@ impl Screen {
         matches!(read, Some(Ok(_))) && matches!(answer.trim(), "y" | "Y" | "yes")
     }
 
+    /// Goes on if a person says yes, here or by `--yes`; where nobody can be asked only by `--yes`.
+    pub(crate) fn confirm(&mut self, yes: bool, field: &str, value: &str, question: &str) -> CliResult {
+        if yes {
+            return Ok(());
+        }
+        let (message, fix) = if !self.can_ask() {
+            ("needs a yes, and nobody can be asked here", "add --yes, or look first with --dry-run")
+        } else if self.ask(question) {
+            return Ok(());
+        } else {
+            ("was not confirmed; nothing was changed", "say y, or add --yes")
+        };
+        Err(CliFailure::error(field, value, message, fix))
+    }
+
     /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a
     /// pipe it follows.
     pub(crate) fn separate(&mut self) {
@@ -154,6 +193,7 @@ impl Screen {
         match self.format {
             Format::Json => self.text(&format!("{value:#}\n")),
             Format::Yaml => self.text(&yaml(value)),
+            Format::Picked => self.picked(value),
             Format::Text | Format::Wide => {}
         }
     }
@@ -163,7 +203,14 @@ impl Screen {
         match self.format {
             Format::Json => self.text(&format!("{value}\n")),
             Format::Yaml => self.text(&format!("---\n{}", yaml(value))),
+            Format::Picked => self.picked(value),
             Format::Text | Format::Wide => {}
+        }
+    }
+
+    fn picked(&mut self, value: &Value) {
+        if let Some(text) = self.pick.as_ref().map(|pick| pick.of(value, self.headed)) {
+            self.text(&text);
         }
     }
 }

@@ -12,16 +12,16 @@ use crate::model::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Noun {
     /// Machines, by their id.
-    #[value(name = "instances", alias = "instance")]
+    #[value(name = "instances", aliases = ["instance", "inst", "i"])]
     Instances,
     /// What workflows asked for, by RUN_ID[/NAME[/ATTEMPT]].
-    #[value(name = "requests", alias = "request")]
+    #[value(name = "requests", aliases = ["request", "req", "r"])]
     Requests,
     /// Resource classes, by their name.
-    #[value(name = "pools", alias = "pool")]
+    #[value(name = "pools", aliases = ["pool", "po", "p"])]
     Pools,
     /// Launches, by their id.
-    #[value(name = "launches", alias = "launch")]
+    #[value(name = "launches", aliases = ["launch", "l"])]
     Launches,
 }
 
@@ -109,14 +109,26 @@ impl Selector {
         }
     }
 
-    /// The one item it names.
+    /// The one item it names; a machine's by the beginning of its id too, where that is one machine's alone.
     pub(crate) async fn find(
         &self,
         context: &CliContext,
         repository: Option<&Repository>,
     ) -> CliResult<Item> {
         match self {
-            Self::Instance(name) => instance(context, name).await,
+            Self::Instance(name) => instance(context, name, true).await,
+            Self::Request(_) | Self::Pool(_) | Self::Launch(_) => self.find_whole(context, repository).await,
+        }
+    }
+
+    /// The one item it names in full, as what cannot be undone wants it.
+    pub(crate) async fn find_whole(
+        &self,
+        context: &CliContext,
+        repository: Option<&Repository>,
+    ) -> CliResult<Item> {
+        match self {
+            Self::Instance(name) => instance(context, name, false).await,
             Self::Request(selector) => request(context, selector, repository).await,
             Self::Pool(class) => match context.item(&Pool::key_of(class)).await? {
                 Some(item) => Ok(item),
@@ -135,36 +147,54 @@ pub(crate) fn kind_of(item: &Item) -> Option<Kind> {
 
 async fn by_key(context: &CliContext, key: &RecordId, name: impl ToString) -> CliResult<Item> {
     let (kind, name) = (key.sk(), name.to_string());
-    context.item(key).await?.ok_or_else(|| {
-        let list = if kind == "launch" { "launches".to_owned() } else { format!("{kind}s") };
-        CliFailure::error(
-            &kind,
-            name,
-            format!("there is no such {kind}"),
-            format!("see `runyard get {list}`"),
-        )
-    })
+    if let Some(item) = context.item(key).await? {
+        return Ok(item);
+    }
+    let list = if kind == "launch" { "launches".to_owned() } else { format!("{kind}s") };
+    let same = |item: &Item| kind_of(item) == key.kind();
+    let known: Vec<String> =
+        context.all_that(same).await.unwrap_or_default().iter().filter_map(id_of).collect();
+    let near = names::meant(&name, known.iter().map(String::as_str));
+    let fix = format!("{near}see `runyard get {list}`");
+    Err(CliFailure::error(&kind, name, format!("there is no such {kind}"), fix))
 }
 
-async fn instance(context: &CliContext, name: &str) -> CliResult<Item> {
+/// The id of a machine or a launch.
+fn id_of(item: &Item) -> Option<String> {
+    let id = RecordId::of(item)?;
+    if let RecordId::Launch(launch) = &id {
+        return Some(launch.to_string());
+    }
+    id.machine().map(str::to_owned)
+}
+
+async fn instance(context: &CliContext, name: &str, by_beginning: bool) -> CliResult<Item> {
     if let Ok(arn) = InstanceArn::parse(name) {
         return by_key(context, &RecordId::Instance(arn), name).await;
     }
-    let named = |item: &Item| {
-        kind_of(item) == Some(Kind::Instance)
-            && RecordId::of(item).is_some_and(|id| id.machine() == Some(name))
-    };
-    let mut found = context.all_that(named).await?;
-    match (found.pop(), found.is_empty()) {
-        (Some(item), true) => Ok(item),
-        (None, _) => Err(CliFailure::error(
-            "instance",
-            name,
-            "there is no such instance",
-            "see `runyard get instances`; the record goes a day after the machine",
-        )),
-        (Some(_), false) => {
-            Err(CliFailure::error("instance", name, "more than one record has this id", "give the whole ARN"))
+    let machines = context.all_that(|item| kind_of(item) == Some(Kind::Instance)).await?;
+    let machines: Vec<(String, Item)> =
+        machines.into_iter().filter_map(|item| Some((id_of(&item)?, item))).collect();
+    let refused = |message: String, fix: String| Err(CliFailure::error("instance", name, message, fix));
+    let whole: Vec<&Item> = machines.iter().filter(|(id, _)| id == name).map(|(_, item)| item).collect();
+    match whole.as_slice() {
+        [item] => return Ok((*item).clone()),
+        [] => {}
+        [_, _, ..] => return refused("more than one record has this id".into(), "give the whole ARN".into()),
+    }
+    let begun: Vec<&(String, Item)> = machines.iter().filter(|(id, _)| id.starts_with(name)).collect();
+    match begun.as_slice() {
+        [(_, item)] if by_beginning => Ok(item.clone()),
+        [(id, _)] => refused("is the beginning of an id".into(), format!("give the whole id: {id}")),
+        [] => {
+            let near = names::meant(name, machines.iter().map(|(id, _)| id.as_str()));
+            let fix = format!("{near}see `runyard get instances`; the record goes a day after the machine");
+            refused("there is no such instance".into(), fix)
+        }
+        more => {
+            let some: Vec<&str> = more.iter().take(5).map(|(id, _)| id.as_str()).collect();
+            let message = format!("{} machines begin so: {}", more.len(), some.join(" "));
+            refused(message, "give more of the id".into())
         }
     }
 }
@@ -198,11 +228,21 @@ async fn request(
     };
     let Some(last) = found.last().cloned() else {
         let near = repository.map(|r| format!(" of {r}")).unwrap_or_default();
+        let runs = match repository {
+            Some(_) => Vec::new(),
+            None => context.all_that(is_request).await?,
+        };
+        let runs: Vec<String> = runs
+            .iter()
+            .filter_map(|item| Some(RecordId::of(item)?.request()?.run_id.to_string()))
+            .filter(|run| *run != selector.run_id.as_str())
+            .collect();
+        let meant = names::meant(selector.run_id.as_str(), runs.iter().map(String::as_str));
         return Err(CliFailure::error(
             "request",
             name(),
             format!("there is no such request{near}"),
-            "see `runyard get requests`; records go 7 days after the end",
+            format!("{meant}see `runyard get requests --all`; records go 7 days after the end"),
         ));
     };
     if found.iter().all(|one| same(one, &last)) {

@@ -56,8 +56,9 @@ pub async fn step(ports: StepPorts, arguments: &[&str]) -> Result<(), StepFailed
 async fn run(ports: StepPorts, cli: Cli) -> CliResult {
     let environment = Environment::default();
     let StepPorts { store, clock, entropy } = ports;
-    let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere(cli.common.output));
-    let mut context = CliContext { store, queue: None, clock, entropy, table, environment, screen };
+    let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere(cli.common.output.format));
+    let mut context =
+        CliContext { store, queue: None, doorbell: None, clock, entropy, table, environment, screen };
     if let Verb::Once(Once::Provision(args)) = &cli.verb {
         let id = provision::check(args, &context.environment, &context.table)?;
         return provision::run(&mut context, args, &id).await;

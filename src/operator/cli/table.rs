@@ -45,8 +45,9 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
         "LAUNCH",
         "SIGNAL",
         "HEARTBEAT",
+        "KEPT",
     ],
-    wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT"],
+    wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT", "KEPT"],
     cells: |instance, context| {
         let facts = &instance.facts;
         let agent = context.agent(&facts.instance_arn.to_string());
@@ -64,7 +65,8 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
             instance.claim.as_ref().map(|claim| claim.id.to_string()).unwrap_or_default(),
             facts.launch_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             agent.as_ref().and_then(|a| a.signal).map(|s| s.to_string()).unwrap_or_default(),
-            agent.and_then(|a| a.heartbeat_at).map(|at| age(at, context.now)).unwrap_or_default(),
+            agent.as_ref().and_then(|a| a.heartbeat_at).map(|at| age(at, context.now)).unwrap_or_default(),
+            agent.map(|agent| kept(&agent)).unwrap_or_default(),
         ]
     },
 };
@@ -173,6 +175,13 @@ pub(crate) const LAUNCHES: Columns<Launch> = Columns {
     },
 };
 
+/// What a machine keeps, for example `cargo:acme/web`.
+fn kept(agent: &Agent) -> String {
+    let name = |key: &str| key.split('#').next().unwrap_or_default().to_owned();
+    let each = agent.kept.iter().map(|(key, kept)| format!("{}:{}", name(key), kept.repository));
+    each.collect::<Vec<_>>().join(" ")
+}
+
 impl RowContext<'_> {
     fn agent(&self, arn: &str) -> Option<Agent> {
         let pk = format!("agent#{arn}");
@@ -231,7 +240,8 @@ const LEAST: usize = 20;
 /// Rows under heads.
 pub(crate) fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
-    lined_up(screen.width, &heads, std::iter::once(heads.clone()).chain(rows).collect())
+    let first = screen.headed.then(|| heads.clone());
+    lined_up(screen.width, &heads, first.into_iter().chain(rows).collect())
 }
 
 /// Rows without heads, for what goes on below.
@@ -241,7 +251,7 @@ pub(crate) fn more_columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String
 }
 
 /// Rows in columns two spaces apart, the message cut to what the width leaves.
-fn lined_up(width: Option<usize>, heads: &[String], mut rows: Vec<Vec<String>>) -> String {
+pub(crate) fn lined_up(width: Option<usize>, heads: &[String], mut rows: Vec<Vec<String>>) -> String {
     rows.iter_mut().flatten().for_each(|cell| *cell = plain(cell));
     let widest = |rows: &[Vec<String>], column: usize| {
         rows.iter().map(|row| row.get(column).map_or(0, |cell| cell.width())).max().unwrap_or(0)

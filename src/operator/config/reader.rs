@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use figment::Figment;
+use figment::value::Value;
 use jiff::SignedDuration;
 use reqwest::Url;
 
@@ -80,8 +81,13 @@ impl Reader {
         good.then_some(given)
     }
 
+    /// The value under a path as it was given.
+    pub(super) fn value(&self, path: &str) -> Value {
+        self.values.find_value(path).expect("the defaults have every key")
+    }
+
     /// Notes a problem of one key, with the place it was given at.
-    fn note(&mut self, path: &str, problem: FieldError) {
+    pub(super) fn note(&mut self, path: &str, problem: FieldError) {
         let from = self.values.find_metadata(path).map_or("the defaults", |metadata| &metadata.name);
         let message = format!("{} (from {from})", problem.message);
         self.problems.push(FieldError { message, ..problem }.named(path));

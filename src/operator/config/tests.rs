@@ -60,6 +60,7 @@ fn the_defaults_are_the_contracts() {
             compute: ComputeKind::Ec2,
             limits: Limits::default(),
             requests_per_repository: 2000,
+            sharing: crate::model::YardSharing::default(),
             queue: QueueKind::Sqs,
             interruptions: None,
             github: Some(GitHub {
@@ -460,6 +461,43 @@ fn variables_that_jobs_must_not_have_are_refused_by_name() {
 }
 
 #[test]
+fn shares_are_a_table_or_by_the_environment_json() {
+    let file = "[sharing.teams]\n\"acme/web*\" = \"web\"\n[sharing.priorities]\nhigh = {value = 100, repositories = [\"acme/release\"]}\nbulk = {value = -10}\n[sharing.quotas]\n\"acme/*\" = {maxMachines = 40, maxWaiting = 200}\n";
+    let sharing = good(file, &[]).sharing;
+    assert_eq!(sharing.teams["acme/web*"], "web");
+    assert_eq!((sharing.priorities["high"].value, sharing.priorities["bulk"].value), (100, -10));
+    assert_eq!(sharing.priorities["bulk"].repositories, ["*"]);
+    assert_eq!(
+        (sharing.quotas["acme/*"].max_machines, sharing.quotas["acme/*"].max_waiting),
+        (Some(40), Some(200))
+    );
+    let json = [
+        ("RUNYARD_SHARING__TEAMS", r#"{"acme/web*": "web"}"#),
+        (
+            "RUNYARD_SHARING__PRIORITIES",
+            r#"{"high": {"value": 100, "repositories": ["acme/release"]}, "bulk": {"value": -10}}"#,
+        ),
+        ("RUNYARD_SHARING__QUOTAS", r#"{"acme/*": {"maxMachines": 40, "maxWaiting": 200}}"#),
+    ];
+    assert_eq!(good("", &json).sharing, sharing);
+    for (said, field) in [
+        ("teams = {\"a b\" = \"web\"}", "sharing.teams.a b"),
+        ("teams = {\"acme/*\" = \"Web Team\"}", "sharing.teams.acme/*"),
+        ("teams = [\"web\"]", "sharing.teams"),
+        ("priorities = {High = {value = 1}}", "sharing.priorities.High"),
+        ("priorities = {high = {value = 1, who = \"me\"}}", "sharing.priorities"),
+        ("priorities = {high = {value = 1, repositories = []}}", "sharing.priorities.high"),
+        ("quotas = {\"*\" = {maxMachines = 0}}", "sharing.quotas.*"),
+        ("quotas = {\"*\" = {guaranteed = 2}}", "sharing.quotas.*"),
+        ("quotas = {\"*\" = {machines = 2}}", "sharing.quotas"),
+    ] {
+        let errors = bad(format!("[sharing]\n{said}\n").as_bytes(), &[]);
+        let fields: Vec<_> = errors.problems().iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, [field], "{said}: {errors}");
+    }
+}
+
+#[test]
 fn durations_have_a_unit() {
     for (text, millis) in
         [("100ms", 100), ("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1h30m", 5_400_000)]
@@ -508,9 +546,17 @@ fn what_is_asked_of_github_can_be_slowed_down_and_turned_off() {
         ("RUNYARD_GITHUB__RUN_POLL", "0s"),
         ("RUNYARD_GITHUB__VERIFY_REMOVED", "false"),
         ("RUNYARD_GITHUB__VERIFY_RUN", "false"),
+        ("RUNYARD_GITHUB__RERUNS", "false"),
+        ("RUNYARD_GITHUB__RERUN_LOST", "true"),
     ];
-    let expected =
-        GitHubWatch { run_poll: None, verify_removed: false, verify_run: false, ..GitHubWatch::default() };
+    let expected = GitHubWatch {
+        run_poll: None,
+        verify_removed: false,
+        verify_run: false,
+        reruns: false,
+        rerun_lost: true,
+        ..GitHubWatch::default()
+    };
     assert_eq!(watch(&off), expected);
     assert_eq!(watch(&[("RUNYARD_GITHUB__SWEEP", "30m")]).sweep, Some(secs(1800)));
     for (key, value, named) in [

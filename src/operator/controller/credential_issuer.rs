@@ -259,6 +259,7 @@ impl CredentialIssuer {
             runner_name: runner_name(&claim.id, name_seq),
             labels: runner.labels.clone(),
             runner_group: runner.group.clone(),
+            keep: runner.keep.clone(),
             expires_at,
         };
         let sealed =

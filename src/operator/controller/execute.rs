@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::decide::{Effect, Planned, PlannedEvent, RunnerConfig, Step};
+use crate::decide::{Effect, Note, Planned, PlannedEvent, RunnerConfig, Step};
 use crate::metrics::QueueOutcome;
 use crate::model::{
     Agent, Event, EventType, Guard, Instance, InstanceArn, InstanceId, PinnedImage, Pool, Record, RecordId,
@@ -58,10 +58,10 @@ impl Executor {
     /// # Assumes
     /// The action holds its slots, so that no other of this operator writes the same records.
     pub(super) async fn execute(&self, planned: Planned) -> Outcome {
-        let events = planned.events.iter().map(|event| self.event(event)).collect();
+        let mut events: Vec<Event> = planned.events.iter().map(|event| self.event(event)).collect();
         let keys: Vec<RecordId> = planned.records().cloned().collect();
         let begun = self.ports.clock.elapsed();
-        let result = self.call(planned.effect).await;
+        let result = self.call(planned.effect, &mut events).await;
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
             Err(Failure::Store(StoreError::Refused { refusals })) => {
@@ -139,7 +139,8 @@ impl Executor {
         event
     }
 
-    async fn call(&self, effect: Effect) -> Result<Vec<Observation>, Failure> {
+    /// Carries an effect out, and adds the events of what only its answer shows.
+    async fn call(&self, effect: Effect, events: &mut Vec<Event>) -> Result<Vec<Observation>, Failure> {
         match effect {
             Effect::Instance(step, github) => self.instance(*step, github).await,
             Effect::Silence(step, seq) => {
@@ -155,7 +156,7 @@ impl Executor {
                 seen.push(Observation::Reported(class));
                 Ok(seen)
             }
-            Effect::Resolve(pool) => self.resolve(*pool).await,
+            Effect::Resolve(pool) => self.resolve(*pool, events).await,
             Effect::Claim { request, machines, runner } => {
                 self.claim(*request, machines, runner.as_deref()).await
             }
@@ -219,14 +220,25 @@ impl Executor {
     }
 
     /// Pins the image that a class's parameter names now.
-    async fn resolve(&self, pool: Pool) -> Result<Vec<Observation>, Failure> {
+    async fn resolve(&self, pool: Pool, events: &mut Vec<Event>) -> Result<Vec<Observation>, Failure> {
         let Some(parameter) = pool.spec.launch.parameter().map(str::to_owned) else { return Ok(Vec::new()) };
         let ami = self.ports.compute.resolve(&pool.spec).await?;
         let resolved_at = self.ports.clock.now();
-        let step = Step::of(&pool, resolved_at, |next| {
-            next.status.image = Some(PinnedImage { parameter, ami, resolved_at });
-        });
-        self.replace(&step).await
+        let image = PinnedImage { parameter, ami, resolved_at };
+        let step = Step::of(&pool, resolved_at, |next| next.status.image = Some(image.clone()));
+        let seen = self.replace(&step).await?;
+        let former = pool.pinned().map(|pinned| pinned.ami.as_str());
+        if former != Some(image.ami.as_str()) {
+            let message = format!(
+                "{} is {} now{}",
+                image.parameter,
+                image.ami,
+                former.map(|former| format!("; it was {former}")).unwrap_or_default(),
+            );
+            let note = Note::normal("ImageChanged", message);
+            events.push(self.event(&PlannedEvent { subject: pool.key(), note, from: None, to: None }));
+        }
+        Ok(seen)
     }
 
     /// Reads a record strongly.

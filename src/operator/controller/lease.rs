@@ -23,6 +23,9 @@ pub(super) struct Candidate {
     unreadable: bool,
 }
 
+/// What the lease tells of us, for `runyard version`.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The last renewal that was seen.
 struct Seen {
     token: u64,
@@ -77,6 +80,7 @@ impl Candidate {
             next.holder = holder;
             next.token += 1;
             next.term_seconds = term;
+            next.operator_version = Some(VERSION.into());
         });
         match taken.await {
             Ok(token) => Ok(Some(token)),
@@ -133,6 +137,7 @@ impl Candidate {
             term_seconds: self.term.as_secs_f64(),
             requested_at: None,
             completed_at: None,
+            operator_version: Some(VERSION.into()),
             version: 1,
             updated_at: Some(self.clock.now()),
         };
@@ -289,6 +294,7 @@ mod tests {
         let store = MemoryStore::new();
         let (mut holder, mut heir) = (candidate(&store, "one"), candidate(&store, "two"));
         assert_eq!(holder.attempt().await, Ok(Some(1)));
+        assert_eq!(lease(&store).await.operator_version.as_deref(), Some(VERSION));
         // Even if the answer to the last renewal was lost.
         store.next_write(lost());
         assert!(holder.attempt().await.is_err());

@@ -20,7 +20,7 @@ use crate::yard::{Now, Observation, Unit, Yard};
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, runner_gc};
+use super::{OperatorError, Ports, Settings, reruns, runner_gc};
 
 mod backoffs;
 mod clock_skew;
@@ -183,6 +183,7 @@ impl Loop {
                 Some(machines) = inputs.machines.recv() => self.listed_at_provider(machines),
                 Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
                 Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
+                Some(ask) = inputs.reruns.recv() => drop(ask.send(reruns::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),
                 () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}

@@ -36,7 +36,7 @@ pub(super) fn watched(request: &Request) -> bool {
 }
 
 /// GitHub's run ids are numbers; any other id belongs to another system.
-fn number(id: &RequestKey) -> Option<u64> {
+pub(super) fn number(id: &RequestKey) -> Option<u64> {
     id.run_id.as_str().parse().ok()
 }
 

@@ -64,6 +64,7 @@ fn settings() -> Settings {
         organization: false,
         timing: as_shipped(),
         requests_per_repository: 2000,
+        sharing: Default::default(),
         sweep: Duration::from_secs(60),
         github: GitHubWatch::default(),
     }
@@ -82,6 +83,7 @@ async fn operator(stop: CancellationToken) {
         compute: Arc::new(NeverChecks(FakeCompute::new(clock.clone(), entropy.clone()))),
         github: Some(Arc::new(FakeGitHub::new(clock.clone()))),
         notices: Some(Arc::new(MemoryNotices::new(clock.clone()))),
+        doorbell: None,
         metrics: Metrics::new(clock.clone()),
         clock: clock.clone(),
         entropy,

@@ -31,6 +31,11 @@ const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
 pub(super) const NEEDED: [(&str, &str); 3] =
     [("administration", "write"), ("organization_self_hosted_runners", "write"), ("actions", "read")];
 
+/// The level of a permission where failed jobs are to be run again.
+fn level_of(name: &str, usual: &'static str, reruns: bool) -> &'static str {
+    if reruns && name == "actions" { "write" } else { usual }
+}
+
 /// What proves to GitHub who asks.
 pub enum Credential {
     /// No header at all: for a server that asks for none.
@@ -153,11 +158,18 @@ type Installations = BTreeMap<String, Arc<Mutex<Option<TokenBody>>>>;
 pub(super) struct Authenticator {
     credential: Credential,
     installations: Mutex<Installations>,
+    /// Whether failed jobs are to be run again.
+    reruns: bool,
 }
 
 impl Authenticator {
     pub(super) fn new(credential: Credential) -> Self {
-        Self { credential, installations: Mutex::new(BTreeMap::new()) }
+        Self { credential, installations: Mutex::new(BTreeMap::new()), reruns: false }
+    }
+
+    /// Asks for the permission to run failed jobs again, or not.
+    pub(super) fn reruns(&mut self, reruns: bool) {
+        self.reruns = reruns;
     }
 
     /// The secret for a call about this scope.
@@ -211,11 +223,11 @@ impl Authenticator {
         }
         *cached = None;
         let signing = key.current();
-        let mut minted = mint(client, &key.assertion(&signing, now)?, scope).await;
+        let mut minted = mint(client, &key.assertion(&signing, now)?, scope, self.reruns).await;
         if let Err(GitHubError::Denied(_)) = &minted
             && let Some(other) = key.instead_of(&signing).await
         {
-            minted = mint(client, &key.assertion(&other, now)?, scope).await;
+            minted = mint(client, &key.assertion(&other, now)?, scope, self.reruns).await;
         }
         let minted = minted?;
         let secret = minted.token.clone();
@@ -224,7 +236,12 @@ impl Authenticator {
     }
 }
 
-async fn mint(client: &Client, assertion: &str, scope: &Scope) -> Result<TokenBody, GitHubError> {
+async fn mint(
+    client: &Client,
+    assertion: &str,
+    scope: &Scope,
+    reruns: bool,
+) -> Result<TokenBody, GitHubError> {
     let segments: &[&str] = match scope {
         Scope::Repository { owner, name } => &["repos", owner, name, "installation"],
         Scope::Organization { owner } => &["orgs", owner, "installation"],
@@ -233,7 +250,7 @@ async fn mint(client: &Client, assertion: &str, scope: &Scope) -> Result<TokenBo
     let installation: InstallationBody = client.ask_json(&find, Some(assertion)).await?;
     let id = installation.id.to_string();
     let url = address(client, &["app", "installations", &id, "access_tokens"])?;
-    let permissions = narrowed(&installation.permissions);
+    let permissions = narrowed(&installation.permissions, reruns);
     let mut question = Question::new(Call::MintToken, Method::POST, url);
     if !permissions.is_empty() {
         question = question.with_body(&InstallationTokenRequest { permissions });
@@ -242,10 +259,11 @@ async fn mint(client: &Client, assertion: &str, scope: &Scope) -> Result<TokenBo
 }
 
 /// No more than is needed, however much the App was granted; and no more than was granted, which GitHub would refuse.
-fn narrowed(granted: &BTreeMap<String, String>) -> BTreeMap<&'static str, &'static str> {
+fn narrowed(granted: &BTreeMap<String, String>, reruns: bool) -> BTreeMap<&'static str, &'static str> {
     let level = |needed, granted: &str| if granted == "read" { "read" } else { needed };
+    let needed = NEEDED.map(|(name, usual)| (name, level_of(name, usual, reruns)));
     let asked =
-        NEEDED.into_iter().filter_map(|(name, needed)| Some((name, level(needed, granted.get(name)?))));
+        needed.into_iter().filter_map(|(name, needed)| Some((name, level(needed, granted.get(name)?))));
     asked.collect()
 }
 

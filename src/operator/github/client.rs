@@ -39,7 +39,7 @@ impl Question {
         let priority = match call {
             Call::MintToken | Call::CreateRunner => Priority::Register,
             Call::RemoveRunner => Priority::Deregister,
-            Call::Read => Priority::Audit,
+            Call::Read | Call::Rerun => Priority::Audit,
         };
         Self { call, method, url, body: None, priority, conditional: false, mark: None }
     }

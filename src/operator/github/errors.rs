@@ -22,6 +22,8 @@ pub(super) enum Call {
     CreateRunner,
     /// Removing a runner.
     RemoveRunner,
+    /// Running failed jobs again.
+    Rerun,
 }
 
 impl Call {
@@ -29,7 +31,7 @@ impl Call {
     pub(super) const fn changes(self) -> bool {
         match self {
             Self::Read => false,
-            Self::MintToken | Self::CreateRunner | Self::RemoveRunner => true,
+            Self::MintToken | Self::CreateRunner | Self::RemoveRunner | Self::Rerun => true,
         }
     }
 }
@@ -97,7 +99,7 @@ fn conflict(call: Call, message: String) -> GitHubError {
     match call {
         Call::CreateRunner => GitHubError::NameTaken(message),
         Call::RemoveRunner => GitHubError::Busy(message),
-        Call::Read | Call::MintToken => GitHubError::Invalid(message),
+        Call::Read | Call::MintToken | Call::Rerun => GitHubError::Invalid(message),
     }
 }
 
@@ -107,7 +109,7 @@ fn unprocessable(call: Call, message: String) -> GitHubError {
         Call::CreateRunner if message.to_ascii_lowercase().contains("already exists") => {
             GitHubError::NameTaken(message)
         }
-        Call::Read | Call::MintToken | Call::CreateRunner => GitHubError::Invalid(message),
+        Call::Read | Call::MintToken | Call::CreateRunner | Call::Rerun => GitHubError::Invalid(message),
     }
 }
 

@@ -19,15 +19,20 @@ use super::etags::Etags;
 use super::origin::ApiUrl;
 use super::paging::{Listing, Next, PAGE_SIZE};
 use super::wire::{
-    EndOfLifeBody, GroupsPage, JobConfigBody, JobConfigRequest, RunBody, RunnerBody, TokenBody,
+    BranchBody, CompareBody, DefaultBranchBody, EndOfLifeBody, GroupsPage, JobConfigBody, JobConfigRequest,
+    JobsPage, RunBody, RunSourceBody, RunnerBody, RunsPage, TokenBody,
 };
 use crate::metrics::Metrics;
 use crate::ports::github::{
-    EndOfLife, GitHub, GitHubError, JobConfig, RunState, Runner, RunnerSpec, Scope, Token,
+    BranchFacts, EndOfLife, GitHub, GitHubError, JobConfig, RunSource, RunState, Runner, RunnerSpec, Scope,
+    Token, WorkflowJob, WorkflowRun,
 };
 
 /// An organisation has a handful of runner groups; a list of thousands is a loop.
 const MAX_GROUP_PAGES: u64 = 50;
+
+/// GitHub lists the first thousand runs of a filter, and an attempt has at most a few hundred jobs.
+const MAX_RUN_PAGES: u64 = 10;
 
 /// How often a list that changes under our reading is started again.
 const LIST_ATTEMPTS: usize = 3;
@@ -83,6 +88,29 @@ impl RestGitHub {
         metrics.github_series(&RESOURCES, Priority::ALL.iter().map(|priority| priority.as_str()));
         self.metrics = Some(metrics);
         self
+    }
+
+    /// The same, for runs that are to be run again: an App's tokens are then asked for with that permission.
+    #[must_use]
+    pub fn rerunning(mut self, rerun: bool) -> Self {
+        self.auth.reruns(rerun);
+        self
+    }
+
+    /// A page of runs or jobs of a repository, asked again and again.
+    async fn page<T: DeserializeOwned>(
+        &self,
+        scope: &Scope,
+        below: &[&str],
+        filter: Option<(&str, &str)>,
+        page: u64,
+    ) -> Result<T, GitHubError> {
+        let mut url = self.address(scope, below)?;
+        url.query_pairs_mut()
+            .extend_pairs(filter)
+            .append_pair("per_page", &PAGE_SIZE.to_string())
+            .append_pair("page", &page.to_string());
+        self.ask_json(scope, Question::new(Call::Read, Method::GET, url).conditional()).await
     }
 
     pub(super) fn address(&self, scope: &Scope, below: &[&str]) -> Result<Url, GitHubError> {
@@ -308,6 +336,88 @@ impl GitHub for RestGitHub {
             // Queued, waiting, in progress and whatever word GitHub adds: not over, and only "over" has consequences.
             Some(_) => Ok(RunState::Active { attempt }),
             None => Err(unusable("the workflow run", "it has no status")),
+        }
+    }
+
+    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let mut runs = BTreeMap::new();
+        for status in ["queued", "in_progress"] {
+            for page in 1..=MAX_RUN_PAGES {
+                let body: RunsPage =
+                    self.page(&scope, &["actions", "runs"], Some(("status", status)), page).await?;
+                let listed = body.workflow_runs.len() as u64;
+                runs.extend(body.workflow_runs.into_iter().map(|run| (run.id, WorkflowRun::from(run))));
+                if listed < PAGE_SIZE {
+                    break;
+                }
+            }
+        }
+        Ok(runs.into_values().collect())
+    }
+
+    async fn run_jobs(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        attempt: u32,
+    ) -> Result<Vec<WorkflowJob>, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let (run, number) = (run_id.to_string(), attempt.to_string());
+        let below = ["actions", "runs", &run, "attempts", &number, "jobs"];
+        let mut jobs = Vec::new();
+        for page in 1..=MAX_RUN_PAGES {
+            let body: JobsPage = self.page(&scope, &below, None, page).await?;
+            let listed = body.jobs.len() as u64;
+            jobs.extend(body.jobs.into_iter().map(|job| job.listed(attempt)));
+            if listed < PAGE_SIZE {
+                return Ok(jobs);
+            }
+        }
+        Err(unusable("the jobs of a workflow run", "the list does not end"))
+    }
+
+    async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
+        let body: RunSourceBody = self.ask_json(&scope, Question::new(Call::Read, Method::GET, url)).await?;
+        Ok(body.into())
+    }
+
+    async fn branch(
+        &self,
+        owner: &str,
+        name: &str,
+        branch: &str,
+        sha: &str,
+    ) -> Result<BranchFacts, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let read = |below: &[&str]| Ok(Question::new(Call::Read, Method::GET, self.address(&scope, below)?));
+        let repository: DefaultBranchBody = self.ask_json(&scope, read(&[])?.conditional()).await?;
+        let found = match self.ask_json::<BranchBody>(&scope, read(&["branches", branch])?).await {
+            Err(GitHubError::NotFound(_)) => return Ok(BranchFacts::default()),
+            found => found?,
+        };
+        // The branch by its full name: a tag may have the short one.
+        let range = format!("{sha}...refs/heads/{branch}");
+        let mut compare = read(&["compare", &range])?;
+        compare.url.query_pairs_mut().append_pair("per_page", "1");
+        let contains = match self.ask_json::<CompareBody>(&scope, compare).await {
+            Err(GitHubError::NotFound(_)) => false,
+            compared => ["ahead", "identical"].contains(&compared?.status.as_str()),
+        };
+        let default = repository.default_branch == branch;
+        Ok(BranchFacts { default, protected: found.protected, contains })
+    }
+
+    async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let url = self.address(&scope, &["actions", "runs", &run_id.to_string(), "rerun-failed-jobs"])?;
+        let answer = self.ask(&scope, Question::new(Call::Rerun, Method::POST, url)).await?;
+        match answer.status {
+            StatusCode::CREATED => Ok(()),
+            status => Err(unusable(&answer.what, format_args!("status {status} is not GitHub's 201"))),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ports::github::Runner;
+use crate::ports::github::{JobState, RunSource, Runner, WorkflowJob, WorkflowRun};
 
 #[derive(Deserialize)]
 pub(super) struct ErrorBody {
@@ -102,6 +102,65 @@ pub(super) struct RunBody {
     pub(super) run_attempt: Option<u32>,
 }
 
+#[derive(Deserialize)]
+pub(super) struct RunsPage {
+    pub(super) workflow_runs: Vec<ListedRunBody>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ListedRunBody {
+    pub(super) id: u64,
+    run_attempt: Option<u32>,
+    /// When its latest attempt began.
+    run_started_at: Option<Timestamp>,
+}
+
+impl From<ListedRunBody> for WorkflowRun {
+    fn from(body: ListedRunBody) -> Self {
+        Self { id: body.id, attempt: body.run_attempt.unwrap_or(1), started_at: body.run_started_at }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct JobsPage {
+    pub(super) jobs: Vec<JobBody>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct JobBody {
+    name: String,
+    #[serde(default)]
+    labels: Vec<String>,
+    status: String,
+    conclusion: Option<String>,
+    run_attempt: Option<u32>,
+    started_at: Option<Timestamp>,
+    completed_at: Option<Timestamp>,
+    runner_name: Option<String>,
+}
+
+impl JobBody {
+    /// A job of the list of this attempt.
+    pub(super) fn listed(self, attempt: u32) -> WorkflowJob {
+        let state = match (self.status.as_str(), self.conclusion.as_deref()) {
+            ("queued", _) => JobState::Queued,
+            ("completed", Some("success")) => JobState::Succeeded,
+            ("completed", Some("failure" | "timed_out")) => JobState::Failed,
+            ("completed", _) => JobState::Ended,
+            (_, _) => JobState::Active,
+        };
+        WorkflowJob {
+            name: self.name,
+            labels: self.labels,
+            state,
+            attempt: self.run_attempt.unwrap_or(attempt),
+            started_at: self.started_at,
+            completed_at: self.completed_at,
+            runner: self.runner_name,
+        }
+    }
+}
+
 /// A date that is absent has not been named; github.com leaves such a key out.
 #[derive(Deserialize)]
 pub(super) struct EndOfLifeBody {
@@ -123,4 +182,42 @@ pub(super) struct GroupBody {
     pub(super) default: bool,
     #[serde(default)]
     pub(super) allows_public_repositories: bool,
+}
+
+/// A run, as far as it tells where its code comes from. A head repository that was deleted is null.
+#[derive(Deserialize)]
+pub(super) struct RunSourceBody {
+    event: String,
+    head_branch: Option<String>,
+    head_sha: String,
+    repository: IdBody,
+    head_repository: Option<IdBody>,
+}
+
+impl From<RunSourceBody> for RunSource {
+    fn from(body: RunSourceBody) -> Self {
+        Self {
+            event: body.event,
+            head_branch: body.head_branch.unwrap_or_default(),
+            head_sha: body.head_sha,
+            own: body.head_repository.is_some_and(|head| head.id == body.repository.id),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct DefaultBranchBody {
+    pub(super) default_branch: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct BranchBody {
+    #[serde(default)]
+    pub(super) protected: bool,
+}
+
+/// How two commits stand to each other.
+#[derive(Deserialize)]
+pub(super) struct CompareBody {
+    pub(super) status: String,
 }

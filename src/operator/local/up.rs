@@ -83,6 +83,10 @@ fn greeting(opened: &OpenedEnvironment, env_file: &Path, page: SocketAddr) -> St
          \x20 runyard get instances\n",
         env = quoted(env_file),
     ));
+    text.push_str(&format!(
+        "\x20 runyard --yard {} get pools      # or so, and the shell keeps its own AWS environment\n",
+        quoted(&local.dir)
+    ));
     if let (Some(standin), Some(token)) =
         (&local.standin, local.standin.as_ref().and_then(|s| s.token_file()))
     {

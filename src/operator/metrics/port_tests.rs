@@ -12,7 +12,9 @@ use super::tests::{class, metrics, value};
 use crate::admin::{Health, Unready};
 use crate::clock::SystemClock;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Write};
-use crate::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use crate::ports::github::{
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+};
 use crate::ports::{
     Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
     PoolQueue, QueueError, Received, Store, StoreError, Watch,
@@ -229,6 +231,15 @@ impl GitHub for Refusing {
     async fn run(&self, _: &str, _: &str, _: u64) -> Result<RunState, GitHubError> {
         Err(GitHubError::NotFound(String::new()))
     }
+    async fn open_runs(&self, _: &str, _: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+        Ok(Vec::new())
+    }
+    async fn run_jobs(&self, _: &str, _: &str, _: u64, _: u32) -> Result<Vec<WorkflowJob>, GitHubError> {
+        Err(GitHubError::NotFound(String::new()))
+    }
+    async fn rerun_failed_jobs(&self, _: &str, _: &str, _: u64) -> Result<(), GitHubError> {
+        Err(GitHubError::Denied(String::new()))
+    }
 }
 
 /// Calls everything but `announce` and `launch`, which want whole records.
@@ -257,6 +268,11 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert!(metered.runners(&scope).await.is_err());
     assert!(metered.remove_runner(&scope, 1).await.is_err());
     assert!(metered.run("acme", "web", 1).await.is_err());
+    assert_eq!(metered.open_runs("acme", "web").await.unwrap(), []);
+    assert!(metered.run_jobs("acme", "web", 1, 2).await.is_err());
+    assert!(metered.run_source("acme", "web", 1).await.is_err());
+    assert!(metered.branch("acme", "web", "main", "1").await.is_err());
+    assert!(metered.rerun_failed_jobs("acme", "web", 1).await.is_err());
 }
 
 #[tokio::test]
@@ -286,6 +302,11 @@ async fn queue_compute_and_github_are_passed_on_and_counted_in_series_that_were_
         ("github", "runners", "denied"),
         ("github", "remove_runner", "busy"),
         ("github", "run", "not-found"),
+        ("github", "open_runs", "ok"),
+        ("github", "run_jobs", "not-found"),
+        ("github", "run_source", "not-found"),
+        ("github", "branch", "not-found"),
+        ("github", "rerun_failed_jobs", "denied"),
     ] {
         assert_eq!(calls(&metrics, service, operation, outcome), 1.0, "{service} {operation} {outcome}");
     }

@@ -44,10 +44,17 @@ pub struct Behaviour {
     pub busy_gap: Option<(Duration, Duration)>,
     /// How long after the end of a job `busy` is still true, and a removal is refused (422).
     pub busy_lingers: Duration,
+    /// How long an answer to a call about a runner's labels takes.
+    pub labels_answer: Duration,
+    /// How long after that call jobs still go by the labels that the runner had.
+    pub labels_late: Duration,
     /// The versions whose end of life GitHub knows. Of others it knows nothing (404).
     pub ends_of_life: Vec<EndOfLife>,
     /// What becomes of a runner past the end of its version's life.
     pub past_end_of_life: PastEndOfLife,
+    /// Whether the list of an attempt's jobs has those too that did not run in it. It had not for some time in 2025
+    /// (r-universe-org/help#607).
+    pub lists_carried_over: bool,
     /// How the runner package behaves.
     pub package: PackageBehaviour,
 }
@@ -112,8 +119,11 @@ impl Default for Behaviour {
             busy_late: Duration::ZERO,
             busy_gap: None,
             busy_lingers: Duration::ZERO,
+            labels_answer: Duration::ZERO,
+            labels_late: Duration::ZERO,
             ends_of_life: Vec::new(),
             past_end_of_life: PastEndOfLife::Refused,
+            lists_carried_over: true,
             package: PackageBehaviour::default(),
         }
     }
@@ -160,7 +170,9 @@ impl Behaviour {
     /// |---|---|---|
     /// | `busy` after an assignment | 25 to 60 s late | github-aws-runners/terraform-aws-github-runner#5085 |
     /// | `busy` in the middle of a job | false for a while, and a removal succeeds | the same, #5228 |
+    /// | list of an attempt's jobs | without those that did not run in it | r-universe-org/help#607 |
     /// | `busy` after a killed job | up to 10 min | machulav/ec2-github-runner#23 |
+    /// | labels set by the REST API | answered in 250 ms; jobs by the former ones for a second more | assumed; that a listening runner takes jobs by labels set later: runs-on/runs-on#102; that former labels stay in force somewhere: actions/runner#4225 |
     /// | start of the listener | 1 to 5 s on a small machine | four .NET starts a registration |
     /// | stop of the listener with a job | up to 45 s | actions/runner, `JobDispatcher.cs` |
     /// | tries of `config.sh` | 1 to 5 s apart | actions/runner, `RunnerDotcomServer.cs` |
@@ -170,7 +182,10 @@ impl Behaviour {
             busy_late: Duration::from_secs(60),
             busy_gap: Some((Duration::from_secs(300), Duration::from_secs(60))),
             busy_lingers: Duration::from_secs(600),
+            labels_answer: Duration::from_millis(250),
+            labels_late: Duration::from_secs(1),
             ends_of_life: EndOfLife::known(),
+            lists_carried_over: false,
             package: PackageBehaviour {
                 start: Duration::from_secs(3),
                 stop: Duration::from_secs(45),

@@ -3,9 +3,11 @@
 
 mod apps;
 pub(super) mod exchanges;
+mod marks;
 mod render;
 mod rest;
 mod runner;
+mod runs;
 mod workflow;
 
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
@@ -48,6 +50,7 @@ pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: Ca
         None => rest::routes(),
     };
     published
+        .layer(from_fn(marks::mark))
         .merge(workflow::routes())
         .layer(from_fn_with_state(served.clone(), require_token))
         .merge(runner::routes())
@@ -101,7 +104,7 @@ impl IntoResponse for StandInFailure {
             Refusal::NotFound => StatusCode::NOT_FOUND,
             Refusal::NameTaken(_) | Refusal::SessionConflict => StatusCode::CONFLICT,
             Refusal::NotYours => StatusCode::GONE,
-            Refusal::Deprecated(_) => StatusCode::FORBIDDEN,
+            Refusal::Forbidden(_) | Refusal::Deprecated(_) => StatusCode::FORBIDDEN,
             Refusal::Busy(_) | Refusal::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
         };
         error(status, &refusal.to_string())

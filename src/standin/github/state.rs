@@ -19,10 +19,12 @@ use serde::{Deserialize, Serialize};
 use super::behaviour::Behaviour;
 
 pub use apps::{App, Installation, Manifest};
+pub use jobs::Which;
 pub use registry::Registration;
+pub(super) use types::HEAD;
 pub use types::{
     Conclusion, Job, JobId, JobSpec, JobStatus, Label, MintedToken, Refusal, RegisteredRunner, Run, RunId,
-    RunnerId, Session, TokenKind,
+    RunnerId, Session, Source, TokenKind,
 };
 
 /// How long a listener may be silent before it counts as offline.

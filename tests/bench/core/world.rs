@@ -38,6 +38,7 @@ pub(crate) fn policy() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: u32::MAX,
+        sharing: Default::default(),
         github: false,
         inventory: false,
     }

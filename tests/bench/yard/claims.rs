@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use runyard::model::{Operation, Phase, Reading, RecordId, Request, Write, read};
-use runyard::ports::Store as _;
+use runyard::ports::{Doorbell as _, Store as _};
 
 use super::fixture::{Fixture, Services, intent, key, release};
 use super::floors::Figures;
@@ -71,10 +71,16 @@ pub(crate) async fn cycle(fixture: &Fixture, run: usize) -> (f64, f64, Vec<Call>
     fixture.calls.take();
     fixture.store.write(&intent(run, runyard::ports::Clock::now(fixture.clock.as_ref()))).await.unwrap();
     let asked = Instant::now();
+    if let Some(bell) = fixture.bell.clone() {
+        tokio::spawn(async move { bell.ring().await });
+    }
     let ready = until_phase(fixture, &mut calls, &key, Phase::Ready).await;
     let claim_calls = std::mem::take(&mut calls);
     fixture.store.write(&release(run)).await.unwrap();
     let released = Instant::now();
+    if let Some(bell) = fixture.bell.clone() {
+        tokio::spawn(async move { bell.ring().await });
+    }
     // Pooled: the second write of the instance after the release (idle, then pooled).
     let writes = std::cell::Cell::new(0);
     let free = until(fixture, &mut calls, |call| {

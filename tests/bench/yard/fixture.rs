@@ -12,7 +12,7 @@ use runyard::admin::Health;
 use runyard::aws::SqsQueue;
 use runyard::clock::{SystemClock, SystemEntropy};
 use runyard::compute_none::NoCompute;
-use runyard::controller::{GitHubWatch, Ports, Settings, run};
+use runyard::controller::{Bell, GitHubWatch, Ports, Settings, run};
 use runyard::local::change_notifier;
 use runyard::local::engine::Engine as Embedded;
 use runyard::metrics::Metrics;
@@ -23,10 +23,11 @@ use runyard::model::{
 use runyard::ports::{Clock, PoolQueue, Store};
 use runyard::queue_memory::InProcessQueue;
 use runyard::store::{DynamoStore, Watching};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::timed::{Calls, Latency, Slow, Timed};
+use super::timed::{Calls, Latency, Slow, SlowBell, Timed};
 use super::wire;
 use runyard_support::engine::Engine;
 
@@ -36,12 +37,23 @@ pub(crate) const CLASS: &str = "linux";
 pub(crate) enum Services {
     /// The embedded engine on a file, the queue in the process.
     Embedded,
-    /// The same behind AWS's latencies, with the stream looked at as on AWS.
-    LikeAws,
+    /// The same behind AWS's latencies, with the stream looked at as on AWS, and perhaps a doorbell.
+    LikeAws(Bells),
     /// The embedded engine across a wire with AWS's latencies, its stream in so many shards, all but one of them empty.
     Wire(usize),
     /// The records in dynoxide, the hints in an SQS of the tests.
     Foreign(fn() -> Engine),
+}
+
+/// How sides that wait for each other are told, with AWS's latencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bells {
+    /// Not at all: the stream is looked at every 200 ms.
+    None,
+    /// The workflow rings. The agent looks every millisecond, as in the other measurements.
+    Rung,
+    /// The same, with an agent that looks as often as the real one does in the first seconds of its wait.
+    RungWithPacedAgent,
 }
 
 /// An operator at work.
@@ -51,6 +63,8 @@ pub(crate) struct Fixture {
     /// What the operator asked.
     pub(crate) calls: Calls,
     pub(crate) clock: Arc<SystemClock>,
+    /// What the workflow rings.
+    pub(crate) bell: Option<Arc<SlowBell>>,
     /// From the operator's start until its first list was taken in.
     pub(crate) listed_after: Duration,
     ports: Ports,
@@ -103,6 +117,7 @@ fn settings() -> Settings {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         sweep: minutes(60),
         github: GitHubWatch::default(),
     }
@@ -175,7 +190,15 @@ impl Fixture {
     /// An operator on these services, with so many records of ended things.
     pub(crate) async fn lay(services: Services, records: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let bells = match services {
+            Services::LikeAws(bells) => bells,
+            Services::Embedded | Services::Wire(_) | Services::Foreign(_) => Bells::None,
+        };
         let (embedded, engines, store, sqs, aws) = services_of(services, dir.path().to_owned()).await;
+        let (look, looks) = watch::channel(());
+        let bell = (bells != Bells::None).then(|| Arc::new(SlowBell::default()));
+        let store = if bell.is_some() { store.woken_by(looks) } else { store };
+        let doorbell = bell.clone().map(|port| Bell { port, look });
         let clock = Arc::new(SystemClock::new());
         store.create_table().await.unwrap();
         let spec = serde_json::json!({"resourceClass": CLASS, "cpu": 2, "mmem": 4096, "max": 50, "maxUses": 1_000_000});
@@ -219,16 +242,22 @@ impl Fixture {
             compute: Arc::new(Slow { inner: NoCompute::new(port.clone()), fleet }),
             github: None,
             notices: None,
+            doorbell,
             clock: port.clone(),
             entropy: Arc::new(SystemEntropy),
             metrics: Metrics::new(port.clone()),
         };
         let (stop, operator, listed_after) = operate(ports.clone()).await;
-        let agents = tokio::spawn(agents(store.clone(), calls.clone(), clock.clone()));
+        let every = match bells {
+            Bells::None | Bells::Rung => Duration::from_millis(1),
+            Bells::RungWithPacedAgent => Duration::from_millis(50),
+        };
+        let agents = tokio::spawn(agents(store.clone(), calls.clone(), clock.clone(), every));
         Self {
             store,
             calls,
             clock,
+            bell,
             listed_after,
             ports,
             stop,
@@ -279,7 +308,7 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
             let store = store.woken_by(change_notifier::listen(&dir).unwrap());
             (Some(engine), Vec::new(), store, None, false)
         }
-        Services::LikeAws => {
+        Services::LikeAws(_) => {
             let engine = Embedded::start(&dir).await.unwrap();
             let store = DynamoStore::connect(table(), &sdk_as(engine.key(), &engine.endpoint()));
             (Some(engine), Vec::new(), store, None, true)
@@ -301,7 +330,7 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
 }
 
 /// The agents of all machines: each reads its record every millisecond and answers as soon as that says so.
-async fn agents(store: DynamoStore, calls: Calls, clock: Arc<SystemClock>) {
+async fn agents(store: DynamoStore, calls: Calls, clock: Arc<SystemClock>, every: Duration) {
     let mut told: BTreeMap<InstanceArn, String> = BTreeMap::new();
     let mut machines: Vec<InstanceArn> = Vec::new();
     let mut fruitless = 0_u32;
@@ -315,7 +344,7 @@ async fn agents(store: DynamoStore, calls: Calls, clock: Arc<SystemClock>) {
                 fruitless = 0;
             }
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(every).await;
     }
 }
 

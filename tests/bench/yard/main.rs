@@ -16,7 +16,7 @@ mod timed;
 mod watching;
 mod wire;
 
-use fixture::Services;
+use fixture::{Bells, Services};
 use runyard_support::engine::Engine;
 
 /// Samples of every distribution.
@@ -47,8 +47,14 @@ fn main() {
             }
         }
         if wanted("aws") {
-            let aws = claims::measure("AWS's latencies", Services::LikeAws, 10, SAMPLES, &mut figures).await;
-            aws.print_phases();
+            let yards = [
+                ("AWS's latencies", Services::LikeAws(Bells::None), 10),
+                ("AWS's latencies, doorbell", Services::LikeAws(Bells::Rung), 10),
+                ("AWS's latencies, doorbell, agent's pace", Services::LikeAws(Bells::RungWithPacedAgent), 10),
+            ];
+            let measured = claims::compare(yards, SAMPLES, &mut figures).await;
+            figures.add("claim: with a doorbell over without", measured[1].claim / measured[0].claim);
+            measured.iter().for_each(claims::Measured::print_phases);
         }
         if wanted("shards") {
             watching::shards(64, SAMPLES / 5, &mut figures).await;

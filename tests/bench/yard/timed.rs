@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use rand::Rng as _;
 use runyard::model::{ClassName, Item, PoolMessage, RecordId, Write};
 use runyard::ports::{
-    Change, Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Page, PoolQueue, QueueError,
-    Received, Store, StoreError, Watch,
+    Change, Compute, ComputeError, Doorbell, LaunchOrder, Launched, Machine, MachineState, Page, PoolQueue,
+    QueueError, Received, Store, StoreError, Watch,
 };
 use tokio::sync::Notify;
 
@@ -197,6 +197,35 @@ impl<T: PoolQueue> PoolQueue for Timed<T> {
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
         self.inner.bury(class, receipt, raw).await
+    }
+}
+
+/// A doorbell of SQS's latencies: a ring takes a call, and so does hearing it.
+#[derive(Default)]
+pub(crate) struct SlowBell {
+    rung: Notify,
+}
+
+impl SlowBell {
+    const LATENCY: Latency = Latency { median: 16.0, late: 105.0 };
+}
+
+#[async_trait]
+impl Doorbell for SlowBell {
+    async fn find(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
+
+    async fn ring(&self) -> Result<(), QueueError> {
+        Self::LATENCY.pass().await;
+        self.rung.notify_one();
+        Ok(())
+    }
+
+    async fn rung(&self) -> Result<bool, QueueError> {
+        let rung = tokio::time::timeout(Duration::from_secs(20), self.rung.notified()).await.is_ok();
+        Self::LATENCY.pass().await;
+        Ok(rung)
     }
 }
 

@@ -100,6 +100,7 @@ async fn ask(fixture: &Fixture) {
                 term_seconds: 0.0,
                 requested_at: now,
                 completed_at: None,
+                operator_version: None,
                 version: 1,
                 updated_at: now,
             };

@@ -30,6 +30,7 @@ fn settings() -> Settings {
         timing: Timing { resync: Duration::from_millis(200), ..as_shipped() },
         sweep: Duration::from_secs(60),
         requests_per_repository: 2000,
+        sharing: Default::default(),
         github: GitHubWatch::default(),
     }
 }
@@ -82,6 +83,7 @@ async fn an_intent_is_taken_in_before_the_last_page_of_a_list_is_served() {
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
         notices: None,
+        doorbell: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

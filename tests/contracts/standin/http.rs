@@ -272,6 +272,34 @@ async fn packages_and_the_end_of_their_support_are_told() {
 }
 
 #[tokio::test]
+async fn a_listening_runner_takes_a_job_by_a_label_that_is_set_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let stand_in = start(dir.path()).await;
+    let token = adapter(&stand_in).registration_token(&repository()).await.unwrap().value;
+    let player = Player::register(&stand_in, &token, "r", "at-rest").await.connect().await;
+    let id = stand_in.runners().unwrap()[0].id;
+    let run = stand_in.enqueue_run(REPO, None, "w", vec![job("run-1")], false).unwrap().id;
+    let waiting = tokio::spawn(async move { player.take().await });
+    let http = reqwest::Client::new();
+    let set = async |id: u64, body: Value| {
+        let url = format!("{}/repos/octo/app/actions/runners/{id}/labels", stand_in.url());
+        let answer = http.put(url).bearer_auth(stand_in.api_token()).json(&body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    assert_eq!(set(id + 1000, json!({"labels": ["run-1"]})).await.0, 404);
+    assert_eq!(set(id, json!({"labels": ["a,b"]})).await.0, 422);
+    assert_eq!(set(id, json!({"label": ["run-1"]})).await.0, 422);
+    assert_eq!(stand_in.runners().unwrap()[0].labels[0].name, "at-rest", "what is refused changes nothing");
+    let (status, said) = set(id, json!({"labels": ["run-1"]})).await;
+    assert_eq!(
+        (status, &said["total_count"], &said["labels"][0]["type"]),
+        (200, &json!(1), &json!("custom"))
+    );
+    let taken = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+    assert_eq!(stand_in.jobs(run).unwrap()[0].id, taken);
+}
+
+#[tokio::test]
 async fn a_waiting_runner_is_woken_by_a_job() {
     let dir = tempfile::tempdir().unwrap();
     let stand_in = start(dir.path()).await;
@@ -439,7 +467,12 @@ async fn exchanges_for_the_published_description() {
         ask("GET", &at(""), 0, "?name=once", None).await;
         let id = made["runner"]["id"].as_u64().unwrap();
         ask("GET", &at("/{runner_id}"), id, "", None).await;
+        let labels = at("/{runner_id}/labels");
+        ask("GET", &labels, id, "", None).await;
+        ask("PUT", &labels, id, "", Some(json!({"labels": ["run-1", "run-1.gpu"]}))).await;
+        ask("PUT", &labels, id, "", Some(json!({"labels": [""]}))).await;
         ask("DELETE", &at("/{runner_id}"), id, "", None).await;
+        ask("PUT", &labels, id, "", Some(json!({"labels": []}))).await;
     }
     ask("GET", "/repos/{owner}/{repo}/actions/runners/{runner_id}", busy, "", None).await;
     ask("DELETE", "/repos/{owner}/{repo}/actions/runners/{runner_id}", busy, "", None).await;

@@ -41,6 +41,9 @@ async fn answer(State(changes): State<Arc<AtomicUsize>>, method: Method, uri: Ur
         "7" if method == Method::DELETE => return StatusCode::NO_CONTENT.into_response(),
         "7" => (200, runner),
         "2.330.0" => (200, json!({"runner_version": "2.330.0", "runtime_deprecates_at": null})),
+        "rerun-failed-jobs" => (201, json!({})),
+        "runs" => (200, json!({"total_count": 0, "workflow_runs": []})),
+        "jobs" => (200, json!({"total_count": 0, "jobs": []})),
         _ => (200, json!({"id": 41, "status": "completed", "run_attempt": 1})),
     };
     (StatusCode::from_u16(status).unwrap(), [(header::CONTENT_TYPE, JSON)], body.to_string()).into_response()
@@ -88,6 +91,9 @@ async fn play(cell: Cell) -> Came {
         "runners" => letter(&github.runners(&scope).await),
         "remove_runner" => letter(&github.remove_runner(&scope, 7).await),
         "run" => letter(&github.run("acme", "web", 41).await),
+        "open_runs" => letter(&github.open_runs("acme", "web").await),
+        "run_jobs" => letter(&github.run_jobs("acme", "web", 41, 2).await),
+        "rerun_failed_jobs" => letter(&github.rerun_failed_jobs("acme", "web", 41).await),
         other => panic!("no call {other}"),
     };
     let changes = changes.load(Ordering::SeqCst);

@@ -48,7 +48,7 @@ pub(crate) const EC2: [Row; 5] = [
 ];
 
 /// Nothing is asked again underneath; the next judgement asks. That nothing is left of a runner needs no body.
-pub(crate) const GITHUB: [Row; 10] = [
+pub(crate) const GITHUB: [Row; 13] = [
     ("registration_token", "-uuuuutuuu", "uuuuuutuuu"),
     ("removal_token", "-uuuuutuuu", "uuuuuutuuu"),
     ("job_config", "-uuuuutuuu", "uuuuuutuuu"),
@@ -59,4 +59,7 @@ pub(crate) const GITHUB: [Row; 10] = [
     ("end_of_life", "-uuuuutuuu", "uuuuuutuuu"),
     ("remove_runner", "-uu.uutuuu", "uuu.uutuuu"),
     ("run", "-uuuuutuuu", "uuuuuutuuu"),
+    ("open_runs", "-uuuuutuuu", "uuuuuutuuu"),
+    ("run_jobs", "-uuuuutuuu", "uuuuuutuuu"),
+    ("rerun_failed_jobs", "-uu.uutuuu", "uuu.uutuuu"),
 ];

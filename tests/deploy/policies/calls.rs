@@ -20,8 +20,11 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("create_queue", &["sqs:CreateQueue"], &[Operator, Init]),
     ("create_table", &["dynamodb:CreateTable"], &[Init]),
     ("delete_item", &["dynamodb:DeleteItem"], &[Operator]),
+    // With the credential of the person who deletes a pool, for whom no policy is ours.
+    ("delete_launch_template", &["ec2:DeleteLaunchTemplate"], &[]),
     ("delete_message", &["sqs:DeleteMessage"], &[Operator]),
     ("delete_message_batch", &["sqs:DeleteMessage"], &[Operator]),
+    ("delete_queue", &["sqs:DeleteQueue"], &[]),
     ("describe_images", &["ec2:DescribeImages"], &[Operator, Init]),
     ("describe_instances", &["ec2:DescribeInstances"], &[Operator]),
     // EC2 resolves the parameter of an image in the caller's name.
@@ -41,7 +44,7 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("get_ebs_encryption_by_default", &["ec2:GetEbsEncryptionByDefault"], &[Operator]),
     ("get_item", &["dynamodb:GetItem"], &[Operator, Workflow, Machine, Init]),
     ("get_queue_attributes", &["sqs:GetQueueAttributes"], &[Operator, Init]),
-    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Init]),
+    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Workflow, Init]),
     ("get_records", &["dynamodb:GetRecords"], &[Operator]),
     ("get_shard_iterator", &["dynamodb:GetShardIterator"], &[Operator]),
     ("modify_launch_template", &["ec2:ModifyLaunchTemplate"], &[Operator, Init]),
@@ -49,7 +52,7 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("receive_message", &["sqs:ReceiveMessage"], &[Operator]),
     ("run_instances", &["ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"], &[Operator]),
     ("scan", &["dynamodb:Scan"], &[Operator, Init]),
-    ("send_message", &["sqs:SendMessage"], &[Operator]),
+    ("send_message", &["sqs:SendMessage"], &[Operator, Workflow]),
     ("set_queue_attributes", &["sqs:SetQueueAttributes"], &[Init]),
     ("terminate_instances", &["ec2:TerminateInstances"], &[Operator]),
     (

@@ -132,11 +132,23 @@ const OPERATOR: [(&str, &str); 7] = [
     ("RunnerVersion", "2.336.0"),
 ];
 
+/// What machines of a stock image fetch, and those of the other architecture.
+const FETCHED: [(&str, &str); 6] = [
+    ("RunnerUrlArm64", "https://example.com/actions-runner-linux-arm64.tar.gz"),
+    ("RunnerSha256Arm64", "1111111111111111111111111111111111111111111111111111111111111111"),
+    ("AgentUrl", "https://example.com/runyard-agent-x86_64"),
+    ("AgentSha256", "2222222222222222222222222222222222222222222222222222222222222222"),
+    ("AgentUrlArm64", "https://example.com/runyard-agent-aarch64"),
+    ("AgentSha256Arm64", "3333333333333333333333333333333333333333333333333333333333333333"),
+];
+
 /// Its environment is read by the program's own configuration, so that no key is misspelt and none is missing.
 #[test]
 fn the_stacks_operator_can_read_what_the_stack_tells_it() {
-    for (app, key, other) in [("", "token_file", "app_key_file"), ("42", "app_key_file", "token_file")] {
-        let stack = Stack::with(&[&OPERATOR[..], &[("GitHubAppId", app)]].concat());
+    for (app, fetched, key, other) in
+        [("", &[][..], "token_file", "app_key_file"), ("42", &FETCHED[..], "app_key_file", "token_file")]
+    {
+        let stack = Stack::with(&[&OPERATOR[..], fetched, &[("GitHubAppId", app)]].concat());
         assert_eq!(stack.refusal(), None);
         let task = stack.properties("OperatorTask").expect("it is made");
         let operator = &task["ContainerDefinitions"][1];
@@ -154,6 +166,12 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
         let read = Config::load(None, given.clone().into_iter()).expect("a configuration");
         assert_eq!(read.table.as_str(), "yard");
         assert!(read.interruptions.is_some() && read.agent.runner.usual.is_some() && read.github.is_some());
+        let agent = &read.agent;
+        for made in
+            [agent.runner.arm64.is_some(), agent.program.usual.is_some(), agent.program.arm64.is_some()]
+        {
+            assert_eq!(made, !fetched.is_empty());
+        }
         assert_eq!(operator["User"], "10001:10001", "as in the Dockerfile");
         let credential = &task["ContainerDefinitions"][0];
         assert!(
@@ -359,6 +377,11 @@ fn its_queues_are_those_that_init_makes() {
     assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], 1000);
     let target = json!({"Fn::GetAtt": [{"Fn::Sub": "DeadLetters&{Class}"}, "Arn"]});
     assert_eq!(queue["RedrivePolicy"]["deadLetterTargetArn"], target);
+    let doorbell = properties("Doorbell");
+    assert_eq!(
+        (&doorbell["QueueName"], &doorbell["MessageRetentionPeriod"]),
+        (&json!("yard-doorbell"), &json!(60))
+    );
     let notices = properties("Interruptions");
     assert_eq!(notices["QueueName"], "yard-interruptions");
     assert_eq!(notices["RedrivePolicy"]["maxReceiveCount"], 10);

@@ -34,6 +34,8 @@ const STREAM: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard/stream/
 const OTHER_STREAM: &str =
     "arn:aws:dynamodb:eu-west-1:123456789012:table/payroll/stream/2026-01-05T12:00:00.000";
 const QUEUE: &str = "arn:aws:sqs:eu-west-1:123456789012:yard-linux";
+const DOORBELL: &str = "arn:aws:sqs:eu-west-1:123456789012:yard-doorbell";
+const OTHER_DOORBELL: &str = "arn:aws:sqs:eu-west-1:123456789012:payroll-doorbell";
 const OTHER_QUEUE: &str = "arn:aws:sqs:eu-west-1:123456789012:payroll";
 const OTHER_REGION: &str = "arn:aws:sqs:us-east-1:123456789012:yard-linux";
 const ME: &str = "arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000001";
@@ -90,7 +92,7 @@ const INTENT: [&str; 24] = [
     "labelSuffix",
 ];
 /// What only the operator writes, and what only a person does.
-const STATUS: [&str; 14] = [
+const STATUS: [&str; 18] = [
     "phase",
     "instances",
     "claims",
@@ -102,6 +104,10 @@ const STATUS: [&str; 14] = [
     "readyAt",
     "observedGeneration",
     "releasedBy",
+    "derivedFrom",
+    "rerunRequestedAt",
+    "share",
+    "priorityValue",
     "expiresAt",
     "failRequestedAt",
     "trial",
@@ -420,7 +426,12 @@ fn workflows(all: &mut Add<'_>) {
     all(Workflow, TABLE, &[REQUEST, wish("desired")], false, &never);
     all(Workflow, TABLE, &[], false, &["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DeleteTable"]);
     all(Workflow, STREAM, &[], false, &FOLLOWS);
-    all(Workflow, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+    all(Workflow, QUEUE, &[], false, &["sqs:GetQueueUrl", "sqs:SendMessage", "sqs:ReceiveMessage"]);
+    all(Workflow, DOORBELL, &[], true, &["sqs:GetQueueUrl", "sqs:SendMessage"]);
+    all(Workflow, OTHER_DOORBELL, &[], false, &["sqs:GetQueueUrl", "sqs:SendMessage"]);
+    // Whoever could receive could keep the operator from hearing the others.
+    let hears = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:PurgeQueue", "sqs:CreateQueue"];
+    all(Workflow, DOORBELL, &[], false, &hears);
     all(Workflow, ME, &[OURS], false, &["ec2:TerminateInstances", "ec2:GetConsoleOutput"]);
     all(Workflow, FLEET, &[MARKED], false, &["ec2:CreateFleet"]);
 }
@@ -450,6 +461,7 @@ fn machines(all: &mut Add<'_>) {
         ];
         all(machine, TABLE, &[MINE], false, &never);
         all(machine, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+        all(machine, DOORBELL, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
         all(machine, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances"]);
         all(
             machine,

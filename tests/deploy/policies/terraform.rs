@@ -160,6 +160,12 @@ fn both(further: &[(&str, &str)], variables: &[(&str, Value)], china: bool) -> (
         ("RunnerUrl", "https://example.com/runner.tar.gz"),
         ("RunnerSha256", "00"),
         ("RunnerVersion", "2.336.0"),
+        ("RunnerUrlArm64", "https://example.com/runner-arm64.tar.gz"),
+        ("RunnerSha256Arm64", "01"),
+        ("AgentUrl", "https://example.com/agent"),
+        ("AgentSha256", "02"),
+        ("AgentUrlArm64", "https://example.com/agent-arm64"),
+        ("AgentSha256Arm64", "03"),
     ];
     let same = [
         ("github_oidc_provider", json!(PROVIDER)),
@@ -174,6 +180,12 @@ fn both(further: &[(&str, &str)], variables: &[(&str, Value)], china: bool) -> (
         ("runner_url", json!("https://example.com/runner.tar.gz")),
         ("runner_sha256", json!("00")),
         ("runner_version", json!("2.336.0")),
+        ("runner_url_arm64", json!("https://example.com/runner-arm64.tar.gz")),
+        ("runner_sha256_arm64", json!("01")),
+        ("agent_url", json!("https://example.com/agent")),
+        ("agent_sha256", json!("02")),
+        ("agent_url_arm64", json!("https://example.com/agent-arm64")),
+        ("agent_sha256_arm64", json!("03")),
     ];
     let stack = Stack::with(&[&everything[..], further].concat());
     (stack, Module::with(&[&same[..], variables].concat(), partition, suffix))
@@ -314,6 +326,8 @@ fn the_modules_table_queues_and_rules_are_the_templates() {
         let redrive = module.json("aws_sqs_queue", "queue", "redrive_policy");
         assert_eq!(redrive["maxReceiveCount"], count);
     }
+    assert_eq!(module.attribute("aws_sqs_queue", "doorbell", "name"), "yard-doorbell");
+    assert_eq!(module.attribute("aws_sqs_queue", "doorbell", "message_retention_seconds"), 60);
     let policy = module.json("aws_sqs_queue_policy", "interruptions", "policy");
     let template = stack.properties("InterruptionsPolicy").expect("it is made")["PolicyDocument"].clone();
     for part in ["Effect", "Principal", "Action", "Condition"] {

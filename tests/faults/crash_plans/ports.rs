@@ -10,7 +10,9 @@ use runyard::controller::Ports;
 use runyard::model::{
     AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, State, Write,
 };
-use runyard::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard::ports::github::{
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+};
 use runyard::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
     Notices, Page, PoolQueue, QueueError, Received, Store, StoreError, Watch,
@@ -321,6 +323,24 @@ impl GitHub for TappedGitHub {
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
         let call = self.inner.run(owner, name, run_id);
         self.life.read_outside("github run".into(), &self.runs, call).await
+    }
+
+    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+        self.inner.open_runs(owner, name).await
+    }
+
+    async fn run_jobs(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        attempt: u32,
+    ) -> Result<Vec<WorkflowJob>, GitHubError> {
+        self.inner.run_jobs(owner, name, run_id, attempt).await
+    }
+
+    async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {
+        self.inner.rerun_failed_jobs(owner, name, run_id).await
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) fn timing(settings: &mut Settings) {
         sweep: Some(seconds(60)),
         verify_removed: true,
         verify_run: false,
+        reruns: false,
+        rerun_lost: false,
     };
 }
 

@@ -43,8 +43,13 @@ fn judged(item: &Item, beside: &[Item]) {
     let wall: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
     let mono = Duration::from_secs(100_000);
     let now = Now { wall, mono, seen: mono };
-    let policy =
-        Policy { timing: as_shipped(), requests_per_repository: 2000, github: true, inventory: true };
+    let policy = Policy {
+        timing: as_shipped(),
+        requests_per_repository: 2000,
+        sharing: Default::default(),
+        github: true,
+        inventory: true,
+    };
     let mut yard = Yard::default();
     for item in beside.iter().chain([item]) {
         if let Some(key) = RecordId::of(item) {

@@ -38,6 +38,7 @@ bugs! {
     VersionIsIdentity = "an operator takes a class made anew for an old image of the former one",
     EndIsForgotten = "an operator takes a machine for ended that was not",
     PooledWhileBusy = "an operator takes a runner that GitHub calls busy for one that is gone",
+    RerunOverwrites = "an operator writes the request of a re-run although there is one",
     UnreadIsAbsent = "an operator takes a record that it cannot read for one that is not there",
 }
 

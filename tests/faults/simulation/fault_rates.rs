@@ -85,6 +85,7 @@ faults! {
     PoolMadeAnew = "F27" 4_000,
     PoisonRecord = "F24" 3_000,
     RecordUnreadable = "F24 F25" 12_000,
+    JobsRunAgain = "F28" 400_000,
 }
 
 /// The faults of one seed.

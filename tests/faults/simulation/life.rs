@@ -201,7 +201,13 @@ fn undecided(world: &World) -> Vec<String> {
         Phase::Pending | Phase::Fulfilling => true,
         Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed => false,
     });
-    open.map(|request| format!("{} is {}", request.id, request.phase())).collect()
+    let mut wrong: Vec<String> =
+        open.map(|request| format!("{} is {}", request.id, request.phase())).collect();
+    // Every queued job with our label gets a machine or a reason, which its attempt's request has.
+    let waited_for = world.waited_for.lock().unwrap();
+    let lacking = waited_for.iter().filter(|key| laws.request_of(key).is_none());
+    wrong.extend(lacking.map(|key| format!("L9 jobs wait for {key}, which nobody wrote")));
+    wrong
 }
 
 /// What is not yet as it is to be in the end, when nobody wants a machine.

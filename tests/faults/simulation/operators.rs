@@ -66,6 +66,7 @@ fn ports(actor: &Arc<Actor>) -> Ports {
         compute: services.clone(),
         github: Some(services.clone()),
         notices: Some(services),
+        doorbell: None,
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(seed)),
         metrics: Metrics::new(actor.clone()),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard::model::{ClassName, InstanceId, PoolMessage};
-use runyard::ports::github::{EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token};
+use runyard::ports::github::{
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+};
 use runyard::ports::{
     Batch, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Notices,
     PoolQueue, QueueDepth, QueueError, Received,
@@ -272,6 +274,26 @@ impl GitHub for Services {
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
         self.github("run", &run_id.to_string(), self.0.world.github.run(owner, name, run_id)).await
+    }
+
+    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+        self.github("open runs", name, self.0.world.github.open_runs(owner, name)).await
+    }
+
+    async fn run_jobs(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        attempt: u32,
+    ) -> Result<Vec<WorkflowJob>, GitHubError> {
+        let call = self.0.world.github.run_jobs(owner, name, run_id, attempt);
+        self.github("jobs", &format!("{run_id}/{attempt}"), call).await
+    }
+
+    async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {
+        let call = self.0.world.github.rerun_failed_jobs(owner, name, run_id);
+        self.github("rerun", &run_id.to_string(), call).await
     }
 }
 

@@ -150,6 +150,14 @@ impl Table {
         {
             world.ends(&self.0.name, std::slice::from_ref(&id));
         }
+        if world.bug == Some(Bug::RerunOverwrites)
+            && let [Write { key, operation: Operation::Create(item) }] = writes
+            && key.request().is_some()
+            && world.store.get(key).await?.is_some()
+        {
+            let again = Write::update(key.clone(), Guard::StillProvisioned, item.clone(), BTreeMap::new());
+            return Self::apply(world, &self.0.name, &[again]).await;
+        }
         let parts = spoiled(world.bug, writes);
         let last = parts.len() - 1;
         for (n, part) in parts.iter().enumerate() {

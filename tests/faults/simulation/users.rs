@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runyard::cli::{StepFailed, StepPorts, step};
 use runyard::model::{Guard, Item, Phase, Pool, PoolStatus, RecordId, Request, Versioned, Write};
-use runyard::ports::github::RunState;
+use runyard::ports::github::{JobState, RunState, WorkflowJob};
 use runyard::ports::{Store, StoreError};
 use runyard_fakes::SeededEntropy;
 use serde_json::{Value, json};
@@ -163,6 +163,69 @@ pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
     world.github.set_run(owner, name, number, RunState::Completed { attempt: 1 });
     if !world.strikes(Fault::RunEndsUnreleased) {
         release(&actor, &key, &of_run).await;
+    }
+    if world.strikes(Fault::JobsRunAgain) {
+        runs_again(&world, &actor, (owner, name, number), &asked).await;
+    }
+}
+
+/// A person re-runs the failed jobs of a run that is over. Its own job that asks was carried over; or it failed too and
+/// asks again, at the same time as the operator may. The re-run may be cancelled before it is served.
+async fn runs_again(world: &Arc<World>, actor: &Arc<Actor>, run: (&str, &str, u64), asked: &[&str]) {
+    let (chance, (owner, name, number)) = (&world.chance, run);
+    let key = |attempt: u32| {
+        RecordId::new(format!("request#{owner}/{name}#{number}"), format!("request#default#{attempt}"))
+    };
+    let asks_again = chance.percent(40);
+    first_attempt(world, run, asks_again);
+    let served = |request: &Request| request.status.accepted_at.is_some();
+    let accepted = world.laws.lock().unwrap().request_of(&key(1)).is_some_and(served);
+    if !accepted || world.ending() || world.github.rerun(owner, name, number, false).is_err() {
+        return;
+    }
+    let (second, cancelled) = (key(2), chance.percent(20));
+    if !cancelled && !asks_again {
+        world.waited_for.lock().unwrap().insert(second.clone());
+    }
+    if asks_again {
+        sleep(chance.seconds(0..70)).await;
+        let at = asked.iter().position(|one| *one == "--attempt").expect("it names its attempt") + 1;
+        let again = [&asked[..at], &["2"], &asked[at + 1..]].concat();
+        provision(actor, &second, &again).await;
+    } else if cancelled {
+        sleep(chance.seconds(0..150)).await;
+    }
+    let decided = || match world.laws.lock().unwrap().request_of(&second).map(Request::phase) {
+        None | Some(Phase::Pending | Phase::Fulfilling) => false,
+        Some(Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed) => true,
+    };
+    while !cancelled && !decided() && !world.ending() {
+        sleep(Duration::from_secs(2)).await;
+    }
+    sleep(chance.seconds(5..200)).await;
+    world.github.set_run(owner, name, number, RunState::Completed { attempt: 2 });
+}
+
+/// The jobs of a first attempt that is over: one failed on our machines; the one that asked succeeded, or failed later.
+fn first_attempt(world: &World, (owner, name, number): (&str, &str, u64), asks_again: bool) {
+    let end = world.clock_now();
+    let at = |seconds: u64| Some(end - Duration::from_secs(seconds));
+    let job = |name: &str, label: &str, state, times: (u64, u64)| WorkflowJob {
+        name: name.to_owned(),
+        labels: vec![label.to_owned()],
+        state,
+        attempt: 1,
+        started_at: at(times.0),
+        completed_at: at(times.1),
+        runner: None,
+    };
+    let provision = if asks_again { JobState::Failed } else { JobState::Succeeded };
+    for job in [
+        job("lint", "ubuntu-latest", JobState::Succeeded, (30, 25)),
+        job("provision", "ubuntu-latest", provision, (30, 20)),
+        job("build", &number.to_string(), JobState::Failed, (10, 5)),
+    ] {
+        world.github.add_job(owner, name, number, job);
     }
 }
 

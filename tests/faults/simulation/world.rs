@@ -1,6 +1,6 @@
 //! The yard of one seed: the fakes, who acts on them, what really is, and what was found broken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) highest: Highest,
     /// What agents and commands did, where one of their effects goes wrong by plan.
     pub(crate) effects: Effects,
+    /// The requests that jobs wait for: of attempts that were run again, and for which nobody asks.
+    pub(crate) waited_for: Mutex<BTreeSet<RecordId>>,
     stirred: AtomicBool,
 }
 
@@ -72,7 +74,7 @@ impl World {
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         Self {
             bug,
-            settings: settings(&chance),
+            settings: settings(&chance, &fault_rates),
             operators_off: Duration::from_secs(*chance.one(&[2, 20, 120, 3600])),
             chance,
             fault_rates,
@@ -92,6 +94,7 @@ impl World {
             decided: false.into(),
             highest: Highest::default(),
             effects: Effects::default(),
+            waited_for: Mutex::default(),
             stirred: false.into(),
         }
     }
@@ -200,7 +203,7 @@ impl World {
 }
 
 /// Durations as shipped, or short ones, which make more of an hour.
-fn settings(chance: &Chance) -> Settings {
+fn settings(chance: &Chance, fault_rates: &FaultRates) -> Settings {
     let brisk = chance.percent(85);
     let pick = |shipped: u64, short: u64| Duration::from_secs(if brisk { short } else { shipped });
     Settings {
@@ -222,12 +225,15 @@ fn settings(chance: &Chance) -> Settings {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         sweep: pick(60, 20),
         github: GitHubWatch {
             run_poll: Some(Duration::from_secs(60)),
             sweep: Some(pick(3600, 180)),
             verify_removed: true,
             verify_run: true,
+            reruns: fault_rates.has(Fault::JobsRunAgain),
+            rerun_lost: fault_rates.has(Fault::JobsRunAgain),
         },
     }
 }

@@ -175,6 +175,7 @@ impl World {
                 image: Duration::from_secs(3600),
             },
             requests_per_repository: 2000,
+            sharing: Default::default(),
             github: false,
             inventory: false,
         };

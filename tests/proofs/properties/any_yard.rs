@@ -294,6 +294,7 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         registration: sealed.clone().filter(|_| live),
         registration_seq: any_yard.boxed.map_or(0, |_| 1),
         removal: sealed.filter(|_| live),
+        promotion: None,
         registration_failures: any_yard.failures,
         expired_by: any_yard.expired.then(|| "ada".into()),
         console: None,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use runyard_core::decide::{Context, Credential, Effect, Plan, Planned, Policy, Role, Step, decide};
 use runyard_core::model::{
-    Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Reading, Record,
-    RecordId, Registration, Request, State, Timing, Versioned, read,
+    Agent, AttributeValue, Instance, InstanceArn, InstanceId, Item, Launch, LaunchId, Life, Promotion,
+    Reading, Record, RecordId, Registration, Request, State, Timing, Versioned, read,
 };
 use runyard_core::ports::{ComputeError, Launched, Machine, MachineState};
 use runyard_core::yard::{Now, Observation, Unit, Yard};
@@ -43,6 +43,7 @@ pub(crate) fn policy() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         github: false,
         inventory: true,
     }
@@ -268,6 +269,10 @@ impl World {
                 after.registration_seq += 1;
             }
             Credential::Removal(_) => after.removal = sealed,
+            Credential::Promotion(_) => {
+                let claim_id = after.claim.as_ref().expect("it is cleaned after a claim").id.clone();
+                after.promotion = Some(Promotion { claim_id, names: Vec::new(), reason: "dropped".into() });
+            }
         }
         self.step(&step.before, &after);
     }

@@ -9,10 +9,11 @@ use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::{
     Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Containers, Desired, Event, EventType,
     Instance, InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption,
-    InterruptionAction, Jobs, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease,
-    Life, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Reading, Reason, Record, RecordId,
-    Registration, RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName,
-    ReuseWithin, RunId, Schedule, Signal, State, Status, Threshold, Uid, UsageClass, Volume, read,
+    InterruptionAction, Jobs, Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch,
+    LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, PinnedImage, Pool, PoolOverride, PoolSpec,
+    PoolStatus, Promotion, Quota, Reading, Reason, Record, RecordId, Registration, RegistrationMode,
+    ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule,
+    ShareBy, Sharing, Signal, State, Status, Threshold, Uid, Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -173,8 +174,9 @@ fn facts() -> impl Strategy<Value = InstanceFacts> {
 fn instance() -> impl Strategy<Value = Instance> {
     let place = (facts(), life(), any::<bool>(), key(), time(), time(), time());
     let rest = (small(), text(), of(text()), sealed(), count(), sealed(), small());
-    (place, rest, of(any::<i64>()), (of(text()), of(text()), jobs()), count(), time()).prop_map(
-        |(place, rest, expires_at, (expired_by, console, jobs), version, updated_at)| {
+    let said = (of(text()), of(text()), of(promotion()), jobs());
+    (place, rest, of(any::<i64>()), said, count(), time()).prop_map(
+        |(place, rest, expires_at, (expired_by, console, promotion, jobs), version, updated_at)| {
             let (facts, life, claimed, request, at, set_at, state_since) = place;
             let (uses, trust_domain, public_key, registration, registration_seq, removal, failures) = rest;
             // What holds a run has a claim and what is live a deadline; the rest may have one.
@@ -198,6 +200,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 registration,
                 registration_seq,
                 removal,
+                promotion,
                 registration_failures: failures,
                 expired_by,
                 console,
@@ -209,13 +212,46 @@ fn instance() -> impl Strategy<Value = Instance> {
     )
 }
 
+fn promotion() -> impl Strategy<Value = Promotion> {
+    (instance_id(), count(), vec(text(), 0..3), text()).prop_map(|(id, version, names, reason)| Promotion {
+        claim_id: ClaimId::of(&id, version),
+        names,
+        reason,
+    })
+}
+
+fn kept() -> impl Strategy<Value = KeptDirectories> {
+    let one = (text(), count(), count(), time());
+    let one = one.prop_map(|(repository, generation, bytes, used_at)| Kept {
+        repository,
+        generation,
+        bytes,
+        used_at,
+    });
+    proptest::collection::btree_map(text(), one, 0..3)
+}
+
+fn keep() -> impl Strategy<Value = Keep> {
+    let words = (word(KeepScope::ALL), word(WriteFrom::ALL));
+    (text(), text(), words, any::<u32>(), any::<u32>()).prop_map(
+        |(name, path, (scope, write_from), max_gib, max_age_days)| Keep {
+            name,
+            path,
+            scope,
+            write_from,
+            max_gib,
+            max_age_days,
+        },
+    )
+}
+
 fn agent() -> impl Strategy<Value = Agent> {
     let interruption =
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
     let says = (of(word(Signal::ALL)), of(text()), of(text()), of(time()), of(text()));
     let beat = (of(time()), count(), of(text()), of(text()), of(text()), of(1_u64..1 << 53));
-    (instance_id(), says, beat, of(interruption), of(count()), of(time())).prop_map(
-        |(id, says, beat, interruption, registration_done, updated_at)| Agent {
+    (instance_id(), says, beat, of(interruption), (of(count()), kept()), of(time())).prop_map(
+        |(id, says, beat, interruption, (registration_done, kept), updated_at)| Agent {
             arn: Some(InstanceArn::local(&id)),
             signal: says.0,
             signal_claim_id: says.1,
@@ -230,6 +266,7 @@ fn agent() -> impl Strategy<Value = Agent> {
             runner_id: beat.5,
             interruption,
             registration_done,
+            kept,
             updated_at,
         },
     )
@@ -239,9 +276,9 @@ fn intent() -> impl Strategy<Value = Intent> {
     let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    let suffix = (suffix, any::<bool>());
-    (repository(), wish, limits, suffix).prop_map(|(repository, wish, limits, (label_suffix, trial))| {
-        Intent {
+    let more = (suffix, any::<bool>(), of(text()));
+    (repository(), wish, limits, more).prop_map(
+        |(repository, wish, limits, (label_suffix, trial, priority))| Intent {
             repository,
             resource_class: wish.0,
             count: wish.1,
@@ -252,13 +289,14 @@ fn intent() -> impl Strategy<Value = Intent> {
             max_runtime_minutes: limits.0,
             timeout_seconds: limits.1,
             label_suffix,
+            priority,
             desired: limits.2,
             generation: limits.3,
             created_at: limits.4,
             fail_requested_at: limits.5,
             trial,
-        }
-    })
+        },
+    )
 }
 
 fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
@@ -271,11 +309,12 @@ fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
 fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
     let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
-    let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)));
+    let derived = (of(any::<u32>()), of(time()), of(text()), any::<i32>());
+    let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), derived);
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
     let status = (told, vec(condition(), 0..3), times, claims).prop_map(
-        |(told, conditions, (times, accepted, by), claims)| Status {
+        |(told, conditions, (times, accepted, by, derived), claims)| Status {
             phase: Some(told.0),
             instances: told.1,
             claims,
@@ -285,6 +324,10 @@ fn status() -> BoxedStrategy<Status> {
             accepted_at: times.0,
             accepted,
             released_by: by,
+            derived_from: derived.0,
+            rerun_requested_at: derived.1,
+            share: derived.2,
+            priority_value: derived.3,
             deadline: times.1,
             ready_at: times.2,
             settled_for: times.5,
@@ -353,6 +396,20 @@ fn volume() -> impl Strategy<Value = Volume> {
     })
 }
 
+fn sharing() -> impl Strategy<Value = Sharing> {
+    let quota = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
+    let quota = quota.prop_map(|(max_machines, max_waiting, guaranteed)| Quota {
+        max_machines,
+        max_waiting,
+        guaranteed,
+    });
+    let half_life = (60_u64..2_592_000).prop_map(|seconds| format!("{seconds}s").parse().expect("its form"));
+    let weights = btree_map_of((text(), any::<u32>()));
+    (word(ShareBy::ALL), weights, btree_map_of((text(), quota)), half_life, any::<u32>()).prop_map(
+        |(by, weights, quotas, half_life, reserve)| Sharing { by, weights, quotas, half_life, reserve },
+    )
+}
+
 fn spec() -> impl Strategy<Value = PoolSpec> {
     let schedule = (text(), text(), any::<u32>());
     let schedule = schedule.prop_map(|(cron, time_zone, desired)| Schedule { cron, time_zone, desired });
@@ -364,8 +421,9 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
     let replacement = prop_oneof![Just(Replacement::default()), replacement];
-    (size, limits, kind, names, vec(schedule, 0..3), (template(), replacement, jobs())).prop_map(
-        |(size, limits, kind, names, schedules, (launch, replacement, jobs))| PoolSpec {
+    let last = (template(), replacement, of(sharing()), jobs(), vec(keep(), 0..2));
+    (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
+        |(size, limits, kind, names, schedules, (launch, replacement, sharing, jobs, keep))| PoolSpec {
             resource_class: size.0,
             cpu: size.1,
             mmem: size.2,
@@ -386,8 +444,10 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
             registration_mode: kind.2,
             repositories: names.2,
             reuse_within: kind.3,
+            keep,
             launch,
             replacement,
+            sharing,
             jobs,
         },
     )
@@ -401,12 +461,14 @@ fn pool() -> impl Strategy<Value = Pool> {
     let seen = prop_oneof![Just((Default::default(), String::new())), seen];
     let image = (text(), text(), time());
     let image = image.prop_map(|(parameter, ami, resolved_at)| PinnedImage { parameter, ami, resolved_at });
-    let seen = (seen, of(image));
+    let sums = btree_map_of((text(), any::<u64>()));
+    let usage = (time(), sums, any::<u64>()).prop_map(|(at, sums, other)| Usage { at, sums, other });
+    let seen = (seen, of(image), of(usage));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
-        |(spec, scale, ((counts, message), image), conditions, uid, version, updated_at)| Pool {
+        |(spec, scale, ((counts, message), image, usage), conditions, uid, version, updated_at)| Pool {
             spec,
             scale,
-            status: PoolStatus { counts, message, conditions, image },
+            status: PoolStatus { counts, message, conditions, image, usage },
             uid,
             version,
             updated_at,
@@ -439,7 +501,7 @@ fn launch() -> impl Strategy<Value = Launch> {
 }
 
 fn lease() -> impl Strategy<Value = Lease> {
-    let holder = ("[a-z#]{0,9}", text(), count(), count(), 0.0..86_400.0);
+    let holder = ("[a-z#]{0,9}", text(), count(), count(), 0.0..86_400.0, of(text()));
     (holder, of(time()), of(time()), count(), of(time())).prop_map(
         |(holder, requested_at, completed_at, version, updated_at)| Lease {
             name: holder.0,
@@ -449,6 +511,7 @@ fn lease() -> impl Strategy<Value = Lease> {
             term_seconds: holder.4,
             requested_at,
             completed_at,
+            operator_version: holder.5,
             version,
             updated_at,
         },

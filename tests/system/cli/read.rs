@@ -226,6 +226,27 @@ fn a_person_is_told_what_would_be_done_and_what_a_request_waits_for() {
 }
 
 #[test]
+fn a_failure_has_one_page_with_its_probable_cause_and_what_mends_it() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let told = yard.runs(&["debug", "request", "42"], 0).stdout;
+    assert!(told.contains("no probable cause"), "{told}");
+    let message = "DeadlinePassed: 0 of 1 machines were running because VcpuLimitExceeded: your limit is 5";
+    yard.change(&request("default", 1), &[("phase", text("Failed")), ("message", text(message))]);
+    let told = yard.runs(&["debug", "request", "42"], 0).stdout;
+    assert!(told.contains("probable cause: The account's quota of EC2 is used up."), "{told}");
+    assert!(
+        told.contains("known by: request ") && told.contains("fix: `runyard doctor --preflight`"),
+        "{told}"
+    );
+    yard.runs(&["fail", "42"], 0);
+    let page = yard.runs(&["debug", "request", "42", "-o", "json"], 0).json();
+    assert_eq!((&page["causes"][0]["cause"], &page["said"][0]["words"]), (&json!("quota"), &json!(message)));
+    assert_eq!(page["events"][0]["reason"], "FailRequested");
+    yard.runs(&["debug", "request", "43"], 1);
+}
+
+#[test]
 fn an_explanation_is_given_again_when_it_changes() {
     let yard = Yard::new();
     yard.provision(&[], 0);

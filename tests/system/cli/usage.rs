@@ -105,6 +105,19 @@ fn other_verbs_refuse_their_own_wrong_usage() {
         (&["get", "requests", "--phase", "ready"], "--phase"),
         (&["get", "requests", "--state", "idle"], "--state"),
         (&["get", "pools", "--class", "small"], "--class"),
+        (&["get", "instances", "--field-selector", "state"], "--field-selector"),
+        (&["get", "instances", "--sort-by", ".a["], "--sort-by"),
+        (&["get", "pool/small", "large"], "NAME"),
+        (&["get", "pools", "-o", "xml"], "--output"),
+        (&["describe", "pool"], "NAME"),
+        (&["describe", "all"], "KIND"),
+        (&["delete", "instance", "i-1"], "KIND"),
+        (&["delete", "pool"], "CLASS"),
+        (&["wait", "pool/small", "--for=ready"], "--for"),
+        (&["wait", "pool/small"], "--for"),
+        (&["drain", "small/"], "INSTANCE"),
+        (&["pause", "Small"], "CLASS"),
+        (&["--yard", "nowhere", "get", "pools"], "--yard"),
         (&["get", "instances", "i-1", "--state", "idle"], "NAME"),
         (&["events", "--since", "5"], "--since"),
         (&["events", "--since=-5m"], "--since"),
@@ -197,6 +210,25 @@ fn surroundings_that_lack_something_are_told_in_one_sentence() {
 }
 
 #[test]
+fn a_profile_that_has_no_credentials_here_is_told_with_the_command_that_has() {
+    let home = tempfile::tempdir().expect("a place for files");
+    std::fs::create_dir(home.path().join(".aws")).expect("a folder");
+    let profiles = "[profile sso]\nsso_start_url = https://acme.awsapps.com/start\nsso_region = us-east-1\n\
+                    sso_account_id = 123456789012\nsso_role_name = dev\n[profile own]\ncredential_process = /bin/false\n";
+    std::fs::write(home.path().join(".aws/config"), profiles).expect("the file is written");
+    for (profile, fix) in
+        [("sso", "aws sso login --profile sso"), ("own", "export-credentials"), ("nope", "AWS_PROFILE")]
+    {
+        let mut one = command(&["get", "pools"]);
+        one.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        one.env_remove("AWS_ENDPOINT_URL_DYNAMODB").env("HOME", home.path()).env("AWS_PROFILE", profile);
+        let said = ends(one, 1).stderr;
+        assert!(said.starts_with("error: AWS credentials: the profile "), "{said}");
+        assert!(said.lines().count() == 2 && said.contains(fix), "{said}");
+    }
+}
+
+#[test]
 fn an_endpoint_that_is_no_address_is_refused_by_its_variable() {
     let mut one = command(&["get", "pools", "-o", "json"]);
     one.env("AWS_ENDPOINT_URL_DYNAMODB", "nonsense");
@@ -224,8 +256,18 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
         "apply",
         "diff",
         "set",
+        "edit",
+        "pause",
+        "resume",
+        "delete",
+        "drain",
         "expire",
         "fail",
+        "wait",
+        "top",
+        "ssh",
+        "config",
+        "version",
         "refresh",
         "doctor",
         "init",

@@ -79,6 +79,11 @@ impl Yard {
         Self { engine, store, runtime, config, scratch: tempfile::tempdir().expect("a place for files") }
     }
 
+    /// Where the table is.
+    pub(crate) fn endpoint(&self) -> String {
+        self.engine.endpoint().to_string()
+    }
+
     /// The program with these arguments, in surroundings of its own.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);

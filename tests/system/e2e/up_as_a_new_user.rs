@@ -100,7 +100,7 @@ async fn machines_are_given_back(client: &Client) {
     let idle = instances(client).await;
     assert!(idle.iter().all(|i| i["state"] == "idle" && i["runId"] == ""), "{idle:?}");
     says(client, &["events"], &["Accepted", "Ready", "Released", "Cleaned"]).await;
-    says(client, &["get", "requests"], &["7", "Released"]).await;
+    says(client, &["get", "requests", "--all"], &["7", "Released"]).await;
     says(client, &["doctor"], &["nothing is wrong"]).await;
 }
 

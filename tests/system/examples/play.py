@@ -200,7 +200,7 @@ class Play:
 
     def given_back(self):
         """All requests of the run are over, and none of its machines serves it any more."""
-        requests = [one for one in self.yard.verb("get", "requests") if str(one["runId"]) == str(self.run_id)]
+        requests = [one for one in self.yard.verb("get", "requests", "--all") if str(one["runId"]) == str(self.run_id)]
         machines = [one for one in self.yard.verb("get", "instances") if str(one.get("runId", "")) == str(self.run_id)]
         return requests and not machines and all(one["phase"] == "Released" for one in requests)
 

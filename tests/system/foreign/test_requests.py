@@ -47,6 +47,22 @@ class Requests(Scenario):
         failed = self.phase(self.ask("6005", repository="stranger/app"), "Failed", within=10)
         self.assertIn("NotAllowed", conditions(failed))
 
+    def test_a_class_that_is_shared_says_whose_share_a_request_has_and_what_was_used(self):
+        self.pool(desired=1, max=2, sharing={"by": "owner", "weights": {"octo": 3}, "quotas": {"*": {"maxMachines": 1}}})
+        self.pooled(1)
+        key = self.ask("6101")
+        ready = self.phase(key, "Ready")
+        self.assertEqual(ready["share"], key["pk"].split("#")[1].split("/")[0].lower())
+        self.assertNotIn("priorityValue", ready)
+        used = self.eventually("its use is written", lambda: self.table.get(pool_key("small")).get("usage"))
+        self.assertEqual(sorted(used), ["at", "other", "sums"])
+        self.assertIn(ready["share"], used["sums"])
+        many = self.phase(self.ask("6102", count=2), "Failed", within=10)
+        self.assertIn("Quota", conditions(many))
+        unknown = self.phase(self.ask("6103", priority="urgent"), "Failed", within=10)
+        self.assertIn("NotAllowed", conditions(unknown))
+        self.assertIn("may use none", unknown["message"])
+
     def test_an_impossible_intent_is_refused_as_invalid(self):
         self.pool()
         failed = self.phase(self.ask("6006", count=2, minCount=5), "Failed", within=10)

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::init::site::{Site, spec};
 
-const QUEUES: [&str; 6] = [
+const QUEUES: [&str; 7] = [
+    "yard-doorbell",
     "yard-interruptions",
     "yard-interruptions-dead",
     "yard-large",
@@ -39,6 +40,8 @@ async fn makes_everything_once(site: &Site) {
     assert_eq!(redrive(&queues["yard-small"]), ("yard-small-dead".into(), "1000".into()));
     assert_eq!(redrive(&queues["yard-interruptions"]), ("yard-interruptions-dead".into(), "10".into()));
     assert_eq!(queues["yard-small-dead"]["MessageRetentionPeriod"], "1209600");
+    assert_eq!(queues["yard-doorbell"]["MessageRetentionPeriod"], "60");
+    assert!(!queues["yard-doorbell"].contains_key("RedrivePolicy"));
     assert!(queues["yard-interruptions"]["Policy"].contains("events.amazonaws.com"));
     let templates = site.templates().await;
     for name in ["yard-large", "yard-small"] {
@@ -188,12 +191,12 @@ async fn a_table_left_half_made_gets_its_stream_and_its_time_to_live() {
 }
 
 #[test]
-fn without_a_configuration_there_are_table_and_pool_queues_alone() {
+fn without_a_configuration_there_are_table_doorbell_and_pool_queues_alone() {
     let site = Site::with_peer();
     let pools = site.file("pools.yaml", "- {resourceClass: small, max: 3}\n");
     let made = site.runs(&["init", "-f", &pools, "-o", "json"], 0).states();
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
-    assert_eq!(names, ["queue yard-small", "queue yard-small-dead", "table yard"]);
+    assert_eq!(names, ["queue yard-doorbell", "queue yard-small", "queue yard-small-dead", "table yard"]);
     assert!(site.peer.as_ref().expect("a peer").world().calls.is_empty());
 }
 

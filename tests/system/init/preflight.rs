@@ -58,6 +58,23 @@ async fn a_preflight_tells_what_it_looked_at_and_what_it_could_not() {
 }
 
 #[tokio::test]
+async fn roles_and_quotas_are_asked_for_by_the_program_aws() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let site = made();
+    let answers = "#!/bin/sh\ncase \"$1 $4\" in\n\"iam AWSServiceRoleForEC2Fleet\") echo 'An error occurred \
+                   (NoSuchEntity): there is none' >&2; exit 254 ;;\n*) echo 2.0 ;;\nesac\n";
+    let program = site.file("aws", answers);
+    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let told = preflight(&site, &["small"]);
+    assert_eq!(states(&told, "EC2's own role"), ["wrong"], "{told:#}");
+    assert_eq!(states(&told, "quotas"), ["wrong"], "{told:#}");
+    let found = told["items"].as_array().unwrap();
+    let fixes: Vec<&str> = found.iter().filter_map(|one| one["fix"].as_str()).collect();
+    assert!(fixes.iter().any(|fix| fix.contains("create-service-linked-role")), "{fixes:?}");
+    assert!(fixes.iter().any(|fix| fix.contains("request-service-quota-increase")), "{fixes:?}");
+}
+
+#[tokio::test]
 async fn a_launch_that_would_be_refused_is_a_finding_with_its_remedy() {
     let site = made();
     site.peer.as_ref().unwrap().rules(|rules| rules.forbidden.extend(["volume"]));

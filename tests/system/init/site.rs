@@ -135,6 +135,8 @@ impl Site {
             ("AWS_ENDPOINT_URL_SQS", &self.sqs),
             ("AWS_ENDPOINT_URL_EC2", &self.ec2),
         ]);
+        // Programs of the site alone, and none of this machine.
+        command.env("PATH", self.scratch.path());
         let output = command.output().expect("the program starts");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program speaks UTF-8");
         let (stdout, stderr) = (self.told(text(output.stdout)), self.told(text(output.stderr)));

@@ -51,6 +51,7 @@ fn settings(identity: &str) -> Settings {
             ..as_shipped()
         },
         requests_per_repository: 2000,
+        sharing: Default::default(),
         sweep: minutes(5),
         github: runyard::controller::GitHubWatch::default(),
     }
@@ -124,6 +125,7 @@ fn operator(
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
         notices: None,
+        doorbell: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

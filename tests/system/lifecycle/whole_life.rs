@@ -86,6 +86,7 @@ async fn served(yard: &mut Yard, run: u64) {
         runs_on: vec![id.clone()],
         steps: vec!["true".into()],
         env: Default::default(),
+        hosted: None,
     };
     yard.github.add_jobs(run, (0..ASKED).map(job).collect(), true).unwrap();
     let jobs = tokio::time::timeout(LIMIT, yard.github.finished_jobs(run)).await;

@@ -15,7 +15,7 @@ const TRY: &str = "try small --repository demo/app --timeout 60s";
 /// No machine runs, and no request is open.
 fn nothing_is_left(up: &Up<'_>, dir: &Path) {
     assert_eq!(machines_in(dir), Vec::<String>::new());
-    let requests: Value = serde_json::from_str(&up.done("get requests -o json")).unwrap();
+    let requests: Value = serde_json::from_str(&up.done("get requests --all -o json")).unwrap();
     let requests = requests["items"].as_array().unwrap();
     assert_eq!(requests.len(), 1, "{requests:?}");
     let phase = requests[0]["phase"].as_str().unwrap();
@@ -90,5 +90,5 @@ fn a_class_that_is_not_there_or_paused_is_refused_and_nothing_is_asked_for() {
     let output = up.command(TRY).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(text(&output.stderr).contains("paused=false"), "{}", said(&output));
-    assert!(up.done("get requests").lines().count() <= 1);
+    assert!(up.done("get requests --all").lines().count() <= 1);
 }

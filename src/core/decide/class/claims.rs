@@ -38,6 +38,7 @@ pub(super) fn claim(
                 next.trust_domain = spec.trust_domain(&request.id.repository);
                 next.registration = None;
                 next.removal = None;
+                next.promotion = None;
                 if next.public_key.is_none() {
                     next.public_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
                 }
@@ -51,7 +52,7 @@ pub(super) fn claim(
         .collect();
     let gained = machines.iter().map(|step| &step.after);
     let step = Step::of(request, now, |next| {
-        next.accept(cx.now.wall);
+        request::accept_into(cx, spec, next);
         request::drop_lost(cx, key, request, next);
         next.gain(gained);
         let held = next.status.instances.len() as u32;

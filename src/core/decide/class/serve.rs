@@ -1,4 +1,4 @@
-//! One pass over the waiting requests of a class, the oldest first. Its work does not grow with their number: a demand
+//! One pass over the waiting requests of a class, the oldest first, or by share (`shared`). Its work does not grow with their number: a demand
 //! is left as soon as one of its requests can have nothing, and the number of writes is limited so that the table has
 //! room for other classes.
 
@@ -10,12 +10,13 @@ use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, S
 
 use super::claims::{CLAIM_LIMIT, claim};
 use super::rebalance::rebalance_partial;
+use super::shared::Taken;
 use crate::decide::capacity::Launches;
 use crate::decide::context::Context;
 use crate::decide::matching::{Matcher, Share};
 use crate::decide::request::{self, accept};
 use crate::decide::{Plan, Planned, WaitReason};
-use crate::yard::{Class, Demand, QueuePosition, lacking};
+use crate::yard::{Class, Demand, QueuePosition, ShareName, lacking};
 
 /// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and
 /// more, and another class's write waits for this many at most where the table takes them one by one.
@@ -37,6 +38,7 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
     }
     let mut pass = Pass {
         cx,
+        class,
         spec,
         matcher: Matcher::new(cx, class, spec),
         launches: Launches::of(cx, name, class, spec),
@@ -47,8 +49,13 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
         seen: 0,
         accepting: BTreeMap::new(),
         oldest: None,
+        taken: BTreeMap::new(),
+        granted: 0,
     };
-    pass.accepted_requests(waiting.demands());
+    match &spec.sharing {
+        None => pass.accepted_requests(waiting.demands()),
+        Some(_) => pass.by_share(),
+    }
     pass.new_ones(waiting.new_ones());
     let Pass { launches, written, seen, oldest, .. } = pass;
     if let Some((oldest, lack)) = oldest {
@@ -70,29 +77,36 @@ fn asks_queue(cx: &Context<'_>, name: &ClassName, class: &Class) -> bool {
 
 /// Whether later requests of the same demand may get something.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
+pub(super) enum Others {
     MayHave,
     HaveNothing,
+    /// Nor may others of its share.
+    OverQuota,
 }
 
 /// The state of one pass.
-struct Pass<'a, 'p> {
-    cx: &'a Context<'a>,
-    spec: &'a PoolSpec,
-    matcher: Matcher<'a>,
-    launches: Launches<'a>,
-    plan: &'p mut Plan,
+pub(super) struct Pass<'a, 'p> {
+    pub(super) cx: &'a Context<'a>,
+    pub(super) class: &'a Class,
+    pub(super) spec: &'a PoolSpec,
+    pub(super) matcher: Matcher<'a>,
+    pub(super) launches: Launches<'a>,
+    pub(super) plan: &'p mut Plan,
     /// Requests this plan writes: one write each.
     written: BTreeSet<RequestKey>,
     /// How many requests are being written, or will be by this plan.
-    in_hand: usize,
+    pub(super) in_hand: usize,
     stepped_over: usize,
     /// Requests looked at.
-    seen: usize,
+    pub(super) seen: usize,
     /// How many requests of each repository are being accepted, or will be by this plan.
     accepting: BTreeMap<&'a Repository, u32>,
     /// The oldest that lacks machines after this pass, and how many.
     oldest: Option<(&'a RequestKey, u32)>,
+    /// What each share got in this pass, in machines that it claims or that are launched for it.
+    pub(super) taken: BTreeMap<ShareName, Taken>,
+    /// What the request that was served last got.
+    pub(super) granted: u32,
 }
 
 impl<'a> Pass<'a, '_> {
@@ -108,8 +122,9 @@ impl<'a> Pass<'a, '_> {
             if self.is_full() {
                 return;
             }
-            if self.one(key, demand) == Others::MayHave {
-                heads.extend(rest.next().map(|rank| (rank, (demand, rest))));
+            match self.one(key, demand) {
+                Others::MayHave => heads.extend(rest.next().map(|rank| (rank, (demand, rest)))),
+                Others::HaveNothing | Others::OverQuota => {}
             }
         }
     }
@@ -121,7 +136,9 @@ impl<'a> Pass<'a, '_> {
                 return;
             }
             let Some(request) = self.cx.yard.request(key) else { continue };
-            if !self.cx.yard.is_busy(key) && !self.may_be_accepted(key, request) {
+            if !self.cx.yard.is_busy(key)
+                && (!self.may_be_accepted(key, request) || !self.may_wait(key, request))
+            {
                 continue;
             }
             *self.accepting.entry(&request.id.repository).or_default() += 1;
@@ -129,7 +146,7 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    const fn is_full(&self) -> bool {
+    pub(super) const fn is_full(&self) -> bool {
         self.in_hand >= WRITTEN_AT_ONCE || self.stepped_over >= STEPPED_OVER
     }
 
@@ -142,20 +159,30 @@ impl<'a> Pass<'a, '_> {
         if open.saturating_add(coming) < most {
             return true;
         }
-        self.seen += 1;
-        if open >= most && self.cx.yard.backoff_until(key, self.cx.now.mono).is_none() {
-            self.plan.actions.extend(request::too_many(self.cx, request, most).actions);
-            self.in_hand += 1;
-        } else {
-            self.plan.wait(key, WaitReason::Busy, "other requests of its repository are being taken on");
-            self.stepped_over += 1;
-        }
+        let refusal = (open >= most).then(|| request::too_many(self.cx, request, most));
+        self.refuse(key, refusal, "other requests of its repository are being taken on");
         false
     }
 
+    /// Refuses a new request, or leaves it to a later pass where that is not certain yet.
+    pub(super) fn refuse(&mut self, key: &RequestKey, refusal: Option<Plan>, later: &str) {
+        self.seen += 1;
+        match refusal.filter(|_| self.cx.yard.backoff_until(key, self.cx.now.mono).is_none()) {
+            Some(refusal) => {
+                self.plan.actions.extend(refusal.actions);
+                self.in_hand += 1;
+            }
+            None => {
+                self.plan.wait(key, WaitReason::Busy, later);
+                self.stepped_over += 1;
+            }
+        }
+    }
+
     /// Serves one request: it claims what fits and asks to launch what it still lacks.
-    fn one(&mut self, key: &'a RequestKey, demand: &Demand) -> Others {
+    pub(super) fn one(&mut self, key: &'a RequestKey, demand: &Demand) -> Others {
         let (cx, spec) = (self.cx, self.spec);
+        self.granted = 0;
         let Some(request) = cx.yard.request(key) else { return Others::MayHave };
         self.seen += 1;
         if let Some(until) = cx.yard.backoff_until(key, cx.now.mono) {
@@ -168,6 +195,12 @@ impl<'a> Pass<'a, '_> {
             return Others::MayHave;
         }
         let lack = lacking(cx.yard, key, request, cx.now.wall);
+        if lack > 0 && self.is_over_quota(key, request) {
+            if request.status.phase.is_none() && !cx.yard.is_busy(key) {
+                self.write(key, accept(cx, request, spec));
+            }
+            return Others::OverQuota;
+        }
         let share = if spec.paused { Share::default() } else { self.matcher.pick(key, demand, lack) };
         let got = share.machines.len() as u32;
         if cx.yard.is_busy(key) || self.written.contains(key) {
@@ -175,6 +208,7 @@ impl<'a> Pass<'a, '_> {
             self.plan.wait(key, WaitReason::Busy, "its record is being written");
             self.in_hand += 1;
             self.matcher.keep(share);
+            self.take(request, got.max(1).min(lack));
             return Others::MayHave;
         }
         let reserved = self.matcher.reserve_for_busy(demand, lack - got);
@@ -189,12 +223,16 @@ impl<'a> Pass<'a, '_> {
         }
         self.explain(key, &share, lack - got);
         self.flush_returned(key);
+        self.take(request, got);
         let left = lack.saturating_sub(got.min(CLAIM_LIMIT as u32) + reserved);
         if left == 0 || request.status.phase.is_none() {
             return Others::MayHave;
         }
         self.oldest.get_or_insert((key, left));
         let launched = self.launches.ask(key, request, left, self.plan);
+        if launched {
+            self.take(request, left.min(lack - got));
+        }
         // A claim takes so many at once; the next pass gives it more.
         let free = lack == got + reserved;
         if launched || free { Others::MayHave } else { Others::HaveNothing }

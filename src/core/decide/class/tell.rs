@@ -99,6 +99,9 @@ fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
         WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
         WaitReason::AtMax => Some((1, |name, _, spec| format!("class {name} is at its max of {}", spec.max))),
+        WaitReason::Quota => Some((0, |name, _, _| {
+            format!("its share has all the machines that its quota in class {name} allows")
+        })),
         WaitReason::BackOff => Some((2, |name, class, _| {
             format!("launches of class {name} are held back after failures{}", capacity::refused(class))
         })),

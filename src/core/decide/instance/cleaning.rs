@@ -44,6 +44,9 @@ impl MachineView<'_> {
 
     /// Whether the machine has served its time: it is not put into the pool again.
     pub(super) fn retired(&self) -> Option<(Reason, Note)> {
+        if let Some(by) = &self.instance.expired_by {
+            return Some((Reason::Expired, Note::normal("Expired", format!("{by} asked for its end"))));
+        }
         if let Some(ended) = self.served_its_job() {
             return Some(ended);
         }

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use crate::model::{Instance, Life, Registration, RegistrationMode, State, after};
 
 use super::MachineView;
-use crate::decide::{AtGitHub, Credential, Note, Plan, Planned, RunnerConfig, StaleRunners, Step};
+use crate::decide::{
+    AtGitHub, Credential, KeepQuestion, Note, Plan, Planned, RunnerConfig, StaleRunners, Step,
+};
 
 /// How long before a credential runs out it is minted again. What is sealed has twice that left at least.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
@@ -77,6 +79,7 @@ impl MachineView<'_> {
             {
                 remove()
             }
+            Life::Idle { pooled_at: None } => self.keep_question().map(Credential::Promotion),
             Life::Created { .. }
             | Life::Claimed { .. }
             | Life::Running { .. }
@@ -87,6 +90,18 @@ impl MachineView<'_> {
         let mut read = self.instance.clone();
         read.public_key.get_or_insert_with(|| key.clone());
         Some(Plan::act(Planned::credential(Step::of(&read, now, |_| ()), credential)))
+    }
+
+    /// What is to be asked about the kept directories of the claim that was given back; none where nothing is kept, or
+    /// where the machine was told.
+    fn keep_question(&self) -> Option<KeepQuestion> {
+        let (claim, keep) = (self.instance.claim.as_ref()?, &self.spec?.keep);
+        let told = self.instance.promotion.as_ref().is_some_and(|told| told.claim_id == claim.id);
+        let ran = self.instance.registration_seq > 0;
+        let request = claim.request.request()?;
+        let of_github = request.run_id.as_str().bytes().all(|b| b.is_ascii_digit());
+        let asks = ran && !told && of_github && !keep.is_empty();
+        asks.then(|| KeepQuestion { request: request.clone(), keep: keep.clone() })
     }
 
     /// What is done about the machine's runner together with a write of its record.

@@ -25,6 +25,7 @@ pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
     next.threshold = None::<Threshold>;
     next.registration = None;
     next.removal = None;
+    next.promotion = None;
 }
 
 /// Decides about a tombstoned machine.

@@ -33,6 +33,7 @@ pub struct NewIntent {
     pub timeout_seconds: Option<u64>,
     pub trial: bool,
     pub label_suffix: Option<LabelSuffix>,
+    pub priority: Option<String>,
 }
 
 impl NewIntent {
@@ -52,6 +53,7 @@ impl NewIntent {
             max_runtime_minutes: self.max_runtime_minutes,
             timeout_seconds: given_timeout.unwrap_or(TIMEOUT_SECONDS),
             label_suffix: self.label_suffix,
+            priority: self.priority,
             desired: Desired::Provisioned,
             generation: 1,
             created_at: Some(now),
@@ -71,6 +73,34 @@ impl NewIntent {
         // A number that was given stays, even where it is the default of today.
         (row.min_count, row.timeout_seconds) = (given_min, given_timeout);
         item_of::<Request>(&request.key(), &row)
+    }
+}
+
+impl Request {
+    /// The request of a later attempt of its run, for this many jobs that wait: what was accepted of this one, and no
+    /// more machines than it had asked for.
+    #[must_use]
+    pub fn derived(&self, attempt: u32, jobs: u32, uid: Uid, now: Timestamp) -> Self {
+        let now = millis(now);
+        let count = jobs.clamp(1, self.intent.count.max(1));
+        let intent = Intent {
+            count,
+            min_count: self.intent.min_count.min(count),
+            desired: Desired::Provisioned,
+            generation: 1,
+            created_at: Some(now),
+            fail_requested_at: None,
+            ..self.intent.clone()
+        };
+        Self {
+            id: RequestKey { repository: self.id.repository.folded(), attempt, ..self.id.clone() },
+            intent,
+            written: None,
+            status: Status { derived_from: Some(self.id.attempt), ..Status::default() },
+            uid: Some(uid),
+            version: 1,
+            updated_at: Some(now),
+        }
     }
 }
 
@@ -101,6 +131,7 @@ mod tests {
             timeout_seconds: None,
             trial: false,
             label_suffix: None,
+            priority: None,
         }
     }
 

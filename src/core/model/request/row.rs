@@ -31,6 +31,8 @@ struct Accepted {
     timeout_seconds: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label_suffix: Option<LabelSuffix>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
 }
 
 impl Accepted {
@@ -45,6 +47,7 @@ impl Accepted {
             max_runtime_minutes: intent.max_runtime_minutes,
             timeout_seconds: intent.timeout_seconds,
             label_suffix: intent.label_suffix.clone(),
+            priority: intent.priority.clone(),
         }
     }
 
@@ -60,6 +63,7 @@ impl Accepted {
             max_runtime_minutes: self.max_runtime_minutes,
             timeout_seconds: self.timeout_seconds,
             label_suffix: self.label_suffix,
+            priority: self.priority,
             repository: written.repository.clone(),
             desired: written.desired,
             generation: written.generation,
@@ -94,6 +98,8 @@ pub struct RequestRow {
     pub(super) timeout_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label_suffix: Option<LabelSuffix>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
     desired: Desired,
     generation: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,6 +137,14 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     released_by: Option<ReleasedBy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    derived_from: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rerun_requested_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority_value: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,6 +177,7 @@ impl Record for Request {
             max_runtime_minutes: intent.max_runtime_minutes,
             timeout_seconds: (intent.timeout_seconds != TIMEOUT_SECONDS).then_some(intent.timeout_seconds),
             label_suffix: intent.label_suffix.clone(),
+            priority: intent.priority.clone(),
             desired: served.desired,
             generation: served.generation,
             created_at: served.created_at,
@@ -182,6 +197,10 @@ impl Record for Request {
             expires_at: status.expires_at,
             accepted: status.accepted.then(|| Accepted::of(served)),
             released_by: status.released_by,
+            derived_from: status.derived_from,
+            rerun_requested_at: status.rerun_requested_at,
+            share: status.share.clone(),
+            priority_value: (status.priority_value != 0).then_some(status.priority_value),
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -207,6 +226,7 @@ impl Record for Request {
             max_runtime_minutes: row.max_runtime_minutes,
             timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
             label_suffix: row.label_suffix,
+            priority: row.priority,
             desired: row.desired,
             generation: row.generation,
             created_at: row.created_at,
@@ -233,6 +253,10 @@ impl Record for Request {
                 accepted_at: row.accepted_at,
                 accepted,
                 released_by: row.released_by,
+                derived_from: row.derived_from,
+                rerun_requested_at: row.rerun_requested_at,
+                share: row.share,
+                priority_value: row.priority_value.unwrap_or(0),
                 deadline: row.deadline,
                 ready_at: row.ready_at,
                 settled_for: row.settled_for,

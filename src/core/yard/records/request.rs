@@ -50,11 +50,20 @@ impl Yard {
         if let Some(old) = self.requests.get(key).map(|asked| &asked.request)
             && let Some(class) = Self::class_of(old).and_then(|class| self.classes.get_mut(&class))
         {
-            class.waiting.remove(old, class.pool.as_ref().map(|pool| &pool.spec));
+            let spec = class.pool.as_ref().map(|pool| &pool.spec);
+            class.waiting.remove(old, spec);
+            if let Some(spec) = spec {
+                class.shares.remove(old, spec);
+            }
         }
         let old = self.put_request(key, new, now);
         // The machines it listed before or lists now are judged again, because it may have released them.
-        let new = self.request_at(key);
+        let new = self.requests.get(key).map(|asked| &asked.request);
+        if let Some(class) =
+            old.as_ref().or(new).and_then(Self::class_of).and_then(|class| self.classes.get_mut(&class))
+        {
+            class.shares.hold(old.as_ref(), new, now.mono);
+        }
         let listed = old.iter().chain(new).flat_map(|request| &request.status.instances);
         dirty.extend(listed.filter_map(|id| self.ids.get(id)).cloned().map(Unit::Instance));
         if let Some(class) = old.as_ref().or(new).and_then(Self::class_of) {
@@ -159,6 +168,14 @@ impl Yard {
             (false, true) => entry.waiting.insert(request, spec),
             (true, false) => entry.waiting.remove(request, spec),
             (true, true) | (false, false) => {}
+        }
+        if let Some(spec) = spec.filter(|spec| spec.sharing.is_some()) {
+            match (stood, stands && request.status.accepted_at.is_some()) {
+                (false, true) => entry.shares.insert(request, spec),
+                (true, false) => entry.shares.remove(request, spec),
+                (true, true) | (false, false) => {}
+            }
+            entry.shares.mature(now.wall);
         }
         if stood != stands {
             dirty.insert(Unit::Class(class));

@@ -42,7 +42,6 @@ impl Ec2Compute {
             Err(_) => {}
         }
         checks.push(self.encryption_check().await);
-        checks.extend(left_unchecked(spec));
         checks
     }
 
@@ -314,39 +313,6 @@ fn judge_image(spec: &PoolSpec, ami: &str, image: &Image) -> Check {
     }
     let size = gib.map(|gib| format!(", {gib} GiB")).unwrap_or_default();
     Check::good(what, format!("{ami}, {built}{size}"))
-}
-
-/// What other services would have to be asked.
-fn left_unchecked(spec: &PoolSpec) -> Vec<Check> {
-    let (mut roles, mut quota) =
-        (vec!["AWSServiceRoleForEC2Fleet"], "L-1216C47A (Running On-Demand Standard instances)".to_owned());
-    match spec.usage_class {
-        UsageClass::OnDemand => {}
-        UsageClass::Spot => {
-            roles.push("AWSServiceRoleForEC2Spot");
-            quota.push_str(" and L-34B43A08 (All Standard Spot Instance Requests)");
-        }
-    }
-    let commands: Vec<String> =
-        roles.iter().map(|role| format!("`aws iam get-role --role-name {role}`")).collect();
-    let vcpus = u64::from(spec.cpu) * u64::from(spec.max);
-    vec![
-        Check::unchecked(
-            "service-linked roles",
-            "IAM is not asked",
-            format!(
-                "{} must answer; else `aws iam create-service-linked-role --aws-service-name ec2fleet.amazonaws.com` (spot.amazonaws.com)",
-                commands.join(" and ")
-            ),
-        ),
-        Check::unchecked(
-            "quotas",
-            format!("Service Quotas is not asked; {} machines of the class have {vcpus} vCPUs", spec.max),
-            format!(
-                "`aws service-quotas get-service-quota --service-code ec2 --quota-code CODE` with {quota}"
-            ),
-        ),
-    ]
 }
 
 #[cfg(test)]

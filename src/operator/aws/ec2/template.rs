@@ -11,7 +11,7 @@ use super::machine::{CLASS, TABLE, tagged};
 use super::template_diff::differences;
 use super::template_spec::{TemplateSpec, template_name};
 use super::{Ec2Options, observed_template};
-use crate::model::{ClassName, FieldError, PoolSpec};
+use crate::model::{ClassName, FieldError, PoolSpec, TableName};
 use crate::ports::ComputeError;
 use crate::store::Difference;
 
@@ -62,6 +62,34 @@ enum TemplateDiff {
 pub(super) struct Templates<'a> {
     pub(super) client: &'a Client,
     pub(super) options: &'a Ec2Options,
+}
+
+/// Deletes a class's own launch template, which its tags tell; answers whether there was one.
+///
+/// # Errors
+/// EC2 cannot be reached, or refuses.
+pub async fn delete_template(
+    config: &aws_config::SdkConfig,
+    table: &TableName,
+    class: &ClassName,
+) -> Result<bool, ComputeError> {
+    let client = Client::new(config);
+    let name = template_name(table, class);
+    let told = client.describe_launch_templates().launch_template_names(&name).send().await;
+    let found = match told {
+        Ok(told) => told.launch_templates.unwrap_or_default().into_iter().next(),
+        Err(error) => match CallError::of(&error) {
+            CallError { meaning: Meaning::NoSuchTemplate, .. } => None,
+            error => return Err(error.into()),
+        },
+    };
+    let Some(template) = found else { return Ok(false) };
+    let said = |key| tagged(template.tags.as_ref(), key);
+    if (said(TABLE), said(CLASS)) != (Some(table.as_str()), Some(class.as_str())) {
+        return Err(ComputeError::Refused(format!("the launch template {name} is not this class's")));
+    }
+    client.delete_launch_template().launch_template_name(&name).send().await.map_err(|error| call(&error))?;
+    Ok(true)
 }
 
 impl Templates<'_> {

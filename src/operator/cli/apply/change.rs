@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::screen::plain;
 use crate::model::{
-    Containers, FieldError, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin,
+    Containers, FieldError, Keep, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin,
+    WriteFrom,
 };
 
 /// The most characters of a value that are shown.
@@ -97,6 +98,7 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
             (old.label_mode, new.label_mode) == (LabelMode::Secret, LabelMode::Run),
             "lets jobs ask for machines by a label that anybody can guess",
         ),
+        "keep" => (keeps_of_more(&old.keep, &new.keep), "keeps what runs of more branches write"),
         "jobs.root" => (new.jobs.root && !old.jobs.root, "lets jobs become root on their machine"),
         "jobs.containers" => match new.jobs.containers {
             Containers::Nothing => (false, ""),
@@ -111,6 +113,13 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
         _ => (field.starts_with("launch.") && launches(old) && !launches(new), "drops launch"),
     };
     is.then_some(why)
+}
+
+/// Whether a directory that is kept already takes changes from more branches.
+fn keeps_of_more(old: &[Keep], new: &[Keep]) -> bool {
+    let narrow = |keep: &&Keep| keep.write_from == WriteFrom::DefaultBranch;
+    let was = |one: &Keep| old.iter().filter(narrow).any(|keep| keep.name == one.name);
+    new.iter().any(|keep| keep.write_from == WriteFrom::Protected && was(keep))
 }
 
 const fn reach(within: ReuseWithin) -> u8 {

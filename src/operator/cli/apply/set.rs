@@ -16,7 +16,7 @@ use crate::model::{ClassName, FieldError, Item, Pool, TableName};
 /// Changes single fields of a pool.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The fields are a spec's, as in `runyard apply`; of launch and replacement by their path. A list is written with commas; a \
+The fields are a spec's, as in `runyard apply`; of launch, replacement and sharing by their path. A list is written with commas; a \
 field with nothing after = goes back to its default. What `runyard scale` wrote stays.
 
 Examples:
@@ -35,6 +35,30 @@ pub(crate) struct SetArgs {
     fields: Vec<Field>,
     #[command(flatten)]
     how: How,
+}
+
+/// Pauses pools, or lets them go on.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A paused class claims and launches nothing: its requests wait, its busy machines finish and return. `runyard set pool \
+CLASS paused=true` is the same.
+
+Examples:
+  runyard pause linux-x64
+  runyard resume linux-x64 gpu")]
+pub(crate) struct PauseArgs {
+    /// The resource classes
+    #[arg(value_name = "CLASS", required = true, value_parser = class_of, add = completion::classes())]
+    classes: Vec<ClassName>,
+    /// Show what would change, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A class by its name, or as `pool/NAME`.
+pub(crate) fn class_of(text: &str) -> Result<ClassName, FieldError> {
+    let pool = ["pool/", "pools/", "po/", "p/"].iter().find_map(|kind| text.strip_prefix(kind));
+    ClassName::parse(pool.unwrap_or(text))
 }
 
 /// What can be set.
@@ -68,6 +92,8 @@ const TEXT: &[&str] = &[
     "jobs.containers",
     "replacement.hours",
     "replacement.timeZone",
+    "sharing.by",
+    "sharing.halfLife",
 ];
 
 /// What the paths of tags and variables begin with: their values are text too, and a tag's key may have dots.
@@ -110,7 +136,7 @@ impl Field {
 
     /// Sets it in a spec.
     fn put(&self, spec: &mut Map<String, Value>) -> Result<(), FieldError> {
-        // At most two deep: `launch.volume.gib`, and `launch.tags.` or `jobs.environment.` with a key.
+        // At most two deep: `launch.volume.gib`, and `launch.tags.` or `sharing.weights.` with a key.
         let mut path: Vec<&str> = self.name.splitn(3, '.').collect();
         let name = path.pop().unwrap_or_default();
         let mut map = spec;
@@ -132,6 +158,44 @@ impl Field {
 
 /// Runs the verb.
 pub(crate) async fn run(context: &mut CliContext, args: &SetArgs) -> CliResult {
+    if let Some(item) = set(context, args).await? {
+        context.screen.document(&documents::record(&item));
+    }
+    Ok(())
+}
+
+/// `runyard pause` and `runyard resume`.
+pub(crate) async fn pause(context: &mut CliContext, args: &PauseArgs, paused: bool) -> CliResult {
+    let mut items = Vec::new();
+    for class in &args.classes {
+        let field = Field { name: "paused".into(), value: Some(paused.into()) };
+        items.extend(set_fields(context, class, vec![field], args.dry_run).await?);
+    }
+    if !args.dry_run {
+        context.screen.document(&documents::list(&items));
+    }
+    Ok(())
+}
+
+/// Lets a class keep no machine and begin nothing: what comes before its end.
+pub(crate) async fn retire(context: &mut CliContext, class: &ClassName) -> CliResult {
+    let fields = ["paused=true", "desired=0", "min=0", "schedules="].map(Field::parse);
+    let fields = fields.into_iter().collect::<Result<_, _>>().map_err(CliFailure::usage)?;
+    set_fields(context, class, fields, false).await.map(drop)
+}
+
+async fn set_fields(
+    context: &mut CliContext,
+    class: &ClassName,
+    fields: Vec<Field>,
+    dry_run: bool,
+) -> CliResult<Option<Item>> {
+    let how = How { dry_run, allow_widening: false };
+    set(context, &SetArgs { noun: Settable::Pool, class: class.clone(), fields, how }).await
+}
+
+/// Sets the fields; answers the record unless nothing was to be written.
+async fn set(context: &mut CliContext, args: &SetArgs) -> CliResult<Option<Item>> {
     let Settable::Pool = args.noun;
     let key = Pool::key_of(&args.class);
     let table = context.table.clone();
@@ -142,12 +206,11 @@ pub(crate) async fn run(context: &mut CliContext, args: &SetArgs) -> CliResult {
     let planned = plan(Some(&before))?;
     if args.how.dry_run {
         show(context, std::slice::from_ref(&planned));
-        return plan::allowed(&[planned], args.how.allow_widening);
+        plan::allowed(&[planned], args.how.allow_widening)?;
+        return Ok(None);
     }
     let may_widen = args.how.allow_widening || agreed(context, &[planned], true);
-    let item = plan::carry_out(context, &key, may_widen, plan).await?;
-    context.screen.document(&documents::record(&item));
-    Ok(())
+    plan::carry_out(context, &key, may_widen, plan).await.map(Some)
 }
 
 /// What the fields make of the record that is there.
@@ -172,7 +235,7 @@ fn changed(args: &SetArgs, before: Option<&Item>, table: &TableName) -> CliResul
 }
 
 /// The spec, refused for what is wrong with it and was not before.
-fn checked(
+pub(super) fn checked(
     old: Map<String, Value>,
     new: Map<String, Value>,
     table: &TableName,

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
-use super::{fits_queue_name, launch};
+use super::{fits_queue_name, keep, launch, sharing};
 use crate::cli::failure::Problems;
 use crate::model::{
     ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegistrationMode,
@@ -36,8 +36,10 @@ pub(super) const NAMES: &[&str] = &[
     "registrationMode",
     "repositories",
     "reuseWithin",
+    "keep",
     "launch",
     "replacement",
+    "sharing",
     "jobs",
 ];
 
@@ -101,6 +103,7 @@ fn one(
     });
     let spec = problems.keep(spec)?;
     bounds(path, &spec, problems);
+    keep::together(path, &spec, problems);
     Some(spec)
 }
 
@@ -141,8 +144,10 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
                 problems.keep(element.shaped(is_repository_glob, fix));
             });
         }
+        "keep" => return each(field, problems, keep::one),
         "launch" => return launch::check(field, problems),
         "replacement" => return replacement(field, problems),
+        "sharing" => return sharing::check(field, problems),
         "jobs" => return jobs(field, problems),
         _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),
     };
@@ -260,6 +265,7 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
             problems.add(FieldError::new(format!("{path}.{name}"), value.to_string(), message, fix));
         }
     }
+    sharing::bounds(path, spec, problems);
     let of_class = |error: FieldError| FieldError { field: format!("{path}.{}", error.field), ..error };
     problems.keep(spec.jobs.check(spec.reuse_within, spec.registration_mode).map_err(of_class));
     problems.keep(spec.jobs.check_environment().map_err(of_class));
@@ -304,6 +310,8 @@ mod tests {
             "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400, "paused": false,
             "labels": ["gpu"], "labelMode": "secret", "runnerGroup": "Default", "registrationMode": "job",
             "repositories": ["acme/*"], "reuseWithin": "repository",
+            "keep": [{"name": "cargo", "path": "~/.cargo/registry", "scope": "repository",
+                      "writeFrom": "protected", "maxGiB": 20, "maxAgeDays": 14}],
             "launch": {"ami": "ami-0123456789abcdef0", "architecture": "x86_64", "instanceProfile": "runner",
                        "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
                        "volume": {"gib": 50, "iops": 6000, "throughput": 500, "encrypted": true},
@@ -319,6 +327,7 @@ mod tests {
             "resourceClass": "a", "schedules": [{"cron": "* * * * *", "desired": 0}],
             "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
             "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2}, "jobs": {"root": true},
+            "keep": [{"name": "npm", "path": "~/.npm"}],
         }))
         .unwrap();
         let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
@@ -376,6 +385,32 @@ mod tests {
             ("replacement", json!({"hours": "at night"})),
             ("replacement", json!({"timeZone": "Mars/Base"})),
             ("replacement", json!({"perHour": 3})),
+            ("keep", json!("~/.npm")),
+            ("keep", json!(["~/.npm"])),
+            ("keep", json!([{"path": "~/.npm"}])),
+            ("keep", json!([{"name": "npm"}])),
+            ("keep", json!([{"name": "npm", "path": "/etc/npm"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "scope": "owner"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "writeFrom": "any"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "maxGiB": 0}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "maxAgeDays": "30"}])),
+            ("keep", json!([{"name": "npm", "path": "~/.npm", "key": "x"}])),
+            ("keep", json!([{"name": "a", "path": "~/a"}, {"name": "b", "path": "~/a/b"}])),
+            ("sharing", json!("fair")),
+            ("sharing", json!({"by": "run"})),
+            ("sharing", json!({"weights": {"acme/*": 0}})),
+            ("sharing", json!({"weights": ["acme/*"]})),
+            ("sharing", json!({"weights": {"acme/ *": 2}})),
+            ("sharing", json!({"by": "owner", "weights": {"acme/web": 2}})),
+            ("sharing", json!({"quotas": {"acme/*": {"machines": 1}}})),
+            ("sharing", json!({"quotas": {"acme/*": {"maxMachines": 0}}})),
+            ("sharing", json!({"quotas": {"acme/*": {"guaranteed": 6}}})),
+            ("sharing", json!({"quotas": {"a/*": {"guaranteed": 3}, "b/*": {"guaranteed": 3}}})),
+            ("sharing", json!({"quotas": {"a/*": {"guaranteed": 3, "maxMachines": 2}}})),
+            ("sharing", json!({"halfLife": "24"})),
+            ("sharing", json!({"halfLife": 24})),
+            ("sharing", json!({"reserve": 51})),
+            ("sharing", json!({"share": 1})),
             ("colour", json!("red")),
             ("kind", json!("pool")),
         ] {

@@ -10,10 +10,10 @@ use super::examine::Finding;
 use crate::cli::context::CliContext;
 use crate::cli::expire::ending;
 use crate::model::{
-    EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
+    DOORBELL, EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
 };
 use crate::ports::github::{EndOfLife, Runner, Scope};
-use crate::ports::{Compute, ComputeError, GitHub, GitHubError, Machine, QueueDepth};
+use crate::ports::{Compute, ComputeError, GitHub, GitHubError, Machine, QueueDepth, QueueError};
 
 /// How many days before its end a version is told of.
 const END_TOLD: i64 = 21;
@@ -56,19 +56,7 @@ pub(super) async fn look(
             }
         }
     }
-    if let Some(queue) = &context.queue {
-        for pool in all::<Pool>(items) {
-            let class = &pool.spec.resource_class;
-            let pooled = instances.iter().filter(|one| one.facts.resource_class == *class);
-            let pooled = pooled.filter(|one| one.pooled_at().is_some()).count();
-            let name = format!("{}-{class}", context.table);
-            match queue.depth(class).await {
-                Ok(Some(depth)) => findings.extend(queue_depth(&name, depth, pooled)),
-                Ok(None) => {}
-                Err(error) => findings.push(no_answer("QueueUnasked", &name, &error.to_string())),
-            }
-        }
-    }
+    findings.extend(queues(context, items, &instances).await);
     if let Some((github, organization)) = &outside.github {
         let scopes = scopes(&all::<Request>(items), *organization);
         if let (Some(version), Some(scope)) = (&outside.runner_version, scopes.first()) {
@@ -88,6 +76,28 @@ pub(super) async fn look(
                 Err(error) => findings.push(no_answer("GitHubUnasked", &name, &error.to_string())),
             }
         }
+    }
+    findings
+}
+
+/// The queues of the classes, and the doorbell.
+async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(queue) = &context.queue {
+        for pool in all::<Pool>(items) {
+            let class = &pool.spec.resource_class;
+            let pooled = instances.iter().filter(|one| one.facts.resource_class == *class);
+            let pooled = pooled.filter(|one| one.pooled_at().is_some()).count();
+            let name = format!("{}-{class}", context.table);
+            match queue.depth(class).await {
+                Ok(Some(depth)) => findings.extend(queue_depth(&name, depth, pooled)),
+                Ok(None) => {}
+                Err(error) => findings.push(no_answer("QueueUnasked", &name, &error.to_string())),
+            }
+        }
+    }
+    if let Some(doorbell) = &context.doorbell {
+        findings.extend(bell(&format!("{}-{DOORBELL}", context.table), doorbell.find().await));
     }
     findings
 }
@@ -216,6 +226,24 @@ pub(super) fn queue_depth(name: &str, depth: QueueDepth, pooled: usize) -> Vec<F
         findings.push(warning("StaleMessages", name, problem, fix));
     }
     findings
+}
+
+/// Without a doorbell, or the right to look it up, everything works, only later.
+pub(super) fn bell(name: &str, found: Result<(), QueueError>) -> Option<Finding> {
+    match found {
+        Ok(()) | Err(QueueError::NoService(_)) => None,
+        Err(QueueError::Missing) => {
+            let problem = "is not there: intents wait for the operator's next look at the stream".to_owned();
+            let fix = "make it: runyard init, or the stack of config/cloudformation.yaml or config/terraform";
+            Some(warning("DoorbellMissing", name, problem, fix))
+        }
+        Err(
+            error @ (QueueError::Throttled
+            | QueueError::Unreachable(_)
+            | QueueError::Denied(_)
+            | QueueError::Invalid(_)),
+        ) => Some(no_answer("QueueUnasked", name, &error.to_string())),
+    }
 }
 
 /// Where runners of these requests are registered.

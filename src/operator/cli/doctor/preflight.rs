@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+#[cfg(feature = "ec2")]
+use super::account;
 use super::{Finding, package};
 use crate::cli::context::CliContext;
 use crate::cli::failure::CliResult;
@@ -63,6 +65,7 @@ pub(super) async fn look(
     if let Some(ec2) = &asked.ec2 {
         for pool in pools {
             add(&pool.key().to_string(), ec2.preflight(&pool.spec).await);
+            add(&pool.key().to_string(), account::checks(&pool.spec).await);
         }
     }
     if let (Some(github), Some(settings)) = (&asked.github, &config.github) {

@@ -2,20 +2,26 @@
 
 use super::steps::{SetupStep, State};
 use crate::aws::ec2::{Ec2Compute, Ec2Options, TemplateChange};
+use crate::cli::environment::Environment;
 use crate::cli::failure::{CliFailure, CliResult, Exit};
-use crate::cli::network;
+use crate::cli::{connect, network};
 use crate::config::Config;
 use crate::model::{FieldError, PoolSpec};
 use crate::ports::ComputeError;
 
 /// Makes or mends the template of each class, or tells what would be done. All classes are looked at before the first
 /// is changed: what is refused is told of all of them.
-pub(super) async fn all(config: &Config, pools: &[PoolSpec], dry_run: bool) -> CliResult<Vec<SetupStep>> {
+pub(super) async fn all(
+    environment: &Environment,
+    config: &Config,
+    pools: &[PoolSpec],
+    dry_run: bool,
+) -> CliResult<Vec<SetupStep>> {
     let options = Ec2Options::of(config).map_err(CliFailure::usage)?;
     if options.runner.is_empty() {
         advise(pools);
     }
-    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+    let sdk = connect::sdk(environment).await;
     let some = !options.runner.is_empty();
     let compute = Ec2Compute::connect(options, &sdk);
     for error in pools.iter().filter(|_| some).filter_map(|spec| compute.check_packages(spec).err()) {

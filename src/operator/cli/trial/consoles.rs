@@ -38,7 +38,7 @@ impl Consoles {
             let config = crate::cli::configured::load(table, file)?;
             match config.compute {
                 crate::config::ComputeKind::Ec2 => {
-                    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest()).load().await;
+                    let sdk = crate::cli::connect::sdk(environment).await;
                     let options = crate::aws::ec2::Ec2Options::of(&config);
                     let options = options.map_err(crate::cli::failure::CliFailure::usage)?;
                     return Ok(Self::Ec2(Box::new(crate::aws::Ec2Compute::connect(options, &sdk))));

@@ -45,6 +45,9 @@ impl Executor {
         match credential {
             Credential::Registration(runner) => self.issuer().register(&mut step.after, runner).await?,
             Credential::Removal(repository) => self.issuer().deregister(&mut step.after, repository).await?,
+            Credential::Promotion(question) => {
+                self.issuer().judge_kept(&mut step.after, question).await.map_err(CredentialError::from)?;
+            }
         }
         let mut seen = self.replace(&step).await?;
         seen.push(Observation::GitHub(true));

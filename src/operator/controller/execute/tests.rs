@@ -13,6 +13,7 @@ fn executor(store: &MemoryStore) -> Executor {
         compute: Arc::new(FakeCompute::new(clock.clone(), entropy.clone())),
         github: None,
         notices: None,
+        doorbell: None,
         metrics: Metrics::new(clock.clone()),
         clock,
         entropy,
@@ -32,6 +33,7 @@ fn table() -> MemoryStore {
         term_seconds: 15.0,
         requested_at: None,
         completed_at: None,
+        operator_version: None,
         version: 1,
         updated_at: None,
     };

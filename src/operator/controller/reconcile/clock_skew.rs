@@ -43,6 +43,7 @@ mod tests {
             term_seconds: 15.0,
             requested_at: None,
             completed_at: None,
+            operator_version: None,
             version: 7,
             updated_at: Some(wall.saturating_add(SignedDuration::from_secs(seconds)).unwrap()),
         };

@@ -115,7 +115,7 @@ impl Loop {
                     "SpotAvoided",
                     "spot machines are taken back or not to be had: requests that allow it get on-demand ones",
                 ),
-                (BackoffKind::Spot, false) => ("SpotTried", "spot machines are counts for again"),
+                (BackoffKind::Spot, false) => ("SpotTried", "spot machines are asked for again"),
                 (BackoffKind::Boot, true) => ("LaunchesHeldBack", "launches are held back after failures"),
                 (BackoffKind::Boot, false) => ("LaunchesTried", "launches are tried again"),
             };
@@ -143,7 +143,7 @@ impl Loop {
             }
             metrics.oldest_waiting(name.as_str(), counts.oldest.get(name.as_str()).copied());
         }
-        // What is counts of classes that are not there.
+        // What is asked of classes that are not there.
         for phase in Phase::ALL {
             let n = counts.phases.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
             metrics.requests(OTHER, *phase, n);

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
-use crate::controller::{Ports, Settings, lease, notices, runner_gc, runs, sweep};
+use crate::controller::{Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep};
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;
 
@@ -28,6 +28,8 @@ pub(super) struct Inputs {
     pub(super) notices: mpsc::Receiver<Vec<Delivery>>,
     /// Who sweeps runners at GitHub, and asks which are whose.
     pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
+    /// Who looks for runs that were run again, and asks which are ours.
+    pub(super) reruns: mpsc::Receiver<reruns::Ask>,
     /// Requests for a snapshot of the yard; none where another loop answers them.
     pub(super) snapshot_requests: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
 }
@@ -95,13 +97,17 @@ impl BackgroundTasks {
             let (metrics, stop) = (ports.metrics.clone(), shutdown.child_token());
             tasks.spawn_lasting(notices::run(port, metrics, lease.clone(), notices_sender, stop));
         }
+        if let Some(bell) = ports.doorbell.clone() {
+            tasks.spawn_lasting(doorbell::run(bell, lease.clone(), shutdown.child_token()));
+        }
         let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
         tasks.spawn_lasting(writing);
         let (live, live_runs) = watch::channel(runs::Live::new());
         spawn_run_watcher(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
+        let reruns = spawn_reruns(ports, settings, &events, &lease, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
         let issuer = spawn_runner_gc(ports, settings, &lease, ask, &mut tasks, shutdown);
-        let inputs = Inputs { seen, machines, notices: notices_received, sweeps, snapshot_requests };
+        let inputs = Inputs { seen, machines, notices: notices_received, sweeps, reruns, snapshot_requests };
         let triggers = Triggers { resync: resync_trigger, sweep: sweep_trigger };
         Self { tasks, follower, inputs, lease, triggers, live, events, issuer }
     }
@@ -147,6 +153,36 @@ fn spawn_run_watcher(
         };
         tasks.spawn_lasting(watcher.run(shutdown.child_token()));
     }
+}
+
+/// Who looks for runs that were run again.
+fn spawn_reruns(
+    ports: &Ports,
+    settings: &Settings,
+    events: &Events,
+    lease: &watch::Receiver<Option<u64>>,
+    tasks: &mut Tasks,
+    shutdown: &CancellationToken,
+) -> mpsc::Receiver<reruns::Ask> {
+    let (ask, requests) = mpsc::channel(1);
+    let wanted = settings.github.reruns || settings.github.rerun_lost;
+    if let (Some(github), Some(every)) = (ports.github.clone(), settings.github.run_poll.filter(|_| wanted)) {
+        let watcher = reruns::Reruns {
+            github,
+            store: ports.store.clone(),
+            clock: ports.clock.clone(),
+            entropy: ports.entropy.clone(),
+            events: events.clone(),
+            every,
+            serve: settings.github.reruns,
+            rerun_lost: settings.github.rerun_lost,
+            lease: lease.clone(),
+            ask,
+            settled: BTreeSet::new(),
+        };
+        tasks.spawn_lasting(watcher.run(shutdown.child_token()));
+    }
+    requests
 }
 
 /// Who carries credentials to and from GitHub, and who sweeps there what is left of machines that are gone.

@@ -5,9 +5,12 @@ use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 
 use super::super::behaviour::EndOfLife;
-use super::super::state::{Conclusion, Job, JobStatus, RegisteredRunner, Run, State};
+use super::super::state::{Conclusion, Job, JobStatus, Label, RegisteredRunner, Run, State};
 
-const SHA: &str = "0000000000000000000000000000000000000000";
+use super::super::state::HEAD as SHA;
+
+/// The default branch of each repository.
+pub(super) const DEFAULT_BRANCH: &str = "main";
 
 /// A time in GitHub's form: whole seconds, `Z`.
 pub(super) fn time(at: Timestamp) -> String {
@@ -15,11 +18,6 @@ pub(super) fn time(at: Timestamp) -> String {
 }
 
 pub(super) fn runner(state: &State, runner: &RegisteredRunner) -> Value {
-    let labels: Vec<Value> = runner
-        .labels
-        .iter()
-        .map(|l| json!({"id": l.id, "name": l.name, "type": if l.custom { "custom" } else { "read-only" }}))
-        .collect();
     json!({
         "id": runner.id,
         "runner_group_id": runner.group_id,
@@ -29,8 +27,17 @@ pub(super) fn runner(state: &State, runner: &RegisteredRunner) -> Value {
         "busy": state.told_busy(runner),
         "ephemeral": runner.ephemeral,
         "version": runner.version,
-        "labels": labels,
+        "labels": runner.labels.iter().map(label).collect::<Vec<_>>(),
     })
+}
+
+fn label(label: &Label) -> Value {
+    json!({"id": label.id, "name": label.name, "type": if label.custom { "custom" } else { "read-only" }})
+}
+
+/// The labels of one runner.
+pub(super) fn label_list(labels: &[Label]) -> Value {
+    json!({"total_count": labels.len(), "labels": labels.iter().map(label).collect::<Vec<_>>()})
 }
 
 /// As measured, a date that GitHub does not name is left out of its answer.
@@ -50,18 +57,20 @@ pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
     let api = format!("{url}/repos/{}", run.repository);
     let this = format!("{api}/actions/runs/{}", run.id);
     let (status, conclusion) = run_status(run, jobs);
+    let head = &run.source.head_repository;
+    let head = if head.is_empty() { &run.repository } else { head };
     let updated = jobs.iter().filter_map(|j| j.completed_at).fold(run.updated_at, Ord::max);
     json!({
         "id": run.id,
         "name": run.name,
         "node_id": format!("run_{}", run.id),
-        "head_branch": "main",
-        "head_sha": SHA,
+        "head_branch": run.source.head_branch,
+        "head_sha": run.source.head_sha,
         "path": ".github/workflows/workflow.yml",
         "run_number": run.id,
         "run_attempt": run.attempt,
         "display_title": run.name,
-        "event": "workflow_dispatch",
+        "event": run.source.event,
         "status": status,
         "conclusion": conclusion,
         "workflow_id": 1,
@@ -69,7 +78,7 @@ pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
         "html_url": format!("{url}/{}/actions/runs/{}", run.repository, run.id),
         "pull_requests": [],
         "created_at": time(run.created_at),
-        "run_started_at": time(run.created_at),
+        "run_started_at": time(run.attempt_started_at.unwrap_or(run.created_at)),
         "updated_at": time(updated),
         "jobs_url": format!("{this}/jobs"),
         "logs_url": format!("{this}/logs"),
@@ -80,7 +89,7 @@ pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
         "workflow_url": format!("{api}/actions/workflows/1"),
         "head_commit": null,
         "repository": repository(url, &run.repository),
-        "head_repository": repository(url, &run.repository),
+        "head_repository": repository(url, head),
     })
 }
 
@@ -141,6 +150,19 @@ fn job_status(status: JobStatus) -> (&'static str, Option<&'static str>) {
     }
 }
 
+/// A number for each repository (FNV-1a): a fork is another one.
+fn repository_id(full_name: &str) -> u32 {
+    let bytes = full_name.bytes().map(|byte| byte.to_ascii_lowercase());
+    bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)) >> 1
+}
+
+/// A repository by itself.
+pub(super) fn whole_repository(url: &str, full_name: &str) -> Value {
+    let mut body = repository(url, full_name);
+    body["default_branch"] = DEFAULT_BRANCH.into();
+    body
+}
+
 fn repository(url: &str, full_name: &str) -> Value {
     const LINKS: [&str; 37] = [
         "archive",
@@ -188,7 +210,7 @@ fn repository(url: &str, full_name: &str) -> Value {
         body.insert(format!("{link}_url"), json!(format!("{api}/{link}")));
     }
     body.extend([
-        ("id".to_owned(), json!(1)),
+        ("id".to_owned(), json!(repository_id(full_name))),
         ("node_id".to_owned(), json!(format!("repository_{full_name}"))),
         ("name".to_owned(), json!(name)),
         ("full_name".to_owned(), json!(full_name)),

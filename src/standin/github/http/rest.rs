@@ -11,16 +11,23 @@ use serde_json::{Value, json};
 
 use super::super::settings_file::RunnerConfig;
 use super::super::shared_state::{StandInFailure, secret};
-use super::super::state::{Refusal, Registration, RunId, RunnerId, TokenKind};
-use super::{Served, error, render};
+use super::super::state::{Refusal, Registration, RunnerId, TokenKind};
+use super::{Served, render, runs};
 
-const PAGE_SIZE: u64 = 30;
-const MAX_PAGE_SIZE: u64 = 100;
+pub(super) const PAGE_SIZE: u64 = 30;
+pub(super) const MAX_PAGE_SIZE: u64 = 100;
 
 pub(super) fn routes() -> Router<Served> {
     let mut router = Router::new()
-        .route("/repos/{owner}/{repo}/actions/runs/{run_id}", get(run))
-        .route("/repos/{owner}/{repo}/actions/runs/{run_id}/jobs", get(run_jobs));
+        .route("/repos/{owner}/{repo}/actions/runs/{run_id}", get(runs::one))
+        .route("/repos/{owner}/{repo}/actions/runs/{run_id}/jobs", get(runs::latest_jobs))
+        .route("/repos/{owner}/{repo}", get(runs::repository))
+        .route("/repos/{owner}/{repo}/branches/{branch}", get(runs::branch))
+        .route("/repos/{owner}/{repo}/compare/{*range}", get(runs::compare))
+        .route("/repos/{owner}/{repo}/actions/runs", get(runs::list))
+        .route("/repos/{owner}/{repo}/actions/runs/{run_id}/attempts/{attempt_number}/jobs", get(runs::jobs))
+        .route("/repos/{owner}/{repo}/actions/runs/{run_id}/rerun", post(runs::rerun))
+        .route("/repos/{owner}/{repo}/actions/runs/{run_id}/rerun-failed-jobs", post(runs::rerun_failed));
     for base in ["/repos/{owner}/{repo}", "/orgs/{owner}"] {
         let at = |path: &str| format!("{base}/actions/runners{path}");
         router = router
@@ -30,7 +37,8 @@ pub(super) fn routes() -> Router<Served> {
             .route(&at("/generate-jitconfig"), post(job_config))
             .route(&at("/downloads"), get(downloads))
             .route(&at("/deprecations/{version}"), get(deprecation))
-            .route(&at("/{runner_id}"), get(one).delete(remove));
+            .route(&at("/{runner_id}"), get(one).delete(remove))
+            .route(&at("/{runner_id}/labels"), get(labels).put(set_labels));
     }
     router
 }
@@ -155,7 +163,7 @@ async fn list(
     Ok((links(&base, page, total.div_ceil(size).max(1)), body).into_response())
 }
 
-fn links(base: &str, page: u64, last: u64) -> HeaderMap {
+pub(super) fn links(base: &str, page: u64, last: u64) -> HeaderMap {
     let mut parts = Vec::new();
     if page > 1 {
         parts.push(format!("<{base}&page={}>; rel=\"prev\"", page - 1));
@@ -189,6 +197,37 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
+async fn labels(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+) -> Result<Json<Value>, StandInFailure> {
+    let id = place.runner()?;
+    let found = served.shared.read(|state| {
+        state.in_scope(&place.scope()).find(|r| r.id == id).map(|r| render::label_list(&r.labels))
+    })?;
+    Ok(Json(found.ok_or(Refusal::NotFound)?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabelsRequest {
+    labels: Vec<String>,
+}
+
+/// The change is made when the answer leaves: whoever gives up waiting for it cannot know whether it was made.
+async fn set_labels(
+    State(served): State<Served>,
+    Path(place): Path<Place>,
+    body: String,
+) -> Result<Json<Value>, StandInFailure> {
+    let (id, request): (_, LabelsRequest) = (place.runner()?, parse(&body)?);
+    let takes = served.shared.read(|state| state.behaviour().labels_answer)?;
+    tokio::time::sleep(takes).await;
+    let runner =
+        served.shared.change(|state, now| state.set_labels(&place.scope(), id, &request.labels, now))?;
+    Ok(Json(render::label_list(&runner.labels)))
+}
+
 /// What runs on the machines of this stand-in: its one package.
 async fn downloads(State(served): State<Served>) -> Json<Value> {
     let package = served.shared.package();
@@ -208,42 +247,6 @@ async fn deprecation(
     let found =
         served.shared.read(|state| state.behaviour().end_of_life(&version).map(render::end_of_life))?;
     Ok(Json(found.ok_or(Refusal::NotFound)?))
-}
-
-#[derive(Deserialize)]
-struct RunPlace {
-    owner: String,
-    repo: String,
-    run_id: RunId,
-}
-
-async fn run(
-    State(served): State<Served>,
-    Path(place): Path<RunPlace>,
-) -> Result<Json<Value>, StandInFailure> {
-    let repository = format!("{}/{}", place.owner, place.repo);
-    let url = served.shared.url();
-    let found = served.shared.read(|state| {
-        state
-            .run(&repository, place.run_id)
-            .map(|run| render::run(&url, run, &state.jobs_of(run.id).collect::<Vec<_>>()))
-    })?;
-    Ok(Json(found.ok_or(Refusal::NotFound)?))
-}
-
-async fn run_jobs(
-    State(served): State<Served>,
-    Path(place): Path<RunPlace>,
-) -> Result<Response, StandInFailure> {
-    let repository = format!("{}/{}", place.owner, place.repo);
-    let url = served.shared.url();
-    let found = served.shared.read(|state| {
-        let run = state.run(&repository, place.run_id)?;
-        let latest = state.jobs_of(run.id).filter(|job| job.attempt == run.attempt);
-        Some(latest.map(|job| render::job(&url, run, job)).collect::<Vec<_>>())
-    })?;
-    let Some(jobs) = found else { return Ok(error(StatusCode::NOT_FOUND, "Not Found")) };
-    Ok(Json(json!({"total_count": jobs.len(), "jobs": jobs})).into_response())
 }
 
 /// Reads a body; a mistake in it is answered as GitHub does, with a sentence.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::shared_state::StandInFailure;
-use super::super::state::{Job, JobSpec, JobStatus, Refusal, Run, RunId, State as Everything};
+use super::super::state::{Job, JobSpec, JobStatus, Refusal, Run, RunId, Source, State as Everything};
 use super::Served;
 use super::rest::parse;
 
@@ -32,6 +32,7 @@ struct Start {
     jobs: Vec<JobSpec>,
     #[serde(default)]
     open: bool,
+    source: Option<Source>,
 }
 
 fn default_name() -> String {
@@ -45,6 +46,9 @@ async fn start(
     let body: Start = parse(&body)?;
     let answer = served.shared.change(|state, now| {
         let run = state.start_run(&body.repository, body.run_id, &body.name, body.jobs, body.open, now)?;
+        if let Some(source) = body.source {
+            state.set_source(run.id, source)?;
+        }
         Ok(shown(state, &run))
     })?;
     Ok((StatusCode::CREATED, Json(answer)))

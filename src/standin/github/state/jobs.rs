@@ -3,7 +3,16 @@
 use jiff::Timestamp;
 
 use super::State;
-use super::types::{Conclusion, Job, JobSpec, JobStatus, Refusal, Run, RunId};
+use super::types::{Conclusion, Job, JobSpec, JobStatus, Refusal, Run, RunId, Source};
+
+/// Which jobs run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All of them.
+    All,
+    /// Those that did not succeed.
+    Failed,
+}
 
 impl State {
     /// Starts a run with its first jobs. The id of a finished run starts its next attempt; none takes a fresh id.
@@ -38,6 +47,7 @@ impl State {
             }
             Some(run) => (run.attempt + 1, run.created_at),
         };
+        let source = earlier.map(|run| run.source.clone()).unwrap_or_default();
         let id = id.unwrap_or_else(|| self.fresh_id());
         let run = Run {
             id,
@@ -46,12 +56,24 @@ impl State {
             name: name.to_owned(),
             open,
             created_at,
+            attempt_started_at: Some(now),
             updated_at: now,
+            source,
         };
         self.runs.insert(id, run.clone());
         self.queue(&run, jobs, now);
         self.changed();
         Ok(run)
+    }
+
+    /// Has the code of a run come from elsewhere.
+    ///
+    /// # Errors
+    /// An unknown run.
+    pub fn set_source(&mut self, id: RunId, source: Source) -> Result<(), Refusal> {
+        self.runs.get_mut(&id).ok_or(Refusal::NotFound)?.source = source;
+        self.changed();
+        Ok(())
     }
 
     /// Adds jobs to an open run; `open: false` makes them the last.
@@ -99,6 +121,44 @@ impl State {
         Ok(())
     }
 
+    /// Begins the next attempt of a run that is over: of all its jobs, or of those that did not succeed. The others are
+    /// carried over with their results, under new numbers.
+    ///
+    /// # Errors
+    /// An unknown run, one that is not over, or one of which no job failed.
+    pub fn rerun(
+        &mut self,
+        repository: &str,
+        id: RunId,
+        which: Which,
+        now: Timestamp,
+    ) -> Result<Run, Refusal> {
+        self.tick(now);
+        let run = self.run(repository, id).ok_or(Refusal::NotFound)?.clone();
+        if !self.run_over(&run) {
+            return Err(Refusal::Forbidden("This workflow is already running".to_owned()));
+        }
+        let before: Vec<Job> = self.jobs_of(id).filter(|job| job.attempt == run.attempt).cloned().collect();
+        let again = |job: &Job| match which {
+            Which::All => true,
+            Which::Failed => job.status != JobStatus::Completed(Conclusion::Success),
+        };
+        let (again, carried): (Vec<Job>, Vec<Job>) = before.into_iter().partition(again);
+        if again.is_empty() {
+            return Err(Refusal::Forbidden("This workflow run has no failed jobs".to_owned()));
+        }
+        let attempt = run.attempt + 1;
+        let run = Run { attempt, attempt_started_at: Some(now), updated_at: now, ..run };
+        self.runs.insert(id, run.clone());
+        for job in carried {
+            let id = self.fresh_id();
+            self.jobs.insert(id, Job { id, attempt, ..job });
+        }
+        self.queue(&run, again.into_iter().map(|job| job.spec).collect(), now);
+        self.changed();
+        Ok(run)
+    }
+
     /// A run, if it is this repository's.
     #[must_use]
     pub fn run(&self, repository: &str, id: RunId) -> Option<&Run> {
@@ -121,24 +181,33 @@ impl State {
         !run.open && self.jobs_of(run.id).all(|job| job.status.over())
     }
 
+    /// Whether a job is in the list of its attempt.
+    pub(in crate::github) fn lists(&self, job: &Job) -> bool {
+        let run = self.runs.get(&job.run_id).filter(|run| run.attempt == job.attempt);
+        let began = run.and_then(|run| run.attempt_started_at);
+        let ran = job.completed_at.zip(began).is_none_or(|(ended, began)| ended >= began);
+        self.behaviour.lists_carried_over || ran
+    }
+
     fn queue(&mut self, run: &Run, jobs: Vec<JobSpec>, now: Timestamp) {
         for spec in jobs {
             let id = self.fresh_id();
+            let ended = spec.hosted;
             let job = Job {
                 id,
                 run_id: run.id,
                 attempt: run.attempt,
                 repository: run.repository.clone(),
                 spec,
-                status: JobStatus::Queued,
+                status: ended.map_or(JobStatus::Queued, JobStatus::Completed),
                 runner_id: None,
                 runner_name: None,
                 exit_code: None,
                 log: String::new(),
                 cancel_requested: false,
                 created_at: now,
-                started_at: None,
-                completed_at: None,
+                started_at: ended.map(|_| now),
+                completed_at: ended.map(|_| now),
             };
             self.jobs.insert(id, job);
         }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::types::{Label, MintedToken, Refusal, RegisteredRunner, RunnerId, TokenKind};
+use super::types::{Label, MintedToken, Refusal, RegisteredRunner, RunnerId, TokenKind, all_among};
 use super::{State, TOKEN_LIFETIME};
 
 /// What GitHub adds to a runner that does not say `--no-default-labels`.
 const DEFAULT_LABELS: [(u64, &str); 3] = [(1, "self-hosted"), (2, "Linux"), (3, "X64")];
+/// Most labels of one call (GitHub).
+const MOST_LABELS: usize = 100;
 /// GitHub's limit on the length of a runner's name.
 const NAME_CHARS: usize = 64;
 
@@ -115,6 +117,7 @@ impl State {
             session: None,
             job: None,
             assigned_at: None,
+            former_labels: None,
             busy_until: None,
         };
         self.runners.insert(id, runner.clone());
@@ -123,8 +126,6 @@ impl State {
     }
 
     fn labels_of(&mut self, registration: &Registration) -> Vec<Label> {
-        let runners = &self.runners;
-        self.labels.retain(|name, _| runners.values().any(|r| r.has_all(std::slice::from_ref(name))));
         let mut labels = Vec::new();
         if !registration.no_default_labels {
             labels.extend(DEFAULT_LABELS.map(|(id, name)| Label {
@@ -133,7 +134,16 @@ impl State {
                 custom: false,
             }));
         }
-        for name in &registration.labels {
+        self.with_custom(labels, &registration.labels)
+    }
+
+    /// These labels and custom ones of these names, each name once.
+    fn with_custom(&mut self, mut labels: Vec<Label>, names: &[String]) -> Vec<Label> {
+        let runners = &self.runners;
+        self.labels.retain(|name, _| {
+            runners.values().any(|runner| all_among(&runner.labels, std::slice::from_ref(name)))
+        });
+        for name in names {
             if labels.iter().any(|own| own.name.eq_ignore_ascii_case(name)) {
                 continue;
             }
@@ -181,6 +191,38 @@ impl State {
         Ok(())
     }
 
+    /// Sets the custom labels of a runner, listening or not, in place of those that it has; read-only ones stay. A
+    /// listening runner takes jobs by them from then on, or a while later. A job that it has goes on.
+    ///
+    /// # Errors
+    /// When it is not there, or GitHub would not accept the labels.
+    pub fn set_labels(
+        &mut self,
+        scope: &str,
+        id: RunnerId,
+        names: &[String],
+        now: Timestamp,
+    ) -> Result<RegisteredRunner, Refusal> {
+        self.tick(now);
+        let runner = self.in_scope(scope).find(|r| r.id == id).ok_or(Refusal::NotFound)?;
+        if names.len() > MOST_LABELS {
+            return Err(Refusal::Invalid(format!("labels must hold at most {MOST_LABELS} names")));
+        }
+        check_labels(names)?;
+        let (before, read_only): (Vec<Label>, Vec<Label>) =
+            (runner.labels.clone(), runner.labels.iter().filter(|label| !label.custom).cloned().collect());
+        let labels = self.with_custom(read_only, names);
+        let until = now + self.behaviour.labels_late;
+        let runner = self.runners.get_mut(&id).ok_or(Refusal::NotFound)?;
+        if runner.labels != labels {
+            runner.former_labels = Some((before, until));
+            runner.labels = labels;
+        }
+        let runner = runner.clone();
+        self.changed();
+        Ok(runner)
+    }
+
     /// Removes a runner on its own behalf, with a removal token of its scope.
     ///
     /// # Errors
@@ -198,17 +240,20 @@ impl State {
     }
 }
 
+fn check_labels(names: &[String]) -> Result<(), Refusal> {
+    if names.iter().any(|name| name.trim().is_empty() || name.contains(',')) {
+        let why = format!("labels {names:?}: a label must not be empty or hold a comma");
+        return Err(Refusal::Invalid(why));
+    }
+    Ok(())
+}
+
 fn validate(registration: &Registration) -> Result<(), Refusal> {
     let invalid = |text: String| Err(Refusal::Invalid(text));
     if registration.name.trim().is_empty() || registration.name.chars().count() > NAME_CHARS {
         return invalid(format!("name {:?} must have 1 to {NAME_CHARS} characters", registration.name));
     }
-    if registration.labels.iter().any(|l| l.trim().is_empty() || l.contains(',')) {
-        return invalid(format!(
-            "labels {:?}: a label must not be empty or hold a comma",
-            registration.labels
-        ));
-    }
+    check_labels(&registration.labels)?;
     if registration.no_default_labels && registration.labels.is_empty() {
         return invalid("labels: at least one is needed without the default ones".to_owned());
     }

@@ -84,7 +84,7 @@ impl State {
         let fits = |job: &&Job| {
             job.status == JobStatus::Queued
                 && runner.serves(&job.repository)
-                && runner.has_all(&job.spec.runs_on)
+                && runner.takes(&job.spec.runs_on, now)
         };
         let Some(job_id) = self.jobs.values().find(fits).map(|job| job.id) else { return Ok(None) };
         let name = runner.name.clone();

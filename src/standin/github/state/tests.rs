@@ -400,3 +400,78 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn labels_set_later_replace_the_custom_ones_and_jobs_go_by_them() {
+    let mut bench = Bench::new();
+    let runner = bench.online("r", &["at-rest"]);
+    let id = bench.state.by_credential(&runner.0).unwrap().id;
+    bench.queue("run-1");
+    assert_eq!(bench.acquire(&runner), None);
+    let set = |bench: &mut Bench, names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        bench.state.set_labels(REPO, id, &names, bench.now)
+    };
+    let names =
+        |runner: RegisteredRunner| runner.labels.into_iter().map(|label| label.name).collect::<Vec<_>>();
+    assert_eq!(names(set(&mut bench, &["run-1", "RUN-1", "gpu"]).unwrap()), ["run-1", "gpu"]);
+    let job = bench.acquire(&runner).expect("it listens already");
+    bench.begin(&runner, job).unwrap();
+    assert_eq!(names(set(&mut bench, &[]).unwrap()), [""; 0]);
+    assert_eq!(bench.finish(&runner, job), Ok(()), "a job that it has goes on");
+    bench.queue("at-rest");
+    bench.queue("run-1");
+    assert_eq!(bench.acquire(&runner), None);
+}
+
+#[test]
+fn read_only_labels_stay_when_labels_are_set_and_a_listener_need_not_be_there() {
+    let mut bench = Bench::new();
+    let default = Registration { no_default_labels: false, ..registration("r", &["x"]) };
+    let (id, _) = bench.try_register(default).unwrap();
+    let set = bench.state.set_labels(REPO, id, &["y".to_owned(), "linux".to_owned()], bench.now).unwrap();
+    let shown: Vec<_> = set.labels.iter().map(|label| (label.name.as_str(), label.custom)).collect();
+    assert_eq!(shown, [("self-hosted", false), ("Linux", false), ("X64", false), ("y", true)]);
+}
+
+#[test]
+fn labels_of_an_unknown_runner_or_that_github_does_not_take_are_refused() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.register("r", &["x"]);
+    let many = vec!["x".to_owned(); 101];
+    for (scope, id, names, refusal) in [
+        (REPO, id + 1, vec!["y".to_owned()], "not found"),
+        ("octo/other", id, vec!["y".to_owned()], "not found"),
+        (REPO, id, vec![" ".to_owned()], "invalid"),
+        (REPO, id, vec!["a,b".to_owned()], "invalid"),
+        (REPO, id, many, "invalid"),
+    ] {
+        let told = match bench.state.set_labels(scope, id, &names, bench.now) {
+            Err(Refusal::NotFound) => "not found",
+            Err(Refusal::Invalid(_)) => "invalid",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told, refusal, "{scope} {id} {names:?}");
+    }
+}
+
+#[test]
+fn jobs_go_by_the_former_labels_for_a_while_after_labels_were_set() {
+    let mut bench = Bench::new();
+    bench.state.behave(Behaviour { labels_late: Duration::from_secs(2), ..Behaviour::default() });
+    let runner = bench.online("r", &["at-rest"]);
+    let id = bench.state.by_credential(&runner.0).unwrap().id;
+    bench.state.set_labels(REPO, id, &["run-1".to_owned()], bench.now).unwrap();
+    bench.queue("run-1");
+    assert_eq!(bench.acquire(&runner), None);
+    let late = bench.queue("at-rest");
+    bench.pass(Duration::from_secs(1));
+    let job = bench.acquire(&runner).expect("by the label it had");
+    bench.begin(&runner, job).unwrap();
+    bench.finish(&runner, job).unwrap();
+    assert!(bench.status(late).over());
+    bench.queue("at-rest");
+    bench.pass(Duration::from_secs(1));
+    let job = bench.acquire(&runner).expect("by the new one");
+    assert!(bench.state.jobs.get(&job).is_some_and(|job| job.spec.runs_on == ["run-1"]));
+}

@@ -101,6 +101,9 @@ pub struct RegisteredRunner {
     /// When its job was assigned.
     #[serde(default)]
     pub(super) assigned_at: Option<Timestamp>,
+    /// Labels that it had, and until when jobs go by them.
+    #[serde(default)]
+    pub(super) former_labels: Option<(Vec<Label>, Timestamp)>,
     /// How long GitHub takes it for busy after its last job.
     #[serde(default)]
     pub(super) busy_until: Option<Timestamp>,
@@ -119,14 +122,22 @@ impl RegisteredRunner {
         self.job.is_some()
     }
 
-    pub(super) fn has_all(&self, wanted: &[String]) -> bool {
-        wanted.iter().all(|label| self.labels.iter().any(|own| own.name.eq_ignore_ascii_case(label)))
+    /// Whether a job that wants these labels may go to it at this moment.
+    pub(super) fn takes(&self, wanted: &[String], now: Timestamp) -> bool {
+        match &self.former_labels {
+            Some((former, until)) if now < *until => all_among(former, wanted),
+            Some(_) | None => all_among(&self.labels, wanted),
+        }
     }
 
     pub(super) fn serves(&self, repository: &str) -> bool {
         let owner = repository.split('/').next().unwrap_or_default();
         self.scope.eq_ignore_ascii_case(repository) || self.scope.eq_ignore_ascii_case(owner)
     }
+}
+
+pub(super) fn all_among(labels: &[Label], wanted: &[String]) -> bool {
+    wanted.iter().all(|label| labels.iter().any(|own| own.name.eq_ignore_ascii_case(label)))
 }
 
 impl fmt::Debug for RegisteredRunner {
@@ -151,6 +162,9 @@ pub struct JobSpec {
     /// Added to the environment of every step.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// It runs on a runner of GitHub's own: it is over as it begins, with this conclusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosted: Option<Conclusion>,
 }
 
 /// How a job ended.
@@ -240,8 +254,42 @@ pub struct Run {
     pub open: bool,
     /// When its first attempt was queued.
     pub created_at: Timestamp,
+    /// When this attempt was queued.
+    #[serde(default)]
+    pub attempt_started_at: Option<Timestamp>,
     /// When it was last changed by its workflow.
     pub updated_at: Timestamp,
+    /// Where its code comes from.
+    #[serde(default)]
+    pub source: Source,
+}
+
+/// Where the code of a run comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Source {
+    /// What started it.
+    pub event: String,
+    /// Its branch, or its tag.
+    pub head_branch: String,
+    /// Its commit; one of the default branch where it is the stand-in's own.
+    pub head_sha: String,
+    /// The repository that the commit is in; empty for the run's own.
+    pub head_repository: String,
+}
+
+/// The commit at the head of the default branch of each repository.
+pub const HEAD: &str = "0000000000000000000000000000000000000000";
+
+impl Default for Source {
+    fn default() -> Self {
+        Self {
+            event: "workflow_dispatch".into(),
+            head_branch: "main".into(),
+            head_sha: HEAD.into(),
+            head_repository: String::new(),
+        }
+    }
 }
 
 /// Why the stand-in does not do what was asked.
@@ -259,6 +307,9 @@ pub enum Refusal {
     /// The runner has a job.
     #[error("Bad request - Runner \"{0}\" is still running a job")]
     Busy(String),
+    /// What is asked cannot be done now.
+    #[error("{0}")]
+    Forbidden(String),
     /// GitHub takes no runner of this version any more.
     #[error("Runner version v{0} is deprecated and cannot receive messages.")]
     Deprecated(String),

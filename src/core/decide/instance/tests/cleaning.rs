@@ -73,3 +73,13 @@ fn a_machine_at_its_classs_use_limit_ends_instead_of_entering_the_pool() {
         assert_eq!(ends(&scene.of_machine("i-1")), reason, "{spec} {uses}");
     }
 }
+
+#[test]
+fn a_drained_machine_serves_its_run_and_ends_when_it_is_clean() {
+    let drained = |built: Built| built.until(600).with(|i| i.expired_by = Some("ada".into()));
+    assert_eq!(ends(&yard(drained(machine("i-1").running(&ask("1")))).of_machine("i-1")), None);
+    let mut scene = Scene::with(serde_json::json!({"desired": 5}));
+    scene.put(&holding("1", 1, &["i-1"], serde_json::json!({"desired": "released"})));
+    scene.add(drained(machine("i-1").cleaning(&ask("1"))).says(Signal::RemoveRegOk));
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Expired));
+}

@@ -19,6 +19,10 @@ fn lacks(scene: &Scene) -> Option<&'static str> {
             assert_eq!(*repository, ask("1").repository);
             Some("remove")
         }
+        Credential::Promotion(question) => {
+            assert_eq!(question.request, ask("1"));
+            Some("keep")
+        }
     }
 }
 

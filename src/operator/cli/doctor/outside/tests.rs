@@ -147,3 +147,14 @@ fn each_of_ten_pinned_versions_is_told_of_three_weeks_before_it_ends() {
     let registration = EndOfLife { registration: Some(now), runtime: None };
     assert!(runner_end("2.1.0", registration, now).unwrap().problem.contains("registers no runner 2.1.0"));
 }
+
+#[test]
+fn a_doorbell_that_is_missing_is_told_and_one_that_cannot_be_had_is_not() {
+    assert!(bell("yard-doorbell", Ok(())).is_none());
+    assert!(bell("yard-doorbell", Err(QueueError::NoService("no SQS".into()))).is_none());
+    let told = bell("yard-doorbell", Err(QueueError::Missing)).expect("it is missing");
+    assert_eq!((told.reason, told.record.as_str()), ("DoorbellMissing", "yard-doorbell"));
+    assert!(told.fix.contains("runyard init"), "{}", told.fix);
+    let told = bell("yard-doorbell", Err(QueueError::Denied("no right".into()))).expect("it is not known");
+    assert_eq!(told.reason, "QueueUnasked");
+}

@@ -1,0 +1,82 @@
+//! The mounts of kept directories: each is an overlay in the mount namespace of one job, and ends with it.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Gid, Mode, Uid};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::host::remove::DIRECTORY;
+
+/// A kept directory of a claim, as it is mounted for its jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptMount {
+    /// Where jobs find it.
+    pub path: PathBuf,
+    /// The generation that it shows.
+    pub lower: PathBuf,
+    /// The claim's own layer.
+    pub upper: PathBuf,
+    /// What the overlay needs beside that.
+    pub work: PathBuf,
+}
+
+/// Opens a directory below a root, itself and not what a link leads to. What is missing on the way is made, and is the
+/// owner's if there is one to give it to.
+///
+/// # Errors
+/// Something on the way is no directory, or cannot be made.
+pub(in crate::host) fn place_for(
+    root: &Path,
+    below: &Path,
+    owner: Option<(u32, u32)>,
+) -> io::Result<OwnedFd> {
+    let mut dir = rustix::fs::openat(CWD, root, DIRECTORY, Mode::empty())?;
+    for part in below.components() {
+        let Component::Normal(name) = part else { continue };
+        match (rustix::fs::openat(&dir, name, DIRECTORY, Mode::empty()), owner) {
+            (Ok(next), _) => dir = next,
+            (Err(Errno::NOENT), Some((uid, gid))) => {
+                rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755))?;
+                dir = rustix::fs::openat(&dir, name, DIRECTORY, Mode::empty())?;
+                rustix::fs::fchown(&dir, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+            }
+            (Err(error), _) => return Err(error.into()),
+        }
+    }
+    Ok(dir)
+}
+
+/// Whether any process still has something mounted that is made of what lies below a directory.
+///
+/// # Errors
+/// That cannot be told.
+pub(super) fn is_mounted(dir: &Path) -> io::Result<bool> {
+    let text = dir.to_string_lossy();
+    // As the kernel writes blanks and backslashes there, and an overlay the names of its layers.
+    let name = text.rsplit('/').next().unwrap_or_default().replace('\\', "\\134").replace(' ', "\\040");
+    let sign = format!("/{name}/");
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let numbered = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit()));
+        if !numbered {
+            continue;
+        }
+        match fs::read_to_string(path.join("mountinfo")) {
+            Ok(mounts) if mounts.lines().any(|line| line.contains("upperdir=") && line.contains(&sign)) => {
+                return Ok(true);
+            }
+            Ok(_) => {}
+            // It ended meanwhile.
+            Err(error) if error.raw_os_error().is_some_and(|number| [2, 3, 22].contains(&number)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,416 @@
+//! The store of generations and layers on the disk. What it holds after a crash or a loss of power at any moment is
+//! whole: a generation is built beside the last one and gets its number by one rename, after it is on the disk.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use runyard_core::model::{HOME, Keep, Kept, KeptDirectories, MOST_REPORTED};
+use rustix::fs::{Gid, Timestamps, Uid};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::merge::{self, build, measure};
+use super::mounted::{KeptMount, is_mounted};
+use super::room::{Held, leaving};
+use crate::disk;
+use crate::host::remove::remove;
+
+const GIB: u64 = 1 << 30;
+const DAY: Duration = Duration::from_secs(86_400);
+/// What is left free of a disk at least: a tenth of it, and no more than this.
+const FLOOR: u64 = 10 * GIB;
+/// A generation while it is built.
+const NEXT: &str = "next";
+
+/// What became of a claim's layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Promoted {
+    /// It is part of this generation now.
+    As(u64),
+    /// Nothing had been written.
+    Unchanged,
+    /// It was removed, and why.
+    Dropped(String),
+}
+
+/// What is written beside a generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct About {
+    name: String,
+    repository: String,
+    bytes: u64,
+    max_age_days: u32,
+}
+
+/// A generation on the disk.
+#[derive(Clone, Debug)]
+struct Generation {
+    dir: PathBuf,
+    number: u64,
+    about: About,
+    used: SystemTime,
+}
+
+impl Generation {
+    fn tree(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+}
+
+/// The generations and layers of a machine.
+#[derive(Clone, Debug)]
+pub struct KeptStore {
+    root: PathBuf,
+    owner: (u32, u32),
+    /// How many bytes of the disk are left free at least; by its size where not given.
+    floor: Option<u64>,
+}
+
+impl KeptStore {
+    /// The store in a directory of root's; its files are the owner's (uid and gid).
+    pub fn new(root: impl Into<PathBuf>, owner: (u32, u32)) -> Self {
+        Self { root: root.into(), owner, floor: None }
+    }
+
+    /// The same, with this many bytes left free at least.
+    #[must_use]
+    pub fn leaving_free(self, floor: u64) -> Self {
+        Self { floor: Some(floor), ..self }
+    }
+
+    fn generations(&self) -> PathBuf {
+        self.root.join("generations")
+    }
+
+    fn layers(&self) -> PathBuf {
+        self.root.join("layers")
+    }
+
+    fn taken(&self) -> PathBuf {
+        self.root.join("taken")
+    }
+
+    /// Removes what an agent that was killed had begun. The layers of a claim stay: its jobs may still run.
+    ///
+    /// # Errors
+    /// Something does not go.
+    pub fn recover(&self) -> io::Result<()> {
+        if !self.root.exists() {
+            return Ok(());
+        }
+        disk::private_dir(&self.root)?;
+        remove(&self.taken())?;
+        for place in self.places()? {
+            let newest = self.newest(&place)?.map(|generation| generation.number);
+            for (path, number) in numbered(&place)? {
+                if number.is_none() || number != newest {
+                    remove(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a claim of a repository mounts: the newest generation of each name, and a layer of its own, which it has
+    /// already if its runner is started again. Whatever another claim left goes.
+    ///
+    /// # Errors
+    /// The directories cannot be made.
+    pub fn lend(
+        &self,
+        claim: &str,
+        repository: &str,
+        keep: &[Keep],
+        home: &Path,
+    ) -> io::Result<Vec<KeptMount>> {
+        for dir in [self.root.clone(), self.generations(), self.layers(), self.root.join("empty")] {
+            disk::private_dir(&dir)?;
+        }
+        for entry in fs::read_dir(self.layers())? {
+            let entry = entry?;
+            if entry.file_name() != claim {
+                remove(&entry.path())?;
+            }
+        }
+        self.make_room(0)?;
+        let mut mounts = Vec::new();
+        for keep in usable(keep, home) {
+            let place = self.place(&keep.name, repository, &keep.path);
+            let generation = self.newest(&place)?;
+            if let Some(generation) = &generation {
+                touch(&generation.dir)?;
+            }
+            let layer = self.layers().join(claim).join(&keep.name);
+            let (upper, work) = (layer.join("upper"), layer.join("work"));
+            disk::private_dir(&work)?;
+            if upper.symlink_metadata().is_err() {
+                fs::create_dir(&upper)?;
+                let (uid, gid) = self.owner;
+                rustix::fs::chown(&upper, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+            }
+            let lower = generation.map_or_else(|| self.root.join("empty"), |generation| generation.tree());
+            mounts.push(KeptMount { path: inside(&keep.path, home), lower, upper, work });
+        }
+        Ok(mounts)
+    }
+
+    /// Removes a claim's layers while the claim goes on: its next job begins at the generation again.
+    ///
+    /// # Errors
+    /// They are still mounted, or do not go.
+    pub fn forget(&self, claim: &str) -> io::Result<()> {
+        let layers = self.layers().join(claim);
+        if layers.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        still(&layers)?;
+        remove(&layers)
+    }
+
+    /// Ends a claim: the layers of these names become generations, the others are removed.
+    ///
+    /// # Guarantees
+    /// - A layer that is not named is never read, and none is left.
+    /// - Each generation is the one before or the one after, whenever this is cut short.
+    ///
+    /// # Assumes
+    /// - No process of the claim is alive.
+    ///
+    /// # Errors
+    /// A layer is still mounted: the machine is not to be used again.
+    pub fn settle(
+        &self,
+        claim: &str,
+        repository: &str,
+        keep: &[Keep],
+        names: &[String],
+    ) -> io::Result<BTreeMap<String, Promoted>> {
+        let layers = self.layers().join(claim);
+        let mut became = BTreeMap::new();
+        if layers.symlink_metadata().is_err() {
+            return Ok(became);
+        }
+        still(&layers)?;
+        let taken = self.taken();
+        remove(&taken)?;
+        // From now on a restart removes it, so that nothing is laid over a generation twice.
+        fs::rename(&layers, &taken)?;
+        for keep in keep.iter().filter(|keep| taken.join(&keep.name).symlink_metadata().is_ok()) {
+            let promoted = if names.contains(&keep.name) {
+                let promoted = self.promote(&taken.join(&keep.name).join("upper"), repository, keep);
+                promoted.unwrap_or_else(|error| Promoted::Dropped(error.to_string()))
+            } else {
+                Promoted::Dropped("nobody says that it may be kept".to_owned())
+            };
+            became.insert(keep.name.clone(), promoted);
+        }
+        remove(&taken)?;
+        self.make_room(0)?;
+        Ok(became)
+    }
+
+    fn promote(&self, upper: &Path, repository: &str, keep: &Keep) -> io::Result<Promoted> {
+        if fs::read_dir(upper)?.next().is_none() {
+            return Ok(Promoted::Unchanged);
+        }
+        self.make_room(0)?;
+        let place = self.place(&keep.name, repository, &keep.path);
+        disk::private_dir(&place)?;
+        let last = self.newest(&place)?;
+        let next = place.join(NEXT);
+        remove(&next)?;
+        let built = self.build(last.as_ref(), upper, &next, repository, keep);
+        let number = match built {
+            Ok(()) => last.as_ref().map_or(1, |last| last.number + 1),
+            Err(error) => {
+                remove(&next)?;
+                return Err(error);
+            }
+        };
+        fs::rename(&next, place.join(number.to_string()))?;
+        File::open(&place)?.sync_all()?;
+        if let Some(last) = last {
+            remove(&last.dir)?;
+        }
+        Ok(Promoted::As(number))
+    }
+
+    fn build(
+        &self,
+        last: Option<&Generation>,
+        upper: &Path,
+        next: &Path,
+        repository: &str,
+        keep: &Keep,
+    ) -> io::Result<()> {
+        disk::private_dir(next)?;
+        let (uid, gid) = self.owner;
+        let (tree, owner) = (next.join("tree"), (Uid::from_raw(uid), Gid::from_raw(gid)));
+        build(last.map(Generation::tree).as_deref(), upper, &tree, owner)?;
+        let merge::Size { bytes, entries } = measure(&tree)?;
+        let most = u64::from(keep.max_gib) * GIB;
+        if bytes > most {
+            // It begins anew: a generation that only grows would otherwise never be written again.
+            if let Some(last) = last {
+                remove(&last.dir)?;
+            }
+            return Err(io::Error::other(format!("{bytes} bytes are more than maxGiB {}", keep.max_gib)));
+        }
+        tracing::info!(name = keep.name, repository, bytes, entries, "a kept directory is written");
+        let about = About {
+            name: keep.name.clone(),
+            repository: repository.to_owned(),
+            bytes,
+            max_age_days: keep.max_age_days,
+        };
+        disk::save(&next.join("about"), &about)?;
+        Ok(rustix::fs::syncfs(File::open(next)?)?)
+    }
+
+    /// What is kept, the last used first, as the agent's record shows it.
+    ///
+    /// # Errors
+    /// The disk cannot be read.
+    pub fn kept(&self) -> io::Result<KeptDirectories> {
+        let mut all = self.all()?;
+        all.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.dir.cmp(&b.dir)));
+        let mut kept = KeptDirectories::new();
+        for generation in all.into_iter().take(MOST_REPORTED) {
+            let About { name, repository, bytes, .. } = generation.about;
+            let used_at = Timestamp::try_from(generation.used).unwrap_or(Timestamp::UNIX_EPOCH);
+            let used_at = runyard_core::model::millis(used_at);
+            let keys = std::iter::once(name.clone()).chain((2..).map(|n| format!("{name}#{n}")));
+            let key = keys.into_iter().find(|key| !kept.contains_key(key)).unwrap_or_default();
+            kept.insert(key, Kept { repository, generation: generation.number, bytes, used_at });
+        }
+        Ok(kept)
+    }
+
+    /// Removes generations until nothing is too old, none too many, and the disk has its floor free and `more` bytes.
+    fn make_room(&self, more: u64) -> io::Result<()> {
+        let all = self.all()?;
+        let disk = rustix::fs::statvfs(&self.root)?;
+        let (free, whole) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
+        let floor = self.floor.unwrap_or_else(|| (whole / 10).min(FLOOR));
+        let short = floor.saturating_add(more).saturating_sub(free);
+        let held = |generation: &Generation| Held {
+            used: generation.used,
+            keeps: DAY * generation.about.max_age_days,
+            bytes: generation.about.bytes,
+        };
+        let held: Vec<Held> = all.iter().map(held).collect();
+        for at in leaving(&held, SystemTime::now(), short) {
+            tracing::info!(kept = %all[at].dir.display(), "a kept directory is removed: too old, or no room");
+            remove(&all[at].dir)?;
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> io::Result<Vec<Generation>> {
+        let mut all = Vec::new();
+        for place in self.places()? {
+            all.extend(self.newest(&place)?);
+        }
+        Ok(all)
+    }
+
+    /// The directories of each name and repository.
+    fn places(&self) -> io::Result<Vec<PathBuf>> {
+        let mut places = Vec::new();
+        let names = match fs::read_dir(self.generations()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(places),
+            names => names?,
+        };
+        for name in names {
+            for place in fs::read_dir(name?.path())? {
+                places.push(place?.path());
+            }
+        }
+        Ok(places)
+    }
+
+    /// The newest generation of a place. What cannot be read of it removes it.
+    fn newest(&self, place: &Path) -> io::Result<Option<Generation>> {
+        let mut found = numbered(place)?;
+        found.retain(|(_, number)| number.is_some());
+        found.sort_by_key(|(_, number)| *number);
+        while let Some((dir, number)) = found.pop() {
+            let read = || {
+                let about = disk::load::<About>(&dir.join("about")).ok()??;
+                let tree = dir.join("tree").symlink_metadata().ok()?;
+                let used = dir.metadata().ok()?.modified().ok()?;
+                tree.is_dir().then_some((about, used))
+            };
+            match (read(), number) {
+                (Some((about, used)), Some(number)) => {
+                    return Ok(Some(Generation { dir, number, about, used }));
+                }
+                (None, _) | (_, None) => remove(&dir)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the generations of a name and a repository are. Another path is another directory: tools write their own
+    /// place into what they keep.
+    fn place(&self, name: &str, repository: &str, path: &str) -> PathBuf {
+        let digest = Sha256::digest(format!("{repository}\n{path}"));
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.generations().join(name).join(digest)
+    }
+}
+
+/// Those that can be mounted: neither the whole home nor what covers another. The class was checked when it was
+/// written, by others.
+pub(super) fn usable<'a>(keep: &'a [Keep], home: &Path) -> Vec<&'a Keep> {
+    if let Err((at, error)) = Keep::check_all(keep) {
+        tracing::warn!(at, %error, "nothing is kept: the class names what cannot be");
+        return Vec::new();
+    }
+    let places: Vec<PathBuf> = keep.iter().map(|keep| inside(&keep.path, home)).collect();
+    let apart = |at: &usize| {
+        let place = &places[*at];
+        let others = places[..*at].iter();
+        !home.starts_with(place) && others.into_iter().all(|o| !o.starts_with(place) && !place.starts_with(o))
+    };
+    (0..keep.len()).filter(apart).map(|at| &keep[at]).collect()
+}
+
+/// A path as jobs see it.
+fn inside(path: &str, home: &Path) -> PathBuf {
+    path.strip_prefix(HOME).map_or_else(|| path.into(), |below| home.join(below))
+}
+
+fn still(layers: &Path) -> io::Result<()> {
+    if is_mounted(layers)? {
+        return Err(io::Error::other("a kept directory is still mounted"));
+    }
+    Ok(())
+}
+
+/// What is in a place, with the numbers of generations.
+fn numbered(place: &Path) -> io::Result<Vec<(PathBuf, Option<u64>)>> {
+    let entries = match fs::read_dir(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    entries
+        .map(|entry| {
+            let entry = entry?;
+            let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            Ok((entry.path(), number))
+        })
+        .collect()
+}
+
+/// Notes that it is used now.
+fn touch(dir: &Path) -> io::Result<()> {
+    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    Ok(rustix::fs::futimens(disk::open_dir(dir)?, &times)?)
+}

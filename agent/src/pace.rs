@@ -1,0 +1,177 @@
+//! How soon does the agent read its record again? While something is awaited that the record will show (a claim, a
+//! credential), it reads the sooner the less time has passed since the record last changed: in a busy yard the next
+//! claim comes soon. The reads that this adds are made up for by slightly longer pauses afterwards, so that an hour in
+//! which nothing comes costs no read more than the poll interval says.
+
+use std::time::Duration;
+
+use runyard_core::model::{ClaimId, State};
+use tokio::time::Instant;
+
+use crate::orders::{Orders, Sight};
+
+/// Shortest pause between two reads.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// A pause is at most this part of the time since the record last changed.
+const PART: u32 = 50;
+/// So much of the poll interval is added to a pause until the reads that were made early are made up for.
+const MADE_UP: u32 = 20;
+
+/// What the record shows of an agent's work; a deadline that moves on is no change of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Standing {
+    state: State,
+    claim: Option<ClaimId>,
+    run: String,
+    pooled: bool,
+    registration: bool,
+    removal: bool,
+}
+
+impl Standing {
+    fn of(orders: &Orders) -> Self {
+        Self {
+            state: orders.state,
+            claim: orders.claim.clone(),
+            run: orders.run.clone(),
+            pooled: orders.pooled,
+            registration: orders.registration.is_some(),
+            removal: orders.removal.is_some(),
+        }
+    }
+
+    /// Whether the agent waits for what the record will show next, and has nothing to do until then.
+    fn awaits_something(&self) -> bool {
+        match self.state {
+            State::Created | State::Claimed => !self.registration,
+            State::Idle => true,
+            State::Running | State::Terminated => false,
+        }
+    }
+}
+
+/// The pauses between reads of the instance record.
+pub(crate) struct Pace {
+    poll: Duration,
+    /// What the record showed last, and since when.
+    standing: Option<(Standing, Instant)>,
+    /// How much less than the poll interval the pauses were, all together.
+    ahead: Duration,
+}
+
+impl Pace {
+    pub(crate) fn new(poll: Duration) -> Self {
+        Self { poll, standing: None, ahead: Duration::ZERO }
+    }
+
+    /// The pause after a read that showed this.
+    pub(crate) fn after(&mut self, sight: &Sight, now: Instant) -> Duration {
+        let Some(orders) = sight.orders() else {
+            self.standing = None;
+            return self.poll;
+        };
+        let standing = Standing::of(orders);
+        if self.standing.as_ref().is_none_or(|(last, _)| *last != standing) {
+            (self.standing, self.ahead) = (Some((standing, now)), Duration::ZERO);
+        }
+        let awaited = self.standing.as_ref().filter(|(last, _)| last.awaits_something());
+        let Some((_, since)) = awaited else { return self.poll };
+        let soon = (now.saturating_duration_since(*since) / PART).max(SHORTEST).min(self.poll);
+        if soon < self.poll {
+            self.ahead += self.poll - soon;
+            return soon;
+        }
+        let more = self.ahead.min(self.poll / MADE_UP);
+        self.ahead -= more;
+        self.poll + more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runyard_core::model::Jobs;
+
+    use super::*;
+
+    const POLL: Duration = Duration::from_secs(1);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn orders(state: State, registration: bool) -> Sight {
+        Sight::Orders(Orders {
+            state,
+            run: String::new(),
+            repository: String::new(),
+            claim: None,
+            jobs: Ok(Jobs::default()),
+            deadline: None,
+            pooled: state == State::Idle,
+            registration: registration.then(String::new),
+            removal: None,
+            promotion: None,
+        })
+    }
+
+    /// When the reads happen in so much time after the record began to show this.
+    fn reads(sight: &Sight, time: Duration) -> Vec<Duration> {
+        let (mut pace, begun) = (Pace::new(POLL), Instant::now());
+        let (mut at, mut reads) = (Duration::ZERO, Vec::new());
+        while at < time {
+            reads.push(at);
+            at += pace.after(sight, begun + at);
+        }
+        reads
+    }
+
+    #[tokio::test]
+    async fn an_idle_hour_costs_not_a_read_more_than_the_poll_interval_says() {
+        let idle = reads(&orders(State::Idle, false), HOUR);
+        assert!(idle.len() <= 3600, "{}", idle.len());
+        // And every later hour as many as it says, to the read.
+        let long = reads(&orders(State::Idle, false), HOUR * 5);
+        let of_hour =
+            |hour: u32| long.iter().filter(|at| (HOUR * hour..HOUR * (hour + 1)).contains(*at)).count();
+        assert_eq!([1, 2, 3, 4].map(of_hour), [3600; 4]);
+    }
+
+    #[tokio::test]
+    async fn what_comes_soon_is_seen_within_a_fiftieth_of_the_wait_for_it() {
+        let idle = reads(&orders(State::Idle, false), HOUR);
+        for pair in idle.windows(2) {
+            let (at, pause) = (pair[0], pair[1] - pair[0]);
+            let most = if at / PART < POLL { (at / PART).max(SHORTEST) } else { POLL + POLL / MADE_UP };
+            assert!(pause <= most, "{at:?}: {pause:?}");
+        }
+        assert_eq!(idle.iter().filter(|at| **at < Duration::from_secs(2)).count(), 40);
+    }
+
+    #[tokio::test]
+    async fn while_a_job_runs_or_a_runner_registers_there_is_one_read_a_poll() {
+        for (state, registration) in [
+            (State::Running, false),
+            (State::Claimed, true),
+            (State::Created, true),
+            (State::Terminated, false),
+        ] {
+            assert_eq!(reads(&orders(state, registration), HOUR).len(), 3600, "{state}");
+        }
+        assert_eq!(reads(&Sight::Absent, HOUR).len(), 3600);
+    }
+
+    #[tokio::test]
+    async fn a_claim_without_its_credential_is_read_again_soon() {
+        assert_eq!(reads(&orders(State::Claimed, false), POLL).len(), 20);
+    }
+
+    #[tokio::test]
+    async fn a_deadline_that_moves_on_begins_nothing_anew() {
+        let (mut pace, begun) = (Pace::new(POLL), Instant::now());
+        let mut sight = orders(State::Idle, false);
+        pace.after(&sight, begun);
+        if let Sight::Orders(orders) = &mut sight {
+            let at = jiff::Timestamp::UNIX_EPOCH;
+            orders.deadline = Some(crate::orders::Deadline { at, set_at: None });
+        }
+        assert_eq!(pace.after(&sight, begun + HOUR), POLL + POLL / MADE_UP);
+        assert_eq!(pace.after(&orders(State::Claimed, false), begun + HOUR), SHORTEST);
+    }
+}

@@ -1,0 +1,160 @@
+//! Serves a class with `sharing`: who has a part already gets the rest first, then it is the turn of the share that used
+//! least; within the quotas of each share.
+
+use crate::model::{Request, RequestKey};
+
+use super::serve::{Others, Pass};
+use super::turns::{Turn, Turns};
+use crate::decide::WaitReason;
+use crate::decide::request;
+use crate::yard::{Demand, ShareName, share_of, target};
+
+/// What a share got in one pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    /// Machines.
+    machines: u32,
+    /// New requests that were accepted.
+    accepted: u32,
+}
+
+impl<'a> Pass<'a, '_> {
+    /// Serves the accepted requests by share.
+    pub(super) fn by_share(&mut self) {
+        let mut turns = Turns::of(&self.class.shares, self.cx.now.wall);
+        let reserver = self.reserver();
+        if let Some(key) = reserver
+            && let Some(request) = self.cx.yard.request(key)
+        {
+            self.one(key, &Demand::of(request, self.spec));
+        }
+        while !self.is_full() {
+            if self.seen > 0 && !self.narrow(&mut turns) {
+                return;
+            }
+            let Some(turn) = turns.next() else { return };
+            self.serve_turn(&turn, reserver, &mut turns);
+        }
+    }
+
+    /// The request for which machines that come back are kept: the oldest of those that have a part of what they want.
+    /// There is one at a time, and it keeps them no longer than until its own deadline, when it has none any more.
+    fn reserver(&self) -> Option<&'a RequestKey> {
+        self.class.waiting.served().first().map(|(_, key)| key)
+    }
+
+    fn serve_turn(&mut self, turn: &Turn, reserver: Option<&RequestKey>, turns: &mut Turns<'a>) {
+        let found = self.cx.yard.requests.get_key_value(&turn.head.1).map(|(key, _)| key);
+        let Some(key) = found.filter(|key| reserver != Some(*key)) else {
+            turns.done(turn, 0, true);
+            return;
+        };
+        match self.one(key, &turn.lane.demand) {
+            Others::MayHave => turns.done(turn, self.granted, true),
+            Others::HaveNothing => turns.done(turn, self.granted, false),
+            Others::OverQuota => turns.close(&turn.lane.share),
+        }
+    }
+
+    /// Leaves out whom nothing that is left can serve; answers whether anything is left.
+    fn narrow(&mut self, turns: &mut Turns<'a>) -> bool {
+        if !self.launches.is_closed() {
+            return true;
+        }
+        let domains = if self.spec.paused { Default::default() } else { self.matcher.domains() };
+        if domains.is_empty() {
+            return false;
+        }
+        if !domains.contains("") {
+            turns.only(domains);
+        }
+        true
+    }
+
+    /// Counts machines that a request got, or that are launched for it.
+    pub(super) fn take(&mut self, request: &Request, machines: u32) {
+        self.granted += machines;
+        if let Some(sharing) = &self.spec.sharing {
+            self.taken.entry(share_of(sharing, request)).or_default().machines += machines;
+        }
+    }
+
+    fn taken_by(&self, share: &ShareName) -> Taken {
+        self.taken.get(share).copied().unwrap_or_default()
+    }
+
+    /// Whether what a request wants is more than its share may have now, which is explained.
+    pub(super) fn is_over_quota(&mut self, key: &RequestKey, request: &Request) -> bool {
+        let Some(why) = self.over_quota(request) else { return false };
+        self.plan.wait(key, WaitReason::Quota, why);
+        // What frees it may be of another class.
+        self.plan.wake_at(self.cx.now.mono + super::LOOK_AGAIN);
+        true
+    }
+
+    fn over_quota(&self, request: &Request) -> Option<String> {
+        let sharing = self.spec.sharing.as_ref()?;
+        let name = share_of(sharing, request);
+        let (own, wants) = (request.status.instances.len() as u32, target(request));
+        let taken = self.taken_by(&name).machines;
+        let held = self.class.shares.share(&name).map_or(0, |share| share.held);
+        let others = held.saturating_sub(own).saturating_add(taken);
+        let class = &self.spec.resource_class;
+        let over = |others: u32, most: Option<u32>, of: &str| {
+            let most = most.filter(|most| others.saturating_add(wants) > *most)?;
+            Some(format!(
+                "share {name} has {others} of at most {most} machines {of}, and it wants {wants}: it gets them when others of its share give theirs back"
+            ))
+        };
+        let of_class = || over(others, sharing.quota(&name).max_machines, &format!("in class {class}"));
+        let of_yard = || {
+            let most = self.cx.policy.sharing.quota(&name).max_machines?;
+            let all = self.cx.yard.classes().filter_map(|(_, class)| class.shares.share(&name));
+            let all = all.fold(0_u32, |sum, share| sum.saturating_add(share.held));
+            over(all.saturating_sub(own).saturating_add(taken), Some(most), "in the yard")
+        };
+        let reserved = || {
+            let kept = u64::from(self.spec.max) * u64::from(sharing.reserve.min(100)) / 100;
+            let open = u64::from(self.spec.max) - kept;
+            let lent = self
+                .taken
+                .values()
+                .fold(self.class.shares.held(), |sum, taken| sum.saturating_add(taken.machines));
+            let lent = u64::from(lent.saturating_sub(own)) + u64::from(wants);
+            (kept > 0 && others > 0 && lent > open).then(|| {
+                format!("the last {kept} machines of class {class} are kept for shares that have none (sharing.reserve)")
+            })
+        };
+        of_class().or_else(of_yard).or_else(reserved)
+    }
+
+    /// Whether another request of a share may wait. Those that are being accepted count too; only when they are written
+    /// and make up the bound is one refused.
+    pub(super) fn may_wait(&mut self, key: &RequestKey, request: &'a Request) -> bool {
+        let Some(sharing) = &self.spec.sharing else { return true };
+        let name: ShareName = sharing.share(&request.id.repository, &self.cx.policy.sharing.teams).into();
+        let coming = self.taken_by(&name).accepted;
+        let here = self.class.shares.share(&name).map_or(0, |share| share.waiting);
+        let all = || {
+            let all = self.cx.yard.classes().filter_map(|(_, class)| class.shares.share(&name));
+            all.fold(0_u32, |sum, share| sum.saturating_add(share.waiting))
+        };
+        let of_class = sharing.quota(&name).max_waiting.map(|most| (here, most));
+        let of_yard = self.cx.policy.sharing.quota(&name).max_waiting.map(|most| (all(), most));
+        let bounds = of_class.into_iter().chain(of_yard);
+        let Some((waiting, most)) =
+            bounds.into_iter().find(|(waiting, most)| waiting.saturating_add(coming) >= *most)
+        else {
+            self.taken.entry(name).or_default().accepted += 1;
+            return true;
+        };
+        let refusal = (waiting >= most).then(|| request::waits_over_quota(self.cx, request, &name, most));
+        self.refuse(key, refusal, "other requests of its share are being accepted");
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod yardlet;

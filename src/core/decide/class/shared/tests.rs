@@ -1,0 +1,310 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::yardlet::Yardlet;
+use crate::decide::WaitReason;
+use crate::model::{Pool, Priority};
+use crate::testing::{ask, linux};
+
+const HOUR: u64 = 3600;
+
+/// Repositories that always have so many requests waiting, for an hour.
+fn endless(yard: &mut Yardlet, depth: usize, repositories: &[(&str, u64)]) {
+    for _ in 0..HOUR {
+        yard.tick(|yard| {
+            for (repository, lasts) in repositories {
+                while yard.waiting(repository) < depth {
+                    yard.ask(repository, *lasts, json!({}));
+                }
+            }
+        });
+    }
+}
+
+fn jain(shares: &BTreeMap<String, f64>) -> f64 {
+    let (sum, squares): (f64, f64) = (shares.values().sum(), shares.values().map(|part| part * part).sum());
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+fn p95(waited: &[u64]) -> u64 {
+    let mut waited = waited.to_vec();
+    waited.sort_unstable();
+    waited[(waited.len() * 95).div_ceil(100) - 1]
+}
+
+#[test]
+fn endless_backlogs_with_weights_1_and_3_use_25_and_75_per_cent_of_an_hour() {
+    for depth in [10, 120] {
+        let mut yard = Yardlet::new(20, json!({"weights": {"acme/b": 3}}));
+        endless(&mut yard, depth, &[("acme/a", 60), ("acme/b", 60)]);
+        let shares = yard.shares();
+        println!("{depth} waiting each: {shares:?}");
+        assert!((shares["acme/a"] - 0.25).abs() < 0.02, "{depth}: {shares:?}");
+        assert!((shares["acme/b"] - 0.75).abs() < 0.02, "{depth}: {shares:?}");
+    }
+}
+
+#[test]
+fn equal_weights_use_equal_time_however_long_their_jobs_are() {
+    let mut yard = Yardlet::new(20, json!({}));
+    let names: Vec<String> = (0..10).map(|n| format!("acme/r{n}")).collect();
+    let asking: Vec<(&str, u64)> =
+        names.iter().enumerate().map(|(n, name)| (name.as_str(), 20 + 15 * n as u64)).collect();
+    endless(&mut yard, 5, &asking);
+    let index = jain(&yard.shares());
+    println!("Jain's index of ten repositories: {index:.4}");
+    assert!(index >= 0.98, "{:?}", yard.shares());
+}
+
+#[test]
+fn a_light_repository_beside_a_flood_of_500_waits_as_if_it_were_alone() {
+    // From the claim until the runner listens.
+    const REGISTERS: u64 = 5;
+    let run = |sharing: serde_json::Value, flood: bool| {
+        let mut yard = Yardlet::new(20, sharing);
+        for second in 0..HOUR / 2 {
+            yard.tick(|yard| {
+                if second == 60 && flood {
+                    (0..500).for_each(|n| drop(yard.ask("acme/flood", 40 + n % 41, json!({}))));
+                }
+                if second % 20 == 0 {
+                    yard.ask("acme/light", 12, json!({}));
+                }
+            });
+        }
+        REGISTERS + p95(&yard.waited["acme/light"])
+    };
+    let fair = json!({"reserve": 10});
+    let alone = run(fair.clone(), false);
+    let [beside, unreserved, oldest] =
+        [fair, json!({}), json!(null)].map(|sharing| run(sharing, true) as f64 / alone as f64);
+    println!(
+        "p95 until ready: {alone} s alone; beside the flood {beside:.2} times that, {unreserved:.2} without a reserve, {oldest:.2} oldest first"
+    );
+    assert!(beside <= 1.2, "{beside}");
+    assert!(unreserved < oldest / 4.0, "{unreserved} {oldest}");
+}
+
+fn priorities(yard: &mut Yardlet) {
+    let everyone = || vec!["*".to_owned()];
+    let of = |value| Priority { value, repositories: everyone() };
+    yard.scene.policy.sharing.priorities =
+        [("high".to_owned(), of(100)), ("bulk".to_owned(), of(-100))].into();
+}
+
+#[test]
+fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
+    let mut yard = Yardlet::new(20, json!({}));
+    priorities(&mut yard);
+    for second in 0..HOUR {
+        yard.tick(|yard| {
+            if second % 6 == 0 {
+                yard.ask("acme/high", 60, json!({"priority": "high"}));
+            }
+            while yard.waiting("acme/usual") < 5 {
+                yard.ask("acme/usual", 60, json!({}));
+            }
+            while yard.waiting("acme/bulk") < 5 {
+                yard.ask("acme/bulk", 60, json!({"priority": "bulk"}));
+            }
+        });
+    }
+    let shares = yard.shares();
+    let waits: BTreeMap<_, _> =
+        yard.waited.iter().map(|(name, waited)| (name.clone(), p95(waited))).collect();
+    println!("{shares:?}; p95 {waits:?}");
+    // Half of the machines are what high asks for; what is left is the usual's but for what is overdue.
+    assert!((shares["acme/high"] - 0.5).abs() < 0.02, "{shares:?}");
+    assert!(shares["acme/usual"] > 5.0 * shares["acme/bulk"], "{shares:?}");
+    assert!(shares["acme/bulk"] > 0.01 && waits["acme/bulk"] <= 400, "{shares:?} {waits:?}");
+    assert!(waits["acme/high"] <= 60, "{waits:?}");
+}
+
+#[test]
+fn a_burst_is_charged_when_it_is_served_and_not_once_its_use_is_written() {
+    let mut yard = Yardlet::new(10, json!({}));
+    yard.tick(|yard| {
+        (0..30).for_each(|_| drop(yard.ask("acme/a", 60, json!({}))));
+        (0..30).for_each(|_| drop(yard.ask("acme/b", 60, json!({}))));
+    });
+    // All were new at once, so the keys decided; from here on it is the turn of the other.
+    for _ in 0..61 {
+        yard.tick(|_| {});
+    }
+    let held = |name: &str| {
+        let class = yard.scene.yard.class(&linux()).unwrap();
+        class.shares.share(name).map_or(0, |share| share.held)
+    };
+    assert_eq!(held("acme/a").abs_diff(held("acme/b")), 10, "the other half is paid back first");
+    assert_eq!(held("acme/a") + held("acme/b"), 10);
+}
+
+#[test]
+fn an_operator_that_begins_anew_orders_as_the_one_that_went_on() {
+    let mut yard = Yardlet::new(10, json!({"weights": {"acme/b": 2}}));
+    endless(&mut yard, 8, &[("acme/a", 50), ("acme/b", 70), ("acme/c", 30)]);
+    yard.tick(|yard| drop(yard.ask("acme/d", 10, json!({}))));
+    let order = yard.order();
+    assert!(order.len() > 20);
+    let restarted = Yardlet { scene: yard.restarted(), ..Yardlet::new(0, json!({})) };
+    assert_eq!(restarted.order(), order);
+    // What was used is in the record, within what one interval may add.
+    let usage = yard.scene.yard.pool(&linux()).unwrap().status.usage.clone().unwrap();
+    let written = usage.sums["acme/a"] as f64 / 1000.0;
+    let used = yard.used["acme/a"] as f64;
+    assert!((written / used - 1.0).abs() < 0.05, "{written} {used}");
+    assert!(restarted.scene.yard.pool(&linux()).unwrap().status.usage.is_some());
+}
+
+#[test]
+fn a_share_over_its_quota_waits_with_what_frees_it_and_others_go_on() {
+    let mut yard = Yardlet::new(10, json!({"quotas": {"acme/a": {"maxMachines": 3}}}));
+    yard.tick(|yard| (0..5).for_each(|_| drop(yard.ask("acme/a", 60, json!({})))));
+    assert_eq!(yard.waiting("acme/a"), 2);
+    let plan = yard.scene.of_class();
+    let wait = plan.waits.iter().find(|wait| wait.reason == WaitReason::Quota).expect("it is told");
+    assert!(
+        wait.message
+            .starts_with("share acme/a has 3 of at most 3 machines in class linux, and it wants 1: it gets"),
+        "{}",
+        wait.message
+    );
+    yard.tick(|yard| drop(yard.ask("acme/b", 60, json!({"count": 7}))));
+    assert_eq!((yard.waiting("acme/a"), yard.waiting("acme/b")), (2, 0));
+    for _ in 0..60 {
+        yard.tick(|_| {});
+    }
+    assert_eq!(yard.waiting("acme/a"), 0, "what was given back is had by the next");
+    yard.tick(|yard| drop(yard.ask("acme/a", 60, json!({"count": 4}))));
+}
+
+#[test]
+fn a_request_that_no_quota_can_hold_and_one_too_many_are_refused() {
+    let quota = json!({"quotas": {"acme/*": {"maxMachines": 2, "maxWaiting": 3}}});
+    let mut yard = Yardlet::new(4, quota);
+    yard.tick(|yard| (0..2).for_each(|_| drop(yard.ask("acme/a", 600, json!({})))));
+    yard.tick(|yard| (0..3).for_each(|_| drop(yard.ask("acme/a", 600, json!({})))));
+    assert_eq!((yard.waiting("acme/a"), yard.failed.len()), (3, 0));
+    yard.tick(|yard| drop(yard.ask("acme/a", 600, json!({}))));
+    assert_eq!(yard.failed.len(), 1);
+    assert!(
+        yard.failed[0].starts_with("Quota: 3 requests of share acme/a wait already"),
+        "{:?}",
+        yard.failed
+    );
+    let large = yard.ask("acme/b", 600, json!({"count": 3}));
+    let mut key = ask(&large);
+    key.repository = "acme/b".parse().unwrap();
+    let plan = yard.scene.judge(&crate::yard::Unit::Request(key));
+    let (step, note) = crate::testing::answer(&plan);
+    assert_eq!(note.reason, "Quota");
+    assert_eq!(
+        step.after.status.message,
+        "Quota: count 3 is over what share acme/b may have at the same time (2)"
+    );
+}
+
+#[test]
+fn a_quota_of_the_yard_counts_the_machines_of_all_classes() {
+    let mut yard = Yardlet::new(6, json!({}));
+    let quota = crate::model::Quota { max_machines: Some(3), ..Default::default() };
+    yard.scene.policy.sharing.quotas = [("acme/a".to_owned(), quota)].into();
+    let mut other: Pool = yard.scene.yard.pool(&linux()).unwrap().clone();
+    other.spec.resource_class = "mac".parse().unwrap();
+    yard.scene.put(&other);
+    let held = json!({"resourceClass": "mac", "repository": "acme/a"});
+    yard.scene.put(&crate::testing::holding("900000", 2, &["i-9000", "i-9001"], held));
+    yard.tick(|yard| (0..3).for_each(|_| drop(yard.ask("acme/a", 60, json!({})))));
+    assert_eq!(yard.waiting("acme/a"), 2, "two of three are in the other class");
+}
+
+#[test]
+fn guaranteed_machines_are_borrowed_and_go_back_first() {
+    let mut yard = Yardlet::new(4, json!({"quotas": {"acme/own": {"guaranteed": 2}}}));
+    yard.tick(|yard| (0..40).for_each(|_| drop(yard.ask("acme/a", 60, json!({})))));
+    assert_eq!(yard.waiting("acme/a"), 36, "while the owner asks for nothing others have all");
+    // The owner used much, and asks for more than its two.
+    for _ in 0..61 {
+        yard.tick(|yard| {
+            while yard.waiting("acme/own") < 4 {
+                yard.ask("acme/own", 6000, json!({}));
+            }
+        });
+    }
+    let held = |name: &str| yard.scene.yard.class(&linux()).unwrap().shares.share(name).map_or(0, |s| s.held);
+    assert!(held("acme/own") >= 2, "{}", held("acme/own"));
+}
+
+#[test]
+fn a_gang_gets_what_comes_back_and_small_ones_what_it_cannot_use() {
+    let mut yard = Yardlet::new(8, json!({}));
+    yard.tick(|yard| (0..8).for_each(|n| drop(yard.ask("acme/a", 20 + 10 * n, json!({})))));
+    yard.tick(|yard| drop(yard.ask("acme/gang", 60, json!({"count": 6}))));
+    for _ in 0..HOUR / 4 {
+        yard.tick(|yard| {
+            while yard.waiting("acme/a") < 8 {
+                yard.ask("acme/a", 60, json!({}));
+            }
+        });
+    }
+    let waited = &yard.waited["acme/gang"];
+    assert!(waited.len() == 1 && waited[0] <= 90, "six machines come back one by one: {waited:?}");
+}
+
+#[test]
+fn what_a_gang_kept_is_free_for_others_when_its_time_is_over() {
+    let mut yard = Yardlet::new(4, json!({}));
+    yard.tick(|yard| (0..2).for_each(|_| drop(yard.ask("acme/a", 6000, json!({})))));
+    let run = yard.ask("acme/gang", 60, json!({"count": 4, "timeoutSeconds": 30}));
+    yard.tick(|_| {});
+    let mut key = ask(&run);
+    key.repository = "acme/gang".parse().unwrap();
+    assert_eq!(yard.scene.yard.request(&key).unwrap().status.instances.len(), 2);
+    yard.tick(|yard| drop(yard.ask("acme/b", 60, json!({}))));
+    assert_eq!(yard.waiting("acme/b"), 1, "two are kept for the gang");
+    for _ in 0..30 {
+        yard.tick(|_| {});
+    }
+    // Its deadline has come: its own decision fails it and gives back what it held.
+    let plan = yard.scene.judge(&crate::yard::Unit::Request(key.clone()));
+    yard.scene.apply(&plan.actions);
+    let class = yard.scene.yard.class(&linux()).unwrap();
+    assert!(!class.waiting.all().iter().any(|(_, waiting)| *waiting == key));
+    let mut request = yard.scene.yard.request(&key).unwrap().clone();
+    let machines = std::mem::take(&mut request.status.instances);
+    request.version += 1;
+    yard.scene.put(&request);
+    for id in machines {
+        let mut instance = yard.scene.yard.by_id(&id).unwrap().instance.clone();
+        instance.life = crate::model::Life::Idle { pooled_at: Some(yard.scene.now.wall) };
+        instance.threshold =
+            instance.threshold.map(|t| crate::model::Threshold { at: crate::testing::at(90_000), ..t });
+        instance.version += 1;
+        yard.scene.put(&instance);
+    }
+    yard.tick(|_| {});
+    assert_eq!(yard.waiting("acme/b"), 0, "nobody keeps anything any more");
+}
+
+#[test]
+fn a_request_says_whose_share_it_has_and_what_its_priority_was_worth() {
+    let mut yard = Yardlet::new(1, json!({"by": "team"}));
+    priorities(&mut yard);
+    yard.scene.policy.sharing.teams = [("acme/web*".to_owned(), "web".to_owned())].into();
+    let run = yard.ask("acme/web-1", 60, json!({"priority": "high"}));
+    yard.tick(|_| {});
+    let mut key = ask(&run);
+    key.repository = "acme/web-1".parse().unwrap();
+    let request = yard.scene.yard.request(&key).unwrap();
+    assert_eq!((request.status.share.as_deref(), request.status.priority_value), (Some("web"), 100));
+    // Afterwards neither table changes it: the record decides.
+    yard.scene.policy.sharing = Default::default();
+    assert_eq!(yard.scene.yard.class(&linux()).unwrap().shares.share("web").unwrap().held, 1);
+    let refused = yard.ask("acme/web-1", 60, json!({"priority": "high"}));
+    key.run_id = refused.parse().unwrap();
+    let plan = yard.scene.judge(&crate::yard::Unit::Request(key.clone()));
+    assert_eq!(crate::testing::note(&plan.actions).reason, "NotAllowed");
+    assert_eq!(key.repository.as_str(), "acme/web-1");
+    let _ = Pool::key_of(&linux()).pk();
+}

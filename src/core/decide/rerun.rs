@@ -1,0 +1,87 @@
+//! Does a later attempt of a run need machines that nobody will ask for? "Re-run failed jobs" runs only the jobs that
+//! failed and those that need them; the job that asked for machines succeeded before and does not run again. Which job
+//! asked is not known by name: it is one that succeeded before any job began on the machines, by GitHub's own times.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::{ClaimId, Request, after, runner_name};
+use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
+
+/// How far GitHub's clock and the operator's may be apart.
+const CLOCKS: Duration = Duration::from_secs(120);
+
+/// What becomes of a later attempt of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rerun {
+    /// No job waits for the request's label.
+    NoneWaits,
+    /// Its workflow may still ask for itself.
+    AsksItself,
+    /// Jobs wait, nobody is left who could ask, and nothing proves that the job that asked was carried over.
+    NobodyAsks,
+    /// It gets machines for this many jobs that wait.
+    Serve(u32),
+}
+
+/// What a later attempt of a run gets.
+///
+/// # Assumes
+/// `original` is the last request that the workflow wrote itself, `earlier` are the jobs of its attempt, and `jobs`
+/// those of the run's attempt, of which no request is known.
+#[must_use]
+pub fn rerun(original: &Request, earlier: &[WorkflowJob], run: &WorkflowRun, jobs: &[WorkflowJob]) -> Rerun {
+    let label = original.label();
+    let ours = |job: &&WorkflowJob| asks_for(job, &label);
+    let waiting = jobs.iter().filter(ours).filter(|job| job.state == JobState::Queued).count();
+    if waiting == 0 {
+        return Rerun::NoneWaits;
+    }
+    let runs_again = |name: &str| jobs.iter().any(|job| job.name == name && !carried_over(job, run));
+    let began = earlier.iter().filter(ours).filter_map(|job| job.started_at).min();
+    let may_have_asked = |job: &&WorkflowJob| {
+        let before = job.completed_at.zip(began).is_some_and(|(ended, began)| ended <= began);
+        !asks_for(job, &label) && job.state == JobState::Succeeded && before
+    };
+    if earlier.iter().filter(may_have_asked).any(|job| !runs_again(&job.name)) {
+        return Rerun::Serve(u32::try_from(waiting).unwrap_or(u32::MAX));
+    }
+    let unfinished = |job: &WorkflowJob| match job.state {
+        JobState::Queued | JobState::Active => !asks_for(job, &label),
+        JobState::Succeeded | JobState::Failed | JobState::Ended => false,
+    };
+    if jobs.iter().any(unfinished) { Rerun::AsksItself } else { Rerun::NobodyAsks }
+}
+
+/// Whether a job failed on one of these machines, each with when it was lost.
+#[must_use]
+pub fn failed_with(lost: &[(ClaimId, Timestamp)], jobs: &[WorkflowJob]) -> bool {
+    let on = |job: &WorkflowJob, claim: &ClaimId| {
+        let first = runner_name(claim, 1);
+        let rest = job.runner.as_deref().and_then(|runner| runner.strip_prefix(&first));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let later =
+        |job: &WorkflowJob, at: Timestamp| job.completed_at.is_none_or(|ended| after(ended, CLOCKS) >= at);
+    let mut failed = jobs.iter().filter(|job| job.state == JobState::Failed);
+    failed.any(|job| lost.iter().any(|(claim, at)| on(job, claim) && later(job, *at)))
+}
+
+/// Whether a job wants a runner of this label, or of one of the class's extra labels behind it.
+fn asks_for(job: &WorkflowJob, label: &str) -> bool {
+    job.labels.iter().any(|wanted| {
+        let (own, rest) = (wanted.get(..label.len()), wanted.get(label.len()..));
+        own.is_some_and(|own| own.eq_ignore_ascii_case(label))
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
+
+/// Whether a job is listed in the attempt without having run in it.
+fn carried_over(job: &WorkflowJob, run: &WorkflowRun) -> bool {
+    let before = |(ended, began): (Timestamp, Timestamp)| ended < began;
+    job.attempt < run.attempt || job.completed_at.zip(run.started_at).is_some_and(before)
+}
+
+#[cfg(test)]
+mod tests;

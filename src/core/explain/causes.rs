@@ -1,0 +1,195 @@
+//! The probable cause of a failure: what machines, EC2 and GitHub said about it, held against the signs of known causes.
+//! One row a cause, the more specific before the more general.
+
+/// A cause that is known, and what mends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Its name, for programs.
+    pub name: &'static str,
+    /// What is wrong, in a sentence.
+    pub why: &'static str,
+    /// The command or the setting that mends it.
+    pub fix: &'static str,
+    /// Each of these is a sign: all its parts are said, whatever the case, in this order.
+    signs: &'static [&'static [&'static str]],
+}
+
+/// A cause, and the words that it was known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probable<'a> {
+    /// The cause.
+    pub cause: &'static Cause,
+    /// What was said.
+    pub said: &'a str,
+}
+
+macro_rules! causes {
+    ($($name:literal: $why:literal, $fix:literal, [$([$($part:literal),+]),+];)*) => {
+        /// All causes that are known.
+        pub const CAUSES: &[Cause] = &[$(Cause { name: $name, why: $why, fix: $fix, signs: &[$(&[$($part),+]),+] },)*];
+    };
+}
+
+causes! {
+    "agent-digest": "The machine fetched an agent with another digest than the configuration says.",
+        "set agent.sha256 to the digest of the file at agent.url",
+        [["the agent from", "has not the sha-256"]];
+    "agent-unreachable": "The machine cannot fetch the agent at its first boot.",
+        "see that agent.url answers without a credential from the machines' subnets (route, proxy in agent.environment)",
+        [["the agent cannot be had from"]];
+    "package-digest": "The runner package has another digest than the configuration says.",
+        "set agent.runner_sha256 to the digest of the file at agent.runner_url",
+        [["its sha-256 is", "mend runner.sha256"], ["runner package has another digest"]];
+    "package-missing": "The server of the runner package refuses it, or does not have it.",
+        "see that agent.runner_url answers without a credential",
+        [["the server answers 4"]];
+    "wrong-architecture": "A program of another architecture is on the machine.",
+        "set launch.architecture, and agent.runner_url_arm64 and agent.url_arm64 for machines of arm64",
+        [["exec format error"], ["cannot execute binary file"]];
+    "no-packet-filter": "The image has neither nft nor iptables, so jobs could take the machine's role.",
+        "install nftables in the image, or let first boots reach a package mirror",
+        [["jobs could take this machine's role"]];
+    "account-comes-back": "The image gave the jobs' user a shell, a password, groups or ranges of ids.",
+        "remove the user runyard-job from the image; the agent makes it",
+        [["can come back after its jobs"]];
+    "no-namespaces": "The machine cannot make the namespaces that jobs run in.",
+        "an image with a kernel of 5.10 or newer, overlayfs, iproute2 and user.max_user_namespaces above 0",
+        [["max_user_namespaces"], ["unshare", "not permitted"], ["a network namespace"], ["a mount namespace"]];
+    "metadata-reachable": "Jobs reach the metadata service, and with it the machine's role.",
+        "remove rules of the image that let the jobs' user out to 169.254.169.254",
+        [["the metadata service at", "answers"]];
+    "engine-reachable": "Jobs reach a socket of root, such as a container engine's.",
+        "stop the engine in the image, or close its socket to others than root",
+        [["answers: its user is root"]];
+    "pre-runner-script": "The class's pre-runner script fails or takes too long.",
+        "run launch.preRunnerScript on such an image by hand; raise agent.pre_runner_timeout if it is slow",
+        [["pre-runner"]];
+    "libicu-missing": "The image lacks libicu, which GitHub's runner needs.",
+        "install libicu in the image (bin/installdependencies.sh of the runner)",
+        [["valid icu package"], ["libicu"]];
+    "disk-full": "The machine's disk is full.",
+        "raise launch.volume.gib, or find what fills the disk: `runyard events instance ID`",
+        [["no space left on device"], ["enospc"]];
+    "runner-deprecated": "GitHub takes no runner of this version any more.",
+        "update agent.runner_url, agent.runner_sha256 and agent.runner_version to GitHub's newest release",
+        [["takes no runner of this version"], ["runner version", "deprecated"]];
+    "runner-name-taken": "Another runner with this name is connected to GitHub.",
+        "two yards share one GitHub scope and table name: give one another `table`",
+        [["its name is connected from elsewhere"], ["a session for this runner already exists"]];
+    "runner-group": "The runner group does not exist, or this repository may not use it.",
+        "name a group of the organisation in `runnerGroup`, and let the repository use it (`runyard doctor --preflight`)",
+        [["runner group"], ["unknownrunnergroup"]];
+    "run-unknown": "GitHub knows no such run in that repository.",
+        "provision inside the run itself, or with the run's own id and repository",
+        [["has no run "], ["is no run of github"]];
+    "github-credential": "GitHub does not accept the operator's credential.",
+        "`runyard doctor --config FILE`; renew the token, or the App's key and its installation",
+        [["bad credentials"], ["401", "github"], ["github", "401"]];
+    "github-permission": "The credential may not manage runners there.",
+        "give the App Administration (repository scope) or Self-hosted runners (organisation scope), read and write, \
+         and accept the change in its installation",
+        [["resource not accessible by"], ["must have admin rights"], ["403", "github"], ["github", "403"]];
+    "github-scope": "GitHub has no such owner or repository for this credential.",
+        "install the App for that repository (`runyard doctor --preflight --repository OWNER/REPO`)",
+        [["runner-registration", "404"], ["404", "runner-registration"], ["github", "404"], ["not found", "installation"]];
+    "github-limit": "GitHub's rate limit is used up.",
+        "wait until it is renewed (within the hour); the metric runyard_github_budget says who uses it",
+        [["rate limit"]];
+    "clock": "The clock of the machine or the operator is wrong.",
+        "let it follow a time server (chrony with 169.254.169.123 on EC2)",
+        [["requestexpired"], ["signature expired"], ["signature not yet current"], ["not yet valid"], ["clock skew"],
+         ["'issued at' claim"]];
+    "no-name-service": "The machine resolves no names.",
+        "see that the subnets' VPC has DNS, and that the image's resolver is not a local stub alone",
+        [["name or service not known"], ["temporary failure in name resolution"], ["could not resolve"],
+         ["failed to lookup address"], ["dns error"]];
+    "certificate": "A certificate is not trusted: a proxy answers in the server's place.",
+        "put the proxy's certificate into the image's store, or leave the address out by NO_PROXY",
+        [["certificate verify failed"], ["self-signed certificate"], ["self signed certificate"], ["unknownissuer"],
+         ["invalid peer certificate"]];
+    "no-route": "The machine or the operator has no way to the server.",
+        "give the subnets a NAT gateway, VPC endpoints or a proxy (agent.environment), and open port 443 outward",
+        [["network is unreachable"], ["no route to host"], ["connection timed out"], ["connection refused"],
+         ["error trying to connect"], ["tcp connect error"]];
+    "machine-role": "AWS refuses the machine's role, or the machine has none.",
+        "set launch.instanceProfile to the stack's MachineProfile (`runyard doctor --preflight`)",
+        [["no credentials", "imds"], ["is not authorized to perform: dynamodb"], ["no instance profile"]];
+    "operator-policy": "EC2 refuses the operator: its policy, or a rule of your organisation.",
+        "give the operator's role config/iam/operator.json; look for a service control policy; \
+         `runyard doctor --preflight` tries each call",
+        [["unauthorizedoperation"], ["accessdenied"], ["authfailure"]];
+    "quota": "The account's quota of EC2 is used up.",
+        "`runyard doctor --preflight` names the quota; ask for a higher one, or lower `max`",
+        [["vcpulimitexceeded"], ["instancelimitexceeded"], ["maxspotinstancecountexceeded"]];
+    "no-capacity": "EC2 has none of the allowed types in the allowed zones now.",
+        "allow more types (allowedInstanceTypes) and subnets of more zones; `--on-demand-fallback` for spot",
+        [["insufficientinstancecapacity"], ["insufficienthostcapacity"], ["unfulfillablecapacity"], ["no-capacity"],
+         ["no spot capacity"]];
+    "image": "The image does not exist in this region, or is not the account's to use.",
+        "name another image in launch.ami: an id, or `ssm:` and a parameter",
+        [["invalidamiid"], ["parameternotfound"], ["no parameter /"]];
+    "network-settings": "A subnet or security group of the class does not exist, or they are of different VPCs.",
+        "correct launch.subnetIds and launch.securityGroupIds (`runyard doctor --config FILE` shows each)",
+        [["invalidsubnet"], ["invalidgroup"], ["invalidsecuritygroupid"]];
+    "volume-key": "EC2 may not use the key of the machine's volume.",
+        "give the stack VolumeKeyArn, or name another key in launch.volume.kmsKeyId",
+        [["client.invalidkmskey"], ["client.internalerror"], ["kms"]];
+    "volume": "EC2 could not make the machine's volume.",
+        "raise launch.volume.gib to the image's size, or ask for a higher quota of volumes",
+        [["client.volumelimitexceeded"], ["invalidblockdevicemapping"], ["client.invalidsnapshot"]];
+    "spot-taken": "EC2 took the spot machine back.",
+        "use `usageClass: on-demand`, or `--on-demand-fallback`, for runs that must not be interrupted",
+        [["spotinstancetermination"], ["spot interruption"], ["reason interrupted"]];
+    "left-behind": "A job left something that cannot be removed with certainty, so the machine was ended.",
+        "take the cause out of the image or the job: the words beside this name it",
+        [["are not", "and they were changed"], ["came to life again"], ["do not go"], ["reason cleanup-failed"]];
+    "never-reported": "The agent never reported: it did not start, or does not reach DynamoDB with the machine's role.",
+        "look at the machine's console (`runyard describe instance ID`), the route to DynamoDB and \
+         launch.instanceProfile",
+        [["never reported"]];
+    "fell-silent": "The agent stopped reporting: the machine hangs, is out of memory, or lost its network.",
+        "look at the machine's memory and console; allow larger types",
+        [["reason unhealthy"], ["oom-kill"], ["out of memory"]];
+    "stopped-itself": "The machine switched itself off or was ended by somebody else.",
+        "CloudTrail (TerminateInstances, StopInstances) names who ended it; its console why it did so itself",
+        [["client.userinitiatedshutdown"], ["client.instanceinitiatedshutdown"], ["reason vanished"]];
+    "class-full": "The class has as many machines as `max` allows.",
+        "raise `max` (`runyard set pool CLASS max=N`), or ask for fewer machines",
+        [["as max allows"], ["at its max"], ["atmax"]];
+    "class-paused": "The class is paused.",
+        "`runyard set pool CLASS paused=false`",
+        [["is paused"]];
+    "class-unknown": "There is no such class.",
+        "correct `class` in the workflow: `runyard get pools` lists them",
+        [["unknownclass"], ["no such class"]];
+    "not-allowed": "The class does not admit this repository.",
+        "add it to the pool's `repositories`, or use another class",
+        [["notallowed"], ["does not admit"], ["may not use class"]];
+    "too-many": "The repository has as many open requests as it may have.",
+        "release finished ones, or raise limits.requests_per_repository",
+        [["toomany"]];
+}
+
+impl Cause {
+    fn fits(&self, said: &str) -> bool {
+        self.signs.iter().any(|parts| {
+            let mut rest = said;
+            parts.iter().all(|part| rest.split_once(part).map(|(_, after)| rest = after).is_some())
+        })
+    }
+}
+
+/// The causes that what was said points to, each once, with the first words that did. What was said first counts first.
+pub fn probable<'a>(said: impl IntoIterator<Item = &'a str>) -> Vec<Probable<'a>> {
+    let mut found: Vec<Probable<'a>> = Vec::new();
+    for said in said {
+        let small = said.to_lowercase();
+        let cause = CAUSES.iter().find(|cause| cause.fits(&small));
+        let new = cause.filter(|cause| found.iter().all(|one| one.cause.name != cause.name));
+        found.extend(new.map(|cause| Probable { cause, said }));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+use std::collections::BTreeSet;
+
+use super::{CAUSES, probable};
+
+/// What was really said, by our own programs, EC2, GitHub's runner and the kernel, and what it is to be known as.
+const SAID: &[(&str, &str)] = &[
+    ("the agent from https://a.example/agent has not the SHA-256 00ab", "agent-digest"),
+    ("the agent cannot be had from https://a.example/agent", "agent-unreachable"),
+    ("its SHA-256 is 00ab, not 01ab; mend runner.sha256 or runner.url", "package-digest"),
+    ("the runner package: the server answers 403 Forbidden", "package-missing"),
+    ("run.sh cannot be started: Exec format error (os error 8)", "wrong-architecture"),
+    (
+        "the first boot failed: nft: No such file or directory: jobs could take this machine's role",
+        "no-packet-filter",
+    ),
+    ("job_user: ci can come back after its jobs: it has the shell \"/bin/bash\"", "account-comes-back"),
+    ("this machine cannot be lent: a network namespace: Operation not permitted", "no-namespaces"),
+    ("the metadata service at http://169.254.169.254 answers", "metadata-reachable"),
+    ("/run/docker.sock answers: its user is root", "engine-reachable"),
+    ("powers off: the pre-runner script ended with exit status: 3", "pre-runner-script"),
+    ("Process terminated. Couldn't find a valid ICU package installed on the system.", "libicu-missing"),
+    ("no fresh directory: No space left on device (os error 28)", "disk-full"),
+    (
+        "run.sh ended before it listened, GitHub takes no runner of this version any more: pin a newer package",
+        "runner-deprecated",
+    ),
+    ("run.sh ended before it listened, its name is connected from elsewhere", "runner-name-taken"),
+    ("Could not find any self-hosted runner group named \"gpu\".", "runner-group"),
+    ("GitHub answers 401 Unauthorized: Bad credentials", "github-credential"),
+    ("403 Forbidden: Resource not accessible by integration", "github-permission"),
+    (
+        "config.sh: Http response code: NotFound from 'POST https://api.github.com/actions/runner-registration' 404",
+        "github-scope",
+    ),
+    ("API rate limit exceeded for installation ID 1", "github-limit"),
+    ("Signature expired: 20261122T101010Z is now earlier than 20261122T102010Z", "clock"),
+    ("curl: (6) Could not resolve host: github.com", "no-name-service"),
+    ("dispatch failure: invalid peer certificate: UnknownIssuer", "certificate"),
+    ("the runner package: error trying to connect: Network is unreachable (os error 101)", "no-route"),
+    (
+        "User: arn:aws:sts::1:assumed-role/m/i-1 is not authorized to perform: dynamodb:GetItem on resource",
+        "machine-role",
+    ),
+    ("UnauthorizedOperation: You are not authorized to perform this operation.", "operator-policy"),
+    ("VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit", "quota"),
+    ("InsufficientInstanceCapacity: We currently do not have sufficient m7i.large capacity", "no-capacity"),
+    ("InvalidAMIID.NotFound: The image id '[ami-0]' does not exist", "image"),
+    ("InvalidSubnetID.NotFound: The subnet ID 'subnet-0' does not exist", "network-settings"),
+    ("Client.InvalidKMSKey.InvalidState: The KMS key provided is in an incorrect state", "volume-key"),
+    ("Client.VolumeLimitExceeded: Volume limit exceeded", "volume"),
+    ("Server.SpotInstanceTermination: Instance terminated", "spot-taken"),
+    ("/var/lib/x are not runyard-job's, but it may write to them and they were changed", "left-behind"),
+    ("it was ended in created, and its agent never reported", "never-reported"),
+    ("reason unhealthy", "fell-silent"),
+    ("Client.UserInitiatedShutdown: User initiated shutdown", "stopped-itself"),
+    ("class small has as many machines as max allows (8)", "class-full"),
+    ("its class is paused", "class-paused"),
+    ("UnknownClass: there is no class smal", "class-unknown"),
+    ("NotAllowed: class small does not admit demo/app", "not-allowed"),
+    ("TooMany: demo/app has 1000 open requests", "too-many"),
+    ("demo/app has no run 7 that GitHub shows us", "run-unknown"),
+];
+
+#[test]
+fn each_known_failure_is_known_by_its_own_words() {
+    for (said, wanted) in SAID {
+        let found: Vec<&str> = probable([*said]).iter().map(|one| one.cause.name).collect();
+        assert_eq!(found, [*wanted], "{said}");
+    }
+}
+
+#[test]
+fn every_cause_is_known_by_some_words_and_no_two_have_one_name() {
+    let known: BTreeSet<&str> = SAID.iter().map(|(_, name)| *name).collect();
+    let all: BTreeSet<&str> = CAUSES.iter().map(|cause| cause.name).collect();
+    assert_eq!(known, all);
+    assert_eq!(all.len(), CAUSES.len());
+    for cause in CAUSES {
+        let signs = cause.signs.iter().flat_map(|parts| parts.iter());
+        assert!(
+            signs.clone().all(|part| *part == part.to_lowercase()),
+            "{}: compared in small letters",
+            cause.name
+        );
+    }
+}
+
+#[test]
+fn a_cause_is_told_once_with_the_first_words_and_what_is_healthy_has_none() {
+    let said = [
+        "the server answers 404 Not Found",
+        "2 of 2 machines are running",
+        "the server answers 403 Forbidden",
+    ];
+    let found = probable(said);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].said, said[0]);
+    assert!(probable(["Bound: launched by EC2", "claimed for demo/app 1", "registered", ""]).is_empty());
+}

@@ -1,0 +1,46 @@
+//! Checks the kept directories of a spec: each by itself, and all beside the rest of the spec.
+
+use serde_json::Value;
+
+use super::checks::Field;
+use crate::cli::failure::Problems;
+use crate::model::{FieldError, Keep, KeepScope, PoolSpec, ReuseWithin, WriteFrom};
+
+/// One kept directory.
+pub(super) fn one(field: &Field<'_>, problems: &mut Problems) {
+    let fix = "its keys are name, path, scope, writeFrom, maxGiB and maxAgeDays";
+    let Value::Object(map) = field.value else {
+        problems.add(field.refuse("must be an object", fix));
+        return;
+    };
+    for required in ["name", "path"] {
+        if !map.contains_key(required) {
+            problems.add(FieldError::new(format!("{}.{required}", field.path), "", "is missing", fix));
+        }
+    }
+    for (name, value) in map {
+        let inner = Field { path: format!("{}.{name}", field.path), value };
+        let checked = match name.as_str() {
+            "name" | "path" => inner.text(256).map(|_| ()),
+            "scope" => inner.parsed::<KeepScope>().map(|_| ()),
+            "writeFrom" => inner.parsed::<WriteFrom>().map(|_| ()),
+            "maxGiB" => inner.whole(1, 1000),
+            "maxAgeDays" => inner.whole(1, 365),
+            _ => Err(inner.refuse("is an unknown key", fix)),
+        };
+        problems.keep(checked);
+    }
+}
+
+/// What is wrong with the kept directories of a spec together.
+pub(super) fn together(path: &str, spec: &PoolSpec, problems: &mut Problems) {
+    if let Err((at, error)) = Keep::check_all(&spec.keep) {
+        let field = format!("{path}.keep[{at}].{}", error.field);
+        problems.add(error.named(&field));
+    }
+    if !spec.keep.is_empty() && spec.reuse_within == ReuseWithin::Never {
+        let message = "keeps nothing where reuseWithin is none: each machine ends after its first claim";
+        let fix = "leave keep out, or let machines be reused within the repository or the owner";
+        problems.add(FieldError::new(format!("{path}.keep"), spec.keep.len().to_string(), message, fix));
+    }
+}

@@ -1,0 +1,153 @@
+//! Which rows of a list, in which order, and how many: `--field-selector`, `--sort-by`, `--limit`.
+
+use std::cmp::Ordering;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::json;
+use crate::cli::path::Path;
+use crate::model::{FieldError, Item};
+
+/// How a list is arranged.
+#[derive(Debug, Args)]
+pub(super) struct Order {
+    /// Only what has these values: PATH=VALUE or PATH!=VALUE, several with commas
+    #[arg(long, value_name = "SELECTOR", value_delimiter = ',', value_parser = Field::parse, conflicts_with = "names")]
+    field_selector: Vec<Field>,
+    /// In the order of this path, such as .createdAt [default: requests by their age, others by their names]
+    #[arg(long, value_name = "PATH", value_parser = Path::parse, conflicts_with = "names")]
+    sort_by: Option<Path>,
+    /// At most so many of each kind: the first, or without --sort-by the youngest requests
+    #[arg(long, value_name = "N", conflicts_with = "names")]
+    limit: Option<usize>,
+}
+
+/// A value that is wanted, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Field {
+    path: Path,
+    value: String,
+    wanted: bool,
+}
+
+impl Field {
+    fn parse(text: &str) -> Result<Self, FieldError> {
+        let (path, value, wanted) = match (text.split_once("!="), text.split_once('=')) {
+            (Some((path, value)), _) => (path, value, false),
+            (None, Some((path, value))) => (path, value.strip_prefix('=').unwrap_or(value), true),
+            (None, None) => {
+                let fix = "write PATH=VALUE or PATH!=VALUE, such as state=running,usageClass!=spot";
+                return Err(FieldError::new("--field-selector", text, "has no =", fix));
+            }
+        };
+        Ok(Self { path: Path::parse(path)?, value: value.to_owned(), wanted })
+    }
+
+    fn holds(&self, document: &Value) -> bool {
+        (self.path.text(document).unwrap_or_default() == self.value) == self.wanted
+    }
+}
+
+impl Order {
+    /// Whether an item has what is wanted.
+    pub(super) fn accepts(&self, item: &Item) -> bool {
+        if self.field_selector.is_empty() {
+            return true;
+        }
+        let document = json::record(item);
+        self.field_selector.iter().all(|field| field.holds(&document))
+    }
+
+    /// The items in their order, as many as are wanted.
+    pub(super) fn arranged(&self, mut items: Vec<Item>) -> Vec<Item> {
+        if let Some(path) = &self.sort_by {
+            let value = |item: &Item| path.find(&json::record(item)).first().map(|value| (*value).clone());
+            items.sort_by_cached_key(|item| Placed(value(item)));
+        }
+        if let Some(limit) = self.limit {
+            match self.sort_by {
+                Some(_) => items.truncate(limit),
+                // Oldest first, so the youngest are the last.
+                None => drop(items.drain(..items.len().saturating_sub(limit))),
+            }
+        }
+        items
+    }
+}
+
+/// A value by which rows are ordered: numbers by their size, texts (and with them times) by their letters, what has none
+/// last.
+struct Placed(Option<Value>);
+
+impl Ord for Placed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let number = |value: &Value| value.as_f64();
+        match (&self.0, &other.0) {
+            (None, None) => Ordering::Equal,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
+            (Some(a), Some(b)) => match (number(a), number(b)) {
+                (Some(a), Some(b)) => a.total_cmp(&b),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => a.to_string().cmp(&b.to_string()),
+            },
+        }
+    }
+}
+
+impl PartialOrd for Placed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Placed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::context::{attributes, number, text};
+
+    fn items() -> Vec<Item> {
+        let one = |name: &str, count: u64| attributes([("name", text(name)), ("count", number(count))]);
+        vec![one("b", 10), one("a", 9), attributes([("name", text("c"))])]
+    }
+
+    fn names(order: &Order) -> Vec<String> {
+        let items = items().into_iter().filter(|item| order.accepts(item)).collect();
+        let items = order.arranged(items);
+        items.iter().map(|item| json::record(item)["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn order(selector: &[&str], sort_by: Option<&str>, limit: Option<usize>) -> Order {
+        Order {
+            field_selector: selector.iter().map(|one| Field::parse(one).unwrap()).collect(),
+            sort_by: sort_by.map(|path| Path::parse(path).unwrap()),
+            limit,
+        }
+    }
+
+    #[test]
+    fn rows_are_ordered_by_numbers_as_numbers_and_what_has_none_comes_last() {
+        assert_eq!(names(&order(&[], Some(".count"), None)), ["a", "b", "c"]);
+        assert_eq!(names(&order(&[], Some(".name"), Some(2))), ["a", "b"], "the first of the order");
+        assert_eq!(names(&order(&[], None, Some(2))), ["a", "c"], "the youngest");
+        assert_eq!(names(&order(&[], None, Some(0))), [""; 0]);
+    }
+
+    #[test]
+    fn rows_are_chosen_by_what_they_have_and_have_not() {
+        assert_eq!(names(&order(&["count=9"], None, None)), ["a"]);
+        assert_eq!(names(&order(&["count!=9", "name!=c"], None, None)), ["b"]);
+        assert!(Field::parse("count").is_err());
+    }
+}

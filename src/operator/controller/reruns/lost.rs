@@ -1,0 +1,95 @@
+//! Runs that failed because a spot machine was taken back from under a job: GitHub is asked once to run their failed
+//! jobs again. What it asks for then is served like any other re-run.
+
+use crate::decide::failed_with;
+use crate::model::{EventType, Request, RequestKey, Versioned};
+use crate::ports::github::RunState;
+use crate::ports::{GitHubError, StoreError};
+
+use super::{Known, Reruns, Unfinished, number, repo};
+
+impl Reruns {
+    /// Looks whether the run of a request failed with the machines that were taken back from it.
+    pub(super) async fn lost(&mut self, key: &RequestKey, known: &Known) -> Result<(), Unfinished> {
+        let (Some(machines), Some(run)) = (known.lost.get(key), number(key)) else { return Ok(()) };
+        let (owner, name) = repo(key);
+        match self.github.run(&owner, &name, run).await? {
+            // Its other jobs go on, and GitHub runs nothing again before they are over.
+            RunState::Active { attempt } if attempt <= key.attempt => return Ok(()),
+            // Somebody ran it again.
+            RunState::Active { .. } => return self.settle(key),
+            RunState::Completed { attempt } if attempt != key.attempt => return self.settle(key),
+            RunState::Completed { .. } => {}
+        }
+        let Some(request) = self.request(key).await? else { return self.settle(key) };
+        if request.status.rerun_requested_at.is_none() {
+            let jobs = self.github.run_jobs(&owner, &name, run, key.attempt).await?;
+            if self.was_run_again(key, known).await? || !failed_with(machines, &jobs) {
+                return self.settle(key);
+            }
+            if !self.intend(&request).await? {
+                return Ok(());
+            }
+        }
+        self.ask_github(key, &owner, &name, run).await
+    }
+
+    /// Whether the failed jobs of its run were run again for another request of it: that is done once.
+    async fn was_run_again(&self, key: &RequestKey, known: &Known) -> Result<bool, StoreError> {
+        for other in known.of_run(key).into_iter().flatten().filter(|other| *other != key) {
+            let other = self.request(other).await?;
+            if other.is_some_and(|other| other.status.rerun_requested_at.is_some()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Records what GitHub is about to be asked; false where the request was changed meanwhile.
+    async fn intend(&self, request: &Request) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        let mut next = request.clone();
+        next.status.rerun_requested_at = Some(now);
+        next.advance(now);
+        match self.store.write(&next.replacing(request)).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask_github(
+        &mut self,
+        key: &RequestKey,
+        owner: &str,
+        name: &str,
+        run: u64,
+    ) -> Result<(), Unfinished> {
+        match self.github.rerun_failed_jobs(owner, name, run).await {
+            Ok(()) => {
+                let message = format!("{key}: a spot machine was taken back; its failed jobs are run again");
+                self.report(key, EventType::Normal, "RerunAsked", message);
+                self.settle(key)
+            }
+            Err(error @ (GitHubError::Denied(_) | GitHubError::NotFound(_) | GitHubError::Invalid(_))) => {
+                let message = format!(
+                    "{key}: GitHub does not run its failed jobs again ({error}); it needs Actions: write"
+                );
+                self.report(key, EventType::Warning, "RerunRefused", message);
+                self.settle(key)
+            }
+            Err(
+                error @ (GitHubError::Unreachable(_)
+                | GitHubError::Throttled { .. }
+                | GitHubError::Deferred { .. }
+                | GitHubError::NameTaken(_)
+                | GitHubError::Busy(_)),
+            ) => Err(error.into()),
+        }
+    }
+
+    fn settle(&mut self, key: &RequestKey) -> Result<(), Unfinished> {
+        self.settled.insert(key.clone());
+        Ok(())
+    }
+}

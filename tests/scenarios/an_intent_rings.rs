@@ -1,0 +1,163 @@
+//! How long does a warm claim wait with AWS's latencies, and what does the doorbell save? The stream is looked at every
+//! 200 ms and shows a write some time after it was made; calls take as long as docs/performance.md has them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use runyard::controller::Bell;
+use runyard::model::{Item, RecordId, Write};
+use runyard::ports::{Change, Doorbell, Page, QueueError, Store, StoreError, Watch};
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use runyard_tests::world::{World, linux};
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A table that is as far away as DynamoDB.
+struct LikeAws {
+    inner: Arc<dyn Store>,
+    looks: watch::Receiver<()>,
+    /// How long after a write the stream shows it.
+    lag: Duration,
+}
+
+#[async_trait]
+impl Store for LikeAws {
+    async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
+        sleep(millis(5)).await;
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {
+        self.inner.list(after).await
+    }
+
+    async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError> {
+        self.inner.query(pk, sk_prefix, after).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Item, StoreError> {
+        sleep(millis(5)).await;
+        self.inner.write(write).await
+    }
+
+    async fn transact(&self, writes: &[Write]) -> Result<(), StoreError> {
+        sleep(millis(8)).await;
+        self.inner.transact(writes).await
+    }
+
+    async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
+        self.inner.append(items).await
+    }
+
+    async fn watch(&self) -> Result<Box<dyn Watch>, StoreError> {
+        let (mut inner, shown) = (self.inner.watch().await?, Arc::<Mutex<VecDeque<_>>>::default());
+        let (lag, into) = (self.lag, shown.clone());
+        // Ends with the watch.
+        let mut pump = JoinSet::new();
+        pump.spawn(async move {
+            while let Ok(changes) = inner.next().await {
+                let at = Instant::now() + lag;
+                into.lock().unwrap().extend(changes.into_iter().map(|change| (at, change)));
+            }
+        });
+        Ok(Box::new(Stream { shown, looks: self.looks.clone(), due: Instant::now(), _pump: pump }))
+    }
+}
+
+struct Stream {
+    shown: Arc<Mutex<VecDeque<(Instant, Change)>>>,
+    looks: watch::Receiver<()>,
+    due: Instant,
+    _pump: JoinSet<()>,
+}
+
+#[async_trait]
+impl Watch for Stream {
+    async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
+        tokio::select! {
+            () = sleep_until(self.due) => {}
+            _ = self.looks.changed() => {}
+        }
+        self.due = Instant::now() + millis(200);
+        sleep(millis(10)).await;
+        let mut shown = self.shown.lock().unwrap();
+        let ready = shown.iter().take_while(|(at, _)| *at <= Instant::now()).count();
+        Ok(shown.drain(..ready).map(|(_, change)| change).collect())
+    }
+}
+
+#[derive(Default)]
+struct LikeSqs(Notify);
+
+#[async_trait]
+impl Doorbell for LikeSqs {
+    async fn find(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
+
+    async fn ring(&self) -> Result<(), QueueError> {
+        sleep(millis(16)).await;
+        self.0.notify_one();
+        Ok(())
+    }
+
+    async fn rung(&self) -> Result<bool, QueueError> {
+        let rung = timeout(Duration::from_secs(20), self.0.notified()).await.is_ok();
+        sleep(millis(16)).await;
+        Ok(rung)
+    }
+}
+
+/// The median time from intent to `Ready` of 60 warm claims at any moment between two looks.
+async fn median(rings: bool, lag: Duration) -> Duration {
+    let world = World::new();
+    world.pool(linux(0, 50)).await;
+    // As the real agent looks in the first seconds after its machine is free.
+    world.agents.pace(millis(50));
+    let (look, looks) = watch::channel(());
+    let bell = Arc::new(LikeSqs::default());
+    let doorbell = rings.then(|| Bell { port: bell.clone(), look });
+    world.start_over("one", |ports| runyard::controller::Ports {
+        store: Arc::new(LikeAws { inner: ports.store.clone(), looks, lag }),
+        doorbell,
+        ..ports
+    });
+    let mut took = Vec::new();
+    for run in 0..61 {
+        sleep(millis(5_000 + run * 37)).await;
+        let begun = Instant::now();
+        let key = world.provision(&run.to_string(), "linux", 1, json!({"usageClass": "on-demand"})).await;
+        bell.ring().await.unwrap();
+        while world.phase(&key).await != "Ready" {
+            sleep(millis(1)).await;
+        }
+        took.push(begun.elapsed());
+        world.release(&key).await;
+        world.until_phase(&key, "Released", 30).await;
+    }
+    assert_eq!(world.compute.orders().len(), 1, "all but the first were warm");
+    let mut warm = took.split_off(1);
+    warm.sort();
+    warm[warm.len() / 2]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warm_claim_that_rings_waits_at_most_150_ms_before_registration() {
+    let (rung, without) = (median(true, Duration::ZERO).await, median(false, Duration::ZERO).await);
+    assert!(rung <= millis(150), "{rung:?}, without a ring {without:?}");
+    assert!(without >= rung * 2, "{without:?}, with a ring {rung:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_helps_where_the_stream_shows_a_write_200_ms_late() {
+    let (rung, without) = (median(true, millis(200)).await, median(false, millis(200)).await);
+    assert!(rung + millis(50) <= without, "{rung:?}, without a ring {without:?}");
+}
