@@ -30,7 +30,7 @@ pub use rerun::{Rerun, failed_with, rerun};
 pub use runner::{AtGitHub, Credential, KeepQuestion, RunnerConfig, StaleRunners};
 pub use schedule::{Effective, check as check_schedule, effective};
 
-pub(crate) use class::is_telling;
+pub(crate) use class::{is_telling, places};
 
 use crate::yard::Unit;
 

@@ -6,9 +6,11 @@ mod evidence;
 mod forecast;
 mod plan;
 mod record;
+mod shares;
 
 pub use causes::{CAUSES, Cause, Probable, probable};
 pub use evidence::{Said, evidence, related};
 pub use forecast::{Forecast, Pace, forecast};
 pub use plan::{judge, picture};
 pub use record::{explain, machine, pool, remark};
+pub use shares::{ShareReport, shares};

@@ -34,6 +34,7 @@ mod visits;
 
 pub(crate) use beats::{Doubt, believable};
 pub use class::{Class, LaunchBackoff};
+pub(crate) use decay::decayed;
 pub(crate) use demand::{Demand, Free, MachineGroup, QueuePosition, Refusal};
 pub use holding::{Holding, Lost};
 pub use in_flight::InFlight;
@@ -41,7 +42,7 @@ pub(crate) use need::{LAST_REPLACEMENT, gives_back, lacking, max_runtime, over_t
 pub use now::Now;
 pub use observation::{Observation, Written};
 pub use offerings::{BackoffKind, Offering, OfferingBackoff};
-pub(crate) use shares::{LaneId, Late, Order, Queue, Rank, ShareName, Shares, share_of};
+pub(crate) use shares::{LaneId, Late, Order, Queue, Rank, ShareName, Shares, overdue_at, share_of};
 pub(crate) use tracked::{Asked, Former, UnreadMachine};
 pub use tracked::{Beat, Ordered, Tracked, TrackedLaunch};
 pub(crate) use unread::{ClassRecord, agent_is_known, runtime_unknown};

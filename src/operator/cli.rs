@@ -45,6 +45,7 @@ mod scale;
 mod screen;
 mod selector;
 mod setup;
+mod shares;
 #[cfg(test)]
 mod shown;
 mod ssh;
@@ -61,9 +62,10 @@ mod yards;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use self::args::{Cli, Common, Once, Process, Verb};
 use self::environment::Environment;
@@ -184,6 +186,15 @@ fn table_of(common: &Common, environment: &Environment) -> CliResult<TableName> 
     }
 }
 
+/// `runyard man`: one page for each verb.
+fn man(dir: &Path) -> CliResult {
+    let made = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+    made.map_err(|error| {
+        let fix = "name a directory that you may write to";
+        CliFailure::error("DIR", dir.display().to_string(), error.to_string(), fix)
+    })
+}
+
 async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult {
     if let Once::Config(args) = verb {
         return yards::config(&mut Screen::stdout(&common.output), args, common.table.as_ref(), &environment);
@@ -198,6 +209,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             Ok(())
         }
         Once::Config(_) => unreachable!("it was answered before a yard was chosen"),
+        Once::Man { dir } => man(&dir),
         Once::Provision(args) => {
             let id = provision::check(&args, env, &table)?;
             provision::run(&mut connect::connect(table, environment, screen).await?.0, &args, &id).await

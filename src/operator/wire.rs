@@ -164,7 +164,8 @@ pub fn build(
             (store.woken_by(looks), Some(bell))
         }
         // In local mode each commit of the engine wakes the watch.
-        (QueueKind::Sqs, ComputeKind::Local) | (QueueKind::Memory, _) => (store, None),
+        (QueueKind::Sqs, ComputeKind::Local)
+        | (QueueKind::Memory, ComputeKind::Ec2 | ComputeKind::None | ComputeKind::Local) => (store, None),
     };
     let store: Arc<dyn Store> = Arc::new(store);
     let github =

@@ -13,3 +13,8 @@ mod store;
 pub use self::mounted::KeptMount;
 pub(super) use self::mounted::place_for;
 pub use self::store::{KeptStore, Promoted};
+
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
+mod tests;

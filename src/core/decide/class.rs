@@ -25,12 +25,13 @@ mod tell;
 mod tell_tests;
 mod turns;
 
+pub(crate) use shared::places;
 pub(crate) use tell::is_telling;
 
 /// How often a pool's status is written at most.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// How often the use of shares is written at least, while machines are lent.
-const USAGE_EVERY: Duration = Duration::from_secs(60);
+const USAGE_EVERY: Duration = Duration::from_secs(30);
 /// When to look again at what another class may free.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 

@@ -179,3 +179,57 @@ fn ten_thousand_waiting_requests_of_one_class_add_nothing_to_a_change_of_another
     };
     assert_eq!(visited(0), visited(10_000));
 }
+
+/// A class that is shared and has no machine, with so many waiting requests of each of so many repositories.
+fn shared_line(repositories: usize, each: usize, within: &str) -> Scene {
+    let spec = json!({"max": 0, "sharing": {"weights": {"acme/repository-1*": 2}}, "reuseWithin": within});
+    let mut scene = Scene::with(spec);
+    for n in 0..repositories * each {
+        let repository = format!("acme/repository-{:05}", n % repositories);
+        let mut asked =
+            request(&format!("{n:06}"), 1, json!({"repository": repository, "timeoutSeconds": 604_800}));
+        asked.status.accepted_at = Some(at(n as i64 / 1000 - 250));
+        scene.put(&asked);
+    }
+    scene
+}
+
+#[test]
+fn a_change_of_a_shared_class_visits_as_many_of_ten_thousand_shares_as_of_a_hundred() {
+    for within in ["owner", "repository"] {
+        let visited = |repositories: usize, each: usize| {
+            let mut scene = shared_line(repositories, each, within);
+            scene.see(Observation::Hints("linux".parse().unwrap(), Vec::new()));
+            let mut counted = Vec::new();
+            // Nothing is free.
+            visits();
+            assert!(scene.served().is_empty());
+            counted.push(visits());
+            // A machine comes back, and is somebody's at once.
+            for n in 0..3 {
+                let used = |i: &mut Instance| {
+                    i.trust_domain = if within == "owner" {
+                        "owner:acme".into()
+                    } else {
+                        format!("repository:acme/repository-0000{}", n + 3)
+                    };
+                };
+                scene.add(machine(&format!("i-{n:05}")).pooled().with(used));
+                scene.see(Observation::Hints("linux".parse().unwrap(), Vec::new()));
+                visits();
+                let plan = scene.of_class();
+                counted.push(visits());
+                assert_eq!(
+                    plan.actions.iter().filter(|a| matches!(a.effect, Effect::Claim { .. })).count(),
+                    1
+                );
+                scene.apply(&plan.actions);
+            }
+            counted
+        };
+        let few = visited(100, 1);
+        println!("{within}: {few:?} visits");
+        assert_eq!(few, visited(10_000, 1), "{within}: by the number of shares");
+        assert_eq!(few, visited(100, 100), "{within}: by the length of the line");
+    }
+}

@@ -58,6 +58,10 @@ pub(super) struct Matcher<'a> {
     passed: BTreeSet<&'a InstanceArn>,
     /// Machines that their former requests still list, by those.
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
+    /// Machines that keep something of a repository, by that; none where the class keeps nothing.
+    warm: BTreeMap<&'a str, Vec<(usize, &'a InstanceArn)>>,
+    /// Machines that were given to a request.
+    given: BTreeSet<InstanceArn>,
     /// Former requests that [`Matcher::met`] has not returned yet.
     met: Vec<RequestKey>,
 }
@@ -73,9 +77,9 @@ impl<'a> Matcher<'a> {
             kept: 0,
         };
         let cursors: Vec<Cursor<'_>> = class.free.iter().map(cursor).collect();
-        let (fits, listed) = (BTreeMap::new(), BTreeMap::new());
-        let (named, passed, met) = (Vec::new(), BTreeSet::new(), Vec::new());
-        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, met };
+        let (fits, listed, warm) = (BTreeMap::new(), BTreeMap::new(), warm(cx, class, spec));
+        let (named, passed, given, met) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
+        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, given, met };
         // Ignore hints for instances that are no longer pooled, or are of another class.
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
@@ -141,6 +145,7 @@ impl<'a> Matcher<'a> {
         let groups = self.fit(demand);
         while (share.machines.len() as u32) < lack {
             let Some((at, arn)) = self.next(key, &groups) else { break };
+            self.given.insert(arn.clone());
             share.machines.push(arn.clone());
             share.groups.push(at);
         }
@@ -152,6 +157,9 @@ impl<'a> Matcher<'a> {
     }
 
     fn next(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        if let Some(warm) = self.next_warm(key, groups) {
+            return Some(warm);
+        }
         if let Some(at) = self.named.iter().position(|(at, _)| groups.contains(at)) {
             return Some(self.named.remove(at));
         }
@@ -164,6 +172,26 @@ impl<'a> Matcher<'a> {
         }
         let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].head)?;
         self.cursors[last].head.take().map(|(_, arn)| (last, arn))
+    }
+
+    /// A free machine that keeps something of the request's repository.
+    fn next_warm(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        let repository = key.repository.folded();
+        let known = self.warm.get(repository.as_str())?;
+        let free = |arn: &InstanceArn| {
+            let tracked = self.cx.yard.instance(arn);
+            !self.given.contains(arn)
+                && tracked.is_some_and(|tracked| {
+                    unfit(self.cx, self.spec, tracked).is_none()
+                        && former_that_lists(self.cx, &tracked.instance).is_none()
+                })
+        };
+        let (at, arn) = *known.iter().find(|(at, arn)| groups.contains(at) && free(arn))?;
+        self.named.retain(|(_, other)| *other != arn);
+        self.passed.insert(arn);
+        let head = &mut self.cursors[at].head;
+        *head = head.filter(|(_, other)| other != arn);
+        Some((at, arn))
     }
 
     /// The trust domains of the machines that nobody was given yet; the empty one where machines served nobody.
@@ -198,6 +226,30 @@ impl<'a> Matcher<'a> {
     pub(super) fn met(&mut self) -> Vec<RequestKey> {
         std::mem::take(&mut self.met)
     }
+}
+
+/// The free machines of a class by what their agents say that they keep: a hint, which orders and refuses nothing.
+fn warm<'a>(
+    cx: &'a Context<'a>,
+    class: &'a Class,
+    spec: &PoolSpec,
+) -> BTreeMap<&'a str, Vec<(usize, &'a InstanceArn)>> {
+    let mut warm: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    if spec.keep.is_empty() {
+        return warm;
+    }
+    for (at, free) in class.free.values().enumerate() {
+        for (_, arn) in free.iter().rev() {
+            visited();
+            let agent = cx.yard.instance(arn).and_then(|tracked| tracked.agent.as_ref());
+            let kept = agent.into_iter().flat_map(|agent| agent.kept.values());
+            let repositories: BTreeSet<&str> = kept.map(|kept| kept.repository.as_str()).collect();
+            for repository in repositories {
+                warm.entry(repository).or_default().push((at, arn));
+            }
+        }
+    }
+    warm
 }
 
 /// Why a machine does not fit a request, whatever its state; none when it fits.

@@ -39,7 +39,8 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
     told.sort();
     told.dedup();
     lines.extend(told);
-    lines.extend(ahead(yard, request));
+    let shared = super::shares::place(yard, now, request);
+    lines.extend(if shared.is_empty() { ahead(yard, request).into_iter().collect() } else { shared });
     let cx = Context { yard, policy, now, role };
     let pace = Pace::of_classes(yard);
     lines.extend(forecast(&cx, key, pace.get(&request.intent.resource_class)).map(|told| told.to_string()));

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use crate::model::{
-    Counts, Instance, InstanceArn, InstanceId, LaunchId, Pool, PoolSpec, RecordId, RequestKey, UsageClass,
-    drift,
+    ClassName, Counts, Instance, InstanceArn, InstanceId, LaunchId, Pool, PoolSpec, RecordId, RequestKey,
+    UsageClass, drift,
 };
 
 use super::beats::{Beats, believable};
@@ -19,6 +20,7 @@ use super::offerings::{
 };
 use super::shares::Shares;
 use super::visits::visited;
+use super::{Asked, Now};
 
 /// The backoff of a class's launches after failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +96,28 @@ pub struct Class {
 }
 
 impl Class {
+    /// Counts its shares anew after its pool changed.
+    pub(crate) fn share_anew(
+        &mut self,
+        name: &ClassName,
+        spec: Option<&PoolSpec>,
+        asked: &IndexMap<RequestKey, Box<Asked>>,
+        now: &Now,
+    ) {
+        self.shares.configure(spec);
+        let Some(spec) = spec.filter(|spec| spec.sharing.is_some()) else { return };
+        let all = asked.values().map(|asked| &asked.request);
+        for request in all.filter(|request| request.intent.resource_class == name.as_str()) {
+            self.shares.hold(None, Some(request), now.mono);
+        }
+        let waiting = self.waiting.all().iter().filter_map(|(_, key)| asked.get(key));
+        for request in waiting.map(|asked| &asked.request) {
+            if request.status.accepted_at.is_some() {
+                self.shares.insert(request, spec);
+            }
+        }
+    }
+
     /// Machines of the class that are not terminated.
     pub fn live(&self) -> u32 {
         self.counts.values().fold(0, |sum, count| sum.saturating_add(*count))

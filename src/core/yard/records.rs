@@ -81,19 +81,7 @@ impl Yard {
             let asked = &self.requests;
             let spec = new.as_ref().map(|pool| &pool.spec);
             class.waiting.sort(spec, |key| asked.get(key).map(|asked| &asked.request));
-            class.shares.configure(spec);
-            if let Some(spec) = spec.filter(|spec| spec.sharing.is_some()) {
-                let all = asked.values().map(|asked| &asked.request);
-                for request in all.filter(|request| request.intent.resource_class == name.as_str()) {
-                    class.shares.hold(None, Some(request), now.mono);
-                }
-                let waiting = class.waiting.all().iter().filter_map(|(_, key)| asked.get(key));
-                for request in waiting.map(|asked| &asked.request) {
-                    if request.status.accepted_at.is_some() {
-                        class.shares.insert(request, spec);
-                    }
-                }
-            }
+            class.share_anew(name, spec, asked, now);
         }
         class.shares.used_is(new.as_ref(), now.wall, now.mono);
         class.shares.mature(now.wall);

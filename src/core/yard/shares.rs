@@ -3,13 +3,13 @@
 //! number whatever the length of the line. All that orders is in records: two operators order alike.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use crate::model::{Pool, PoolSpec, Quota, Request, ShareBy, Sharing, Usage, after};
+use crate::model::{PoolSpec, Quota, Request, ShareBy, Sharing, Usage, after};
 
 use super::demand::{Demand, QueuePosition};
 
@@ -20,8 +20,6 @@ const ENTRY: u64 = 300_000;
 const OVERDUE: Duration = Duration::from_secs(300);
 /// The precision in which use is divided by weights.
 const PRECISION: u64 = 1000;
-/// The longest time without an operator that is charged to the shares that hold machines after it.
-const LONGEST_GAP: Duration = Duration::from_secs(3600);
 
 /// The name of a share.
 pub(crate) type ShareName = Arc<str>;
@@ -278,6 +276,15 @@ impl Shares {
         Late { holds: self.holds(&lane.share, more), since, head: head.clone() }
     }
 
+    /// What a share used and holds for its weight.
+    pub(crate) fn used_for_weight(&self, share: &str) -> u64 {
+        let weight = self.sharing.as_ref().map_or(1, |sharing| sharing.weight(share));
+        let used = self.used(share);
+        self.shares
+            .get(share)
+            .map_or_else(|| used.saturating_mul(PRECISION) / u64::from(weight), |share| share.rank(used, 0))
+    }
+
     /// What a share holds for its weight, with so many machines more.
     pub(crate) fn holds(&self, share: &str, more: u32) -> u64 {
         self.shares.get(share).map_or(0, |share| share.holds(more))
@@ -428,60 +435,6 @@ impl Shares {
     }
 }
 
-impl Shares {
-    /// The pool's status says what was used.
-    pub(crate) fn used_is(&mut self, pool: Option<&Pool>, wall: Timestamp, now: Duration) {
-        let usage = pool.and_then(|pool| pool.status.usage.clone());
-        let at = |usage: &Option<Usage>| usage.as_ref().map(|usage| usage.at);
-        let first = self.account == 0;
-        if !first && at(&usage) == at(&self.usage) {
-            return;
-        }
-        let before = std::mem::replace(&mut self.usage, usage);
-        let since = at(&self.usage).filter(|_| first).map(|at| wall.duration_since(at));
-        self.gap =
-            since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default().min(LONGEST_GAP);
-        (self.account, self.begun, self.counted) = (self.account + 1, now, self.held > 0);
-        let named = before.iter().chain(&self.usage).flat_map(|usage| usage.sums.keys());
-        let named: BTreeSet<ShareName> = named.map(|name| name.as_str().into()).collect();
-        named.iter().for_each(|share| self.rank_again(share));
-        // What holds and waits for nothing is in the status now, if it is worth a place there.
-        self.shares.retain(|_, share| share.held > 0 || share.waiting > 0);
-    }
-
-    /// Since when more was used than the pool's status says; none where no more was.
-    pub(crate) const fn unwritten(&self) -> Option<Duration> {
-        if self.counted && self.sharing.is_some() { Some(self.begun) } else { None }
-    }
-
-    /// The use as it is to be written now.
-    pub(crate) fn usage(&self, wall: Timestamp, now: Duration) -> Option<Usage> {
-        let half_life = self.sharing.as_ref()?.half_life.get();
-        let known = self.usage.as_ref();
-        let time = known.map(|usage| wall.duration_since(usage.at)).unwrap_or(SignedDuration::ZERO);
-        let time = Duration::try_from(time).unwrap_or_default();
-        let mut sums: BTreeMap<String, u64> = known.map(|usage| usage.sums.clone()).unwrap_or_default();
-        sums.values_mut().for_each(|sum| *sum = super::decay::decayed(*sum, time, half_life));
-        let mut other = super::decay::decayed(known.map_or(0, |usage| usage.other), time, half_life);
-        let gap = u64::try_from(self.gap.as_millis()).unwrap_or(u64::MAX);
-        for (name, share) in &self.shares {
-            let missed = u64::from(share.held).saturating_mul(gap);
-            let more = share.pending(self.account, self.begun, now).saturating_add(missed);
-            if more > 0 {
-                let sum = sums.entry(name.to_string()).or_default();
-                *sum = sum.saturating_add(more);
-            }
-        }
-        sums.retain(|_, sum| *sum > 0);
-        let mut greatest: Vec<(Reverse<u64>, String)> =
-            sums.into_iter().map(|(name, sum)| (Reverse(sum), name)).collect();
-        greatest.sort_unstable();
-        let rest = greatest.split_off(greatest.len().min(crate::model::SHARES_NAMED));
-        other = rest.iter().fold(other, |other, (Reverse(sum), _)| other.saturating_add(*sum));
-        let sums = greatest.into_iter().map(|(Reverse(sum), name)| (name, sum)).collect();
-        Some(Usage { at: crate::model::millis(wall), sums, other })
-    }
-}
-
 #[cfg(test)]
 mod tests;
+mod usage;

@@ -9,7 +9,7 @@ mod keep;
 mod launch;
 mod plan;
 mod set;
-mod sharing;
+pub(in crate::cli) mod sharing;
 mod spec;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! The verbs and options of the command line, as a person types them and reads them in `--help`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -138,6 +139,13 @@ pub(crate) enum Once {
     Version(version::VersionArgs),
     /// Tell the probable cause of a failure, with all that was said about it
     Debug(debug::DebugArgs),
+    /// Write the man pages into a directory
+    #[command(after_help = "Example:\n  runyard man ~/.local/share/man/man1")]
+    Man {
+        /// The directory, which is made if it is not there
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
     /// Write the completions of a shell to standard output
     #[command(
         after_help = "Names of classes, machines and requests come from the table, when TAB is pressed.\n\nExample:\n  source <(runyard completions bash)"

@@ -43,6 +43,7 @@ pub(crate) async fn connect(
         return Err(CliFailure::error("AWS_REGION", "", "no AWS region is set", fix));
     }
     if let Some(endpoint) = environment.endpoint().filter(|endpoint| refuses(endpoint)) {
+        tracing::debug!(endpoint, "the connection was refused");
         return Err(CliFailure::nothing_listens(endpoint));
     }
     let store = DynamoStore::connect(table.clone(), &sdk);
@@ -97,8 +98,11 @@ pub(crate) async fn sdk(environment: &Environment) -> SdkConfig {
         credentials = credentials.profile_name(profile);
     }
     let chosen = environment.get("AWS_REGION").map(|name| Region::new(name.to_owned()));
-    let region = RegionProviderChain::first_try(chosen)
-        .or_else(EnvironmentVariableRegionProvider::new())
+    let mut region = RegionProviderChain::first_try(chosen);
+    if environment.profile.is_none() {
+        region = region.or_else(EnvironmentVariableRegionProvider::new());
+    }
+    let region = region
         .or_else(of_profile.build())
         .or_else(ImdsRegionProvider::builder().imds_client(imds).build())
         .region()

@@ -253,7 +253,9 @@ async fn remove(context: &CliContext, class: &ClassName) -> CliResult {
 /// nothing: it costs nothing and harms nobody.
 async fn beside(context: &CliContext, class: &ClassName, pool: &Pool) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(queues) = connect::queues(&context.environment).await {
+    if context.queue.is_some()
+        && let Some(queues) = connect::queues(&context.environment).await
+    {
         for queue in WantedQueue::of_class(&context.table, class) {
             lines.push(match queues.delete(&queue.name).await {
                 Ok(true) => format!("queue {}: deleted", queue.name),

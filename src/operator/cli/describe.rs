@@ -14,7 +14,7 @@ use super::json;
 use super::run::repository_hint;
 use super::screen::{Screen, plain};
 use super::selector::Selector;
-use super::table::{columns, distance};
+use super::table::{distance, indented};
 use super::what::OneArgs;
 use crate::model::{RecordId, Repository};
 
@@ -213,7 +213,7 @@ fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
             ]
         };
         let rows = list("conditions").iter().map(row).collect();
-        table(&mut text, "Conditions", columns(screen, &["TYPE", "IS", "REASON", "SINCE", "MESSAGE"], rows));
+        table(&mut text, "Conditions", indented(screen, &["TYPE", "IS", "REASON", "SINCE", "MESSAGE"], rows));
     }
     let row = |of: &Value| {
         vec![
@@ -227,7 +227,7 @@ fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
         [] => text.push_str("Events:  none\n"),
         events => {
             let rows = events.iter().map(row).collect();
-            table(&mut text, "Events", columns(screen, &["WHEN", "TYPE", "REASON", "MESSAGE"], rows));
+            table(&mut text, "Events", indented(screen, &["WHEN", "TYPE", "REASON", "MESSAGE"], rows));
         }
     }
     text

@@ -74,6 +74,11 @@ impl Environment {
         }
     }
 
+    /// Takes this variable for not set.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.variables.remove(name);
+    }
+
     /// A variable that names a file.
     pub(crate) fn file(&self, name: &'static str) -> Option<PathBuf> {
         self.get(name).map(PathBuf::from)

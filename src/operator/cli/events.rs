@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
+use super::completion;
 use super::context::CliContext;
 use super::duration;
 use super::environment::Environment;
@@ -28,8 +29,12 @@ Examples:
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]
 pub(crate) struct EventsArgs {
-    #[command(flatten)]
-    one: Option<OneArgs>,
+    /// Only those of one record: its kind, with /NAME its name too
+    #[arg(value_name = "KIND", add = completion::kinds_and_names())]
+    what: Option<String>,
+    /// Which record
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
+    name: Option<String>,
     /// Only what happened this long ago or later [default: all, which is seven days]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Option<Duration>,
@@ -42,7 +47,8 @@ pub(crate) struct EventsTarget(Option<Selector>, Option<Repository>);
 
 /// What the options say.
 pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> CliResult<EventsTarget> {
-    let selector = args.one.as_ref().map(OneArgs::selector).transpose()?;
+    let one = args.what.clone().map(|what| OneArgs::of(what, args.name.clone()));
+    let selector = one.as_ref().map(OneArgs::selector).transpose()?;
     let repository =
         repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
     Ok(EventsTarget(selector, repository))

@@ -14,6 +14,7 @@ use super::environment::Environment;
 use super::failure::{CliFailure, CliResult, Problems};
 use super::run::repository_hint;
 use super::selector::{Noun, kind_of};
+use super::shares;
 use super::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, RowContext};
 use super::usage::one_of;
 use super::what::{Target, targets};
@@ -40,6 +41,7 @@ Examples:
   runyard get requests --all --sort-by .count --limit 20 --no-headers
   runyard get pools -o custom-columns=CLASS:.resourceClass,MAX:.max
   runyard get instances --field-selector state=running -o name
+  runyard get shares --class linux-x64
   runyard get pools -o json | jq '.items[].resourceClass'")]
 pub(crate) struct GetArgs {
     /// What to list: instances (i), requests (r), pools (p), launches (l), several with commas, all, or KIND/NAME
@@ -228,6 +230,13 @@ struct Listing {
 }
 
 async fn look(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliResult<Listing> {
+    if target.nouns() == [Noun::Shares] {
+        let all = context.everything().await?;
+        let document = shares::document(&all, args.only.class.as_ref(), context.clock.now());
+        let items = all.into_iter().filter(|_| !shares::is_empty(&document));
+        let (items, mark) = (items.map(|item| (Noun::Shares, item)).collect(), document.to_string());
+        return Ok(Listing { items, everything: Vec::new(), hidden: 0, document, mark });
+    }
     let mut items: Vec<(Noun, Item)> = Vec::new();
     let (mut everything, mut hidden) = (Vec::new(), 0);
     if target.targets.iter().any(|target| target.selector.is_none()) {
@@ -272,7 +281,7 @@ async fn list(
             items.into_iter().partition(|item| noun(item) == Some(*of));
         items = rest;
         those.sort_by_key(|item| (born(*of, item), RecordId::of(item)));
-        all.extend(args.order.arranged(those).into_iter().map(|item| (*of, item)));
+        all.extend(args.order.arranged(those, *of == Noun::Requests).into_iter().map(|item| (*of, item)));
     }
     Ok((all, others, hidden))
 }
@@ -285,7 +294,7 @@ fn born(noun: Noun, item: &Item) -> Option<String> {
     };
     match noun {
         Noun::Requests => at("acceptedAt").or_else(|| at("createdAt")),
-        Noun::Instances | Noun::Pools | Noun::Launches => None,
+        Noun::Instances | Noun::Pools | Noun::Launches | Noun::Shares => None,
     }
 }
 
@@ -304,7 +313,7 @@ fn problem(noun: Noun, item: &Item) -> Option<Value> {
     let problem = match noun {
         Noun::Instances => unreadable::<Instance>(item),
         Noun::Requests => unreadable::<Request>(item),
-        Noun::Pools => unreadable::<Pool>(item),
+        Noun::Pools | Noun::Shares => unreadable::<Pool>(item),
         Noun::Launches => unreadable::<Launch>(item),
     }?;
     Some(serde_json::json!({"key": key, "problem": problem}))
@@ -353,6 +362,7 @@ fn show(context: &mut CliContext, args: &GetArgs, target: &GetTarget, seen: &Lis
             Noun::Requests => REQUESTS.table(screen, &items, &rows),
             Noun::Pools => POOLS.table(screen, &items, &rows),
             Noun::Launches => LAUNCHES.table(screen, &items, &rows),
+            Noun::Shares => shares::table(screen, &seen.document),
         });
     }
     context.screen.text(&tables.join("\n"));
@@ -364,5 +374,6 @@ const fn plural(noun: Noun) -> &'static str {
         Noun::Requests => "requests",
         Noun::Pools => "pools",
         Noun::Launches => "launches",
+        Noun::Shares => "shares",
     }
 }

@@ -23,6 +23,9 @@ pub(crate) enum Noun {
     /// Launches, by their id.
     #[value(name = "launches", aliases = ["launch", "l"])]
     Launches,
+    /// Shares of the classes that are shared; `get` lists them.
+    #[value(name = "shares", alias = "share")]
+    Shares,
 }
 
 impl Noun {
@@ -31,7 +34,7 @@ impl Noun {
         match self {
             Self::Instances => Kind::Instance,
             Self::Requests => Kind::Request,
-            Self::Pools => Kind::Pool,
+            Self::Pools | Self::Shares => Kind::Pool,
             Self::Launches => Kind::Launch,
         }
     }
@@ -106,6 +109,10 @@ impl Selector {
             Noun::Requests => RequestSelector::parse(name).map(Self::Request),
             Noun::Pools => ClassName::parse(name).map(Self::Pool),
             Noun::Launches => LaunchId::parse(name).map(Self::Launch),
+            Noun::Shares => {
+                let fix = "write `runyard get shares`, with --class CLASS for those of one class";
+                Err(FieldError::new("NAME", name, "a share has no record of its own", fix))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use runyard_fakes::{MemoryStore, TokioClock};
 use std::sync::Arc;
 
 use super::args::{Cli, Once, Verb};
-use super::context::{CliContext, attributes, text};
+use super::context::{CliContext, text};
 use super::environment::Environment;
 use super::screen::Screen;
 use super::{describe, doctor, events, get, plan_explain, top, version};
@@ -16,8 +16,89 @@ use crate::model::{AttributeValue, Item};
 
 const WIDTHS: [Option<usize>; 4] = [Some(60), Some(80), Some(120), None];
 
+/// What of the stored records is shown here: what is added to them later is no concern of tables.
+const SHOWN: &[&str] = &[
+    "pk",
+    "sk",
+    "kind",
+    "version",
+    "updatedAt",
+    "instanceId",
+    "instanceArn",
+    "resourceClass",
+    "state",
+    "runId",
+    "claimId",
+    "request",
+    "createdAt",
+    "stateSince",
+    "pooledAt",
+    "threshold",
+    "thresholdSetAt",
+    "instanceType",
+    "usageClass",
+    "cpu",
+    "mmem",
+    "availabilityZone",
+    "launchId",
+    "trustDomain",
+    "uses",
+    "agentVersion",
+    "heartbeatAt",
+    "heartbeatSeq",
+    "signal",
+    "signalAt",
+    "signalDetail",
+    "repository",
+    "name",
+    "attempt",
+    "phase",
+    "message",
+    "instances",
+    "served",
+    "count",
+    "minCount",
+    "desired",
+    "timeoutSeconds",
+    "acceptedAt",
+    "deadline",
+    "readyAt",
+    "generation",
+    "observedGeneration",
+    "conditions",
+    "counts",
+    "min",
+    "max",
+    "paused",
+    "override",
+    "schedules",
+    "idleSeconds",
+    "maxAgeSeconds",
+    "reuseWithin",
+    "repositories",
+    "registrationMode",
+    "labelMode",
+    "clientToken",
+    "holder",
+    "token",
+    "renewals",
+    "termSeconds",
+    "operatorVersion",
+    "at",
+    "type",
+    "reason",
+    "actor",
+    "subject",
+    "from",
+    "to",
+    "expiresAt",
+    "futureNote",
+];
+
 fn item(record: &str) -> Item {
-    serde_json::from_str(record).expect("it is a record")
+    let mut item: Item = serde_json::from_str(record).expect("it is a record");
+    item.retain(|name, _| SHOWN.contains(&name.as_str()));
+    item
 }
 
 fn with(record: &str, more: &[(&str, AttributeValue)]) -> Item {

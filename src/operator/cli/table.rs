@@ -244,6 +244,13 @@ pub(crate) fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -
     lined_up(screen.width, &heads, first.into_iter().chain(rows).collect())
 }
 
+/// Rows under heads, for what stands two columns to the right.
+pub(crate) fn indented(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
+    let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+    let rows = std::iter::once(heads.clone()).chain(rows).collect();
+    lined_up(screen.width.map(|width| width.saturating_sub(2)), &heads, rows)
+}
+
 /// Rows without heads, for what goes on below.
 pub(crate) fn more_columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();

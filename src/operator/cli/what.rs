@@ -30,6 +30,11 @@ pub(crate) struct OneArgs {
 }
 
 impl OneArgs {
+    /// The record of these words.
+    pub(crate) const fn of(what: String, name: Option<String>) -> Self {
+        Self { what, name }
+    }
+
     /// The record that is meant.
     pub(crate) fn selector(&self) -> CliResult<Selector> {
         let names: Vec<String> = self.name.iter().cloned().collect();
@@ -54,9 +59,10 @@ const ALL: [Noun; 4] = [Noun::Pools, Noun::Instances, Noun::Requests, Noun::Laun
 /// The kind of this word.
 pub(crate) fn noun(word: &str) -> Result<Noun, FieldError> {
     Noun::from_str(word, false).map_err(|_| {
-        let known = ["instances", "requests", "pools", "launches", "all"];
+        let known = ["instances", "requests", "pools", "launches", "shares", "all"];
         let near = names::meant(word, known.into_iter());
-        let fix = format!("{near}use one of instances (i), requests (r), pools (p), launches (l), all");
+        let fix =
+            format!("{near}use one of instances (i), requests (r), pools (p), launches (l), shares, all");
         FieldError::new("KIND", word, "is no kind of record", fix)
     })
 }

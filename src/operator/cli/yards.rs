@@ -126,6 +126,10 @@ impl Yard {
             }
             environment.local = true;
         }
+        if self.profile.is_some() {
+            // The region of the profile is meant, unless the yard names one; not the shell's.
+            environment.forget("AWS_REGION");
+        }
         let chosen =
             [("RUNYARD_TABLE", &self.table), ("AWS_REGION", &self.region), ("AWS_PROFILE", &self.profile)];
         for (key, value) in chosen {

@@ -10,10 +10,15 @@ use tokio_util::sync::CancellationToken;
 use super::Bell;
 use crate::ports::QueueError;
 
-/// How many looks follow a ring.
-const LOOKS: u32 = 5;
-/// The interval between them. One reader makes twice the calls of the watch's own interval for half a second.
-const BETWEEN: Duration = Duration::from_millis(100);
+/// The pauses after each look that follows a ring. However often it rings, a shard is read ten times a second at most,
+/// as by two readers at the watch's own interval.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(50),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(150),
+    Duration::from_millis(150),
+];
 /// A wait that finds nothing lasts longer than this, unless the service does not wait.
 const SHORT: Duration = Duration::from_secs(1);
 /// First pause after a failure.
@@ -34,9 +39,9 @@ pub(super) async fn run(bell: Bell, mut lease: watch::Receiver<Option<u64>>, shu
             match bell.port.rung().await {
                 Ok(true) => {
                     (pause, reported) = (PAUSE, None);
-                    for _ in 0..LOOKS {
+                    for after in PAUSES {
                         bell.look.send_replace(());
-                        tokio::time::sleep(BETWEEN).await;
+                        tokio::time::sleep(after).await;
                     }
                 }
                 Ok(false) => {
@@ -126,7 +131,7 @@ mod tests {
 
     impl Listener {
         /// The looks within this time, each counted where it is at most one a millisecond.
-        async fn looks_within(&mut self, time: Duration) -> u32 {
+        async fn looks_within(&mut self, time: Duration) -> usize {
             let (until, mut looks) = (Instant::now() + time, 0);
             while tokio::time::timeout_at(until, self.looks.changed()).await.is_ok_and(|seen| seen.is_ok()) {
                 looks += 1;
@@ -145,7 +150,7 @@ mod tests {
         assert_eq!(listener.looks_within(SHORT * 60).await, 0);
         assert_eq!(listener.calls(), 0, "a standby leaves the rings to the leader");
         listener.lease.send_replace(Some(1));
-        assert_eq!(listener.looks_within(SHORT * 60).await, LOOKS);
+        assert_eq!(listener.looks_within(SHORT * 60).await, PAUSES.len());
         listener.lease.send_replace(None);
         tokio::time::sleep(SHORT * 30).await;
         let calls = listener.calls();
@@ -168,6 +173,6 @@ mod tests {
         listener.lease.send_replace(Some(1));
         assert_eq!(listener.looks_within(Duration::from_secs(3600)).await, 0);
         assert!((10..25).contains(&listener.calls()), "{}", listener.calls());
-        assert_eq!(listener.looks_within(PAUSE_MOST * 60).await, LOOKS, "one that is made is heard");
+        assert_eq!(listener.looks_within(PAUSE_MOST * 60).await, PAUSES.len(), "one that is made is heard");
     }
 }

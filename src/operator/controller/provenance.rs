@@ -23,7 +23,7 @@ impl CredentialIssuer {
     pub async fn judge_kept(&self, next: &mut Instance, question: &KeepQuestion) -> Result<(), GitHubError> {
         let Some(claim) = next.claim.as_ref().map(|claim| claim.id.clone()) else { return Ok(()) };
         let (names, reason) = match self.may_change(&claim, question).await {
-            Ok(told) => told,
+            Ok(judged) => judged,
             Err(
                 error @ (GitHubError::Denied(_)
                 | GitHubError::NotFound(_)

@@ -100,7 +100,7 @@ async fn an_installation_token_asks_only_for_needed_permissions_that_were_grante
     let cases = [
         (
             json!({"administration": "write", "actions": "write", "contents": "write", "secrets": "read"}),
-            json!({"permissions": {"administration": "write", "actions": "read"}}),
+            json!({"permissions": {"administration": "write", "actions": "read", "contents": "read"}}),
         ),
         (
             json!({"organization_self_hosted_runners": "write", "administration": "read", "metadata": "read"}),

@@ -262,9 +262,9 @@ async fn mint(
 fn narrowed(granted: &BTreeMap<String, String>, reruns: bool) -> BTreeMap<&'static str, &'static str> {
     let level = |needed, granted: &str| if granted == "read" { "read" } else { needed };
     let needed = NEEDED.map(|(name, usual)| (name, level_of(name, usual, reruns)));
-    let asked =
-        needed.into_iter().filter_map(|(name, needed)| Some((name, level(needed, granted.get(name)?))));
-    asked.collect()
+    // By which a commit is seen to be in its branch: classes that keep directories need it, and others do not miss it.
+    let needed = needed.into_iter().chain([("contents", "read")]);
+    needed.filter_map(|(name, needed)| Some((name, level(needed, granted.get(name)?)))).collect()
 }
 
 pub(super) fn address(client: &Client, segments: &[&str]) -> Result<reqwest::Url, GitHubError> {

@@ -268,6 +268,7 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
         "ssh",
         "config",
         "version",
+        "man",
         "refresh",
         "doctor",
         "init",

@@ -182,6 +182,17 @@ fn a_pool_is_deleted_by_a_yes_alone_and_when_nothing_of_it_lives() {
 }
 
 #[test]
+fn every_verb_has_a_man_page() {
+    let dir = tempfile::tempdir().expect("a place for files");
+    let man = dir.path().join("man1");
+    ends(command(&["man", man.to_str().expect("a path in UTF-8")]), 0);
+    for page in ["runyard.1", "runyard-get.1", "runyard-delete.1", "runyard-config-set.1"] {
+        let text = std::fs::read_to_string(man.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(".TH"), "{page}");
+    }
+}
+
+#[test]
 fn versions_and_use_are_told_from_the_records() {
     let yard = Yard::new();
     assert!(ends(command(&["version", "--client"]), 0).stdout.starts_with("client    "));

@@ -218,6 +218,11 @@ fn bare(path: &Path) -> io::Result<()> {
 }
 
 fn each(dir: &OwnedFd, mut act: impl FnMut(&CStr, &Statx) -> io::Result<()>) -> io::Result<()> {
+    names(dir)?.iter().try_for_each(|name| act(name, &look(dir, name)?))
+}
+
+/// Read before anything is done, so that its room is free again on the way down.
+fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names: Vec<CString> = Vec::new();
     let mut buffer = [MaybeUninit::<u8>::uninit(); ENTRIES];
     let mut entries = RawDir::new(dir.as_fd(), &mut buffer);
@@ -227,7 +232,7 @@ fn each(dir: &OwnedFd, mut act: impl FnMut(&CStr, &Statx) -> io::Result<()>) -> 
             names.push(entry.file_name().to_owned());
         }
     }
-    names.iter().try_for_each(|name| act(name, &look(dir, name)?))
+    Ok(names)
 }
 
 fn look(dir: &OwnedFd, name: &CStr) -> io::Result<Statx> {

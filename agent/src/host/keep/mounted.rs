@@ -1,5 +1,6 @@
 //! The mounts of kept directories: each is an overlay in the mount namespace of one job, and ends with it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -59,6 +60,7 @@ pub(super) fn is_mounted(dir: &Path) -> io::Result<bool> {
     // As the kernel writes blanks and backslashes there, and an overlay the names of its layers.
     let name = text.rsplit('/').next().unwrap_or_default().replace('\\', "\\134").replace(' ', "\\040");
     let sign = format!("/{name}/");
+    let mut namespaces = BTreeSet::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let numbered = path
@@ -66,6 +68,10 @@ pub(super) fn is_mounted(dir: &Path) -> io::Result<bool> {
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit()));
         if !numbered {
+            continue;
+        }
+        // Processes that share their mounts are looked at once.
+        if fs::read_link(path.join("ns/mnt")).is_ok_and(|namespace| !namespaces.insert(namespace)) {
             continue;
         }
         match fs::read_to_string(path.join("mountinfo")) {

@@ -131,7 +131,14 @@ impl<'a> Pass<'a, '_> {
 
     /// Accepts new requests while their repositories may have more.
     fn new_ones(&mut self, new: &'a BTreeSet<RequestKey>) {
-        for key in new {
+        // Of a class with `sharing` the first of them by priority and use.
+        let mut first: Vec<&'a RequestKey> = Vec::new();
+        if self.spec.sharing.is_some() {
+            first.extend(new.iter().take(STEPPED_OVER));
+            first.sort_by_cached_key(|key| self.newcomer(key));
+        }
+        let rest = new.iter().skip(first.len());
+        for key in first.into_iter().chain(rest) {
             if self.is_full() {
                 return;
             }

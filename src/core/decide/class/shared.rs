@@ -1,13 +1,17 @@
 //! Serves a class with `sharing`: who has a part already gets the rest first, then it is the turn of the share that used
 //! least; within the quotas of each share.
 
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+
 use crate::model::{Request, RequestKey};
 
 use super::serve::{Others, Pass};
 use super::turns::{Turn, Turns};
 use crate::decide::WaitReason;
 use crate::decide::request;
-use crate::yard::{Demand, ShareName, share_of, target};
+use crate::yard::{Class, Demand, ShareName, share_of, target};
 
 /// What a share got in one pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,6 +20,20 @@ pub(super) struct Taken {
     machines: u32,
     /// New requests that were accepted.
     accepted: u32,
+}
+
+/// The requests that wait in a class with `sharing`, in the order of their service if each got what it lacks.
+pub(crate) fn places(class: &Class, now: Timestamp) -> Vec<RequestKey> {
+    let mut turns = Turns::of(&class.shares, now);
+    let reserver = class.waiting.served().first().map(|(_, key)| key);
+    let mut order: Vec<RequestKey> = reserver.cloned().into_iter().collect();
+    while let Some(turn) = turns.next() {
+        if reserver != Some(&turn.head.1) {
+            order.push(turn.head.1.clone());
+        }
+        turns.done(&turn, 1, true);
+    }
+    order
 }
 
 impl<'a> Pass<'a, '_> {
@@ -54,6 +72,15 @@ impl<'a> Pass<'a, '_> {
             Others::HaveNothing => turns.done(turn, self.granted, false),
             Others::OverQuota => turns.close(&turn.lane.share),
         }
+    }
+
+    /// The place of a new request among the new: by its priority, then by what its share used.
+    pub(super) fn newcomer(&self, key: &'a RequestKey) -> (Reverse<i32>, u64, &'a RequestKey) {
+        let (yard, sharing) = (&self.cx.policy.sharing, self.spec.sharing.as_ref());
+        let priority = self.cx.yard.request(key).and_then(|request| request.intent.priority.as_deref());
+        let value = yard.priority(priority, &key.repository).unwrap_or(0);
+        let share = sharing.map(|sharing| sharing.share(&key.repository, &yard.teams)).unwrap_or_default();
+        (Reverse(value), self.class.shares.used_for_weight(&share), key)
     }
 
     /// Leaves out whom nothing that is left can serve; answers whether anything is left.

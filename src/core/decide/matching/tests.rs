@@ -154,3 +154,99 @@ fn those_that_expire_last_go_first_and_what_the_queue_names_before_them() {
     let claims: Vec<_> = scene.of_class().actions.iter().map(|action| action.describe()).collect();
     assert!(claims[0].ends_with("claim i-1, i-2"), "{claims:?}");
 }
+
+/// A pooled machine whose agent says that it keeps something of these repositories.
+fn keeping(id: &str, repositories: &[&str]) -> Built {
+    let kept = repositories.iter().enumerate().map(|(n, repository)| {
+        let repository = (*repository).to_owned();
+        (format!("npm#{n}"), crate::model::Kept { repository, generation: 1, bytes: 1, used_at: at(-50) })
+    });
+    let kept: crate::model::KeptDirectories = kept.collect();
+    machine(id).pooled().agent(|agent| agent.kept = kept)
+}
+
+/// The machines that a request of `acme/web` gets one after the other.
+fn picked(scene: &Scene, lack: u32) -> Vec<String> {
+    let request = request("2", 1, json!({}));
+    let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
+    let class = scene.yard.class(&linux()).unwrap();
+    let spec = &class.pool.as_ref().unwrap().spec;
+    let mut matcher = Matcher::new(&cx, class, spec);
+    let mut picked = Vec::new();
+    for _ in 0..lack {
+        let share = matcher.pick(&request.id, &Demand::of(&request, spec), 1);
+        picked.extend(share.machines.iter().map(|arn| arn.instance_id().to_owned()));
+    }
+    picked
+}
+
+#[test]
+fn a_claim_prefers_a_machine_that_keeps_its_repository_and_gives_none_twice() {
+    let keep = json!({"keep": [{"name": "npm", "path": "~/.npm"}]});
+    for (spec, first) in [(keep, "i-2"), (json!({}), "i-4")] {
+        let mut scene = Scene::with(spec);
+        for built in [
+            keeping("i-1", &["acme/api"]),
+            keeping("i-2", &["acme/api", "acme/web"]),
+            keeping("i-3", &[]),
+            machine("i-4").pooled(),
+        ] {
+            scene.add(built);
+        }
+        let mut picked = picked(&scene, 9);
+        assert_eq!(picked.first().map(String::as_str), Some(first));
+        picked.sort();
+        assert_eq!(picked, ["i-1", "i-2", "i-3", "i-4"]);
+    }
+}
+
+#[test]
+fn a_machine_that_keeps_the_repository_and_cannot_be_claimed_holds_nobody_back() {
+    let mut scene = Scene::with(json!({"keep": [{"name": "npm", "path": "~/.npm"}]}));
+    scene.add(keeping("i-1", &["acme/web"]).with(|i| i.threshold.as_mut().unwrap().at = at(10)));
+    scene.add(keeping("i-2", &["acme/web"]).with(|i| i.trust_domain = "owner:evil".into()));
+    scene.add(keeping("i-3", &[]));
+    assert_eq!(picked(&scene, 2), ["i-3"]);
+}
+
+/// 2 000 claims of a day: 40 repositories, some used far more than others, on 24 machines of which about half are free,
+/// each keeping the last five repositories that it served.
+#[test]
+fn on_a_simulated_day_claims_find_their_repository_far_more_often_than_by_chance() {
+    let mut state = 7_u64;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let names: Vec<String> = (0..40).map(|n| format!("acme/r{n}")).collect();
+    let (mut chosen, mut chance) = (vec![Vec::<usize>::new(); 24], vec![Vec::<usize>::new(); 24]);
+    let (mut hits, mut lucky) = (0, 0);
+    let serve = |kept: &mut Vec<usize>, repository| {
+        let hit = kept.contains(&repository);
+        kept.retain(|other| *other != repository);
+        kept.insert(0, repository);
+        kept.truncate(5);
+        u32::from(hit)
+    };
+    for _ in 0..2000 {
+        let repository = (draw(40) * draw(40) / 40) as usize;
+        let free: Vec<usize> = (0..24).filter(|_| draw(2) == 0).collect();
+        if free.is_empty() {
+            continue;
+        }
+        let mut scene = Scene::with(json!({"keep": [{"name": "npm", "path": "~/.npm"}]}));
+        for at in &free {
+            // The request is of `acme/web`: whoever keeps this repository says so by that name.
+            let kept: Vec<&str> = chosen[*at]
+                .iter()
+                .map(|kept| if *kept == repository { "acme/web" } else { names[*kept].as_str() })
+                .collect();
+            scene.add(keeping(&format!("i-{at}"), &kept));
+        }
+        let got: usize = picked(&scene, 1)[0].strip_prefix("i-").unwrap().parse().unwrap();
+        hits += serve(&mut chosen[got], repository);
+        lucky += serve(&mut chance[free[draw(free.len() as u64) as usize]], repository);
+    }
+    eprintln!("found warm: {hits} of 2000 by preference, {lucky} by chance");
+    assert!(hits > 1500 && hits > 2 * lucky, "{hits} {lucky}");
+}

@@ -39,12 +39,12 @@ fn what_is_kept_up_change_by_change_is_what_the_records_make_of_it() {
             let version = versions.entry(n).or_insert(3);
             *version += 1;
             let held: Vec<String> = (0..number(3)).map(|i| format!("i-{n}-{i}")).collect();
-            let held: Vec<&str> = held.iter().map(String::as_str).collect();
             let more = json!({
+                "instances": held, "phase": "Fulfilling",
                 "repository": format!("acme/r{}", n % 5), "version": *version, "acceptedAt": at(n as i64),
                 "timeoutSeconds": 60 + 100 * n, "priorityValue": n as i64 % 3, "deadline": at(100_000),
             });
-            let mut asked = holding(&format!("{n}"), 1 + number(3) as u32, &held, more);
+            let mut asked = request(&format!("{n}"), 1 + number(3) as u32, more);
             if number(4) == 0 {
                 (asked.status.phase, asked.intent.desired) = (Some(Phase::Released), Desired::Released);
                 asked.status.instances.clear();
@@ -104,8 +104,9 @@ fn use_is_counted_by_the_millisecond_and_by_who_begins_anew_from_the_record() {
 fn the_status_names_the_greatest_shares_and_the_rest_together() {
     let mut scene = Scene::with(json!({"sharing": {"by": "repository"}}));
     for n in 0..100 {
-        let more = json!({"repository": format!("acme/r{n:03}")});
-        scene.put(&holding(&format!("{n}"), 2, &[&format!("i-{n}")], more));
+        let held = [format!("i-{n}")];
+        let more = json!({"repository": format!("acme/r{n:03}"), "phase": "Fulfilling", "instances": held});
+        scene.put(&request(&format!("{n}"), 2, more));
     }
     scene.wait(10);
     let class = scene.yard.class(&linux()).unwrap();

@@ -87,6 +87,13 @@ fn quota(field: &Field<'_>, problems: &mut Problems) {
     }
 }
 
+/// What can never be met and what is of nobody in the `sharing` of a stored spec.
+pub(in crate::cli) fn problems_of(spec: &PoolSpec) -> Vec<FieldError> {
+    let mut problems = Problems::default();
+    bounds("pool", spec, &mut problems);
+    problems.check().err().map(|failure| failure.problems).unwrap_or_default()
+}
+
 /// What can never be met, and what is of nobody.
 pub(super) fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     let Some(sharing) = &spec.sharing else { return };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::cli::apply::sharing;
 use crate::cli::expire::ending;
 use crate::cli::selector::kind_of;
 use crate::model::{
@@ -327,6 +328,10 @@ fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
     if let Err(refused) = spec.jobs.check(spec.reuse_within, spec.registration_mode) {
         let problem = format!("{}: {} {}: neither is granted", refused.field, refused.value, refused.message);
         findings.push(warning("JobsNotGranted", &pool.key(), problem, &refused.fix, Vec::new()));
+    }
+    for error in sharing::problems_of(&pool.spec) {
+        let problem = format!("{}: {} {}", error.field, error.value, error.message);
+        findings.push(warning("UnusableShare", &pool.key(), problem, &error.fix, Vec::new()));
     }
 }
 

@@ -59,18 +59,17 @@ impl Order {
         self.field_selector.iter().all(|field| field.holds(&document))
     }
 
-    /// The items in their order, as many as are wanted.
-    pub(super) fn arranged(&self, mut items: Vec<Item>) -> Vec<Item> {
+    /// The items in their order, as many as are wanted; `aged` if they come oldest first.
+    pub(super) fn arranged(&self, mut items: Vec<Item>, aged: bool) -> Vec<Item> {
         if let Some(path) = &self.sort_by {
             let value = |item: &Item| path.find(&json::record(item)).first().map(|value| (*value).clone());
             items.sort_by_cached_key(|item| Placed(value(item)));
         }
         if let Some(limit) = self.limit {
-            match self.sort_by {
-                Some(_) => items.truncate(limit),
-                // Oldest first, so the youngest are the last.
-                None => drop(items.drain(..items.len().saturating_sub(limit))),
+            if aged && self.sort_by.is_none() {
+                items.drain(..items.len().saturating_sub(limit));
             }
+            items.truncate(limit);
         }
         items
     }
@@ -124,7 +123,7 @@ mod tests {
 
     fn names(order: &Order) -> Vec<String> {
         let items = items().into_iter().filter(|item| order.accepts(item)).collect();
-        let items = order.arranged(items);
+        let items = order.arranged(items, true);
         items.iter().map(|item| json::record(item)["name"].as_str().unwrap().to_owned()).collect()
     }
 

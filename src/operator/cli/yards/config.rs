@@ -164,7 +164,7 @@ mod tests {
     fn yards_are_set_chosen_listed_and_forgotten() {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::of(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
-        let table = TableName::parse("ci").unwrap();
+        let table = TableName::parse("ci-runners").unwrap();
         let does = |what: What| {
             let (mut screen, read) = Screen::kept(Format::Text);
             run(&mut screen, ConfigArgs { what }, Some(&table), &environment).map(|()| read())
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(set("test").unwrap(), "yard test: set\n");
         does(What::Use { name: "test".into() }).unwrap();
         let listed = does(What::List).unwrap();
-        assert!(listed.contains("*     test  ci     eu-west-1"), "{listed}");
+        assert!(listed.contains("*     test  ci-runners  eu-west-1"), "{listed}");
         does(What::Remove { name: "test".into() }).unwrap();
         assert!(!does(What::List).unwrap().contains('*'));
         assert!(does(What::Use { name: "test".into() }).is_err());

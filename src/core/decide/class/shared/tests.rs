@@ -15,7 +15,8 @@ fn endless(yard: &mut Yardlet, depth: usize, repositories: &[(&str, u64)]) {
         yard.tick(|yard| {
             for (repository, lasts) in repositories {
                 while yard.waiting(repository) < depth {
-                    yard.ask(repository, *lasts, json!({}));
+                    let spread = yard.number(21);
+                    yard.ask(repository, *lasts + spread - 10, json!({}));
                 }
             }
         });
@@ -35,7 +36,7 @@ fn p95(waited: &[u64]) -> u64 {
 
 #[test]
 fn endless_backlogs_with_weights_1_and_3_use_25_and_75_per_cent_of_an_hour() {
-    for depth in [10, 120] {
+    for depth in [25, 200] {
         let mut yard = Yardlet::new(20, json!({"weights": {"acme/b": 3}}));
         endless(&mut yard, depth, &[("acme/a", 60), ("acme/b", 60)]);
         let shares = yard.shares();
@@ -51,7 +52,7 @@ fn equal_weights_use_equal_time_however_long_their_jobs_are() {
     let names: Vec<String> = (0..10).map(|n| format!("acme/r{n}")).collect();
     let asking: Vec<(&str, u64)> =
         names.iter().enumerate().map(|(n, name)| (name.as_str(), 20 + 15 * n as u64)).collect();
-    endless(&mut yard, 5, &asking);
+    endless(&mut yard, 25, &asking);
     let index = jain(&yard.shares());
     println!("Jain's index of ten repositories: {index:.4}");
     assert!(index >= 0.98, "{:?}", yard.shares());
@@ -98,15 +99,21 @@ fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
     let mut yard = Yardlet::new(20, json!({}));
     priorities(&mut yard);
     for second in 0..HOUR {
+        if second == 290 {
+            // Nothing is overdue yet: bulk has had nothing, and high waited for nobody.
+            assert!(!yard.shares().contains_key("acme/bulk"), "{:?}", yard.shares());
+            assert!(p95(&yard.waited["acme/high"]) <= 10, "{:?}", yard.waited["acme/high"]);
+        }
         yard.tick(|yard| {
+            let lasts = 50 + yard.number(21);
             if second % 6 == 0 {
-                yard.ask("acme/high", 60, json!({"priority": "high"}));
+                yard.ask("acme/high", lasts, json!({"priority": "high"}));
             }
-            while yard.waiting("acme/usual") < 5 {
-                yard.ask("acme/usual", 60, json!({}));
+            while yard.waiting("acme/usual") < 25 {
+                yard.ask("acme/usual", lasts, json!({}));
             }
-            while yard.waiting("acme/bulk") < 5 {
-                yard.ask("acme/bulk", 60, json!({"priority": "bulk"}));
+            while yard.waiting("acme/bulk") < 25 {
+                yard.ask("acme/bulk", lasts, json!({"priority": "bulk"}));
             }
         });
     }
@@ -116,28 +123,24 @@ fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
     println!("{shares:?}; p95 {waits:?}");
     // Half of the machines are what high asks for; what is left is the usual's but for what is overdue.
     assert!((shares["acme/high"] - 0.5).abs() < 0.02, "{shares:?}");
-    assert!(shares["acme/usual"] > 5.0 * shares["acme/bulk"], "{shares:?}");
-    assert!(shares["acme/bulk"] > 0.01 && waits["acme/bulk"] <= 400, "{shares:?} {waits:?}");
-    assert!(waits["acme/high"] <= 60, "{waits:?}");
+    assert!(shares["acme/usual"] >= shares["acme/bulk"], "{shares:?}");
+    assert!(shares["acme/bulk"] > 0.05, "{shares:?}");
+    assert!(waits["acme/high"] <= 40 && waits["acme/bulk"] >= 300, "{waits:?}");
 }
 
 #[test]
 fn a_burst_is_charged_when_it_is_served_and_not_once_its_use_is_written() {
     let mut yard = Yardlet::new(10, json!({}));
-    yard.tick(|yard| {
-        (0..30).for_each(|_| drop(yard.ask("acme/a", 60, json!({}))));
-        (0..30).for_each(|_| drop(yard.ask("acme/b", 60, json!({}))));
-    });
-    // All were new at once, so the keys decided; from here on it is the turn of the other.
-    for _ in 0..61 {
-        yard.tick(|_| {});
-    }
+    yard.change(|pool| pool.spec.paused = true);
+    yard.tick(|yard| (0..30).for_each(|_| drop(yard.ask("acme/a", 60, json!({})))));
+    yard.tick(|yard| (0..30).for_each(|_| drop(yard.ask("acme/b", 60, json!({})))));
+    yard.change(|pool| pool.spec.paused = false);
+    yard.tick(|_| {});
     let held = |name: &str| {
         let class = yard.scene.yard.class(&linux()).unwrap();
         class.shares.share(name).map_or(0, |share| share.held)
     };
-    assert_eq!(held("acme/a").abs_diff(held("acme/b")), 10, "the other half is paid back first");
-    assert_eq!(held("acme/a") + held("acme/b"), 10);
+    assert_eq!((held("acme/a"), held("acme/b")), (5, 5), "the older would have all");
 }
 
 #[test]
@@ -145,16 +148,16 @@ fn an_operator_that_begins_anew_orders_as_the_one_that_went_on() {
     let mut yard = Yardlet::new(10, json!({"weights": {"acme/b": 2}}));
     endless(&mut yard, 8, &[("acme/a", 50), ("acme/b", 70), ("acme/c", 30)]);
     yard.tick(|yard| drop(yard.ask("acme/d", 10, json!({}))));
-    let order = yard.order();
+    let order = Yardlet::order(&yard.scene);
     assert!(order.len() > 20);
-    let restarted = Yardlet { scene: yard.restarted(), ..Yardlet::new(0, json!({})) };
-    assert_eq!(restarted.order(), order);
+    let restarted = yard.restarted();
+    assert_eq!(Yardlet::order(&restarted), order);
     // What was used is in the record, within what one interval may add.
     let usage = yard.scene.yard.pool(&linux()).unwrap().status.usage.clone().unwrap();
     let written = usage.sums["acme/a"] as f64 / 1000.0;
     let used = yard.used["acme/a"] as f64;
     assert!((written / used - 1.0).abs() < 0.05, "{written} {used}");
-    assert!(restarted.scene.yard.pool(&linux()).unwrap().status.usage.is_some());
+    assert!(restarted.yard.pool(&linux()).unwrap().status.usage.is_some());
 }
 
 #[test]
@@ -213,8 +216,10 @@ fn a_quota_of_the_yard_counts_the_machines_of_all_classes() {
     let mut other: Pool = yard.scene.yard.pool(&linux()).unwrap().clone();
     other.spec.resource_class = "mac".parse().unwrap();
     yard.scene.put(&other);
-    let held = json!({"resourceClass": "mac", "repository": "acme/a"});
-    yard.scene.put(&crate::testing::holding("900000", 2, &["i-9000", "i-9001"], held));
+    let held = json!({
+        "resourceClass": "mac", "repository": "acme/a", "phase": "Fulfilling", "instances": ["i-9000", "i-9001"],
+    });
+    yard.scene.put(&crate::testing::request("900000", 2, held));
     yard.tick(|yard| (0..3).for_each(|_| drop(yard.ask("acme/a", 60, json!({})))));
     assert_eq!(yard.waiting("acme/a"), 2, "two of three are in the other class");
 }
@@ -305,6 +310,96 @@ fn a_request_says_whose_share_it_has_and_what_its_priority_was_worth() {
     key.run_id = refused.parse().unwrap();
     let plan = yard.scene.judge(&crate::yard::Unit::Request(key.clone()));
     assert_eq!(crate::testing::note(&plan.actions).reason, "NotAllowed");
-    assert_eq!(key.repository.as_str(), "acme/web-1");
-    let _ = Pool::key_of(&linux()).pk();
+}
+
+/// Who could be served now and is not: a free machine that a waiting request may use within its share's quota.
+fn idle_for_nothing(yard: &Yardlet) -> Option<String> {
+    let class = yard.scene.yard.class(&linux())?;
+    let pool = class.pool.as_ref()?;
+    let sharing = pool.spec.sharing.as_ref()?;
+    let held = |share: &str| -> u32 {
+        let requests = yard.scene.yard.requests().map(|(_, request)| request);
+        let own = requests.filter(|request| request.id.repository.as_str() == share);
+        own.map(|request| request.status.instances.len() as u32).sum()
+    };
+    let free: Vec<&str> = yard
+        .scene
+        .yard
+        .instances()
+        .filter(|tracked| tracked.instance.pooled_at().is_some())
+        .map(|tracked| tracked.instance.trust_domain.as_str())
+        .collect();
+    class.waiting.all().iter().find_map(|(_, key)| {
+        let request = yard.scene.yard.request(key)?;
+        let share = key.repository.as_str();
+        let domain = pool.spec.trust_domain(&key.repository);
+        let others = held(share) - request.status.instances.len() as u32;
+        let fits = sharing.quota(share).max_machines.is_none_or(|most| others + request.intent.count <= most);
+        let usable = free.iter().any(|of| of.is_empty() || **of == domain);
+        (fits && usable).then(|| format!("{key} could have one of {free:?}"))
+    })
+}
+
+#[test]
+fn in_200_seeds_no_machine_idles_that_somebody_may_have_and_nobody_waits_for_ever() {
+    for seed in 0..200 {
+        let quotas = json!({"acme/r1": {"maxMachines": 4}, "acme/r2": {"guaranteed": 2}});
+        let mut yard = Yardlet::new(8, json!({"weights": {"acme/r3": 4}, "quotas": quotas})).seeded(seed);
+        priorities(&mut yard);
+        if seed % 2 == 0 {
+            yard.change(|pool| pool.spec.reuse_within = crate::model::ReuseWithin::Repository);
+            // A machine of one repository is nothing to the others.
+            let domain = |n: usize| format!("repository:acme/r{}", n % 4);
+            for n in 0..8 {
+                let tracked = yard.scene.yard.by_id(&crate::testing::id(&format!("i-{n:04}"))).unwrap();
+                let mut instance = tracked.instance.clone();
+                (instance.trust_domain, instance.version) = (domain(n), instance.version + 1);
+                yard.scene.put(&instance);
+            }
+        }
+        for _ in 0..200 {
+            yard.tick(|yard| {
+                for _ in 0..yard.number(3) {
+                    let count = if yard.number(8) == 0 { 2 } else { 1 };
+                    let priority = ["high", "bulk"].get(yard.number(6) as usize).copied();
+                    let repository = format!("acme/r{}", yard.number(4));
+                    let lasts = 5 + yard.number(30);
+                    yard.ask(&repository, lasts, json!({"count": count, "priority": priority}));
+                }
+            });
+            if let Some(idle) = idle_for_nothing(&yard) {
+                panic!("seed {seed}, second {}: {idle}", yard.second);
+            }
+        }
+        let mut left = 3000;
+        while (0..4).any(|n| yard.waiting(&format!("acme/r{n}")) > 0) {
+            yard.tick(|_| {});
+            left -= 1;
+            assert!(left > 0, "seed {seed}: somebody waits for ever");
+        }
+        assert!(yard.failed.is_empty(), "seed {seed}: {:?}", yard.failed);
+    }
+}
+
+#[test]
+fn what_a_share_used_before_delays_nobody_longer_than_until_it_is_overdue() {
+    let mut yard = Yardlet::new(10, json!({}));
+    // Days of work, which nobody else did.
+    yard.change(|pool| {
+        let sums = [("acme/old".to_owned(), 900_000_000_000)].into();
+        pool.status.usage = Some(crate::model::Usage { at: crate::testing::start(), sums, other: 0 });
+    });
+    for second in 0..1200 {
+        yard.tick(|yard| {
+            while yard.waiting("acme/new") < 25 {
+                let lasts = 50 + yard.number(21);
+                yard.ask("acme/new", lasts, json!({}));
+            }
+            if second % 30 == 0 {
+                yard.ask("acme/old", 60, json!({}));
+            }
+        });
+    }
+    let longest = yard.waited["acme/old"].iter().max().unwrap();
+    assert!((300..330).contains(longest), "{longest}");
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::decide::Effect;
 use crate::decide::class::turns::Turns;
-use crate::model::{Desired, InstanceId, Life, Phase, Request, RequestKey, Status, Threshold};
+use crate::model::{Desired, InstanceId, Life, Phase, Pool, Request, RequestKey, Status, Threshold};
 use crate::testing::{Scene, arn, linux, machine, request};
 use crate::yard::Observation;
 
@@ -25,6 +25,7 @@ pub(super) struct Yardlet {
     lasts: BTreeMap<String, u64>,
     asked: BTreeMap<String, u64>,
     next: u64,
+    chance: u64,
     /// Seconds of machines by repository.
     pub(super) used: BTreeMap<String, u64>,
     /// How long each request waited for its last machine, by repository and in the order of their service.
@@ -45,7 +46,28 @@ impl Yardlet {
         }
         let (used, waited, failed) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let (jobs, lasts, asked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { scene, second: 0, jobs, lasts, asked, next: 0, used, waited, failed }
+        Self { scene, second: 0, jobs, lasts, asked, next: 0, chance: 1, used, waited, failed }
+    }
+
+    /// The same yard with other chances.
+    pub(super) fn seeded(mut self, seed: u64) -> Self {
+        self.chance = seed;
+        self
+    }
+
+    /// A number without a pattern, the same every time.
+    pub(super) fn number(&mut self, below: u64) -> u64 {
+        self.chance =
+            self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.chance >> 33) % below
+    }
+
+    /// A person changes the pool.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Pool)) {
+        let mut pool = self.scene.yard.pool(&linux()).unwrap().clone();
+        change(&mut pool);
+        pool.version += 1;
+        self.scene.put(&pool);
     }
 
     /// A new request of a repository, whose job lasts so many seconds.
@@ -71,9 +93,9 @@ impl Yardlet {
     }
 
     /// The runs that wait, in the order in which they would be served if each got one machine.
-    pub(super) fn order(&self) -> Vec<String> {
-        let class = self.scene.yard.class(&linux()).unwrap();
-        let mut turns = Turns::of(&class.shares, self.scene.now.wall);
+    pub(super) fn order(scene: &Scene) -> Vec<String> {
+        let class = scene.yard.class(&linux()).unwrap();
+        let mut turns = Turns::of(&class.shares, scene.now.wall);
         let mut order = Vec::new();
         while let Some(turn) = turns.next() {
             order.push(turn.head.1.run_id.to_string());

@@ -20,8 +20,8 @@ fn lacks(scene: &Scene) -> Option<&'static str> {
             Some("remove")
         }
         Credential::Promotion(question) => {
-            assert_eq!(question.request, ask("1"));
-            Some("keep")
+            assert_eq!((&question.request, question.keep.len()), (&ask("1"), 1));
+            Some("judge")
         }
     }
 }
@@ -51,6 +51,33 @@ fn a_machine_gets_a_credential_when_its_key_is_known_and_again_when_it_expires()
         assert_eq!(lacks(&scene), expected, "{:?}", built.instance.place());
         scene.policy.github = false;
         assert_eq!(scene.of_machine("i-1").actions, [], "without GitHub nothing is needed");
+    }
+}
+
+#[test]
+fn what_a_claim_wrote_into_kept_directories_is_judged_once_after_its_release() {
+    let keep = serde_json::json!({"keep": [{"name": "npm", "path": "~/.npm"}]});
+    let cleaning = machine("i-1").cleaning(&ask("1")).with(|i| i.registration_seq = 1);
+    let cleaning = cleaning.agent(|a| (a.runner_id, a.public_key) = (Some(17), Some("key".into())));
+    let told = |claim: &str| {
+        let claim_id = crate::model::ClaimId::parse(claim).unwrap();
+        Some(crate::model::Promotion { claim_id, names: Vec::new(), reason: String::new() })
+    };
+    let own = cleaning.instance.claim.as_ref().unwrap().id.to_string();
+    for (built, spec, expected) in [
+        (cleaning.clone(), keep.clone(), Some("judge")),
+        (cleaning.clone(), serde_json::json!({}), None),
+        (cleaning.clone().with(|i| i.registration_seq = 0), keep.clone(), None),
+        (cleaning.clone().with(|i| i.promotion = told(&own)), keep.clone(), None),
+        (cleaning.clone().with(|i| i.promotion = told("another")), keep.clone(), Some("judge")),
+        (machine("i-1").pooled().agent(|a| a.public_key = Some("key".into())), keep.clone(), None),
+    ] {
+        let mut scene = Scene::with(spec);
+        scene.add(built.clone());
+        scene.policy.github = true;
+        assert_eq!(lacks(&scene), expected, "{:?}", built.instance.promotion);
+        scene.policy.github = false;
+        assert_eq!(scene.of_machine("i-1").actions, [], "without GitHub nobody can say");
     }
 }
 
