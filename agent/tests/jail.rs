@@ -761,8 +761,19 @@ fn on_a_machine_containers() {
     }
     agent("wall");
     let host = executor();
-    let holder = || Holder { jobs: Jobs { containers: Containers::Rootless, ..Jobs::default() }, ..holder() };
+    let holder = || Holder {
+        jobs: Jobs {
+            containers: Containers::Rootless,
+            environment: [("LAB", "1"), ("HOME", "/nowhere")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
+            ..Jobs::default()
+        },
+        ..holder()
+    };
     let job = r#"
+print("variables", os.environ["LAB"], os.environ["HOME"] == "/nowhere")
+print("ended with", docker("run", "--rm", "lab:1", "sh", "-c", "exit 7")[0])
 print("root inside", docker("run", "--rm", "lab:1", "id", "-u"))
 print("shadow", docker("run", "--rm", "-v", "/:/h", "lab:1", "cat", "/h/etc/shadow")[0] != 0)
 print("metadata", docker("run", "--rm", "--network", "host", "lab:1", "wget", "-T", "2", "-qO-", "http://169.254.169.254/")[0] != 0)
@@ -778,6 +789,8 @@ print("process", any(b"4711" in open(f"/proc/{p}/cmdline", "rb").read() for p in
         for words in [
             "images before (0, '') (0, '') (0, '')",
             "imported 0",
+            "variables 1 False",
+            "ended with 7",
             "root inside (0, '0')",
             "shadow True",
             "metadata True",

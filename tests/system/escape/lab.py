@@ -307,6 +307,10 @@ class Lab:
         if Path("/usr/bin/dbus-daemon").exists():
             Path("/run/dbus").mkdir(exist_ok=True)
             self.start("dbus", "/usr/bin/dbus-daemon", "--system", "--nofork", "--nopidfile")
+        if "whole" in self.spec["image"]:
+            self.start("dockerd", "/usr/sbin/dockerd", "--data-root", "/var/lib/docker", "--exec-root", "/run/docker", "--iptables=false",
+                       "--bridge=none", "--storage-driver=vfs", "-H", "unix:///var/run/docker.sock")
+            wait("Docker", Path("/var/run/docker.sock").exists)
         for family, address in (("4", "169.254.169.254"), ("6", "fd00:ec2::254")):
             self.start(f"metadata{family}", sys.executable, "-I", "-m", "http.server", "80", "--bind", address, "--directory", "/var/log")
 
@@ -350,6 +354,8 @@ class Lab:
         for name in re.findall(r"^unset (.*)$", text, re.MULTILINE)[0].split():
             self.environment.pop(name, None)
         jobs = {"jobs": {"containers": "rootless"}} if "rootless" in self.spec["image"] else {}
+        if "whole" in self.spec["image"]:
+            jobs = {"jobs": {"root": True, "containers": "engine"}, "reuseWithin": "none", "registrationMode": "job", "max": 2}
         (YARD / "pool.json").write_text(json.dumps([SPEC[0] | jobs]))
         self.say("apply", "-f", str(YARD / "pool.json"))
 
