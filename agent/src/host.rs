@@ -164,7 +164,9 @@ impl Host {
         let account = settings.account.as_ref().filter(|_| settings.isolation.is_some());
         let keeps = account.map(|account| KeptStore::new(layout.keep(), (account.uid, account.gid)));
         if let Some(keeps) = &keeps {
-            settings.places.kept = Some(layout.keep());
+            // As the sweep meets it on its way.
+            let whole = settings.work_dir.canonicalize()?;
+            settings.places.kept = Some(Layout::new(&settings.state_dir, &whole).keep());
             keeps.recover()?;
         }
         let ids = settings.account.as_ref().map(Ids::of).transpose()?;

@@ -169,6 +169,18 @@ impl Served {
         !self.keep.is_empty() && self.since.is_some()
     }
 
+    /// Nothing is left but what it may have written into kept directories.
+    fn wiped(&mut self, tainted: Option<&str>, now: Duration) {
+        match tainted {
+            Some(why) => self.stage = ClaimStage::Unclean(why.to_owned()),
+            None if self.may_have_written() => {
+                self.succeeded(ClaimStage::Settling);
+                self.retry_at = Some(now.saturating_add(PATIENCE));
+            }
+            None => self.stage = ClaimStage::Clean,
+        }
+    }
+
     /// Whose jobs may begin.
     pub fn holder(&self) -> Holder {
         Holder {
@@ -339,13 +351,7 @@ impl Local {
                 served.swept = true;
                 served.succeeded(ClaimStage::Stopped);
             }
-            TaskOutcome::Wiped if self.tainted.is_none() && served.may_have_written() => {
-                served.succeeded(ClaimStage::Settling);
-                served.retry_at = Some(now.saturating_add(PATIENCE));
-            }
-            TaskOutcome::Wiped => {
-                served.stage = self.tainted.clone().map_or(ClaimStage::Clean, ClaimStage::Unclean);
-            }
+            TaskOutcome::Wiped => served.wiped(self.tainted.as_deref(), now),
             TaskOutcome::Settled => served.succeeded(ClaimStage::Clean),
             TaskOutcome::Unproved(detail) => served.stage = ClaimStage::Unclean(detail),
         }

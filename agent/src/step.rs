@@ -1,6 +1,8 @@
 //! The pure step: computes from the instance record, the agent record, the local state and the time which task should
 //! run and which signal the record should show. It reads nothing and does nothing. Signals are levels, so a repeated
 //! call gives the same result.
+//!
+//! Over 400 lines: one decision, whose stages are matched one by one.
 
 use std::time::Duration;
 

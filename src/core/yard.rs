@@ -11,6 +11,7 @@ use crate::model::{
     RecordId, Repository, Request, RequestKey, Slot,
 };
 use crate::ports::Machine;
+use crate::ports::github::RunnerSupport;
 
 mod beats;
 mod boots;
@@ -106,6 +107,8 @@ pub struct Yard {
     /// Actions that keep failing for the same reason. The key is the unit, the kind and the subject; the value is the
     /// class that reports it and a sentence.
     pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
+    /// The runner version of the operator's file, once GitHub said when its support ends.
+    pub runner: Option<RunnerSupport>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.

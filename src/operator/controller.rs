@@ -21,6 +21,7 @@ mod runs;
 mod sweep;
 mod timers;
 mod tokens;
+mod version_clock;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +82,8 @@ pub struct Settings {
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// The runner version that machines get, where the operator's file names one.
+    pub runner_version: Option<String>,
     /// Teams, priorities and the quotas of the whole yard.
     pub sharing: YardSharing,
     /// How often the machines are listed.

@@ -24,6 +24,7 @@ pub use machines::Activity;
 pub use ports::Metered;
 
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
+use crate::ports::github::EndOfLife;
 use crate::ports::{Clock, QueueDepth};
 use crate::yard::BackoffKind;
 use classes::Classes;
@@ -237,6 +238,14 @@ impl Metrics {
     /// Whether this process holds the lease.
     pub fn leader(&self, leads: bool) {
         self.families().leader.set(i64::from(leads));
+    }
+
+    /// How long GitHub supports the runner version: negative when it does not any more, infinite where no date is known.
+    pub fn runner_deadline(&self, end: EndOfLife, now: Timestamp) {
+        for (kind, at) in [("registration", end.registration), ("runtime", end.runtime)] {
+            let left = at.map_or(f64::INFINITY, |at| at.duration_since(now).as_secs_f64());
+            self.families().runner_deadline.with_label_values(&[kind]).set(left);
+        }
     }
 
     /// Makes the series of GitHub's budgets and of the calls put off for them.

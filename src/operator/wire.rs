@@ -256,6 +256,7 @@ fn settings(config: &Config, identity: String) -> Settings {
         }),
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
+        runner_version: config.agent.runner.any().map(|runner| runner.version.clone()),
         sharing: config.sharing.clone(),
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),

@@ -124,7 +124,8 @@ async fn median(rings: bool, lag: Duration) -> Duration {
     world.agents.pace(millis(50));
     let (look, looks) = watch::channel(());
     let bell = Arc::new(LikeSqs::default());
-    let doorbell = rings.then(|| Bell { port: bell.clone(), look });
+    // Without a doorbell nobody ever sends.
+    let doorbell = rings.then(|| Bell { port: bell.clone(), look: look.clone() });
     world.start_over("one", |ports| runyard::controller::Ports {
         store: Arc::new(LikeAws { inner: ports.store.clone(), looks, lag }),
         doorbell,
@@ -143,9 +144,12 @@ async fn median(rings: bool, lag: Duration) -> Duration {
         world.release(&key).await;
         world.until_phase(&key, "Released", 30).await;
     }
+    drop(look);
     assert_eq!(world.compute.orders().len(), 1, "all but the first were warm");
     let mut warm = took.split_off(1);
     warm.sort();
+    // For docs/performance.md: shown with `-- --nocapture`.
+    println!("rings: {rings}, the stream is {lag:?} late: p50 {:?}, most {:?}", warm[30], warm[59]);
     warm[warm.len() / 2]
 }
 

@@ -166,6 +166,7 @@ async fn two_operators_write_one_request_for_one_attempt() {
     world.github.rerun("acme", "web", 41, false).unwrap();
     let second = key("41", "default", 2);
     until_served(&world, &second, 120).await;
+    world.sleep(5).await;
     let derived = world.all::<Request>().into_iter().filter(|request| request.status.derived_from.is_some());
     assert_eq!((derived.count(), events(&world, "RerunServed")), (1, 1));
 }

@@ -47,6 +47,7 @@ pub fn settings(identity: &str) -> Settings {
         organization: false,
         timing: as_shipped(),
         requests_per_repository: 2000,
+        runner_version: None,
         sharing: Default::default(),
         sweep: Duration::from_secs(60),
         github: watch(),

@@ -122,14 +122,17 @@ fn view(lower: &[&Path], place: &Path) -> anyhow::Result<()> {
 /// fetch what was in it, and no more.
 fn keep(jail: &Jail, kept: &KeptMount, root: &Path) {
     let mounted = || {
+        let covers = |dir: &PathBuf| dir.starts_with(&kept.path) || kept.path.starts_with(dir);
+        anyhow::ensure!(!jail.hidden.iter().any(covers), "the agent's own directories are there");
         let home = kept.path.strip_prefix(&jail.home).ok();
         let (from, below, owner) = match home {
             Some(below) => (within(root, &jail.home), below, Some((jail.uid, jail.gid))),
             None => (root.to_owned(), kept.path.as_path(), None),
         };
         let place = place_for(&from, below, owner)?;
-        // What the image has there shows through.
-        let image = kept.path.symlink_metadata().is_ok_and(|found| home.is_none() && found.is_dir());
+        // What the image has there, and not by way of a link, shows through.
+        let plain = kept.path.canonicalize().is_ok_and(|whole| whole == kept.path);
+        let image = home.is_none() && plain && kept.path.is_dir();
         let lower = [Some(kept.lower.as_path()), image.then_some(kept.path.as_path())];
         let lower: Vec<String> = lower.into_iter().flatten().map(escaped).collect();
         let (upper, work) = (escaped(&kept.upper), escaped(&kept.work));

@@ -564,3 +564,73 @@ fn what_is_on_disk_reads_back_without_the_waits() {
     let back: Local = serde_json::from_str(&text).unwrap();
     assert_eq!(back, edit(local, |s| s.retry_at = None));
 }
+
+/// A clean machine whose class keeps a directory, and the record's word on it.
+fn settling(record: Sight, retry: Option<Duration>) -> (Effects, Local) {
+    let keep = serde_json::from_value(serde_json::json!({"name": "npm", "path": "~/.npm"})).unwrap();
+    let local = edit(at("c1", ClaimStage::Settling), |served| {
+        (served.keep, served.since, served.retry_at) = (vec![keep], Some(70), retry);
+    });
+    (judged(&record, &Stored::Absent, &local), local)
+}
+
+#[test]
+fn what_a_claim_wrote_is_kept_by_the_operators_word_for_this_claim_and_by_nothing_else() {
+    let told = |claim: &str, names: &[&str]| {
+        let mut item = instance("idle", "", "c1");
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let names = AttributeValue::L(names.iter().map(|name| text(name)).collect());
+        let promotion = [("claimId".to_owned(), text(claim)), ("names".to_owned(), names)];
+        item.insert("promotion".to_owned(), AttributeValue::M(promotion.into_iter().collect()));
+        Sight::of(Some(&item))
+    };
+    let (soon, late) = (Some(NOW + Duration::from_secs(9)), Some(NOW));
+    for (record, retry, expected) in [
+        (told("c1", &["npm"]), soon, Some(vec!["npm"])),
+        (told("c1", &["npm"]), late, Some(vec!["npm"])),
+        (told("c1", &[]), soon, Some(vec![])),
+        (told("c0", &["npm"]), soon, None),
+        (told("c0", &["npm"]), late, Some(vec![])),
+        (record("idle", "", "c1"), soon, None),
+        (record("idle", "", "c1"), late, Some(vec![])),
+        // An agent that began again does not wait.
+        (record("idle", "", "c1"), None, Some(vec![])),
+        // The record names another claim by now.
+        (record("claimed", "43", "c2"), soon, Some(vec![])),
+        (Sight::Absent, soon, None),
+    ] {
+        let (effects, local) = settling(record.clone(), retry);
+        let names = match &effects.task {
+            Task::Settle { names, holder, .. } => {
+                assert_eq!(holder.keep.len(), 1);
+                Some(names.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+            Task::Idle => None,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(names, expected, "{record:?} {retry:?}");
+        assert_eq!(effects.status.say, None, "it is not clean before");
+        let clean = local.after(TaskOutcome::Settled, NOW, 0.0);
+        assert_eq!(clean.claim.unwrap().stage, ClaimStage::Clean);
+    }
+}
+
+#[test]
+fn only_a_claim_whose_class_keeps_anything_and_whose_runner_ran_waits_for_that_word() {
+    let keep: runyard_core::model::Keep =
+        serde_json::from_value(serde_json::json!({"name": "npm", "path": "~/.npm"})).unwrap();
+    for (keeps, since, tainted, expected) in [
+        (true, Some(70), false, ClaimStage::Settling),
+        (false, Some(70), false, ClaimStage::Clean),
+        (true, None, false, ClaimStage::Clean),
+        (true, Some(70), true, ClaimStage::Unclean("why".to_owned())),
+    ] {
+        let mut local = edit(swept("c1"), |served| {
+            served.keep = if keeps { vec![keep.clone()] } else { Vec::new() };
+            (served.since, served.registered) = (since, false);
+        });
+        local.tainted = tainted.then(|| "why".to_owned());
+        let after = local.after(TaskOutcome::Wiped, NOW, 0.0);
+        assert_eq!(after.claim.unwrap().stage, expected);
+    }
+}

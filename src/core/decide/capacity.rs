@@ -123,7 +123,13 @@ impl<'a> Launches<'a> {
     fn blocked(&self) -> bool {
         let writing = self.cx.yard.is_busy(Slot::Launches(self.name.clone()));
         let backs_off = self.cx.now.mono < self.class.backoff.until;
-        writing || backs_off || self.spec.paused || self.unresolved() || self.cx.role.lease.is_none()
+        let useless = unsupported(self.cx, self.spec).is_some();
+        writing
+            || backs_off
+            || useless
+            || self.spec.paused
+            || self.unresolved()
+            || self.cx.role.lease.is_none()
     }
 
     /// Whether it is not known yet which image the class's parameter names.
@@ -177,6 +183,10 @@ impl<'a> Launches<'a> {
             let named = self.spec.launch.parameter().unwrap_or_default();
             let message = format!("it is not known yet which image {named} names");
             subjects().for_each(|subject| plan.wait(subject, WaitReason::Image, message.as_str()));
+            return None;
+        }
+        if let Some(why) = unsupported(cx, self.spec) {
+            subjects().for_each(|subject| plan.wait(subject, WaitReason::Runner, why.as_str()));
             return None;
         }
         if cx.now.mono < self.class.backoff.until {
@@ -254,6 +264,13 @@ fn intent(
         version: 1,
         updated_at: cx.now.wall,
     }
+}
+
+/// Why machines of a class would be of no use: GitHub takes no runner of the version that they get. A class with a launch
+/// template of its own may get its runner elsewhere.
+pub(super) fn unsupported(cx: &Context<'_>, spec: &PoolSpec) -> Option<String> {
+    let ours = spec.launch.launch_template_id.is_none();
+    cx.yard.runner.as_ref().filter(|_| ours)?.over(cx.now.wall)
 }
 
 /// How many pooled machines of a class stay: all but those that have expired or are replaced, which are few and are

@@ -54,6 +54,10 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
         {
             plan.wake_at(cx.now.when(opening));
         }
+        let end = cx.yard.runner.as_ref().and_then(|runner| runner.end.first());
+        if let Some(at) = end.filter(|at| *at > cx.now.wall) {
+            plan.wake_at(cx.now.when(at));
+        }
         if let Some(until) = effective(pool, cx.now.wall).until {
             plan.wake_at(cx.now.when(until));
         }
@@ -82,6 +86,8 @@ struct Report<'a> {
     idle: u32,
     desired: u32,
     held_back: bool,
+    /// Why machines that are launched now would be of no use.
+    unsupported: Option<String>,
     doubt: Option<Doubt>,
     /// How many actions can never succeed, and the first of them.
     stuck: Option<(usize, &'a str)>,
@@ -93,6 +99,7 @@ impl<'a> Report<'a> {
             idle: class.pooled.len() as u32 + class.cleaning + class.warm_created,
             desired: effective(pool, cx.now.wall).desired,
             held_back: cx.now.mono < class.backoff.until,
+            unsupported: capacity::unsupported(cx, &pool.spec),
             doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
             stuck: cx.yard.stuck_in(&pool.spec.resource_class),
         }
@@ -114,6 +121,8 @@ impl<'a> Report<'a> {
             beats::told(doubt)
         } else if let Some((_, stuck)) = self.stuck {
             stuck.to_owned()
+        } else if let Some(why) = &self.unsupported {
+            format!("{idle} idle of {desired} wanted; launches are held back: {why}")
         } else if self.held_back {
             format!(
                 "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
@@ -141,10 +150,11 @@ impl<'a> Report<'a> {
         };
         let warm = format!("{} idle of {}", self.idle, self.desired);
         let failures = format!("{} failures in a row{}", class.backoff.failures, capacity::refused(class));
-        let mut conditions = vec![
-            is(ConditionType::Warm, self.idle >= self.desired, "Idle", warm),
-            is(ConditionType::Blocked, self.held_back, "Launches", failures),
-        ];
+        let blocked = match &self.unsupported {
+            Some(why) => is(ConditionType::Blocked, true, "RunnerDeprecated", why.clone()),
+            None => is(ConditionType::Blocked, self.held_back, "Launches", failures),
+        };
+        let mut conditions = vec![is(ConditionType::Warm, self.idle >= self.desired, "Idle", warm), blocked];
         conditions
             .extend(self.doubt.map(|doubt| is(ConditionType::Doubtful, true, "Silence", beats::told(doubt))));
         conditions.extend(self.stuck.map(|(actions, first)| {

@@ -21,6 +21,8 @@ words! {
         AtMax = "AtMax",
         /// Launches of the class are held back after failures.
         BackOff = "BackOff",
+        /// GitHub takes no runner of the version that machines get any more.
+        Runner = "Runner",
         /// What it asks for was not to be had, and is left alone for a while.
         NoCapacity = "NoCapacity",
         /// Which image the class is launched from is not known yet.

@@ -1,6 +1,6 @@
 //! Explains in sentences why a record is in its state, what it waits for, and when it ends.
 
-use crate::decide::{Context, Plan, Policy, Role, effective};
+use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
 use crate::model::{ClassName, InstanceArn, Phase, RecordId, Request, RequestKey, State};
 use crate::yard::{Demand, Now, Tracked, Unit, Yard};
 
@@ -58,8 +58,12 @@ fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -
     }
     let demand = Demand::of(request, &class.pool.as_ref()?.spec);
     let older = class.waiting.demands().get(&demand)?.range(..rank).rev();
-    let mut waits =
-        older.filter_map(|(_, older)| plan.waits.iter().rfind(|wait| wait.subject.request() == Some(older)));
+    // A quota is the share's own, whatever others of the same demand wait for.
+    let about = |older: &RequestKey| {
+        let mut waits = plan.waits.iter().filter(|wait| wait.reason != WaitReason::Quota);
+        waits.rfind(|wait| wait.subject.request() == Some(older))
+    };
+    let mut waits = older.filter_map(|(_, older)| about(older));
     waits.next().map(|wait| wait.message.as_str())
 }
 
@@ -190,7 +194,6 @@ fn ahead(yard: &Yard, request: &Request) -> Option<String> {
 mod tests {
     use super::*;
     use crate::decide::Effect;
-    use crate::decide::WaitReason;
     use crate::explain::picture;
     use crate::model::{Item, Lease};
     use crate::model::{Pool, Record as _, Signal};

@@ -1,5 +1,7 @@
 //! The instance record. Only states that have a run hold one, so an idle machine with a run, or a running one without,
 //! can be neither written nor read.
+//!
+//! Over 400 lines: one record, with each attribute in its three forms.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -99,6 +99,29 @@ impl EndOfLife {
     }
 }
 
+/// The runner version that machines get, and when GitHub's support of it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerSupport {
+    /// The version, such as `2.336.0`.
+    pub version: String,
+    /// When its support ends.
+    pub end: EndOfLife,
+}
+
+impl RunnerSupport {
+    /// Why machines that get this version are of no use, once a date has passed.
+    #[must_use]
+    pub fn over(&self, now: Timestamp) -> Option<String> {
+        let at = self.end.first().filter(|at| *at <= now)?;
+        let what = if self.end.registration == Some(at) { "registers no" } else { "gives no job to" };
+        Some(format!(
+            "since {at} GitHub {what} runner {}; set a newer package: agent.runner_url, agent.runner_sha256, \
+             agent.runner_version",
+            self.version
+        ))
+    }
+}
+
 /// The state of a workflow run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {

@@ -1,6 +1,8 @@
 //! The waiting requests of a class with `sharing`, by share. Each lane (one share, one priority, one demand) has its
 //! requests by age, and lanes are ordered by what their shares used, so that a change costs the logarithm of their
 //! number whatever the length of the line. All that orders is in records: two operators order alike.
+//!
+//! Over 400 lines: the lanes, their order and the changes of both are one index, and are read together.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -103,6 +103,11 @@ impl CliFailure {
         Self { exit: Exit::Error, problems: vec![FieldError::new(field, value, message, fix)] }
     }
 
+    /// Whether it says that what was named is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.problems.iter().all(|problem| problem.message.starts_with("there is no such "))
+    }
+
     /// The same with another exit code.
     #[must_use]
     pub(crate) fn exiting(mut self, exit: Exit) -> Self {
@@ -171,26 +176,27 @@ impl CliFailure {
 
     /// What AWS's chain of credentials said when it had none.
     fn no_credentials(environment: &Environment, why: &str) -> Self {
-        let profile = environment.get("AWS_PROFILE");
+        let name = environment.get("AWS_PROFILE");
         let last = why.trim().trim_end_matches('.').rsplit(": ").next().unwrap_or_default();
         let none = ["no providers in chain", "no credentials found in chain", "IMDS is disabled"];
-        // Ways that the AWS command line goes and this program does not: it hands over what it gets there.
-        if last.starts_with("sso") || last.starts_with("credentials-process") {
-            let name = profile.unwrap_or("default");
-            let message =
-                format!("the profile {name} signs in by SSO or a program, which the AWS command line does");
-            let fix = format!(
-                "eval \"$(aws configure export-credentials --profile {name} --format env)\"; if it has expired, first: aws \
-                 sso login --profile {name}"
-            );
-            return Self::error("AWS credentials", "", message, fix);
-        }
-        let message = match profile {
-            _ if !none.iter().any(|words| why.contains(words)) => format!("they cannot be loaded: {last}"),
-            Some(name) => format!("the profile {name} has none, or is in no file of AWS's"),
-            None => "there are none".to_owned(),
+        let none = none.iter().any(|words| why.contains(words));
+        let (said, profile) = (why.to_ascii_lowercase(), name.unwrap_or("default"));
+        let (message, fix) = if !none && (said.contains("sso") || said.contains("login")) {
+            let message = format!("the profile {profile} has not signed in, or its sign-in has expired");
+            (message, format!("aws sso login --profile {profile}"))
+        } else if !none && said.contains("process") {
+            let message = format!("the profile {profile} names a program that gave none: {last}");
+            (message, format!("see what it says: aws configure export-credentials --profile {profile}"))
+        } else {
+            let message = match name {
+                _ if !none => format!("they cannot be loaded: {last}"),
+                Some(name) => format!("the profile {name} has none, or is in no file of AWS's"),
+                None => "there are none".to_owned(),
+            };
+            let fix = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a local yard: `. DIR/env` or \
+                       --yard DIR";
+            (message, fix.to_owned())
         };
-        let fix = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a local yard: `. DIR/env` or --yard DIR";
         Self::error("AWS credentials", "", message, fix)
     }
 

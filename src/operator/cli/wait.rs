@@ -133,7 +133,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &WaitArgs, target: &Wait
     let mut interrupts = Interrupts::listen()?;
     let item = match target.0.find(context, target.1.as_ref()).await {
         Ok(item) => item,
-        Err(_) if args.wanted == For::Delete => {
+        Err(failure) if args.wanted == For::Delete && failure.is_missing() => {
             context.screen.say("there is no such record");
             return Ok(());
         }

@@ -28,6 +28,7 @@ mod concurrency;
 mod hints;
 mod intake;
 mod metrics;
+mod roles;
 mod sources;
 mod state;
 mod stuck;
@@ -183,6 +184,10 @@ impl Loop {
                 Some(machines) = inputs.machines.recv() => self.listed_at_provider(machines),
                 Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
                 Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
+                Ok(()) = inputs.runner.changed() => {
+                    let support = inputs.runner.borrow_and_update().clone();
+                    self.runner_support(support);
+                }
                 Some(ask) = inputs.reruns.recv() => drop(ask.send(reruns::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),
@@ -233,25 +238,6 @@ impl Loop {
             }
         }
         self.observe(Observation::Inventory(machines));
-    }
-
-    fn roles(&mut self) {
-        let held = *self.lease.borrow_and_update();
-        self.ports.metrics.leader(held.is_some());
-        match held {
-            Some(token) if self.role.lease != Some(token) => {
-                // Launches only after a full list.
-                self.role.lease = None;
-                self.listing.taken = Some((token, self.ports.clock.elapsed()));
-                let _ = self.listing.triggers.resync.try_send(());
-            }
-            Some(_) => {}
-            None => {
-                self.role.lease = None;
-                self.listing.taken = None;
-            }
-        }
-        self.dirty.extend(self.yard.units());
     }
 
     /// Judges everything dirty and starts what is planned.

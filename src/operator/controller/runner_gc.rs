@@ -72,6 +72,11 @@ impl Known {
         }
         known
     }
+
+    /// The scopes in which our runners may be.
+    pub(super) fn scopes(&self, issuer: &CredentialIssuer) -> BTreeSet<Scope> {
+        self.repositories.iter().map(|of| issuer.scope_in(of)).collect()
+    }
 }
 
 /// Why a pass was interrupted.
@@ -133,7 +138,7 @@ impl RunnerGc {
         let mut collect = Pass::default();
         let mut unknown = BTreeSet::new();
         let mut failed = None;
-        let scopes: BTreeSet<Scope> = known.repositories.iter().map(|of| self.issuer.scope_in(of)).collect();
+        let scopes = known.scopes(&self.issuer);
         for scope in &scopes {
             // A repository that is gone or not visible does not block the others.
             match self.collect_in(scope, &known, &mut unknown, &mut collect).await {

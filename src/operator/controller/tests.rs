@@ -64,6 +64,7 @@ fn settings() -> Settings {
         organization: false,
         timing: as_shipped(),
         requests_per_repository: 2000,
+        runner_version: None,
         sharing: Default::default(),
         sweep: Duration::from_secs(60),
         github: GitHubWatch::default(),

@@ -1,5 +1,7 @@
 //! How does each thing we ask of GitHub become requests? One method per verb of the port; what the answers mean is
 //! decided in `errors`, so nothing here looks at a status but to tell an empty success from a page of HTML.
+//!
+//! Over 400 lines: one short method for each verb of the port.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

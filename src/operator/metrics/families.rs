@@ -45,13 +45,14 @@ pub(super) struct Families {
     pub(super) github_rate_remaining: IntGaugeVec,
     pub(super) github_rate_limit: IntGaugeVec,
     pub(super) github_waits: IntCounterVec,
+    pub(super) runner_deadline: GaugeVec,
     pub(super) machines: Machines,
 }
 
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made(Machines::register(registry)).expect("the names and labels below are valid");
-        let all: [Box<dyn Collector>; 24] = [
+        let all: [Box<dyn Collector>; 25] = [
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
             Box::new(made.requests.clone()),
@@ -76,6 +77,7 @@ impl Families {
             Box::new(made.github_rate_remaining.clone()),
             Box::new(made.github_rate_limit.clone()),
             Box::new(made.github_waits.clone()),
+            Box::new(made.runner_deadline.clone()),
         ];
         for family in all {
             registry.register(family).expect("each name is registered once");
@@ -180,6 +182,13 @@ impl Families {
             github_waits: IntCounterVec::new(
                 Opts::new("runyard_github_waits_total", "Calls put off to keep within GitHub's limits."),
                 &["priority"],
+            )?,
+            runner_deadline: GaugeVec::new(
+                Opts::new(
+                    "runyard_runner_version_deadline_seconds",
+                    "How long GitHub supports the runner version; +Inf where no date is known.",
+                ),
+                &["kind"],
             )?,
         })
     }

@@ -117,6 +117,7 @@ fn settings() -> Settings {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        runner_version: None,
         sharing: Default::default(),
         sweep: minutes(60),
         github: GitHubWatch::default(),

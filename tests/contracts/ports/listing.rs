@@ -30,6 +30,7 @@ fn settings() -> Settings {
         timing: Timing { resync: Duration::from_millis(200), ..as_shipped() },
         sweep: Duration::from_secs(60),
         requests_per_repository: 2000,
+        runner_version: None,
         sharing: Default::default(),
         github: GitHubWatch::default(),
     }

@@ -339,6 +339,7 @@ impl Hands {
             Task::Stop { .. } => "stops",
             Task::Deregister { .. } => "deregisters",
             Task::Wipe { .. } => "wipes",
+            Task::Settle { .. } => "settles",
         };
         self.world.effects.next(|| format!("{} {what}", self.actor.name))
     }
@@ -359,6 +360,10 @@ impl Hands {
             Task::Deregister { .. } => self.deregister().await,
             Task::Renew { claim, .. } => self.renew(&claim).await,
             Task::Wipe { wipe, .. } => self.wipe(wipe).await,
+            Task::Settle { .. } => {
+                self.takes(1..20).await;
+                TaskOutcome::Settled
+            }
         }
     }
 }

@@ -225,6 +225,7 @@ fn settings(chance: &Chance, fault_rates: &FaultRates) -> Settings {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        runner_version: None,
         sharing: Default::default(),
         sweep: pick(60, 20),
         github: GitHubWatch {

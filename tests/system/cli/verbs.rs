@@ -64,7 +64,7 @@ fn records_are_named_short_several_at_once_and_by_the_beginning_of_an_id() {
     assert_eq!(error["message"], "2 machines begin so: i-0aa1 i-0ab2");
     let error = yard.runs(&["expire", "i-0aa", "-o", "json"], 1).error();
     assert_eq!(error["fix"], "give the whole id: i-0aa1", "what ends is named in full");
-    let error = yard.runs(&["describe", "request/43", "-o", "json"], 1).error();
+    let error = yard.runs(&["describe", "request/421", "-o", "json"], 1).error();
     assert!(error["fix"].as_str().is_some_and(|fix| fix.starts_with("did you mean 42?")), "{error}");
 }
 

@@ -82,6 +82,21 @@ class Sealed(Scenario):
         labels = self.machines.of(warm).opened["registration"]["labels"]
         self.assertEqual(sorted(labels), ["9009-k3x9q0ab", "9009-k3x9q0ab-gpu", "9009-k3x9q0ab.gpu"])
 
+    def test_a_machine_learns_what_its_class_keeps_and_nobody_vouches_for_a_run_that_github_does_not_show(self):
+        self.pool(desired=1, max=1, keep=[{"name": "npm", "path": "~/.npm"}])
+        (warm,) = self.pooled(1)
+        machine = self.machines.of(warm)
+        generation = {"repository": REPOSITORY, "generation": 1, "bytes": 1024, "usedAt": "2026-01-02T03:04:05Z"}
+        machine.extra = {"kept": {"npm": generation}}
+        key = self.ask("9011")
+        self.phase(key, "Ready")
+        (kept,) = machine.opened["registration"]["keep"]
+        self.assertEqual((kept["name"], kept["path"], kept["writeFrom"]), ("npm", "~/.npm", "default-branch"))
+        self.table.release(key)
+        self.phase(key, "Released")
+        seen = [new["promotion"] for _, new in self.history.of(records.instance_key(warm["instanceArn"])) if new and "promotion" in new]
+        self.assertEqual([promotion["names"] for promotion in seen if promotion["names"]], [])
+
     def test_a_new_machine_gets_its_registration_once_its_key_is_known(self):
         self.pool()
         key = self.ask("9005", count=2)

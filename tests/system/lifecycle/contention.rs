@@ -51,6 +51,7 @@ fn settings(identity: &str) -> Settings {
             ..as_shipped()
         },
         requests_per_repository: 2000,
+        runner_version: None,
         sharing: Default::default(),
         sweep: minutes(5),
         github: runyard::controller::GitHubWatch::default(),

@@ -225,6 +225,45 @@ fn write(place: &Path, changes: &[(String, Option<String>)], random: &mut StdRng
     }
 }
 
+/// Ends a claim, and what its repository has by right from then on.
+fn finish(
+    root: &Path,
+    store: &KeptStore,
+    (id, repository): (&str, &str),
+    keep: &[Keep],
+    end: End,
+    (right, after): (&mut BTreeMap<String, String>, BTreeMap<String, String>),
+) {
+    let names = ["cache".to_owned()];
+    match end {
+        End::Trusted => {
+            store.settle(id, repository, keep, &names).unwrap();
+            *right = after;
+        }
+        End::Untrusted | End::Unanswered | End::Renewed => {
+            store.settle(id, repository, keep, &["other".to_owned()]).unwrap();
+        }
+        End::DiskFull => {
+            // Nothing is small enough for a directory of no size; it begins anew.
+            let mut none = keep.to_vec();
+            none[0].max_gib = 0;
+            let settled = store.settle(id, repository, &none, &names).unwrap();
+            match &settled["cache"] {
+                Promoted::Dropped(_) => *right = BTreeMap::new(),
+                // Only directories are left in it, which take no room.
+                Promoted::As(_) => *right = after,
+                Promoted::Unchanged => {}
+            }
+        }
+        End::PowerLost => {
+            // It was taken, and partly laid over a copy that never got its number.
+            fs::rename(root.join("keep/layers").join(id), root.join("keep/taken")).unwrap();
+            store.recover().unwrap();
+            assert!(!root.join("keep/taken").exists());
+        }
+    }
+}
+
 /// One history on the disk; how often something was promoted.
 fn history(root: &Path, seed: u64) -> u32 {
     let mut random = StdRng::seed_from_u64(seed);
@@ -254,35 +293,9 @@ fn history(root: &Path, seed: u64) -> u32 {
         }
         let after = words(&place);
         drop(mounted);
-        let names = ["cache".to_owned()];
-        match end {
-            End::Trusted => {
-                store.settle(&id, repository, &keep, &names).unwrap();
-                right[at] = after;
-                promotions += 1;
-            }
-            End::Untrusted | End::Unanswered | End::Renewed => {
-                store.settle(&id, repository, &keep, &["other".to_owned()]).unwrap();
-            }
-            End::DiskFull => {
-                // Nothing is small enough for a directory of no size; it begins anew.
-                let mut none = keep.clone();
-                none[0].max_gib = 0;
-                let settled = store.settle(&id, repository, &none, &names).unwrap();
-                match &settled["cache"] {
-                    Promoted::Dropped(_) => right[at] = BTreeMap::new(),
-                    // Only directories are left in it, which take no room.
-                    Promoted::As(_) => right[at] = after,
-                    Promoted::Unchanged => {}
-                }
-            }
-            End::PowerLost => {
-                // It was taken, and partly laid over a copy that never got its number.
-                fs::rename(root.join("keep/layers").join(&id), root.join("keep/taken")).unwrap();
-                store.recover().unwrap();
-                assert!(!root.join("keep/taken").exists());
-            }
-        }
+        promotions += u32::from(end == End::Trusted);
+        let claim = (id.as_str(), repository);
+        finish(root, &store, claim, &keep, end, (&mut right[at], after));
         if let Some(tree) = tree(&store, repository, &keep[0]) {
             only_plain(&tree);
         }

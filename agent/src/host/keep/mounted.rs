@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+use runyard_core::model::{HOME, Keep};
 use rustix::fs::{CWD, Gid, Mode, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,27 @@ pub struct KeptMount {
     pub upper: PathBuf,
     /// What the overlay needs beside that.
     pub work: PathBuf,
+}
+
+/// Those that can be mounted: neither the whole home nor what covers another. The class was checked when it was
+/// written, by others.
+pub(super) fn usable<'a>(keep: &'a [Keep], home: &Path) -> Vec<&'a Keep> {
+    if let Err((at, error)) = Keep::check_all(keep) {
+        tracing::warn!(at, %error, "nothing is kept: the class names what cannot be");
+        return Vec::new();
+    }
+    let places: Vec<PathBuf> = keep.iter().map(|keep| inside(&keep.path, home)).collect();
+    let apart = |at: &usize| {
+        let place = &places[*at];
+        let others = places[..*at].iter();
+        !home.starts_with(place) && others.into_iter().all(|o| !o.starts_with(place) && !place.starts_with(o))
+    };
+    (0..keep.len()).filter(apart).map(|at| &keep[at]).collect()
+}
+
+/// A path as jobs see it.
+pub(super) fn inside(path: &str, home: &Path) -> PathBuf {
+    path.strip_prefix(HOME).map_or_else(|| path.into(), |below| home.join(below))
 }
 
 /// Opens a directory below a root, itself and not what a link leads to. What is missing on the way is made, and is the

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use runyard_core::model::{HOME, Keep, Kept, KeptDirectories, MOST_REPORTED};
+use runyard_core::model::{Keep, Kept, KeptDirectories, MOST_REPORTED};
 use rustix::fs::{Gid, Timestamps, Uid};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::merge::{self, build, measure};
-use super::mounted::{KeptMount, is_mounted};
+use super::mounted::{KeptMount, inside, is_mounted, usable};
 use super::room::{Held, leaving};
 use crate::disk;
 use crate::host::remove::remove;
@@ -363,27 +363,6 @@ impl KeptStore {
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         self.generations().join(name).join(digest)
     }
-}
-
-/// Those that can be mounted: neither the whole home nor what covers another. The class was checked when it was
-/// written, by others.
-pub(super) fn usable<'a>(keep: &'a [Keep], home: &Path) -> Vec<&'a Keep> {
-    if let Err((at, error)) = Keep::check_all(keep) {
-        tracing::warn!(at, %error, "nothing is kept: the class names what cannot be");
-        return Vec::new();
-    }
-    let places: Vec<PathBuf> = keep.iter().map(|keep| inside(&keep.path, home)).collect();
-    let apart = |at: &usize| {
-        let place = &places[*at];
-        let others = places[..*at].iter();
-        !home.starts_with(place) && others.into_iter().all(|o| !o.starts_with(place) && !place.starts_with(o))
-    };
-    (0..keep.len()).filter(apart).map(|at| &keep[at]).collect()
-}
-
-/// A path as jobs see it.
-fn inside(path: &str, home: &Path) -> PathBuf {
-    path.strip_prefix(HOME).map_or_else(|| path.into(), |below| home.join(below))
 }
 
 fn still(layers: &Path) -> io::Result<()> {

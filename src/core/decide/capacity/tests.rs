@@ -3,6 +3,7 @@ use serde_json::json;
 use crate::decide::{Effect, WaitReason};
 use crate::model::{AttributeValue, Launch, LaunchPhase, Reason, Record, UsageClass};
 use crate::ports::ComputeError;
+use crate::ports::github::{EndOfLife, RunnerSupport};
 use crate::testing::*;
 use crate::yard::Observation;
 
@@ -215,4 +216,65 @@ fn a_lack_is_told_with_its_types_and_when_it_is_asked_for_again() {
     let again = "tried again at 2026-01-05T12:01:00Z";
     assert_eq!(told(&[]), format!("no capacity for spot machines (any type that will do), {again}"));
     assert_eq!(told(&["a", "b"]), format!("no capacity for spot machines (a, b), {again}"));
+}
+
+/// When GitHub gave no more jobs to the versions of 2026, as it said on 2026-09-29; to the last it names no date.
+const ENDS: [(&str, Option<&str>); 11] = [
+    ("2.329.0", Some("2026-01-23T17:10:35Z")),
+    ("2.330.0", Some("2026-03-13T18:34:13Z")),
+    ("2.331.0", Some("2026-04-30T21:52:20Z")),
+    ("2.332.0", Some("2026-05-25T15:23:35Z")),
+    ("2.333.0", Some("2026-05-29T17:27:54Z")),
+    ("2.333.1", Some("2026-06-30T15:52:45Z")),
+    ("2.334.0", Some("2026-08-10T17:08:55Z")),
+    ("2.335.0", Some("2026-08-14T16:59:37Z")),
+    ("2.335.1", Some("2026-09-24T15:30:55Z")),
+    ("2.336.0", Some("2026-11-05T08:04:55Z")),
+    ("2.337.0", None),
+];
+
+fn supported(version: &str, runtime: Option<&str>) -> RunnerSupport {
+    let runtime = runtime.map(|at| at.parse().unwrap());
+    RunnerSupport { version: version.to_owned(), end: EndOfLife { registration: None, runtime } }
+}
+
+#[test]
+fn a_pinned_class_launches_until_its_version_ends_and_not_after() {
+    for (version, runtime) in ENDS {
+        let mut scene = Scene::with(json!({"desired": 1, "max": 4}));
+        lacking(&mut scene, "1", 2, -10);
+        let support = supported(version, runtime);
+        scene.yard.runner = Some(support.clone());
+        scene.now.wall = support.end.runtime.map_or(at(0), |end| end - secs(1));
+        assert_eq!(scene.intents(), [(2, Some(ask("1"))), (1, None)], "{version}");
+        let Some(end) = support.end.runtime else { continue };
+        let wake = scene.of_class().wake.expect("it looks again when the version ends");
+        assert!(wake <= scene.now.mono + secs(1), "{version}");
+        scene.now.wall = end;
+        assert_eq!(scene.intents(), [], "{version}");
+        assert!(waits(&scene, WaitReason::Runner), "{version}");
+        let told = scene.of_class().waits.iter().any(|wait| wait.message.contains(version));
+        assert!(told, "{version}");
+    }
+}
+
+#[test]
+fn a_class_that_gets_its_runner_elsewhere_is_not_held_back() {
+    let mut scene = Scene::with(json!({"desired": 1, "launch": {"launchTemplateId": "lt-1"}}));
+    scene.yard.runner = Some(supported("2.329.0", Some("2025-12-01T00:00:00Z")));
+    assert_eq!(scene.intents(), [(1, None)]);
+    scene.pool(2, json!({"desired": 1}));
+    assert_eq!(scene.intents(), []);
+    scene.yard.runner = Some(supported("2.337.0", None));
+    assert_eq!(scene.intents(), [(1, None)], "a newer package was set");
+}
+
+#[test]
+fn a_version_that_cannot_register_holds_launches_back_too() {
+    let mut scene = Scene::with(json!({"desired": 1}));
+    let end = EndOfLife { registration: Some(at(-1)), runtime: Some(at(9000)) };
+    scene.yard.runner = Some(RunnerSupport { version: "2.1.0".into(), end });
+    assert_eq!(scene.intents(), []);
+    let waits = scene.of_class().waits;
+    assert!(waits.iter().any(|wait| wait.message.contains("registers no runner 2.1.0")), "{waits:?}");
 }

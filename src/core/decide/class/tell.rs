@@ -10,7 +10,7 @@ use crate::decide::reason::{base, machines, of, waits};
 use crate::decide::request::leaves_queue;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
-use crate::yard::{Class, Demand, gives_back, lacking};
+use crate::yard::{Class, Demand, ShareName, gives_back, lacking, share_of};
 
 /// The event of a reason, and of its end.
 const TOLD: &str = "Waits";
@@ -39,7 +39,11 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
         }
     }
     let mut alike: BTreeMap<Demand, WaitReason> = BTreeMap::new();
-    for (key, reason) in &reasons {
+    // A quota is its share's own, whatever others of the same demand wait for.
+    let share = |key: &RequestKey| Some(share_of(spec.sharing.as_ref()?, cx.yard.request(key)?));
+    let over = reasons.iter().filter(|(_, reason)| **reason == WaitReason::Quota);
+    let over: BTreeSet<ShareName> = over.filter_map(|(key, _)| share(key)).collect();
+    for (key, reason) in reasons.iter().filter(|(_, reason)| **reason != WaitReason::Quota) {
         alike.extend(cx.yard.request(key).map(|request| (Demand::of(request, spec), *reason)));
     }
     // A request that is being served at this moment does not wait.
@@ -54,8 +58,10 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
         if request.status.phase.is_none() || gives_back(request) || leaves_queue(cx, request) {
             continue;
         }
-        let reason = reasons.get(key).or_else(|| alike.get(&Demand::of(request, spec)));
-        let why = reason.and_then(|reason| told_of(*reason)).map(|(_, say)| say(name, class, spec));
+        let of_share = || share(key).filter(|share| over.contains(share)).map(|_| WaitReason::Quota);
+        let of_demand = || alike.get(&Demand::of(request, spec)).copied();
+        let reason = reasons.get(key).copied().or_else(of_share).or_else(of_demand);
+        let why = reason.and_then(told_of).map(|(_, say)| say(name, class, spec));
         tell_one(cx, key, request, why.as_deref(), &mut told);
     }
     plan.actions.append(&mut told.actions);
@@ -108,6 +114,9 @@ fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
         WaitReason::Image => {
             Some((2, |name, _, _| format!("which image class {name} is launched from is not known yet")))
         }
+        WaitReason::Runner => Some((2, |name, _, _| {
+            format!("launches of class {name} are held back: GitHub takes no runner of its version any more")
+        })),
         WaitReason::NoCapacity => {
             Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))
         }

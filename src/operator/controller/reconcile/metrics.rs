@@ -129,6 +129,8 @@ impl Loop {
     /// Updates the gauges.
     pub(super) fn gauge(&self) {
         let metrics = &self.ports.metrics;
+        let end = self.yard.runner.as_ref().map(|support| support.end).unwrap_or_default();
+        metrics.runner_deadline(end, self.ports.clock.now());
         let mut counts = self.count_requests();
         let ending = self.ends();
         for (name, class) in self.yard.classes() {

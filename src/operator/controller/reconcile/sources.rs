@@ -10,7 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
-use crate::controller::{Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep};
+use crate::controller::{
+    Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep, version_clock,
+};
+use crate::ports::github::RunnerSupport;
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;
 
@@ -30,6 +33,8 @@ pub(super) struct Inputs {
     pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
     /// Who looks for runs that were run again, and asks which are ours.
     pub(super) reruns: mpsc::Receiver<reruns::Ask>,
+    /// When GitHub's support of the runner version ends.
+    pub(super) runner: watch::Receiver<Option<RunnerSupport>>,
     /// Requests for a snapshot of the yard; none where another loop answers them.
     pub(super) snapshot_requests: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
 }
@@ -106,8 +111,16 @@ impl BackgroundTasks {
         spawn_run_watcher(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
         let reruns = spawn_reruns(ports, settings, &events, &lease, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
-        let issuer = spawn_runner_gc(ports, settings, &lease, ask, &mut tasks, shutdown);
-        let inputs = Inputs { seen, machines, notices: notices_received, sweeps, reruns, snapshot_requests };
+        let (support, runner) = watch::channel(None);
+        let issuer = spawn_runner_gc(ports, settings, &lease, ask.clone(), &mut tasks, shutdown);
+        if let (Some(issuer), Some(version)) = (issuer.clone(), settings.runner_version.clone()) {
+            let clock = ports.clock.clone();
+            let of =
+                version_clock::VersionClock { issuer, version, clock, lease: lease.clone(), ask, support };
+            tasks.spawn_lasting(of.run(shutdown.child_token()));
+        }
+        let inputs =
+            Inputs { seen, machines, notices: notices_received, sweeps, reruns, runner, snapshot_requests };
         let triggers = Triggers { resync: resync_trigger, sweep: sweep_trigger };
         Self { tasks, follower, inputs, lease, triggers, live, events, issuer }
     }

@@ -279,7 +279,7 @@ pub struct Source {
 }
 
 /// The commit at the head of the default branch of each repository.
-pub const HEAD: &str = "0000000000000000000000000000000000000000";
+pub(crate) const HEAD: &str = "0000000000000000000000000000000000000000";
 
 impl Default for Source {
     fn default() -> Self {

@@ -1,0 +1,33 @@
+//! What every class depends on: whether this operator leads, and how long GitHub supports the runner version.
+
+use crate::ports::github::RunnerSupport;
+use crate::yard::Unit;
+
+use super::Loop;
+
+impl Loop {
+    /// Takes in when GitHub's support of the runner version ends, on which the launches of every class depend.
+    pub(super) fn runner_support(&mut self, support: Option<RunnerSupport>) {
+        self.yard.runner = support;
+        self.dirty.extend(self.yard.classes().map(|(name, _)| Unit::Class(name.clone())));
+    }
+
+    pub(super) fn roles(&mut self) {
+        let held = *self.lease.borrow_and_update();
+        self.ports.metrics.leader(held.is_some());
+        match held {
+            Some(token) if self.role.lease != Some(token) => {
+                // Launches only after a full list.
+                self.role.lease = None;
+                self.listing.taken = Some((token, self.ports.clock.elapsed()));
+                let _ = self.listing.triggers.resync.try_send(());
+            }
+            Some(_) => {}
+            None => {
+                self.role.lease = None;
+                self.listing.taken = None;
+            }
+        }
+        self.dirty.extend(self.yard.units());
+    }
+}
