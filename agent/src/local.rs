@@ -239,6 +239,14 @@ impl Served {
         }
     }
 
+    /// Its runner was started; why nothing proves that this machine is clean from now on, if so.
+    fn started(&mut self, runner: RunnerProcess) -> Option<String> {
+        self.registered = true;
+        self.since.get_or_insert(runner.started);
+        self.stage = ClaimStage::Started(runner);
+        self.jobs.single_use().then(|| format!("jobs of claim {} could become root", self.id))
+    }
+
     fn ended(&mut self, now: Duration, chance: f64) {
         self.listened = true;
         if self.mode == Some(Mode::Job) {
@@ -310,12 +318,8 @@ impl Local {
                 served.succeeded(ClaimStage::Configured);
             }
             TaskOutcome::Started(runner) => {
-                served.registered = true;
-                served.since.get_or_insert(runner.started);
-                served.stage = ClaimStage::Started(runner);
-                if served.jobs.single_use() {
-                    let why = || format!("jobs of claim {} could become root", served.id);
-                    self.tainted.get_or_insert_with(why);
+                if let Some(why) = served.started(runner) {
+                    self.tainted.get_or_insert(why);
                 }
             }
             TaskOutcome::Listening => {

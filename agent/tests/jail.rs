@@ -14,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use runyard_agent::host::{Account, Host, HostSettings, Isolation, PackageSource, SweepPaths};
-use runyard_agent::task::{Executor, Holder, RunnerProcess, Task, TaskOutcome, Wipe};
-use runyard_core::model::{ClaimId, RegistrationCredential};
+use runyard_agent::task::{Executor, GithubFailure, Holder, RunnerProcess, Task, TaskOutcome, Wipe};
+use runyard_core::model::{ClaimId, Containers, Jobs, RegistrationCredential};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -185,6 +185,16 @@ fn without_nft_the_rules_of_iptables_keep_a_job_from_the_same() {
 #[test]
 fn a_machine_that_cannot_keep_jobs_to_themselves_registers_nothing() {
     apart("on_a_machine_something_is_missing");
+}
+
+#[test]
+fn a_job_with_rootless_containers_gains_no_right_and_leaves_nothing() {
+    apart("on_a_machine_containers");
+}
+
+#[test]
+fn a_job_that_has_its_machine_is_root_there_and_only_with_a_runner_of_one_job() {
+    apart("on_a_machine_the_job_has");
 }
 
 /// A runner that does as the job's script says.
@@ -796,4 +806,124 @@ fn on_a_machine_something_is_missing() {
     spoil("ip");
     let said = tried();
     assert!(said.contains("no job is started") || said.contains("cannot be told"), "{said}");
+}
+
+/// What both runs with containers know: an image made here, for none can be fetched.
+const IMAGE: &str = r#"
+import io, tarfile
+archive = io.BytesIO()
+with tarfile.open(fileobj=archive, mode="w") as tar:
+    tar.add("/usr/bin/busybox", "bin/busybox")
+    for name in ("sh", "cat", "id", "sleep", "touch", "chown", "wget"):
+        link = tarfile.TarInfo("bin/" + name)
+        link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+        tar.addfile(link)
+def docker(*words, given=None):
+    done = subprocess.run(["docker", *words], input=given, capture_output=True)
+    return done.returncode, (done.stdout + done.stderr).decode().strip()
+print("images before", docker("images", "-q"), docker("ps", "-aq"), docker("volume", "ls", "-q"))
+print("imported", docker("import", "-", "lab:1", given=archive.getvalue())[0])
+"#;
+
+#[test]
+#[ignore = "called by a_job_with_rootless_containers_gains_no_right_and_leaves_nothing"]
+fn on_a_machine_containers() {
+    if !has("podman") || !has("netavark") && !std::path::Path::new("/usr/lib/podman/netavark").exists() {
+        return aloud("needs podman, crun, conmon, netavark and slirp4netns");
+    }
+    agent("wall");
+    let host = executor();
+    let holder = || Holder {
+        jobs: Jobs {
+            containers: Containers::Rootless,
+            environment: [("LAB", "1"), ("HOME", "/nowhere")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
+            ..Jobs::default()
+        },
+        ..holder()
+    };
+    let job = r#"
+print("variables", os.environ["LAB"], os.environ["HOME"] == "/nowhere")
+print("ended with", docker("run", "--rm", "lab:1", "sh", "-c", "exit 7")[0])
+print("root inside", docker("run", "--rm", "lab:1", "id", "-u"))
+print("shadow", docker("run", "--rm", "-v", "/:/h", "lab:1", "cat", "/h/etc/shadow")[0] != 0)
+print("metadata", docker("run", "--rm", "--network", "host", "lab:1", "wget", "-T", "2", "-qO-", "http://169.254.169.254/")[0] != 0)
+print("in tmp", docker("run", "--rm", "-v", "/tmp:/t", "--user", "55:66", "lab:1", "touch", "/t/CANARY"))
+print("owner", os.stat("/tmp/CANARY").st_uid)
+print("volume", docker("run", "-v", "CANARY:/v", "lab:1", "chown", "7:7", "/v")[0])
+print("stays", docker("run", "-d", "--restart", "always", "lab:1", "sleep", "4711")[0])
+print("process", any(b"4711" in open(f"/proc/{p}/cmdline", "rb").read() for p in os.listdir("/proc") if p.isdigit()))
+"#;
+    let job = format!("{IMAGE}{job}");
+    runtime().block_on(async {
+        let (claim, runner, said) = serve_for(&host, "i-jail.1", &job, holder()).await;
+        for words in [
+            "images before (0, '') (0, '') (0, '')",
+            "imported 0",
+            "variables 1 False",
+            "ended with 7",
+            "root inside (0, '0')",
+            "shadow True",
+            "metadata True",
+            "in tmp (0, '')",
+            &format!("owner {}", 0x7000_0000 + 54),
+            "volume 0",
+            "stays 0",
+            "process True",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        clean(&host, claim, runner).await;
+        assert!(!processes().iter().any(|words| words.contains("podman") || words.contains("4711")));
+        let left = fs::read_dir(format!("{WORK}/claims")).unwrap().count();
+        assert_eq!(left, 0, "its images are gone with its directories");
+        let looks = format!("{IMAGE}print('found', os.path.exists('/tmp/CANARY'))");
+        let (claim, runner, said) = serve_for(&host, "i-jail.2", &looks, holder()).await;
+        assert!(
+            said.contains("images before (0, '') (0, '') (0, '')") && said.contains("found False"),
+            "{said}"
+        );
+        clean(&host, claim, runner).await;
+    });
+}
+
+#[test]
+#[ignore = "called by a_job_that_has_its_machine_is_root_there_and_only_with_a_runner_of_one_job"]
+fn on_a_machine_the_job_has() {
+    agent("wall");
+    let host = executor();
+    let holder = || Holder { jobs: Jobs { root: true, ..Jobs::default() }, ..holder() };
+    fs::write(JOB, "import os, subprocess\nprint('becomes', subprocess.run(['sudo', '-n', 'id', '-u'], capture_output=True).stdout, flush=True)\n").unwrap();
+    runtime().block_on(async {
+        let claim = ClaimId::parse("i-jail.1").unwrap();
+        let start = |single_use| Task::Start { claim: claim.clone(), single_use, holder: holder() };
+        let refused = host.execute(start(None)).await;
+        let TaskOutcome::Failed(GithubFailure::Refused(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("each runner serves one job"), "{why}");
+        let single_use = || {
+            let jit_config = Some("JIT".to_owned());
+            Some(Box::new(RegistrationCredential { token: None, jit_config, ..*registration(&claim) }))
+        };
+        if !has("sudo") {
+            let refused = host.execute(start(single_use())).await;
+            let TaskOutcome::Failed(GithubFailure::Refused(why)) = refused else { panic!("{refused:?}") };
+            assert!(why.contains("sudo"), "{why}");
+            return aloud("needs sudo");
+        }
+        let started = host.execute(start(single_use())).await;
+        let TaskOutcome::Started(runner) = started else { panic!("{started:?}") };
+        let listening = host.execute(Task::Listen { claim: claim.clone(), runner }).await;
+        assert_eq!(listening, TaskOutcome::Listening);
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
+            if said.contains("job-done") {
+                assert!(said.contains("becomes b'0\\n'"), "{said}");
+                break;
+            }
+            assert!(Instant::now() < until, "the job does not end: {said}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
 }

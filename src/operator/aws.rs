@@ -13,3 +13,6 @@ pub use doorbell::SqsDoorbell;
 pub use ec2::Ec2Compute;
 pub use notices::SqsNotices;
 pub use sqs::SqsQueue;
+
+#[cfg(test)]
+mod endpoints_tests;

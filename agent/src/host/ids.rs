@@ -1,12 +1,12 @@
-//! The user ids of the job account: its own id, and the subordinate ids that it may map into a user namespace. A
-//! process or file of a subordinate id counts as the job's own.
+//! The user ids of the job account: its own id, the subordinate ids that it may map into a user namespace, and those that
+//! the users of its containers have. A process or file of any of them counts as the job's own.
 
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use super::Account;
+use super::{Account, engine};
 use crate::disk;
 
 /// The ids of an account.
@@ -17,7 +17,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// The account's own and the ranges that `subuid(5)` and `subgid(5)` give it.
+    /// The account's own, those of its containers, and the ranges that `subuid(5)` and `subgid(5)` give it.
     ///
     /// # Errors
     /// One of the two files is there and cannot be read.
@@ -25,7 +25,7 @@ impl Ids {
         let ranges = |path: &str, own: u32| {
             let table = disk::read(Path::new(path))?.unwrap_or_default();
             let more = subordinate(&String::from_utf8_lossy(&table), account);
-            Ok::<_, io::Error>(std::iter::once(own..own + 1).chain(more).collect())
+            Ok::<_, io::Error>([own..own + 1, engine::SUBORDINATE].into_iter().chain(more).collect())
         };
         Ok(Self { uids: ranges("/etc/subuid", account.uid)?, gids: ranges("/etc/subgid", account.gid)? })
     }

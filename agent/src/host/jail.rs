@@ -28,7 +28,7 @@ use tokio::process::Child;
 use super::JobGroup;
 use super::keep::KeptMount;
 use super::keys::{in_own_session, own_session};
-use super::{mounts, network};
+use super::{engine, mounts, network};
 
 /// The word by which the agent's program makes a jail.
 pub const WORD: &str = "job-init";
@@ -77,17 +77,20 @@ struct Work {
     environment: BTreeMap<String, String>,
     /// Where it begins, as it is called inside.
     directory: PathBuf,
+    /// Whether it finds a container engine.
+    engine: bool,
 }
 
 impl Work {
     /// As a command says that would do it in there.
-    fn of(command: &Command) -> Self {
+    fn of(command: &Command, engine: bool) -> Self {
         let text = |text: &OsStr| text.to_string_lossy().into_owned();
         let set = command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?))));
         Self {
             words: [command.get_program()].into_iter().chain(command.get_args()).map(text).collect(),
             environment: set.collect(),
             directory: command.get_current_dir().map_or_else(|| "/".into(), PathBuf::from),
+            engine,
         }
     }
 }
@@ -148,9 +151,21 @@ impl StandingJail {
     ///
     /// # Errors
     /// It cannot be made, or is gone.
-    pub(super) async fn does(mut self, command: &tokio::process::Command) -> io::Result<Child> {
+    pub(super) async fn does(self, command: &tokio::process::Command) -> io::Result<Child> {
+        self.told(&Work::of(command.as_std(), false)).await
+    }
+
+    /// The same, beside a container engine of its own.
+    ///
+    /// # Errors
+    /// It cannot be made, or is gone.
+    pub(super) async fn does_with_engine(self, command: &tokio::process::Command) -> io::Result<Child> {
+        self.told(&Work::of(command.as_std(), true)).await
+    }
+
+    async fn told(mut self, work: &Work) -> io::Result<Child> {
         self.stands().await?;
-        let work = serde_json::to_vec(&Work::of(command.as_std())).expect("it is text");
+        let work = serde_json::to_vec(work).expect("it is text");
         // That nothing more comes is what has it begin.
         self.orders.write_all(&work).await?;
         Ok(self.child)
@@ -170,13 +185,14 @@ pub fn enter(words: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
     match stage.to_str() {
         Some("outside") => outside(&jail, &spec),
         Some("inside") => inside(&jail, &spec),
+        Some(engine::STAGE) => engine::become_the_engine(&jail),
         Some("job") => become_the_job(&jail, &words.collect::<Vec<_>>()),
         Some(_) | None => bail!("{WORD}: no stage {}", stage.display()),
     }
 }
 
 /// The next stage of the same program.
-fn stage(name: &str, spec: &str) -> Command {
+pub(super) fn stage(name: &str, spec: &str) -> Command {
     let mut command = Command::new(ITSELF);
     command.arg0("runyard-agent").args([WORD, name, spec]);
     command
@@ -220,12 +236,15 @@ fn inside(jail: &Jail, spec: &str) -> anyhow::Result<u8> {
     own.into_iter().try_for_each(|(flag, name)| unshare(flag).context(name))?;
     mounts::make(jail)?;
     let Some(work) = told_what_to_do()? else { return Ok(NO_JAIL) };
+    if work.engine {
+        engine::begin(jail, spec, &work.environment)?;
+    }
     let (mut here, there) = UnixStream::pair()?;
     let mut job = stage("job", spec);
     job.arg(&work.directory).args(&work.words).env_clear().envs(&work.environment);
     let child = job.stdin(Stdio::from(OwnedFd::from(there))).spawn().context("job")?;
     let pid = Pid::from_raw(i32::try_from(child.id())?);
-    map_users(&mut here, pid).context("a user namespace")?;
+    map_users(&mut here, pid, [SAME, SAME]).context("a user namespace")?;
     loop {
         match signals.wait()? {
             Signal::SIGCHLD => {
@@ -250,10 +269,10 @@ fn told_what_to_do() -> anyhow::Result<Option<Work>> {
 }
 
 /// Only a process outside of a user namespace, and privileged there, may say who is who in it.
-fn map_users(job: &mut UnixStream, pid: Pid) -> anyhow::Result<()> {
+pub(super) fn map_users(job: &mut UnixStream, pid: Pid, users: [&str; 2]) -> anyhow::Result<()> {
     job.read_exact(&mut [0]).context("it cannot be made (is user.max_user_namespaces 0?)")?;
-    for map in ["uid_map", "gid_map"] {
-        fs::write(format!("/proc/{pid}/{map}"), SAME).context(map)?;
+    for (map, users) in ["uid_map", "gid_map"].into_iter().zip(users) {
+        fs::write(format!("/proc/{pid}/{map}"), users).context(map)?;
     }
     Ok(job.write_all(&[1])?)
 }

@@ -146,7 +146,7 @@ pub(super) fn directory_name(claim: &ClaimId) -> String {
 impl ClaimDirs {
     /// Makes them, but for those of packages.
     pub(super) fn make(&self) -> io::Result<()> {
-        [&self.root, &self.home(), &self.tmp(), &self.var_tmp()]
+        [&self.root, &self.home(), &self.tmp(), &self.var_tmp(), &self.engine()]
             .into_iter()
             .try_for_each(|dir| disk::private_dir(dir))
     }
@@ -167,6 +167,11 @@ impl ClaimDirs {
 
     pub(super) fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
+    }
+
+    /// What a container engine keeps.
+    pub(super) fn engine(&self) -> PathBuf {
+        self.root.join("engine")
     }
 
     /// What jobs see as `/var/tmp`.

@@ -23,6 +23,8 @@ use super::network;
 const DISKS: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "squashfs", "erofs"];
 /// Mounted anew for each job; nothing of the machine's is seen below these.
 const ANEW: [&str; 6] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"];
+/// Where podman mounts something while it makes a network; it takes the directory above where there is no such.
+const NETWORKS: &str = "/var/lib/cni";
 /// Of the claim's directories, those that appear elsewhere too, and where. All may write to them, as is usual there.
 const SHARED: [(&str, &str); 2] = [("tmp", "/tmp"), ("var-tmp", "/var/tmp")];
 /// Devices that everybody may use, if they are there; all that begin like those of the second list as well.
@@ -56,7 +58,7 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
     let anew = ANEW.into_iter().map(Path::new);
     let places = anew.chain([jail.home.as_path()]).chain(jail.hidden.iter().map(PathBuf::as_path));
     let kept = jail.kept.iter().map(|kept| kept.path.as_path()).filter(|path| !path.starts_with(&jail.home));
-    for place in places.chain([Path::new("/etc")]).chain(kept) {
+    for place in places.chain([Path::new("/etc"), Path::new(NETWORKS)]).chain(kept) {
         frame_for(&frame, place)?;
     }
     fs::write(frame.join("etc/resolv.conf"), resolvers)?;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, RegistrationCredential, RemovalCredential};
+use runyard_core::model::{ClaimId, Containers, RegistrationCredential, RemovalCredential, variable_refusal};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -19,7 +19,7 @@ use super::processes::{self, Process};
 use super::refusal::HOOK;
 use super::shell::{ScriptEnd, finished, spawn};
 use super::version::too_old;
-use super::{Host, disk, kept, network};
+use super::{Host, disk, engine, kept, network};
 use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
 /// How the listener takes an option from its environment; it removes the variable before it starts anything
@@ -57,7 +57,7 @@ impl Host {
         };
         let (own, next) = jails.unzip();
         let token = registration.token.as_deref().unwrap_or_default();
-        let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs);
+        let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs, false);
         command.args(["--url", &registration.url, "--name", &registration.runner_name]);
         command.env(TOKEN, token);
         command.args(["--labels", &registration.labels.join(","), "--work", "_work"]);
@@ -90,50 +90,67 @@ impl Host {
         holder: &Holder,
         single_use: Option<&RegistrationCredential>,
     ) -> TaskOutcome {
-        let dirs = self.layout.claim(claim);
-        let prepared = match (single_use, self.runner_jail(claim).await) {
-            (Some(_), _) => self.fresh(claim, &dirs).await.map(|jails| jails.map(|(_, run)| run)),
-            (None, Some(jail)) => Ok(Some(jail)),
-            // An earlier agent may have started one and been killed before it wrote that down.
-            (None, None) => self.end(self.claim_scope(claim, None, None)).await.map(|_| None),
+        match self.started(claim, holder, single_use).await {
+            Ok(runner) => TaskOutcome::Started(runner),
+            Err(why) => TaskOutcome::Failed(GithubFailure::Refused(why)),
+        }
+    }
+
+    async fn started(
+        &self,
+        claim: &ClaimId,
+        holder: &Holder,
+        single_use: Option<&RegistrationCredential>,
+    ) -> Result<RunnerProcess, String> {
+        let because = |what: &'static str| move |why: io::Error| detail(what, &why.to_string(), &[]);
+        let (dirs, jobs) = (self.layout.claim(claim), &holder.jobs);
+        let open = jobs.single_use();
+        let rootless = !open && jobs.containers == Containers::Rootless;
+        engine::lacks().filter(|_| rootless).map_or(Ok(()), Err)?;
+        let jail = self.place(claim, holder, single_use, &dirs).await;
+        let jail = jail.map_err(|why| detail("the runner cannot be started", &why, &[]))?;
+        let hook = self.write_hook(holder).map_err(because("jobs of other runs cannot be refused"))?;
+        let jail = if open {
+            jail
+        } else {
+            let kept = self.with_kept(jail, claim, holder, &dirs).await;
+            kept.map_err(because("what its class keeps cannot be lent"))?
         };
-        let jail = match prepared {
-            Ok(jail) => jail,
-            Err(why) => {
-                return TaskOutcome::Failed(GithubFailure::Refused(detail(
-                    "the runner cannot be started",
-                    &why,
-                    &[],
-                )));
-            }
-        };
-        let hook = match self.write_hook(holder) {
-            Ok(hook) => hook,
-            Err(why) => {
-                let why = detail("jobs of other runs cannot be refused", &why.to_string(), &[]);
-                return TaskOutcome::Failed(GithubFailure::Refused(why));
-            }
-        };
-        let jail = match self.with_kept(jail, claim, holder, &dirs).await {
-            Ok(jail) => jail,
-            Err(why) => {
-                let why = detail("what its class keeps cannot be lent", &why.to_string(), &[]);
-                return TaskOutcome::Failed(GithubFailure::Refused(why));
-            }
-        };
-        let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs);
+        let mut command = self.runner_script("run.sh", &dirs.runner(), claim, &dirs, open);
+        command.envs(jobs.environment.iter().filter(|(name, _)| variable_refusal(name).is_none()));
+        if rootless {
+            engine::tell(command.as_std_mut(), jobs);
+        }
         command.env(TELL_DEPRECATED, "1").env(HOOK, hook);
         if let Some(config) = single_use.and_then(|registration| registration.jit_config.as_deref()) {
             command.env(SINGLE_USE, config);
         }
-        let child = self.begin(command, jail, &dirs, &self.layout.run_log(), true).await;
-        match child.and_then(|child| self.adopt(child)) {
-            Ok(runner) => TaskOutcome::Started(runner),
-            Err(why) => TaskOutcome::Failed(GithubFailure::Refused(detail(
-                "run.sh cannot be started",
-                &why.to_string(),
-                &[],
-            ))),
+        let log = self.layout.run_log();
+        let child = match (open, rootless) {
+            (true, _) => spawn(command, &log, self.settings.group.as_ref()),
+            (false, true) => self.begin_with_engine(command, jail, &dirs, &log).await,
+            (false, false) => self.begin(command, jail, &dirs, &log, true).await,
+        };
+        child.and_then(|child| self.adopt(child)).map_err(because("run.sh cannot be started"))
+    }
+
+    /// Where a listener starts: a fresh directory if it serves one job, and its jail if one was prepared.
+    async fn place(
+        &self,
+        claim: &ClaimId,
+        holder: &Holder,
+        single_use: Option<&RegistrationCredential>,
+        dirs: &ClaimDirs,
+    ) -> Result<Option<StandingJail>, String> {
+        let jail = self.runner_jail(claim).await;
+        if holder.jobs.single_use() {
+            return self.open_machine(claim, dirs, &holder.jobs, single_use).await.map(|()| None);
+        }
+        match (single_use, jail) {
+            (Some(_), _) => self.fresh(claim, dirs).await.map(|jails| jails.map(|(_, run)| run)),
+            (None, Some(jail)) => Ok(Some(jail)),
+            // An earlier agent may have started one and been killed before it wrote that down.
+            (None, None) => self.end(self.claim_scope(claim, None, None)).await.map(|_| None),
         }
     }
 
@@ -216,7 +233,7 @@ impl Host {
             let why = detail("no fresh directory to deregister from", &why.to_string(), &[]);
             return TaskOutcome::Failed(GithubFailure::Refused(why));
         }
-        let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs);
+        let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs, false);
         command.arg("remove").env(TOKEN, &removal.token);
         let log = self.layout.config_log();
         let end = finished(self.begin(command, None, &dirs, &log, false).await, CONFIG).await;
@@ -249,6 +266,22 @@ impl Host {
                 spawn(command, log, self.settings.group.as_ref())
             }
         }
+    }
+
+    /// The same for a script that lasts and runs containers.
+    async fn begin_with_engine(
+        &self,
+        command: Command,
+        jail: Option<StandingJail>,
+        dirs: &ClaimDirs,
+        log: &Path,
+    ) -> io::Result<Child> {
+        let jail = match jail {
+            Some(jail) => Some(jail),
+            None => self.jail_for(dirs, log, true, Vec::new())?,
+        };
+        let jail = jail.ok_or_else(|| io::Error::other("no containers without isolation.required"))?;
+        jail.does_with_engine(&command).await
     }
 
     /// An empty place for a runner, with the package in it and no process of the claim: as it was prepared, or else

@@ -54,16 +54,18 @@ impl Host {
         command
     }
 
-    /// A script of the runner package, for a claim, as the user jobs run as; where jobs are isolated, as it is called
-    /// in a jail.
+    /// A script of the runner package, for a claim, as the user jobs run as; where they are isolated, as it is called in
+    /// a jail. An `open` machine is its jobs', and on no other does a script become root.
     pub(super) fn runner_script(
         &self,
         name: &str,
         package: &Path,
         claim: &ClaimId,
         dirs: &ClaimDirs,
+        open: bool,
     ) -> Command {
-        let mut command = match &self.settings.isolation {
+        let isolation = self.settings.isolation.as_ref().filter(|_| !open);
+        let mut command = match isolation {
             Some(isolation) => {
                 let package =
                     self.layout.inside().root.join(package.strip_prefix(&dirs.root).unwrap_or(package));
@@ -72,7 +74,14 @@ impl Host {
                 command
             }
             None => {
-                let mut command = self.script(&package.join(name), &dirs.home(), &dirs.tmp());
+                let script = package.join(name);
+                let mut command = if self.settings.account.is_some() && !open {
+                    let mut tamed = self.script(Path::new("setpriv"), &dirs.home(), &dirs.tmp());
+                    tamed.arg("--no-new-privs").arg(script);
+                    tamed
+                } else {
+                    self.script(&script, &dirs.home(), &dirs.tmp())
+                };
                 command.current_dir(package);
                 command
             }
@@ -80,7 +89,7 @@ impl Host {
         command.env("RUNYARD_CLAIM", claim.as_str());
         match &self.settings.account {
             // The jail changes to it when all is made.
-            Some(account) if self.settings.isolation.is_some() => {
+            Some(account) if isolation.is_some() => {
                 command.env("USER", &account.name).env("LOGNAME", &account.name);
             }
             Some(account) => {

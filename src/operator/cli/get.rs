@@ -190,7 +190,8 @@ pub(crate) fn check(args: &GetArgs, environment: &Environment) -> CliResult<GetT
         [Target { noun, .. }] => args.only.check(*noun)?,
         // They are no records: they stand in none of the other lists.
         several if several.iter().any(|target| target.noun == Noun::Shares) => {
-            let problem = FieldError::new("KIND", &args.what, "lists shares beside others", "get shares alone");
+            let problem =
+                FieldError::new("KIND", &args.what, "lists shares beside others", "get shares alone");
             return Err(CliFailure::usage(problem));
         }
         // Of several kinds, those that have what is asked for are meant.

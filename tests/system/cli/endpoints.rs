@@ -47,3 +47,48 @@ fn aws_is_reached_through_a_proxy_at_the_endpoints_that_its_settings_name() {
         child.wait().unwrap();
     }
 }
+
+#[test]
+fn credentials_come_from_a_process_or_a_sign_in_that_a_profile_names() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("config");
+    let words = "{\"Version\": 1, \"AccessKeyId\": \"AKIDPROCESS\", \"SecretAccessKey\": \"test\"}";
+    let script = home.path().join("credentials");
+    std::fs::write(&script, words).unwrap();
+    std::fs::write(
+        &config,
+        format!(
+            "[profile process]\ncredential_process = cat {}\n[profile desk]\nsso_session = desk\n\
+             sso_account_id = 123456789012\nsso_role_name = yard\n[sso-session desk]\nsso_region = us-west-2\n\
+             sso_start_url = https://example.awsapps.com/start\nsso_registration_scopes = sso:account:access\n\
+             [profile login]\nlogin_session = arn:aws:iam::123456789012:user/anna\n",
+            script.display()
+        ),
+    )
+    .unwrap();
+    let with = |profile: &str| {
+        let (mut command, asked) = asking(&[
+            ("AWS_CONFIG_FILE", config.to_str().unwrap()),
+            ("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent"),
+            ("AWS_EC2_METADATA_DISABLED", "true"),
+            ("HOME", home.path().to_str().unwrap()),
+            ("AWS_PROFILE", profile),
+        ]);
+        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        (command, asked)
+    };
+    let (mut command, asked) = with("process");
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    assert!(asked.join().unwrap().contains("dynamodb.us-west-2"), "with credentials there is a call to be made");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Nobody has signed in: it is said so, and not that this program cannot.
+    for profile in ["desk", "login"] {
+        let (mut command, asked) = with(profile);
+        drop(asked);
+        let ended = command.output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{profile}: {said}");
+        assert!(!said.contains("feature"), "{profile}: {said}");
+    }
+}

@@ -88,7 +88,7 @@ def build(spec: dict) -> None:
     spare_the_host(root)
     if spec["group"]:
         mount("-t", "cgroup2", "cgroup2", str(root / "sys/fs/cgroup"))
-    devices(root / "dev", queues="nomqueue" not in spec["image"])
+    devices(root / "dev", queues="nomqueue" not in spec["image"], tun="rootless" in spec["image"])
     mount("-t", "tmpfs", "-o", "size=512m,mode=0700", "none", str(root / "srv/yard"))
     shutil.copytree(HERE, root / "srv/lab/tests", ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["chmod", "-R", "go=rX,u=rwX", str(root / "srv/lab")], check=True)
@@ -137,11 +137,15 @@ def spare_the_host(root: Path) -> None:
         mount("--bind", str(kept / name), str(root / "proc/sys/kernel" / name))
 
 
-def devices(dev: Path, queues: bool) -> None:
+def devices(dev: Path, queues: bool, tun: bool) -> None:
     mount("-t", "tmpfs", "-o", "mode=0755", "none", str(dev))
     for name, (major, minor) in DEVICES.items():
         os.mknod(dev / name, 0o020666, os.makedev(major, minor))
         (dev / name).chmod(0o666)
+    if tun:
+        (dev / "net").mkdir()
+        os.mknod(dev / "net/tun", 0o020666, os.makedev(10, 200))
+        (dev / "net/tun").chmod(0o666)
     for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")):
         (dev / name).symlink_to(target)
     for name in ("shm", "pts", "mqueue"):
@@ -303,6 +307,10 @@ class Lab:
         if Path("/usr/bin/dbus-daemon").exists():
             Path("/run/dbus").mkdir(exist_ok=True)
             self.start("dbus", "/usr/bin/dbus-daemon", "--system", "--nofork", "--nopidfile")
+        if "whole" in self.spec["image"]:
+            self.start("dockerd", "/usr/sbin/dockerd", "--data-root", "/var/lib/docker", "--exec-root", "/run/docker", "--iptables=false",
+                       "--bridge=none", "--storage-driver=vfs", "-H", "unix:///var/run/docker.sock")
+            wait("Docker", Path("/var/run/docker.sock").exists)
         for family, address in (("4", "169.254.169.254"), ("6", "fd00:ec2::254")):
             self.start(f"metadata{family}", sys.executable, "-I", "-m", "http.server", "80", "--bind", address, "--directory", "/var/log")
 
@@ -345,7 +353,10 @@ class Lab:
         self.environment = environment | dict(re.findall(r"^export (\w+)=(.*)$", text, re.MULTILINE))
         for name in re.findall(r"^unset (.*)$", text, re.MULTILINE)[0].split():
             self.environment.pop(name, None)
-        (YARD / "pool.json").write_text(json.dumps(SPEC))
+        jobs = {"jobs": {"containers": "rootless"}} if "rootless" in self.spec["image"] else {}
+        if "whole" in self.spec["image"]:
+            jobs = {"jobs": {"root": True, "containers": "engine"}, "reuseWithin": "none", "registrationMode": "job", "max": 2}
+        (YARD / "pool.json").write_text(json.dumps([SPEC[0] | jobs]))
         self.say("apply", "-f", str(YARD / "pool.json"))
 
     def say(self, *words: str, limit: float = DEADLINE) -> str:

@@ -269,11 +269,6 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     let of_class = |error: FieldError| FieldError { field: format!("{path}.{}", error.field), ..error };
     problems.keep(spec.jobs.check(spec.reuse_within, spec.registration_mode).map_err(of_class));
     problems.keep(spec.jobs.check_environment().map_err(of_class));
-    if spec.jobs.containers == Containers::Rootless {
-        let fix = "leave it out, or use engine with reuseWithin none and registrationMode job";
-        let field = format!("{path}.jobs.containers");
-        problems.add(FieldError::new(field, "rootless", "is not offered by this release", fix));
-    }
     let keeps = spec.desired.max(spec.min) > 0 || spec.schedules.iter().any(|schedule| schedule.desired > 0);
     if keeps && spec.idle_seconds < SHORTEST_IDLE {
         let message = format!("must be at least {SHORTEST_IDLE} where a pool keeps machines idle");

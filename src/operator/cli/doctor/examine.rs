@@ -324,6 +324,11 @@ fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
         let fix = "apply the class with idleSeconds 60 or more, or with nothing kept";
         findings.push(warning("IdleTooShort", &pool.key(), problem, fix, Vec::new()));
     }
+    let spec = &pool.spec;
+    if let Err(refused) = spec.jobs.check(spec.reuse_within, spec.registration_mode) {
+        let problem = format!("{}: {} {}: neither is granted", refused.field, refused.value, refused.message);
+        findings.push(warning("JobsNotGranted", &pool.key(), problem, &refused.fix, Vec::new()));
+    }
     for error in sharing::problems_of(&pool.spec) {
         let problem = format!("{}: {} {}", error.field, error.value, error.message);
         findings.push(warning("UnusableShare", &pool.key(), problem, &error.fix, Vec::new()));

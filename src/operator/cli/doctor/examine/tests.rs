@@ -206,6 +206,19 @@ fn a_request_that_cannot_account_for_a_machine_is_found() {
 }
 
 #[test]
+fn rights_of_jobs_that_a_class_may_not_grant_are_found() {
+    let with = |within: &str| {
+        let mut pool = pool();
+        let jobs = [("root".to_owned(), AttributeValue::Bool(true))].into();
+        pool.insert("jobs".into(), AttributeValue::M(jobs));
+        pool.insert("reuseWithin".into(), text(within));
+        pool.insert("registrationMode".into(), text("job"));
+        reasons(&[pool])
+    };
+    assert_eq!((with("owner"), with("none")), (vec!["JobsNotGranted"], vec![]));
+}
+
+#[test]
 fn an_idle_time_too_short_for_what_a_class_keeps_is_found() {
     let with = |desired: u64, idle: u64| {
         let mut pool = pool();
