@@ -50,11 +50,23 @@ fn config(noted: &Noted, fips: bool, both: bool) -> SdkConfig {
 #[tokio::test(start_paused = true)]
 async fn every_client_goes_to_the_endpoints_that_awss_settings_name() {
     for (fips, both, wanted) in [
-        (false, false, ["dynamodb.us-west-2.amazonaws.com", "sqs.us-west-2.amazonaws.com", "ec2.us-west-2.amazonaws.com"]),
+        (
+            false,
+            false,
+            [
+                "dynamodb.us-west-2.amazonaws.com",
+                "sqs.us-west-2.amazonaws.com",
+                "ec2.us-west-2.amazonaws.com",
+            ],
+        ),
         (
             true,
             false,
-            ["dynamodb-fips.us-west-2.amazonaws.com", "sqs-fips.us-west-2.amazonaws.com", "ec2-fips.us-west-2.amazonaws.com"],
+            [
+                "dynamodb-fips.us-west-2.amazonaws.com",
+                "sqs-fips.us-west-2.amazonaws.com",
+                "ec2-fips.us-west-2.amazonaws.com",
+            ],
         ),
         (false, true, ["dynamodb.us-west-2.api.aws", "sqs.us-west-2.api.aws", "ec2.us-west-2.api.aws"]),
     ] {

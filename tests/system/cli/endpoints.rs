@@ -79,7 +79,10 @@ fn credentials_come_from_a_process_or_a_sign_in_that_a_profile_names() {
     };
     let (mut command, asked) = with("process");
     let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
-    assert!(asked.join().unwrap().contains("dynamodb.us-west-2"), "with credentials there is a call to be made");
+    assert!(
+        asked.join().unwrap().contains("dynamodb.us-west-2"),
+        "with credentials there is a call to be made"
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     // Nobody has signed in: it is said so, and not that this program cannot.

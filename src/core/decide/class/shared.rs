@@ -25,10 +25,10 @@ pub(super) struct Taken {
 /// The requests that wait in a class with `sharing`, in the order of their service if each got what it lacks.
 pub(crate) fn places(class: &Class, now: Timestamp) -> Vec<RequestKey> {
     let mut turns = Turns::of(&class.shares, now);
-    let reserver = class.waiting.served().first().map(|(_, key)| key);
-    let mut order: Vec<RequestKey> = reserver.cloned().into_iter().collect();
+    let served = class.waiting.served();
+    let mut order: Vec<RequestKey> = served.iter().map(|(_, key)| key.clone()).collect();
     while let Some(turn) = turns.next() {
-        if reserver != Some(&turn.head.1) {
+        if !served.contains(&turn.head) {
             order.push(turn.head.1.clone());
         }
         turns.done(&turn, 1, true);
@@ -40,10 +40,9 @@ impl<'a> Pass<'a, '_> {
     /// Serves the accepted requests by share.
     pub(super) fn by_share(&mut self) {
         let mut turns = Turns::of(&self.class.shares, self.cx.now.wall);
-        let reserver = self.reserver();
-        if let Some(key) = reserver
-            && let Some(request) = self.cx.yard.request(key)
-        {
+        // Who has a part gets the rest first, the oldest before all: so no two gather the same machines.
+        for (_, key) in self.class.waiting.served() {
+            let Some(request) = self.cx.yard.request(key).filter(|_| !self.is_full()) else { continue };
             self.one(key, &Demand::of(request, self.spec));
         }
         while !self.is_full() {
@@ -51,19 +50,14 @@ impl<'a> Pass<'a, '_> {
                 return;
             }
             let Some(turn) = turns.next() else { return };
-            self.serve_turn(&turn, reserver, &mut turns);
+            self.serve_turn(&turn, &mut turns);
         }
     }
 
-    /// The request for which machines that come back are kept: the oldest of those that have a part of what they want.
-    /// There is one at a time, and it keeps them no longer than until its own deadline, when it has none any more.
-    fn reserver(&self) -> Option<&'a RequestKey> {
-        self.class.waiting.served().first().map(|(_, key)| key)
-    }
-
-    fn serve_turn(&mut self, turn: &Turn, reserver: Option<&RequestKey>, turns: &mut Turns<'a>) {
+    fn serve_turn(&mut self, turn: &Turn, turns: &mut Turns<'a>) {
         let found = self.cx.yard.requests.get_key_value(&turn.head.1).map(|(key, _)| key);
-        let Some(key) = found.filter(|key| reserver != Some(*key)) else {
+        let served = self.class.waiting.served().contains(&turn.head);
+        let Some(key) = found.filter(|_| !served) else {
             turns.done(turn, 0, true);
             return;
         };
