@@ -57,6 +57,7 @@ pub enum Observation {
 
 /// A record that this process wrote, so that its stored form need not be parsed.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is always in a box")]
 pub enum Written {
     /// A machine.
     Instance(Instance),

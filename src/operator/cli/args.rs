@@ -85,7 +85,7 @@ pub(crate) enum Once {
     Provision(Box<provision::ProvisionArgs>),
     /// Give machines back
     Release(release::ReleaseArgs),
-    /// List instances, requests, pools or launches
+    /// List instances, requests, pools, launches or shares
     Get(get::GetArgs),
     /// Show all details of one instance, request, pool or launch
     Describe(describe::DescribeArgs),

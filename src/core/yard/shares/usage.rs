@@ -43,7 +43,7 @@ impl Shares {
     pub(crate) fn usage(&self, wall: Timestamp, now: Duration) -> Option<Usage> {
         let half_life = self.sharing.as_ref()?.half_life.get();
         let known = self.usage.as_ref();
-        let time = known.map(|usage| wall.duration_since(usage.at)).unwrap_or(SignedDuration::ZERO);
+        let time = known.map_or(SignedDuration::ZERO, |usage| wall.duration_since(usage.at));
         let time = Duration::try_from(time).unwrap_or_default();
         let mut sums: BTreeMap<String, u64> = known.map(|usage| usage.sums.clone()).unwrap_or_default();
         sums.values_mut().for_each(|sum| *sum = decayed(*sum, time, half_life));

@@ -327,7 +327,7 @@ mod tests {
             "resourceClass": "a", "schedules": [{"cron": "* * * * *", "desired": 0}],
             "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
             "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2}, "jobs": {"root": true},
-            "keep": [{"name": "npm", "path": "~/.npm"}],
+            "keep": [{"name": "npm", "path": "~/.npm"}], "sharing": {},
         }))
         .unwrap();
         let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();

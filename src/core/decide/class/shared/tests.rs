@@ -357,7 +357,7 @@ fn in_200_seeds_no_machine_idles_that_somebody_may_have_and_nobody_waits_for_eve
                 yard.scene.put(&instance);
             }
         }
-        for _ in 0..200 {
+        for _ in 0..60 {
             yard.tick(|yard| {
                 for _ in 0..yard.number(3) {
                     let count = if yard.number(8) == 0 { 2 } else { 1 };
