@@ -6,6 +6,7 @@ use runyard_core::model::{AttributeValue, ClaimId, Item, Jobs, SCHEMA, State};
 
 /// The result of reading the instance record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and it nearly always has orders")]
 pub enum Sight {
     /// Nothing was read yet.
     #[default]

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::sched::{CloneFlags, unshare};
@@ -33,9 +33,10 @@ use super::shell::PATH;
 pub(super) const SUBORDINATE: Range<u32> = 0x7000_0000..0x7001_0000;
 /// How the stage of the agent's program is called that becomes the engine.
 pub(super) const STAGE: &str = "engine";
-/// How long the engine may take until it answers.
-const BEGUN: Duration = Duration::from_secs(30);
+/// How long it is between two looks whether the engine answers.
 const LOOK: Duration = Duration::from_millis(20);
+/// After how many of them it will not: half a minute.
+const LOOKS: u32 = 1500;
 
 /// What only the engine and the job's user enter, in the jail's own `/run`.
 const RUNTIME: &str = "/run/podman";
@@ -147,8 +148,7 @@ pub(super) fn begin(jail: &Jail, spec: &str, environment: &BTreeMap<String, Stri
 }
 
 fn begun(child: &mut Child) -> io::Result<bool> {
-    let by = Instant::now() + BEGUN;
-    while Instant::now() < by {
+    for _ in 0..LOOKS {
         if answers(Path::new(SOCKET)) {
             return Ok(true);
         }

@@ -10,6 +10,7 @@ use runyard_core::model::{
 
 /// A record of one of the kinds the models know.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a model holds a handful")]
 pub(crate) enum Typed {
     Instance(Instance),
     Agent(Agent),

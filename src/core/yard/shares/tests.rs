@@ -135,5 +135,5 @@ fn a_class_without_sharing_keeps_nothing_of_shares() {
     scene.pool(3, json!({}));
     let shares = &scene.yard.class(&linux()).unwrap().shares;
     assert!(shares.lanes.is_empty() && shares.unwritten().is_none());
-    assert!(scene.yard.pool(&linux()).unwrap().to_item().get("usage").is_none());
+    assert!(!scene.yard.pool(&linux()).unwrap().to_item().contains_key("usage"));
 }

@@ -178,7 +178,7 @@ impl Yardlet {
     pub(super) fn tick(&mut self, asks: impl FnOnce(&mut Self)) {
         self.scene.wait(1);
         self.second += 1;
-        if self.second % 20 == 0 {
+        if self.second.is_multiple_of(20) {
             let ids: BTreeSet<InstanceId> = self
                 .scene
                 .yard
