@@ -61,5 +61,5 @@ pub(crate) const GITHUB: [Row; 13] = [
     ("run", "-uuuuutuuu", "uuuuuutuuu"),
     ("open_runs", "-uuuuutuuu", "uuuuuutuuu"),
     ("run_jobs", "-uuuuutuuu", "uuuuuutuuu"),
-    ("rerun_failed_jobs", "-uu.uutuuu", "uuu.uutuuu"),
+    ("rerun_failed_jobs", "-uuuuutuuu", "uuuuuutuuu"),
 ];
