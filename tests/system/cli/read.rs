@@ -231,6 +231,7 @@ fn a_failure_has_one_page_with_its_probable_cause_and_what_mends_it() {
     yard.provision(&[], 0);
     let told = yard.runs(&["debug", "request", "42"], 0).stdout;
     assert!(told.contains("no probable cause"), "{told}");
+    yard.runs(&["fail", "42"], 0);
     let message = "DeadlinePassed: 0 of 1 machines were running because VcpuLimitExceeded: your limit is 5";
     yard.change(&request("default", 1), &[("phase", text("Failed")), ("message", text(message))]);
     let told = yard.runs(&["debug", "request", "42"], 0).stdout;
@@ -239,7 +240,6 @@ fn a_failure_has_one_page_with_its_probable_cause_and_what_mends_it() {
         told.contains("known by: request ") && told.contains("fix: `runyard doctor --preflight`"),
         "{told}"
     );
-    yard.runs(&["fail", "42"], 0);
     let page = yard.runs(&["debug", "request", "42", "-o", "json"], 0).json();
     assert_eq!((&page["causes"][0]["cause"], &page["said"][0]["words"]), (&json!("quota"), &json!(message)));
     assert_eq!(page["events"][0]["reason"], "FailRequested");
