@@ -4,6 +4,7 @@
 mod demo;
 pub(crate) mod history;
 mod home;
+mod jobs_run_again;
 mod kill_nine;
 mod killed_under_load;
 mod operators;

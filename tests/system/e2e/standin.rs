@@ -68,6 +68,11 @@ impl GitHub {
         self.post(&format!("/_workflow/runs/{run}/cancel"), &json!({})).await
     }
 
+    /// Has a run's failed jobs run again, as by GitHub's button.
+    pub(crate) async fn failed_jobs_run_again(&self, repository: &str, run: u64) -> Option<()> {
+        self.post(&format!("/repos/{repository}/actions/runs/{run}/rerun-failed-jobs"), &json!({})).await
+    }
+
     /// The names of the registered runners.
     pub(crate) async fn runners(&self, repository: &str) -> Option<Vec<String>> {
         let listed = self.get(&format!("/repos/{repository}/actions/runners?per_page=100")).await?;
