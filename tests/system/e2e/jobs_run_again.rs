@@ -56,7 +56,8 @@ async fn failed_jobs_that_are_run_again_get_a_machine_and_give_it_back() {
     until("the jobs", LIMIT, async || client.github.jobs_queued(RUN, &[hosted.clone(), job.clone()]).await)
         .await;
     client.runs(&provision, 0).await;
-    assert!(ended(&client, 1).await.contains(&json!("failure")));
+    let first = ended(&client, 1).await;
+    assert!(first.contains(&json!("failure")), "{first:?}\n{}", home.last_words());
     until("the run's end at GitHub", LIMIT, async || client.github.run_ended(RUN).await).await;
     client.runs(&[&["release", "--wait"], &asked[..]].concat(), 0).await;
 
