@@ -252,7 +252,7 @@ async fn a_runner_registers_serves_a_job_stops_and_is_removed() {
         ],
     );
     let job = bench.finished(run).await;
-    assert_eq!(job.status, JobStatus::Completed(Conclusion::StandInFailure), "pipefail: {}", job.log);
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Failure), "pipefail: {}", job.log);
     assert_eq!(job.exit_code, Some(1));
     assert!(job.log.contains(&format!("hello from r1 for octo/app#{run}\n")), "{}", job.log);
     assert!(job.log.contains("/r1/_work/app/app\noops\n"), "{}", job.log);
@@ -281,7 +281,7 @@ async fn steps_stop_at_the_first_that_fails() {
     let _running = package.run(&[]);
     let run = bench.queue("x", &["echo one", "exit 7", "echo three"]);
     let job = bench.finished(run).await;
-    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::StandInFailure), Some(7)));
+    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::Failure), Some(7)));
     assert!(job.log.contains("one\n") && !job.log.contains("three\n"), "{}", job.log);
     let job = bench.finished(bench.queue("x", &["echo fine"])).await;
     assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::Success), Some(0)));
@@ -297,7 +297,7 @@ async fn a_hook_learns_the_job_from_github_and_its_failure_skips_all_but_always_
     let _running = package.run(&[("ACTIONS_RUNNER_HOOK_JOB_STARTED", hook.to_str().unwrap())]);
     let run = bench.queue("x", &["echo the first step", "# if: always()\necho the last step"]);
     let job = bench.finished(run).await;
-    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::StandInFailure), Some(3)));
+    assert_eq!((job.status, job.exit_code), (JobStatus::Completed(Conclusion::Failure), Some(3)));
     assert!(job.log.contains(&format!("[{run} of {REPO}, unset]\n")), "{}", job.log);
     assert!(!job.log.contains("the first step\n") && job.log.contains("the last step\n"), "{}", job.log);
     std::fs::write(&hook, "exit 0\n").unwrap();
@@ -305,7 +305,7 @@ async fn a_hook_learns_the_job_from_github_and_its_failure_skips_all_but_always_
     assert_eq!(job.status, JobStatus::Completed(Conclusion::Success), "{}", job.log);
     std::fs::remove_file(&hook).unwrap();
     let job = bench.finished(bench.queue("x", &["true"])).await;
-    assert_eq!(job.status, JobStatus::Completed(Conclusion::StandInFailure), "{}", job.log);
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Failure), "{}", job.log);
     assert!(job.log.contains("File doesn't exist"), "{}", job.log);
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use runyard_core::model::{Keep, Kept, KeptDirectories, MOST_REPORTED};
+use runyard_core::ports::Clock as _;
 use rustix::fs::{Gid, Timestamps, Uid};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 use super::merge::{self, build, measure};
 use super::mounted::{KeptMount, inside, is_mounted, usable};
 use super::room::{Held, leaving};
+use crate::clock::SystemClock;
 use crate::disk;
 use crate::host::remove::remove;
 
@@ -292,10 +294,6 @@ impl KeptStore {
     }
 
     /// Removes generations until nothing is too old, none too many, and the disk has its floor free and `more` bytes.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "how old a directory is goes by the clock that wrote its time"
-    )]
     fn make_room(&self, more: u64) -> io::Result<()> {
         let all = self.all()?;
         let disk = rustix::fs::statvfs(&self.root)?;
@@ -308,7 +306,7 @@ impl KeptStore {
             bytes: generation.about.bytes,
         };
         let held: Vec<Held> = all.iter().map(held).collect();
-        for at in leaving(&held, SystemTime::now(), short) {
+        for at in leaving(&held, SystemTime::from(SystemClock.now()), short) {
             tracing::info!(kept = %all[at].dir.display(), "a kept directory is removed: too old, or no room");
             remove(&all[at].dir)?;
         }

@@ -97,7 +97,7 @@ fn run_status(run: &Run, jobs: &[&Job]) -> (&'static str, Option<&'static str>) 
     let current: Vec<_> = jobs.iter().filter(|j| j.attempt == run.attempt).collect();
     if !run.open && current.iter().all(|j| j.status.over()) {
         let ended = |wanted| current.iter().any(|j| j.status == JobStatus::Completed(wanted));
-        let failed = ended(Conclusion::StandInFailure) || ended(Conclusion::Lost);
+        let failed = ended(Conclusion::Failure) || ended(Conclusion::Lost);
         let conclusion = match (failed, ended(Conclusion::Cancelled)) {
             (true, _) => "failure",
             (false, true) => "cancelled",
@@ -145,7 +145,7 @@ fn job_status(status: JobStatus) -> (&'static str, Option<&'static str>) {
         JobStatus::Queued | JobStatus::Assigned => ("queued", None),
         JobStatus::InProgress => ("in_progress", None),
         JobStatus::Completed(Conclusion::Success) => ("completed", Some("success")),
-        JobStatus::Completed(Conclusion::StandInFailure | Conclusion::Lost) => ("completed", Some("failure")),
+        JobStatus::Completed(Conclusion::Failure | Conclusion::Lost) => ("completed", Some("failure")),
         JobStatus::Completed(Conclusion::Cancelled) => ("completed", Some("cancelled")),
     }
 }

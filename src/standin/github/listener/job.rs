@@ -59,7 +59,7 @@ pub(super) async fn execute(
 
 fn failed(problem: &io::Error) -> Outcome {
     Outcome {
-        conclusion: Conclusion::StandInFailure,
+        conclusion: Conclusion::Failure,
         exit_code: None,
         log: format!("The runner failed: {problem}\n"),
     }
@@ -146,7 +146,7 @@ impl Place {
                 exit_code = Some(code);
             }
             if code != 0 && result != Conclusion::Cancelled {
-                result = Conclusion::StandInFailure;
+                result = Conclusion::Failure;
             }
         }
         Ok((result, exit_code))

@@ -315,7 +315,7 @@ fn result(outcome: &Outcome) -> &'static str {
     use super::super::state::Conclusion;
     match outcome.conclusion {
         Conclusion::Success => "Succeeded",
-        Conclusion::StandInFailure | Conclusion::Lost => "Failed",
+        Conclusion::Failure | Conclusion::Lost => "Failed",
         Conclusion::Cancelled => "Canceled",
     }
 }

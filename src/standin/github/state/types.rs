@@ -174,7 +174,7 @@ pub enum Conclusion {
     /// Every step exited with 0.
     Success,
     /// A step did not.
-    StandInFailure,
+    Failure,
     /// A person, or the runner's shutdown, ended it.
     Cancelled,
     /// Its runner vanished. It is never run again.

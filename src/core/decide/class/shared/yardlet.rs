@@ -128,13 +128,14 @@ impl Yardlet {
                 return;
             }
             for action in &actions {
-                match &action.effect {
-                    Effect::Pool(_) => drop(self.scene.see(Observation::Reported(linux()))),
-                    Effect::Claim { request, .. } => self.claimed(&request.after),
-                    Effect::Request(step) if step.after.phase() == Phase::Failed => {
-                        self.failed.push(step.after.status.message.clone());
-                    }
-                    _ => {}
+                if let Effect::Pool(_) = &action.effect {
+                    self.scene.see(Observation::Reported(linux()));
+                } else if let Effect::Claim { request, .. } = &action.effect {
+                    self.claimed(&request.after);
+                } else if let Effect::Request(step) = &action.effect
+                    && step.after.phase() == Phase::Failed
+                {
+                    self.failed.push(step.after.status.message.clone());
                 }
             }
             self.scene.apply(&actions);
