@@ -219,9 +219,15 @@ class Look:
     def blindness(self) -> None:
         """That a long task and a fault of the tree would be seen."""
         self.open(Yard())
-        with Trace(self.page) as trace:
-            self.page.run("(() => { let sum = 0; for (let n = 0; n < 4e8; n += 1) sum += n % 7; return sum; })()")
-        self.check(trace.longest > LONGEST_TASK, f"a busy page has {trace.longest} ms as its longest task")
+        seen = []
+        # As for the others: on a busy machine the browser may hand over a trace without its last tasks.
+        for _ in range(ATTEMPTS):
+            with Trace(self.page) as trace:
+                self.page.run("(() => { let sum = 0; for (let n = 0; n < 4e8; n += 1) sum += n % 7; return sum; })()")
+            seen.append(trace.longest)
+            if trace.longest > LONGEST_TASK:
+                break
+        self.check(seen[-1] > LONGEST_TASK, f"a busy page has {seen} ms as its longest tasks")
         self.page.run("document.body.append(document.createElement('button'))")
         self.page.run(self.axe)
         found = self.page.run("axe.run(document).then((r) => r.violations.map((v) => v.id))")
