@@ -93,7 +93,7 @@ causes! {
         "install the App for that repository (`runyard doctor --preflight --repository OWNER/REPO`)",
         [["runner-registration", "404"], ["404", "runner-registration"], ["github", "404"], ["not found", "installation"]];
     "github-limit": "GitHub's rate limit is used up.",
-        "wait until it is renewed (within the hour); the metric runyard_github_budget says who uses it",
+        "wait until it is renewed (within the hour); runyard_github_rate_remaining shows what is left",
         [["rate limit"]];
     "clock": "The clock of the machine or the operator is wrong.",
         "let it follow a time server (chrony with 169.254.169.123 on EC2)",
@@ -157,7 +157,7 @@ causes! {
         "raise `max` (`runyard set pool CLASS max=N`), or ask for fewer machines",
         [["as max allows"], ["at its max"], ["atmax"]];
     "class-paused": "The class is paused.",
-        "`runyard set pool CLASS paused=false`",
+        "`runyard resume CLASS`",
         [["is paused"]];
     "class-unknown": "There is no such class.",
         "correct `class` in the workflow: `runyard get pools` lists them",
