@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use crate::cli::failure::Problems;
 use crate::model::FieldError;
 
 /// A field of a spec on its way to be checked.
@@ -23,6 +24,27 @@ impl Field<'_> {
             other => other.to_string(),
         };
         FieldError::new(&self.path, shown, message, fix)
+    }
+
+    /// What an object holds, each with its own path; none where this is no object, which is refused.
+    pub(super) fn entries(&self, problems: &mut Problems, fix: &str) -> Option<Vec<(&str, Field<'_>)>> {
+        let Value::Object(map) = self.value else {
+            problems.add(self.refuse("must be an object", fix));
+            return None;
+        };
+        Some(map.iter().map(|(name, value)| (name.as_str(), self.inner(name, value))).collect())
+    }
+
+    /// A field of this one.
+    pub(super) fn inner<'b>(&self, name: &str, value: &'b Value) -> Field<'b> {
+        Field { path: format!("{}.{name}", self.path), value }
+    }
+
+    /// Refuses that an object lacks one of these.
+    pub(super) fn require(&self, names: &[&str], problems: &mut Problems, fix: &str) {
+        for name in names.iter().filter(|name| self.value.get(name).is_none()) {
+            problems.add(FieldError::new(format!("{}.{name}", self.path), "", "is missing", fix));
+        }
     }
 
     /// A whole number within bounds.

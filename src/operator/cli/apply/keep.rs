@@ -1,7 +1,5 @@
 //! Checks the kept directories of a spec: each by itself, and all beside the rest of the spec.
 
-use serde_json::Value;
-
 use super::checks::Field;
 use crate::cli::failure::Problems;
 use crate::model::{FieldError, Keep, KeepScope, PoolSpec, ReuseWithin, WriteFrom};
@@ -9,18 +7,10 @@ use crate::model::{FieldError, Keep, KeepScope, PoolSpec, ReuseWithin, WriteFrom
 /// One kept directory.
 pub(super) fn one(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are name, path, scope, writeFrom, maxGiB and maxAgeDays";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    for required in ["name", "path"] {
-        if !map.contains_key(required) {
-            problems.add(FieldError::new(format!("{}.{required}", field.path), "", "is missing", fix));
-        }
-    }
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        let checked = match name.as_str() {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    field.require(&["name", "path"], problems, fix);
+    for (name, inner) in entries {
+        let checked = match name {
             "name" | "path" => inner.text(256).map(|_| ()),
             "scope" => inner.parsed::<KeepScope>().map(|_| ()),
             "writeFrom" => inner.parsed::<WriteFrom>().map(|_| ()),

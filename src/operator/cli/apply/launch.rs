@@ -118,13 +118,9 @@ fn named_architecture(image: &str) -> Option<&'static str> {
 /// second for each GiB, and 0.25 MiB/s for each operation a second.
 fn volume(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are gib, iops, throughput, encrypted and kmsKeyId";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        let checked = match name.as_str() {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    for (name, inner) in entries {
+        let checked = match name {
             "gib" => inner.whole(1, 65_536),
             "iops" => inner.whole(3_000, 80_000),
             "throughput" => inner.whole(125, 2_000),
@@ -134,10 +130,9 @@ fn volume(field: &Field<'_>, problems: &mut Problems) {
         };
         problems.keep(checked);
     }
-    let number = |name: &str| map.get(name).and_then(Value::as_u64);
+    let number = |name: &str| field.value.get(name).and_then(Value::as_u64);
     let mut refuse = |name: &str, message: String, fix: &str| {
-        let inner = Field { path: format!("{}.{name}", field.path), value: &map[name] };
-        problems.add(inner.refuse(message, fix));
+        problems.add(field.inner(name, &field.value[name]).refuse(message, fix));
     };
     if let (Some(gib), Some(iops)) = (number("gib"), number("iops"))
         && iops > 3_000.max(gib.saturating_mul(500))
@@ -149,7 +144,7 @@ fn volume(field: &Field<'_>, problems: &mut Problems) {
         let message = format!("is more than a quarter of {iops} operations a second");
         refuse("throughput", message, "lower it, or raise iops");
     }
-    if map.contains_key("kmsKeyId") && map.get("encrypted") != Some(&Value::Bool(true)) {
+    if field.value.get("kmsKeyId").is_some() && field.value.get("encrypted") != Some(&Value::Bool(true)) {
         refuse("kmsKeyId", "stands without encrypted: true".into(), "add encrypted: true");
     }
 }
@@ -161,16 +156,12 @@ fn is_key(text: &str) -> bool {
 
 /// By the rules of EC2 (user guide, "Tag restrictions"), with the characters that all services take.
 fn tags(field: &Field<'_>, problems: &mut Problems) {
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", "write it as {CostCenter: \"4711\"}"));
-        return;
-    };
-    if map.len() > TAGS {
-        let message = format!("are {} tags; EC2 takes 50 on a resource, five of them ours", map.len());
+    let Some(entries) = field.entries(problems, "write it as {CostCenter: \"4711\"}") else { return };
+    if entries.len() > TAGS {
+        let message = format!("are {} tags; EC2 takes 50 on a resource, five of them ours", entries.len());
         problems.add(field.refuse(message, format!("keep at most {TAGS}")));
     }
-    for (key, value) in map {
-        let inner = Field { path: format!("{}.{key}", field.path), value };
+    for (key, inner) in entries {
         problems.keep(tag(key, &inner));
     }
 }

@@ -1,7 +1,5 @@
 //! Checks the `sharing` of a spec: each field by itself, then what can never be met.
 
-use serde_json::Value;
-
 use super::checks::Field;
 use crate::cli::failure::Problems;
 use crate::model::{
@@ -14,13 +12,9 @@ const MOST: u64 = 100_000;
 /// Each field by itself.
 pub(super) fn check(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are by, weights, quotas, halfLife and reserve";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        let checked = match name.as_str() {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    for (name, inner) in entries {
+        let checked = match name {
             "by" => inner.parsed::<ShareBy>().map(|_| ()),
             "weights" => {
                 globs(&inner, problems, |weight, problems| {
@@ -43,15 +37,11 @@ pub(super) fn check(field: &Field<'_>, problems: &mut Problems) {
 /// An object whose names are globs of shares.
 fn globs(field: &Field<'_>, problems: &mut Problems, check: impl Fn(&Field<'_>, &mut Problems)) {
     let fix = "write globs of shares and their values, such as {\"acme/*\": 3}";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    if map.len() > MOST_GLOBS {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    if entries.len() > MOST_GLOBS {
         problems.add(field.refuse(format!("has more than {MOST_GLOBS} globs"), "name fewer"));
     }
-    for (glob, value) in map {
-        let inner = Field { path: format!("{}.{glob}", field.path), value };
+    for (glob, inner) in entries {
         if is_share_glob(glob) {
             check(&inner, problems);
         } else {
@@ -72,13 +62,9 @@ fn is_share_glob(glob: &str) -> bool {
 
 fn quota(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are maxMachines, maxWaiting and guaranteed";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        let checked = match name.as_str() {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    for (name, inner) in entries {
+        let checked = match name {
             "maxMachines" | "maxWaiting" => inner.whole(1, MOST),
             "guaranteed" => inner.whole(0, MOST),
             _ => Err(inner.refuse("is an unknown key", fix)),

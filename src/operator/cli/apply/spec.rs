@@ -167,18 +167,10 @@ fn each(field: &Field<'_>, problems: &mut Problems, check: impl Fn(&Field<'_>, &
 
 fn schedule(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are cron, timeZone and desired";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    for required in ["cron", "desired"] {
-        if !map.contains_key(required) {
-            problems.add(FieldError::new(format!("{}.{required}", field.path), "", "is missing", fix));
-        }
-    }
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        let checked = match name.as_str() {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    field.require(&["cron", "desired"], problems, fix);
+    for (name, inner) in entries {
+        let checked = match name {
             "cron" => cron(&inner),
             "timeZone" => zone(&inner),
             "desired" => inner.whole(0, MACHINES),
@@ -190,13 +182,9 @@ fn schedule(field: &Field<'_>, problems: &mut Problems) {
 
 fn replacement(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are atOnce, hours and timeZone";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        let checked = match name.as_str() {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    for (name, inner) in entries {
+        let checked = match name {
             "atOnce" => inner.whole(0, MACHINES),
             "hours" => inner.text(32).and_then(|hours| {
                 let replacement = Replacement { hours: Some(hours.to_owned()), ..Replacement::default() };
@@ -211,16 +199,15 @@ fn replacement(field: &Field<'_>, problems: &mut Problems) {
 
 fn jobs(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are root, containers and environment";
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", fix));
-        return;
-    };
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        let checked = match name.as_str() {
+    let Some(entries) = field.entries(problems, fix) else { return };
+    for (name, inner) in entries {
+        let checked = match name {
             "root" => inner.flag(),
             "containers" => inner.parsed::<Containers>().map(|_| ()),
-            "environment" => return variables(&inner, problems),
+            "environment" => {
+                variables(&inner, problems);
+                continue;
+            }
             _ => Err(inner.refuse("is an unknown key", fix)),
         };
         problems.keep(checked);
@@ -228,13 +215,9 @@ fn jobs(field: &Field<'_>, problems: &mut Problems) {
 }
 
 fn variables(field: &Field<'_>, problems: &mut Problems) {
-    let Value::Object(map) = field.value else {
-        problems.add(field.refuse("must be an object", "write NAME: value for each variable"));
-        return;
-    };
-    for (name, value) in map {
-        let inner = Field { path: format!("{}.{name}", field.path), value };
-        problems.keep(inner.text(1 << 16).map(|_| ()));
+    let fix = "write NAME: value for each variable";
+    for (_, variable) in field.entries(problems, fix).into_iter().flatten() {
+        problems.keep(variable.text(1 << 16));
     }
 }
 
@@ -385,6 +368,11 @@ mod tests {
             ("replacement", json!({"hours": "at night"})),
             ("replacement", json!({"timeZone": "Mars/Base"})),
             ("replacement", json!({"perHour": 3})),
+            ("jobs", json!("root")),
+            ("jobs", json!({"root": "yes"})),
+            ("jobs", json!({"containers": "docker"})),
+            ("jobs", json!({"environment": {"A": 1}})),
+            ("jobs", json!({"environment": {"A": "1"}, "privileged": true})),
             ("keep", json!("~/.npm")),
             ("keep", json!(["~/.npm"])),
             ("keep", json!([{"path": "~/.npm"}])),
