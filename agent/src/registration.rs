@@ -18,7 +18,7 @@ use crate::local::Local;
 use crate::orders::Sight;
 use crate::pace::Pace;
 use crate::records::Records;
-use crate::step::{AgentStatus, Effects, Stored, View, step};
+use crate::step::{AgentStatus, Effects, Stored, View, package, step};
 use crate::task::{Executor, Task, TaskOutcome};
 
 /// Longest wait between two reads while the table does not answer.
@@ -108,6 +108,7 @@ impl RegistrationLoop {
     pub async fn run(mut self, stop: CancellationToken) -> io::Result<Option<&'static str>> {
         let mut local: Local = disk::load(&self.file)?.unwrap_or_default();
         let mut doing: Option<Doing> = None;
+        let mut in_use = None;
         loop {
             let effects = self.judge(&local);
             if effects.local != local {
@@ -122,10 +123,17 @@ impl RegistrationLoop {
             if let Some(why) = effects.power_off {
                 return Ok(Some(why));
             }
-            if !doing.as_ref().is_some_and(|doing| doing.task.is(&effects.task)) {
+            let named = package(&self.seen.borrow(), &local);
+            // What is prepared of another package is of no use.
+            let prepared_anew = named != in_use && matches!(effects.task, Task::Idle);
+            if named != in_use {
+                self.executor.use_package(named.as_ref());
+                in_use = named;
+            }
+            if prepared_anew || !doing.as_ref().is_some_and(|doing| doing.task.is(&effects.task)) {
                 doing = self.begin(effects.task, local.is_clean());
             }
-            let retry = local.claim.as_ref().and_then(|served| served.retry_at);
+            let retry = local.retry_at();
             let retry =
                 retry.map(|at| at.saturating_sub(self.clock.elapsed())).filter(|left| !left.is_zero());
             tokio::select! {
@@ -136,12 +144,11 @@ impl RegistrationLoop {
                     tracing::info!(?task, ?outcome, "done");
                     let learns = outcome.tells_of_a_registration();
                     let keeps = outcome.changes_what_is_kept();
-                    local = local.after(outcome, self.clock.elapsed(), chance(self.entropy.as_ref()));
+                    let (now, chance) = (self.clock.elapsed(), chance(self.entropy.as_ref()));
+                    let number = learns.then(|| self.executor.runner_id());
+                    local = local.after_task(task.as_ref(), outcome, now, chance, number);
                     if keeps {
                         local.kept = self.executor.kept();
-                    }
-                    if learns {
-                        local.registered_as(self.executor.runner_id());
                     }
                     disk::save(&self.file, &local)?;
                 }

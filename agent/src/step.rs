@@ -7,13 +7,17 @@
 use std::time::Duration;
 
 use runyard_core::model::{
-    Agent, AgentKey, ClaimId, KeptDirectories, RegistrationCredential, RemovalCredential, SealError, Signal,
-    State,
+    Agent, AgentKey, AheadReport, ClaimId, KeptDirectories, RegistrationCredential, RemovalCredential,
+    RunnerPackage, SealError, Signal, State,
 };
 
 use crate::local::{Boot, ClaimStage, Local, Mode, Served};
 use crate::orders::{Orders, Sight};
 use crate::task::{Task, Wipe};
+
+mod ahead;
+#[cfg(test)]
+mod ahead_tests;
 
 /// Its own record, as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,6 +81,8 @@ pub struct AgentStatus {
     pub registration_done: Option<u64>,
     /// What the machine keeps for later claims.
     pub kept: KeptDirectories,
+    /// The runner that is registered ahead of a claim, or that its claim took so.
+    pub ahead: Option<AheadReport>,
 }
 
 /// The answer.
@@ -130,8 +136,12 @@ pub fn step(view: &View<'_>) -> Effects {
 fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Task {
     let Some(orders) = orders else {
         // No record is no command: the task in progress goes on, and nothing is begun or given up.
-        return local.claim.as_mut().map_or(Task::Idle, |served| go_on(view, served));
+        let live = local.claim.as_mut().filter(|served| !over(&served.stage));
+        return live.or(local.ahead.as_mut()).map_or(Task::Idle, |served| go_on(view, served));
     };
+    if let Some(task) = ahead::task(view, orders, local) {
+        return task;
+    }
     let at_hand = local.claim.as_ref().map(|served| (&served.id, over(&served.stage)));
     match (at_hand, &orders.claim) {
         (None, None) => return Task::Idle,
@@ -151,6 +161,7 @@ fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Ta
         local.served = true;
     }
     let served = local.claim.as_mut().expect("a claim is at hand");
+    served.labelled |= orders.state == State::Running;
     if held && pursued(&served.stage) {
         let task = pursue(view, served, Some(orders));
         local.served |= matches!(task, Task::Configure { .. } | Task::Start { .. });
@@ -163,12 +174,15 @@ fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Ta
 /// A new claim; none when its signal was written before this agent lost its local state.
 fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> Option<Served> {
     let stage = if !orders.run.is_empty() {
-        match (&local.tainted, &orders.jobs) {
-            (Some(why), _) => ClaimStage::Refused(format!("the machine is not clean: {why}")),
-            (None, Err(why)) => {
+        match (&local.tainted, &orders.jobs, &orders.runner) {
+            (Some(why), ..) => ClaimStage::Refused(format!("the machine is not clean: {why}")),
+            (None, Err(why), _) => {
                 ClaimStage::Refused(format!("this agent cannot grant what its record says: {why}"))
             }
-            (None, Ok(_)) => ClaimStage::Accepted,
+            (None, Ok(_), Err(why)) => {
+                ClaimStage::Refused(format!("this agent cannot run what its record names: {why}"))
+            }
+            (None, Ok(_), Ok(_)) => ClaimStage::Accepted,
         }
     } else {
         let answered = match view.stored {
@@ -186,7 +200,18 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
     let mut served = Served::new(claim.clone(), orders.run.clone(), stage);
     served.repository.clone_from(&orders.repository);
     served.jobs = orders.jobs.clone().unwrap_or_default();
+    served.runner = orders.runner.clone().unwrap_or_default();
     Some(served)
+}
+
+/// The runner package of the runner at rest and of the claim at hand; between two claims the one that the next claim
+/// most likely names.
+pub fn package(sight: &Sight, local: &Local) -> Option<RunnerPackage> {
+    let claim = local.claim.as_ref().filter(|served| !over(&served.stage));
+    match local.ahead.as_ref().or(claim) {
+        Some(served) => served.runner.clone(),
+        None => sight.orders().and_then(|orders| orders.runner.clone().unwrap_or_default()),
+    }
 }
 
 /// Whether nothing is left to do for it, whatever the record says.
@@ -234,9 +259,13 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
 
 /// The next task on the way to a listening runner.
 fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
-    let claim = served.id.clone();
+    let claim = served.place().clone();
     match served.stage {
         ClaimStage::Started(runner) => Task::Listen { claim, runner },
+        ClaimStage::Listening(runner) if served.run.is_empty() => Task::Rest { claim, runner },
+        ClaimStage::Listening(_) if served.place.is_some() && !served.lent => {
+            Task::Lend { claim, holder: served.holder() }
+        }
         ClaimStage::Listening(runner) => Task::Serve { claim, runner },
         // Nothing proves anything on this machine any more: it waits for its end.
         ClaimStage::Renewing(_) if served.jobs.single_use() => Task::Idle,
@@ -268,8 +297,7 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
             return Task::Idle;
         }
     };
-    if opened.claim_id != served.id.as_str() || (served.mode == Some(Mode::Job) && opened.seq <= served.done)
-    {
+    if !ahead::is_for(&opened, served) || (served.mode == Some(Mode::Job) && opened.seq <= served.done) {
         return Task::Idle;
     }
     let mode = match (&opened.token, &opened.jit_config) {
@@ -284,6 +312,8 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
     served.mode = Some(mode);
     served.seq = opened.seq;
     served.runner_name = Some(opened.runner_name.clone());
+    // A single-use runner is at GitHub before it is started, and only the operator can remove it.
+    served.runner_id = opened.runner_id.or(served.runner_id);
     served.keep.clone_from(&opened.keep);
     served.stage = ClaimStage::Configuring;
     let (claim, opened) = (served.id.clone(), Box::new(opened));
@@ -296,7 +326,7 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
 /// The next task on the way to a machine without anything of the claim. `superseded`: the record already names another
 /// claim, so no removal credential for this one will come.
 fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Task {
-    let (claim, since) = (served.id.clone(), served.since);
+    let (claim, since) = (served.place().clone(), served.since);
     match served.stage {
         ClaimStage::Started(runner) | ClaimStage::Listening(runner) | ClaimStage::Stopping(Some(runner)) => {
             served.stage = ClaimStage::Stopping(Some(runner));
@@ -314,6 +344,8 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             served.stage = ClaimStage::Stopping(None);
             Task::Stop { claim, runner: None, since }
         }
+        // A person wants to see what the claim left.
+        ClaimStage::Stopped | ClaimStage::Settling if orders.is_some_and(|orders| orders.held) => Task::Idle,
         ClaimStage::Stopped if !served.swept || !served.removes_its_runner() => {
             let wipe = match (served.swept, served.removes_its_runner()) {
                 (true, _) => Wipe::AfterRemoval,
@@ -351,6 +383,22 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
 }
 
 fn status(stored: &Stored, local: &Local) -> AgentStatus {
+    let served = local.claim.as_ref();
+    AgentStatus {
+        say: said(stored, local),
+        runner_name: served.and_then(|served| served.runner_name.clone()),
+        runner_id: served.and_then(|served| served.runner_id),
+        // Also where an earlier claim left a number: it says nothing of this one.
+        registration_done: served
+            .filter(|served| served.mode == Some(Mode::Job) || counts_boxes(stored))
+            .map(|served| served.done),
+        kept: local.kept.clone(),
+        ahead: ahead::report(local),
+    }
+}
+
+/// What the agent says of itself or of its claim.
+fn said(stored: &Stored, local: &Local) -> Option<Say> {
     let say = |signal, served: Option<&Served>, detail: Option<&String>| {
         Some(Say {
             signal,
@@ -360,24 +408,26 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
         })
     };
     let served = local.claim.as_ref();
-    let said = match &local.boot {
+    match &local.boot {
         Boot::Pending => None,
         Boot::Failed(why) => say(Signal::Failed, None, Some(why)),
         Boot::Done => match served.map(|served| (&served.stage, served.listened, served.mode)) {
             Some((ClaimStage::Refused(why), ..)) => say(Signal::RegFailed, served, Some(why)),
             Some((ClaimStage::Clean, ..)) => say(Signal::RemoveRegOk, served, None),
             Some((ClaimStage::Unclean(why), ..)) => say(Signal::RemoveRegFailed, served, Some(why)),
-            Some((ClaimStage::Listening(_), ..)) => say(Signal::RegOk, served, None),
             // Between two jobs the run still has its runner.
-            Some((
-                ClaimStage::Accepted
-                | ClaimStage::Configuring
-                | ClaimStage::Configured
-                | ClaimStage::Started(_)
-                | ClaimStage::Renewing(_),
-                true,
-                Some(Mode::Job),
-            )) => say(Signal::RegOk, served, None),
+            Some(
+                (ClaimStage::Listening(_), ..)
+                | (
+                    ClaimStage::Accepted
+                    | ClaimStage::Configuring
+                    | ClaimStage::Configured
+                    | ClaimStage::Started(_)
+                    | ClaimStage::Renewing(_),
+                    true,
+                    Some(Mode::Job),
+                ),
+            ) => say(Signal::RegOk, served, None).filter(|_| ahead::may_be_said(served)),
             Some((
                 ClaimStage::Renewing(_)
                 | ClaimStage::Stopping(_)
@@ -397,16 +447,6 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
                 (!local.served && !spoke_of_a_claim(stored)).then(|| say(Signal::Ok, None, None)).flatten()
             }
         },
-    };
-    AgentStatus {
-        say: said,
-        runner_name: served.and_then(|served| served.runner_name.clone()),
-        runner_id: served.and_then(|served| served.runner_id),
-        // Also where an earlier claim left a number: it says nothing of this one.
-        registration_done: served
-            .filter(|served| served.mode == Some(Mode::Job) || counts_boxes(stored))
-            .map(|served| served.done),
-        kept: local.kept.clone(),
     }
 }
 

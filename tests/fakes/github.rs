@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use super::script::{Fault, Script, locked};
 use runyard_core::ports::github::{
-    BranchFacts, EndOfLife, JobConfig, JobState, RunSource, RunState, Runner, RunnerSpec, Scope, Token,
-    WorkflowJob, WorkflowRun,
+    BranchFacts, EndOfLife, JobConfig, JobState, RunSource, RunState, Runner, RunnerApplication, RunnerSpec,
+    Scope, Token, WorkflowJob, WorkflowRun,
 };
 use runyard_core::ports::{Clock, GitHub, GitHubError};
 
@@ -38,6 +39,7 @@ struct Site {
     /// Whether jobs that do not run in an attempt are left out of its list.
     lists_only_what_runs: bool,
     ends_of_life: BTreeMap<String, EndOfLife>,
+    applications: Vec<RunnerApplication>,
     groups: BTreeMap<(String, String), u64>,
     calls: BTreeMap<&'static str, u64>,
     /// Where runs come from, and what their branches are.
@@ -45,6 +47,8 @@ struct Site {
     branches: BTreeMap<(String, String, String), BranchFacts>,
     numbers: u64,
     outage: Option<GitHubError>,
+    /// How long the answer to a verb takes.
+    takes: BTreeMap<&'static str, Duration>,
     /// What every call of a verb meets.
     outages: BTreeMap<&'static str, GitHubError>,
 }
@@ -130,6 +134,18 @@ impl FakeGitHub {
         }
     }
 
+    /// How long the answers to this verb take from now on.
+    pub fn takes(&self, verb: &'static str, time: Duration) {
+        locked(&self.0.site).takes.insert(verb, time);
+    }
+
+    async fn answering(&self, verb: &'static str) {
+        let time = locked(&self.0.site).takes.get(verb).copied();
+        if let Some(time) = time {
+            tokio::time::sleep(time).await;
+        }
+    }
+
     /// Registers a runner as an agent with a token does; one of the same name is replaced.
     pub fn register(&self, scope: &Scope, name: &str, labels: Vec<String>) -> u64 {
         let mut site = locked(&self.0.site);
@@ -202,6 +218,11 @@ impl FakeGitHub {
     /// Says when GitHub's support of a runner version ends.
     pub fn set_end_of_life(&self, version: &str, end: EndOfLife) {
         locked(&self.0.site).ends_of_life.insert(version.to_owned(), end);
+    }
+
+    /// Says which runner packages are to be had.
+    pub fn offer(&self, applications: Vec<RunnerApplication>) {
+        locked(&self.0.site).applications = applications;
     }
 
     /// Says that an organisation has a runner group.
@@ -302,14 +323,37 @@ impl GitHub for FakeGitHub {
         })
     }
 
+    async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError> {
+        self.answering("set_labels").await;
+        self.call("set_labels", |site| {
+            let mut runners = site.runners.entry(scope.clone()).or_default().iter_mut();
+            let runner = runners.find(|runner| runner.id == id);
+            let runner = runner.ok_or_else(|| GitHubError::NotFound(format!("runner {id}")))?;
+            runner.labels = labels.to_vec();
+            Ok(())
+        })
+    }
+
     async fn end_of_life(&self, _: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
         let unknown = || GitHubError::NotFound(version.to_owned());
         self.call("end_of_life", |site| site.ends_of_life.get(version).copied().ok_or_else(unknown))
     }
 
+    async fn runner_applications(&self, _: &Scope) -> Result<Vec<RunnerApplication>, GitHubError> {
+        self.call("runner_applications", |site| Ok(site.applications.clone()))
+    }
+
+    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
+        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
+        let workflow = |_: &RunState| ".github/workflows/build.yml".to_owned();
+        self.call("run_workflow", |site| site.runs.get(&run).map(workflow).ok_or_else(unknown))
+    }
+
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
+        self.answering("run").await;
         self.call("run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
     }
 

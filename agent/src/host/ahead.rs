@@ -19,6 +19,8 @@ pub(super) struct Prepared {
     jails: Option<Jails>,
     /// What jails are made of, when these were.
     made_of: String,
+    /// The digest of its package.
+    sha256: String,
 }
 
 /// The jails of a claim's first scripts.
@@ -36,12 +38,21 @@ impl Host {
     /// Prepares the next claim, unless that is done or in progress. It goes on in the background if nobody waits for
     /// it.
     pub(super) async fn prepare_next(&self) {
-        let Ok(mut next) = self.next.clone().try_lock_owned() else { return };
-        if next.is_some() {
+        let Ok(package) = self.package() else { return };
+        // Not under the lock, for which a claim may wait.
+        if package.sha256 != self.settings.package.sha256
+            && let Err(why) = self.fetch(&package).await
+        {
+            tracing::warn!(why, "the next claim's runner package cannot be had yet");
             return;
         }
-        let begun = self.begin_next().await;
-        let (archive, sha256) = (self.archive(), self.settings.package.sha256.clone());
+        let Ok(mut next) = self.next.clone().try_lock_owned() else { return };
+        if next.as_ref().is_some_and(|next| next.sha256 == package.sha256) {
+            return;
+        }
+        drop(next.take());
+        let begun = self.begin_next(&package.sha256).await;
+        let (archive, sha256) = (self.archive(&package), package.sha256);
         let runner = self.next_dirs().runner();
         let unpacking = tokio::task::spawn_blocking(move || {
             match begun.and_then(|prepared| Ok((prepared, package::unpack(&archive, &sha256, &runner)?))) {
@@ -64,7 +75,7 @@ impl Host {
     }
 
     /// Empty directories, and jails around them that are being made.
-    async fn begin_next(&self) -> io::Result<Prepared> {
+    async fn begin_next(&self, sha256: &str) -> io::Result<Prepared> {
         let dirs = self.next_dirs();
         let fresh = dirs.clone();
         self.in_turn(move || {
@@ -73,7 +84,7 @@ impl Host {
         })
         .await?;
         if self.settings.isolation.is_none() {
-            return Ok(Prepared { jails: None, made_of: String::new() });
+            return Ok(Prepared { jails: None, made_of: String::new(), sha256: sha256.to_owned() });
         }
         network::cut().map_err(io::Error::other)?;
         let made_of = mounts::made_of()?;
@@ -86,7 +97,7 @@ impl Host {
             (Some(check), Some(config), Some(run)) => Some(Jails { check, config, run }),
             (None, _, _) | (_, None, _) | (_, _, None) => None,
         };
-        Ok(Prepared { jails, made_of })
+        Ok(Prepared { jails, made_of, sha256: sha256.to_owned() })
     }
 
     /// Lets go of what was prepared: it is of no use for a claim under which something ran or ended. What is being
@@ -132,6 +143,9 @@ impl Host {
 
     /// Whether it is as it was made, and would be made the same now.
     async fn still_good(&self, prepared: &mut Prepared) -> io::Result<()> {
+        if self.package().map_err(io::Error::other)?.sha256 != prepared.sha256 {
+            return Err(io::Error::other("the claim names another runner package"));
+        }
         let next = self.layout.next();
         let found = next.symlink_metadata().map_err(|e| disk::at(&next, &e))?;
         let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();

@@ -6,6 +6,7 @@ use super::*;
 use crate::agent::{End, Parts, Timing, run};
 use crate::clock::SystemEntropy;
 use crate::guard::Lengths;
+use crate::logs::Ring;
 use crate::power::Exit;
 use crate::task::{GithubFailure, RunnerProcess};
 use crate::testing::{
@@ -49,6 +50,7 @@ impl TestAgent {
             },
             state_dir: self.dir.path().to_owned(),
             boot_id: "boot".to_owned(),
+            ring: Ring::default(),
         };
         run(parts, self.stop.clone())
     }

@@ -368,6 +368,24 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
 }
 
 #[test]
+fn a_single_use_runner_that_never_listened_is_left_to_the_operator_by_its_number() {
+    let boxed = registration("running", "c1", &job_credential("c1", 2));
+    let begun = judged(&boxed, &shows(None, ""), &booted());
+    assert_eq!(begun.status.runner_id, Some(72));
+    let started = begun.local.after(TaskOutcome::Started(RUNNER), NOW, 0.0);
+    let released = record("idle", "", "c1");
+    let stopping = judged(&released, &shows(None, ""), &started).local;
+    // It was ended before it kept anything of its registration.
+    let stopped = stopping.after(TaskOutcome::Stopped { registered: false }, NOW, 0.0);
+    let effects = judged(&released, &shows(None, ""), &stopped);
+    assert!(matches!(effects.task, Task::Wipe { wipe: Wipe::Whole, .. }), "{:?}", effects.task);
+    let clean = effects.local.after(TaskOutcome::Wiped, NOW, 0.0);
+    let effects = judged(&released, &shows(None, ""), &clean);
+    assert_eq!(effects.status.say.unwrap().signal, Signal::RemoveRegOk);
+    assert_eq!(effects.status.runner_id, Some(72), "nothing is in the pool before GitHub let it go");
+}
+
+#[test]
 fn an_unreachable_github_never_fails_a_registration_and_a_third_refusal_does() {
     let sight = registration("claimed", "c1", &run_credential("c1"));
     let mut local = judged(&sight, &shows(None, ""), &booted()).local;
@@ -632,5 +650,24 @@ fn only_a_claim_whose_class_keeps_anything_and_whose_runner_ran_waits_for_that_w
         local.tainted = tainted.then(|| "why".to_owned());
         let after = local.after(TaskOutcome::Wiped, NOW, 0.0);
         assert_eq!(after.claim.unwrap().stage, expected);
+    }
+}
+
+#[test]
+fn a_held_machine_loses_its_runner_and_nothing_that_a_person_may_want_to_see() {
+    let hold = AttributeValue::M([("by".to_owned(), AttributeValue::S("ada".into()))].into());
+    let held = |run: &str| {
+        let mut item = instance(if run.is_empty() { "idle" } else { "running" }, run, "c1");
+        item.insert("hold".to_owned(), hold.clone());
+        Sight::of(Some(&item))
+    };
+    let listening = at("c1", ClaimStage::Listening(RUNNER));
+    assert_eq!(judged(&held("42"), &Stored::Absent, &listening).task.label(), "serve", "its run goes on");
+    let stopping = judged(&held(""), &Stored::Absent, &listening);
+    assert_eq!(stopping.task.label(), "stop");
+    let stopped = stopping.local.after(TaskOutcome::Stopped { registered: true }, NOW, 0.0);
+    for local in [stopped, swept("c1"), at("c1", ClaimStage::Settling)] {
+        let effects = judged(&held(""), &Stored::Absent, &local);
+        assert_eq!((effects.task.label(), effects.status.say), ("idle", None));
     }
 }

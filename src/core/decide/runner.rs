@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::model::{
-    Instance, Keep, PoolSpec, RegistrationMode, Repository, Request, RequestKey, runner_name,
+    Ahead, AheadPlace, Instance, Keep, PoolSpec, RegistrationMode, Repository, Request, RequestKey,
+    runner_name,
 };
 
 /// What a runner is registered with.
@@ -44,6 +45,13 @@ pub enum Credential {
     Registration(RunnerConfig),
     /// To deregister its runner of this repository.
     Removal(Repository),
+    /// To register a runner ahead of a claim, here and in this runner group.
+    Ahead {
+        /// Where.
+        place: AheadPlace,
+        /// The runner group; empty for the default one.
+        group: String,
+    },
     /// To keep what its claim wrote: the operator's word on that.
     Promotion(KeepQuestion),
 }
@@ -61,7 +69,7 @@ pub struct KeepQuestion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaleRunners {
     /// Where they were registered.
-    pub repository: Repository,
+    pub place: AheadPlace,
     /// Their names.
     pub names: Vec<String>,
     /// GitHub's number of one of them, by the word of its agent.
@@ -70,18 +78,23 @@ pub struct StaleRunners {
 
 impl StaleRunners {
     /// With tokens a claim has one runner. Of single-use ones GitHub drops what served its job: only the last is left.
-    /// Where nobody knows which kind it was, both are looked for. None without a claim of a request.
+    /// Where nobody knows which kind it was, both are looked for. None without a claim of a request and without a runner
+    /// that was registered ahead of one.
     pub(super) fn of(instance: &Instance, mode: Option<RegistrationMode>) -> Option<Self> {
-        let claim = instance.claim.as_ref()?;
-        let repository = claim.request.request()?.repository.clone();
+        let ahead = instance.ahead.iter().map(|ahead| Ahead::name_of(&ahead.id));
+        let Some(claim) = &instance.claim else {
+            let place = AheadPlace::of(&instance.trust_domain).filter(|_| instance.ahead.is_some())?;
+            return Some(Self { place, names: ahead.collect(), number: None });
+        };
+        let place = AheadPlace::Repository(claim.request.request()?.repository.to_string());
         let last = instance.registration_seq.max(1);
         let numbers = match mode {
             Some(RegistrationMode::Run) => BTreeSet::from([1]),
             Some(RegistrationMode::Job) => BTreeSet::from([last]),
             None => BTreeSet::from([1, last]),
         };
-        let names = numbers.into_iter().map(|number| runner_name(&claim.id, number)).collect();
-        Some(Self { repository, names, number: None })
+        let names = numbers.into_iter().map(|number| runner_name(&claim.id, number)).chain(ahead).collect();
+        Some(Self { place, names, number: None })
     }
 }
 
@@ -95,4 +108,28 @@ pub enum AtGitHub {
     /// The machine goes to the pool: these are removed first, or GitHub itself says that they are gone, however sure
     /// its agent is.
     ConfirmRemoved(StaleRunners),
+    /// GitHub must know the runner of this number by this name, and that it listens.
+    Confirm {
+        /// Where it was registered.
+        place: AheadPlace,
+        /// GitHub's number of it, by the word of its agent.
+        number: u64,
+        /// Its name.
+        name: String,
+    },
+    /// This runner, which was registered ahead, gets the labels of its claim; its run is asked for before.
+    Label {
+        /// What the claim's runner is to be.
+        runner: RunnerConfig,
+        /// GitHub's number of it.
+        number: u64,
+    },
+    /// A runner that was registered ahead is deleted. What registers the claim's own goes with the write if it is at
+    /// hand.
+    Forget {
+        /// Where it is, and GitHub's number of it, once GitHub confirmed that.
+        number: Option<(AheadPlace, u64)>,
+        /// Of a claim, what its runner is to be.
+        runner: Option<RunnerConfig>,
+    },
 }

@@ -15,8 +15,12 @@ use super::keep::Keep;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrationCredential {
-    /// The claim it is for.
+    /// The claim it is for; empty where it is made ahead of any.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub claim_id: String,
+    /// The registration ahead of a claim that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead_id: Option<String>,
     /// The number of the credential, from 1.
     pub seq: u64,
     /// What the runner is configured with, for example `https://github.com/owner/name`.
@@ -27,6 +31,9 @@ pub struct RegistrationCredential {
     /// Mode `job`: the single-use configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jit_config: Option<String>,
+    /// GitHub's number of the runner that the single-use configuration is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_id: Option<u64>,
     /// The runner's name, unique per claim and number.
     pub runner_name: String,
     /// The only labels it gets.

@@ -1,11 +1,14 @@
 //! The GitHub port and its errors. An adapter serves one GitHub (github.com, a GitHub Enterprise Server, the local
 //! stand-in) and chooses its own credential.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+
+use crate::model::{FieldError, RunnerPackage};
 
 /// Where runners are registered: one repository, or a whole organisation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,17 +111,66 @@ pub struct RunnerSupport {
     pub end: EndOfLife,
 }
 
+/// What GitHub said of runner packages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunnerNews {
+    /// When its support ends of the version that the operator's file pins, once it said.
+    pub pinned: Option<RunnerSupport>,
+    /// The newest package of each architecture that may be adopted.
+    pub latest: BTreeMap<String, RunnerPackage>,
+    /// When its support ends of other versions.
+    pub ends: BTreeMap<String, EndOfLife>,
+}
+
 impl RunnerSupport {
     /// Why machines that get this version are of no use, once a date has passed.
     #[must_use]
     pub fn over(&self, now: Timestamp) -> Option<String> {
+        let ended = self.ended(now)?;
+        Some(format!(
+            "{ended}; set a newer package: agent.runner_url, agent.runner_sha256, agent.runner_version, or \
+             agent.runner_follow = \"latest\""
+        ))
+    }
+
+    /// Since when GitHub takes no runner of this version, once a date has passed.
+    #[must_use]
+    pub fn ended(&self, now: Timestamp) -> Option<String> {
         let at = self.end.first().filter(|at| *at <= now)?;
         let what = if self.end.registration == Some(at) { "registers no" } else { "gives no job to" };
-        Some(format!(
-            "since {at} GitHub {what} runner {}; set a newer package: agent.runner_url, agent.runner_sha256, \
-             agent.runner_version",
-            self.version
-        ))
+        Some(format!("since {at} GitHub {what} runner {}", self.version))
+    }
+}
+
+/// A runner package as GitHub lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerApplication {
+    /// GitHub's word for the operating system: `linux`, `win`, `osx`.
+    pub os: String,
+    /// GitHub's word for the architecture: `x64`, `arm64`, `arm`.
+    pub architecture: String,
+    /// Where it is fetched.
+    pub download_url: String,
+    /// The name of its file, which has the version: `actions-runner-linux-x64-2.336.0.tar.gz`.
+    pub filename: String,
+    /// Its digest; none where GitHub does not tell.
+    pub sha256: Option<String>,
+}
+
+impl RunnerApplication {
+    /// The package that machines can be told to run.
+    ///
+    /// # Errors
+    /// Why this one is not adopted.
+    pub fn package(&self, origins: &[String]) -> Result<RunnerPackage, FieldError> {
+        let name = self.filename.strip_suffix(".tar.gz").unwrap_or(&self.filename);
+        let version = name.rsplit('-').next().unwrap_or_default().to_owned();
+        let Some(sha256) = self.sha256.as_ref().map(|sha256| sha256.to_ascii_lowercase()) else {
+            let fix = "pin a package by its digest until GitHub tells it (agent.runner_sha256)";
+            return Err(FieldError::new("sha256_checksum", &self.filename, "comes without a digest", fix));
+        };
+        let package = RunnerPackage { version, url: self.download_url.clone(), sha256 };
+        package.check(origins).map(|()| package)
     }
 }
 
@@ -263,9 +315,19 @@ pub trait GitHub: Send + Sync {
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
     /// Removes a runner; one that is not there any more is success.
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError>;
+    /// Gives a runner these labels in place of those that it was given before.
+    async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError>;
     /// When GitHub's support of a runner version ends; [`GitHubError::NotFound`] where it does not know the version, or
     /// the server has no such dates.
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError>;
+    /// The runner packages that GitHub offers to the runners of a scope now. A server without such a list does not know
+    /// it.
+    async fn runner_applications(&self, scope: &Scope) -> Result<Vec<RunnerApplication>, GitHubError> {
+        Err(GitHubError::NotFound(format!("the runner packages of {scope:?}")))
+    }
+    /// The workflow file of a run, such as `.github/workflows/build.yml`; empty where GitHub does not say.
+    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError>;
+
     /// The state of a workflow run.
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError>;
     /// The runs of a repository that are queued or in progress.

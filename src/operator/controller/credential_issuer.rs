@@ -14,6 +14,7 @@ use crate::model::{
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError};
 
+use super::ahead::Registered;
 use super::groups::Groups;
 use super::run_check::{RunCheck, RunProblem};
 use super::tokens::{Purpose, Tokens};
@@ -50,6 +51,15 @@ pub enum CredentialError {
     /// The machine has not shown a usable key.
     #[error("the machine's public key cannot be used")]
     Key,
+    /// A class registers runners ahead for a whole owner, and the operator those of repositories alone.
+    #[error("registeredAhead with reuseWithin owner needs github.scope organization")]
+    Ahead,
+    /// GitHub did not give a runner that was registered ahead the label of its claim.
+    #[error("the label was not set: {0}")]
+    Label(GitHubError),
+    /// A runner that was to be deleted has a job, so it has the label of its claim.
+    #[error("the runner has a job already")]
+    Labelled,
     /// GitHub does not know the request's run.
     #[error("{problem}")]
     Run {
@@ -63,17 +73,18 @@ pub enum CredentialError {
 /// Mints, caches and seals credentials.
 pub struct CredentialIssuer {
     pub(super) github: Arc<dyn GitHub>,
-    clock: Arc<dyn Clock>,
-    entropy: Arc<dyn Entropy>,
-    organization: bool,
-    tokens: Tokens,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) entropy: Arc<dyn Entropy>,
+    pub(super) organization: bool,
+    pub(super) tokens: Tokens,
+    pub(super) ahead: Registered,
     /// None: requests are believed.
     runs: Option<RunCheck>,
     groups: Groups,
 }
 
 /// The operator's randomness, for ciphers.
-struct Random<'a>(&'a dyn Entropy);
+pub(super) struct Random<'a>(pub(super) &'a dyn Entropy);
 
 impl RngCore for Random<'_> {
     fn next_u32(&mut self) -> u32 {
@@ -111,7 +122,8 @@ impl CredentialIssuer {
     ) -> Self {
         let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
         let runs = verify_run.then(|| RunCheck::new(Arc::clone(&github), Arc::clone(&clock)));
-        Self { github, clock, entropy, organization, tokens, runs, groups: Groups::default() }
+        let (groups, ahead) = (Groups::default(), Registered::default());
+        Self { github, clock, entropy, organization, tokens, ahead, runs, groups }
     }
 
     /// Where the runners for a repository are registered.
@@ -169,14 +181,14 @@ impl CredentialIssuer {
                 };
                 let config = self.job_config(&scope, &spec).await?;
                 let expires_at = self.clock.now().saturating_add(SignedDuration::from_mins(55));
-                Secret::Job(config.encoded, expires_at.unwrap_or(Timestamp::MAX))
+                Secret::Job(config, expires_at.unwrap_or(Timestamp::MAX))
             }
         };
         self.seal_registration(next, runner, &scope, secret)
     }
 
     /// Checks at GitHub that the request's run exists, before a credential is issued for it.
-    async fn confirm_run(&self, request: &RequestKey) -> Result<(), CredentialError> {
+    pub(super) async fn confirm_run(&self, request: &RequestKey) -> Result<(), CredentialError> {
         let Some(runs) = &self.runs else { return Ok(()) };
         runs.confirm(request).await.map_err(|problem| match problem {
             RunProblem::GitHub(error) => CredentialError::GitHub(error),
@@ -246,16 +258,19 @@ impl CredentialIssuer {
             Secret::Token(_) => 1,
             Secret::Job(..) => seq,
         };
-        let (token, jit_config, expires_at) = match secret {
+        let (token, job, expires_at) = match secret {
             Secret::Token(token) => (Some(token.value), None, token.expires_at),
             Secret::Job(config, expires_at) => (None, Some(config), expires_at),
         };
+        let (jit_config, runner_id) = job.map(|job| (job.encoded, job.runner_id)).unzip();
         let payload = RegistrationCredential {
             claim_id: claim.id.to_string(),
+            ahead_id: None,
             seq,
             url: self.github.runner_url(scope),
             token,
             jit_config,
+            runner_id,
             runner_name: runner_name(&claim.id, name_seq),
             labels: runner.labels.clone(),
             runner_group: runner.group.clone(),
@@ -289,5 +304,5 @@ impl CredentialIssuer {
 
 enum Secret {
     Token(Token),
-    Job(String, Timestamp),
+    Job(JobConfig, Timestamp),
 }

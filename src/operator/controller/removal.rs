@@ -14,7 +14,8 @@ impl CredentialIssuer {
     /// # Errors
     /// What GitHub answered; [`GitHubError::Busy`] while the runner has, or seems to have, a job: look again later.
     pub async fn remove(&self, stale: &StaleRunners) -> Result<(), GitHubError> {
-        let scope = self.scope_in(&stale.repository);
+        // Where this operator registers nobody it has nobody to remove.
+        let Ok(scope) = self.scope_ahead(&stale.place) else { return Ok(()) };
         if let Some(number) = stale.number
             && let Some(runner) = self.github.runner_by_id(&scope, number).await?
             && stale.names.contains(&runner.name)

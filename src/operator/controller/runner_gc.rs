@@ -10,7 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{
-    ClaimId, Instance, InstanceId, Kind, Life, Reading, Record as _, RecordId, Repository, read,
+    Ahead, AheadPlace, ClaimId, Instance, InstanceId, Kind, Life, Reading, Record as _, RecordId, Repository,
+    read,
 };
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
@@ -49,8 +50,12 @@ struct Pass {
 pub(super) struct Known {
     /// The scopes in which our runners may be.
     repositories: BTreeSet<Repository>,
+    /// Where runners may be that were registered ahead of a claim.
+    ahead: BTreeSet<String>,
     /// The records of our machines.
     machines: BTreeMap<InstanceId, RecordId>,
+    /// The runner versions that classes adopted.
+    pub(super) versions: BTreeSet<String>,
 }
 
 impl Known {
@@ -58,6 +63,11 @@ impl Known {
     pub(super) fn of(yard: &Yard) -> Self {
         let mut known = Self::default();
         known.repositories.extend(yard.requests().map(|(_, request)| request.id.repository.clone()));
+        let pools = yard.classes().filter_map(|(_, class)| class.pool.as_ref());
+        let adopted = pools.filter_map(|pool| pool.status.runner.adopted.as_ref());
+        known.versions.extend(adopted.map(|package| package.version.clone()));
+        let ahead = yard.instances().filter(|tracked| tracked.instance.ahead.is_some());
+        known.ahead.extend(ahead.map(|tracked| tracked.instance.trust_domain.clone()));
         let machines = yard.instances().map(|tracked| &tracked.instance);
         known.machines.extend(machines.map(|one| (one.facts.instance_id.clone(), one.key())));
         for key in yard.unreadable.keys().chain(yard.newer.keys()) {
@@ -75,7 +85,9 @@ impl Known {
 
     /// The scopes in which our runners may be.
     pub(super) fn scopes(&self, issuer: &CredentialIssuer) -> BTreeSet<Scope> {
-        self.repositories.iter().map(|of| issuer.scope_in(of)).collect()
+        let ahead = self.ahead.iter().filter_map(|domain| AheadPlace::of(domain));
+        let ahead = ahead.filter_map(|place| issuer.scope_ahead(&place).ok());
+        self.repositories.iter().map(|of| issuer.scope_in(of)).chain(ahead).collect()
     }
 }
 
@@ -168,11 +180,11 @@ impl RunnerGc {
         collect: &mut Pass,
     ) -> Result<(), Unfinished> {
         for runner in self.issuer.github.runners(scope).await? {
-            let Some((machine, version)) = claim_of(&runner.name) else { continue };
+            let Some((machine, whose)) = Whose::of(&runner.name) else { continue };
             let left = match known.machines.get(&machine) {
                 Some(key) => match self.store.get(key).await? {
                     Some(item) => match read::<Instance>(&item) {
-                        Reading::Record(instance) => is_over(&instance, version),
+                        Reading::Record(instance) => whose.is_over(&instance),
                         // The runner of an unreadable record is left alone.
                         Reading::Newer { .. } | Reading::Unreadable(_) => false,
                     },
@@ -205,6 +217,33 @@ impl RunnerGc {
     }
 }
 
+/// What a runner of ours was registered for.
+#[derive(Debug, PartialEq, Eq)]
+enum Whose {
+    /// The claim of this version.
+    Claim(u64),
+    /// No claim yet.
+    Ahead(ClaimId),
+}
+
+impl Whose {
+    /// The machine of a runner of this name, and what it is for; none for a name that is not ours.
+    fn of(name: &str) -> Option<(InstanceId, Self)> {
+        let ahead = Ahead::named(name).map(|(machine, id)| (machine, Self::Ahead(id)));
+        ahead.or_else(|| claim_of(name).map(|(machine, version)| (machine, Self::Claim(version))))
+    }
+
+    /// Whether nothing of the machine goes by it any more. The list of runners was read before the record: what was
+    /// registered since is not on it.
+    fn is_over(&self, instance: &Instance) -> bool {
+        match (self, &instance.life) {
+            (_, Life::Terminated { .. }) => true,
+            (Self::Claim(version), _) => is_over(instance, *version),
+            (Self::Ahead(id), _) => instance.ahead.as_ref().is_none_or(|ahead| ahead.id != *id),
+        }
+    }
+}
+
 /// The machine and the version in a runner's name; none for a name that is not ours.
 fn claim_of(name: &str) -> Option<(InstanceId, u64)> {
     let claim = name.strip_prefix("runyard-")?;
@@ -219,6 +258,7 @@ fn is_over(instance: &Instance, version: u64) -> bool {
     match instance.life {
         Life::Terminated { .. } => true,
         Life::Idle { pooled_at: Some(_) } => version <= current,
+        Life::Idle { pooled_at: None } if instance.hold.is_some() => version <= current,
         Life::Created { .. }
         | Life::Claimed { .. }
         | Life::Running { .. }

@@ -37,7 +37,7 @@ pub(super) struct Question {
 impl Question {
     pub(super) fn new(call: Call, method: Method, url: Url) -> Self {
         let priority = match call {
-            Call::MintToken | Call::CreateRunner => Priority::Register,
+            Call::MintToken | Call::CreateRunner | Call::SetLabels => Priority::Register,
             Call::RemoveRunner => Priority::Deregister,
             Call::Read | Call::Rerun => Priority::Audit,
         };

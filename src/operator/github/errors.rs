@@ -22,6 +22,8 @@ pub(super) enum Call {
     CreateRunner,
     /// Removing a runner.
     RemoveRunner,
+    /// Setting the labels of a runner.
+    SetLabels,
     /// Running failed jobs again.
     Rerun,
 }
@@ -31,7 +33,7 @@ impl Call {
     pub(super) const fn changes(self) -> bool {
         match self {
             Self::Read => false,
-            Self::MintToken | Self::CreateRunner | Self::RemoveRunner | Self::Rerun => true,
+            Self::MintToken | Self::CreateRunner | Self::RemoveRunner | Self::SetLabels | Self::Rerun => true,
         }
     }
 }
@@ -99,7 +101,7 @@ fn conflict(call: Call, message: String) -> GitHubError {
     match call {
         Call::CreateRunner => GitHubError::NameTaken(message),
         Call::RemoveRunner => GitHubError::Busy(message),
-        Call::Read | Call::MintToken | Call::Rerun => GitHubError::Invalid(message),
+        Call::Read | Call::MintToken | Call::SetLabels | Call::Rerun => GitHubError::Invalid(message),
     }
 }
 
@@ -109,7 +111,9 @@ fn unprocessable(call: Call, message: String) -> GitHubError {
         Call::CreateRunner if message.to_ascii_lowercase().contains("already exists") => {
             GitHubError::NameTaken(message)
         }
-        Call::Read | Call::MintToken | Call::CreateRunner | Call::Rerun => GitHubError::Invalid(message),
+        Call::Read | Call::MintToken | Call::CreateRunner | Call::SetLabels | Call::Rerun => {
+            GitHubError::Invalid(message)
+        }
     }
 }
 

@@ -21,13 +21,14 @@ use super::etags::Etags;
 use super::origin::ApiUrl;
 use super::paging::{Listing, Next, PAGE_SIZE};
 use super::wire::{
-    BranchBody, CompareBody, DefaultBranchBody, EndOfLifeBody, GroupsPage, JobConfigBody, JobConfigRequest,
-    JobsPage, RunBody, RunSourceBody, RunnerBody, RunsPage, TokenBody,
+    ApplicationBody, BranchBody, CompareBody, DefaultBranchBody, EndOfLifeBody, GroupsPage, JobConfigBody,
+    JobConfigRequest, JobsPage, LabelsAnswer, LabelsBody, RunBody, RunSourceBody, RunnerBody, RunsPage,
+    TokenBody,
 };
 use crate::metrics::Metrics;
 use crate::ports::github::{
-    BranchFacts, EndOfLife, GitHub, GitHubError, JobConfig, RunSource, RunState, Runner, RunnerSpec, Scope,
-    Token, WorkflowJob, WorkflowRun,
+    BranchFacts, EndOfLife, GitHub, GitHubError, JobConfig, RunSource, RunState, Runner, RunnerApplication,
+    RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
 };
 
 /// An organisation has a handful of runner groups; a list of thousands is a loop.
@@ -314,6 +315,13 @@ impl GitHub for RestGitHub {
         Ok(EndOfLife { registration: body.registration_deprecates_at, runtime: body.runtime_deprecates_at })
     }
 
+    async fn runner_applications(&self, scope: &Scope) -> Result<Vec<RunnerApplication>, GitHubError> {
+        let url = self.address(scope, &["actions", "runners", "downloads"])?;
+        let question = Question::new(Call::Read, Method::GET, url).conditional();
+        let listed: Vec<ApplicationBody> = self.ask_json(scope, question).await?;
+        Ok(listed.into_iter().map(Into::into).collect())
+    }
+
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
         let url = self.address(scope, &["actions", "runners", &id.to_string()])?;
         match self.ask(scope, Question::new(Call::RemoveRunner, Method::DELETE, url)).await {
@@ -325,6 +333,28 @@ impl GitHub for RestGitHub {
             Err(GitHubError::NotFound(_)) => self.visible(scope).await,
             Err(error) => Err(error),
         }
+    }
+
+    async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError> {
+        let url = self.address(scope, &["actions", "runners", &id.to_string(), "labels"])?;
+        let question = Question::new(Call::SetLabels, Method::PUT, url).with_body(&LabelsBody { labels });
+        let answer: LabelsAnswer = self.ask_json(scope, question).await?;
+        let has = |label: &String| answer.labels.iter().any(|own| own.name.eq_ignore_ascii_case(label));
+        match labels.iter().all(has) {
+            true => Ok(()),
+            false => Err(unusable("labels", "the answer lacks one of them")),
+        }
+    }
+
+    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
+        let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+        let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
+        // The same question as that for its state: where nothing changed, it costs nothing of the limit.
+        let question = Question::new(Call::Read, Method::GET, url).conditional();
+        let body: RunBody = self.ask_json(&scope, question).await?;
+        // GitHub adds the ref to the path of a workflow that is another repository's.
+        let path = body.path.unwrap_or_default();
+        Ok(path.split('@').next().unwrap_or_default().to_owned())
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ports::github::{JobState, RunSource, Runner, WorkflowJob, WorkflowRun};
+use crate::ports::github::{JobState, RunSource, Runner, RunnerApplication, WorkflowJob, WorkflowRun};
 
 #[derive(Deserialize)]
 pub(super) struct ErrorBody {
@@ -53,6 +53,16 @@ pub(super) struct JobConfigRequest<'a> {
     pub(super) work_folder: &'a str,
 }
 
+#[derive(Serialize)]
+pub(super) struct LabelsBody<'a> {
+    pub(super) labels: &'a [String],
+}
+
+#[derive(Deserialize)]
+pub(super) struct LabelsAnswer {
+    pub(super) labels: Vec<LabelBody>,
+}
+
 #[derive(Deserialize)]
 pub(super) struct JobConfigBody {
     pub(super) runner: IdBody,
@@ -80,8 +90,8 @@ pub(super) struct RunnerBody {
 }
 
 #[derive(Deserialize)]
-struct LabelBody {
-    name: String,
+pub(super) struct LabelBody {
+    pub(super) name: String,
 }
 
 impl From<RunnerBody> for Runner {
@@ -100,6 +110,7 @@ impl From<RunnerBody> for Runner {
 pub(super) struct RunBody {
     pub(super) status: Option<String>,
     pub(super) run_attempt: Option<u32>,
+    pub(super) path: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -166,6 +177,29 @@ impl JobBody {
 pub(super) struct EndOfLifeBody {
     pub(super) registration_deprecates_at: Option<Timestamp>,
     pub(super) runtime_deprecates_at: Option<Timestamp>,
+}
+
+/// A package that GitHub offers. Its `temp_download_token` is left alone: what needs one is not fetched.
+#[derive(Deserialize)]
+pub(super) struct ApplicationBody {
+    os: String,
+    architecture: String,
+    download_url: String,
+    filename: String,
+    #[serde(default)]
+    sha256_checksum: Option<String>,
+}
+
+impl From<ApplicationBody> for RunnerApplication {
+    fn from(body: ApplicationBody) -> Self {
+        Self {
+            os: body.os,
+            architecture: body.architecture,
+            download_url: body.download_url,
+            filename: body.filename,
+            sha256: body.sha256_checksum.filter(|digest| !digest.is_empty()),
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -42,6 +42,11 @@ async fn answer(State(changes): State<Arc<AtomicUsize>>, method: Method, uri: Ur
         "7" => (200, runner),
         "2.330.0" => (200, json!({"runner_version": "2.330.0", "runtime_deprecates_at": null})),
         "rerun-failed-jobs" => (201, json!({})),
+        "downloads" => {
+            let file = "actions-runner-linux-x64-2.330.0.tar.gz";
+            let package = json!({"os": "linux", "architecture": "x64", "download_url": "https://github.com/a", "filename": file});
+            (200, json!([package]))
+        }
         "runs" => (200, json!({"total_count": 0, "workflow_runs": []})),
         "jobs" => (200, json!({"total_count": 0, "jobs": []})),
         _ => (200, json!({"id": 41, "status": "completed", "run_attempt": 1})),
@@ -88,6 +93,7 @@ async fn play(cell: Cell) -> Came {
         "runner" => letter(&github.runner(&scope, "n").await),
         "runner_by_id" => letter(&github.runner_by_id(&scope, 7).await),
         "end_of_life" => letter(&github.end_of_life(&scope, "2.330.0").await),
+        "runner_applications" => letter(&github.runner_applications(&scope).await),
         "runners" => letter(&github.runners(&scope).await),
         "remove_runner" => letter(&github.remove_runner(&scope, 7).await),
         "run" => letter(&github.run("acme", "web", 41).await),

@@ -48,7 +48,7 @@ pub(crate) const EC2: [Row; 5] = [
 ];
 
 /// Nothing is asked again underneath; the next judgement asks. That nothing is left of a runner needs no body.
-pub(crate) const GITHUB: [Row; 13] = [
+pub(crate) const GITHUB: [Row; 14] = [
     ("registration_token", "-uuuuutuuu", "uuuuuutuuu"),
     ("removal_token", "-uuuuutuuu", "uuuuuutuuu"),
     ("job_config", "-uuuuutuuu", "uuuuuutuuu"),
@@ -57,6 +57,7 @@ pub(crate) const GITHUB: [Row; 13] = [
     ("runner_by_id", "-uuuuutuuu", "uuuuuutuuu"),
     ("runners", "-uuuuutuuu", "uuuuuutuuu"),
     ("end_of_life", "-uuuuutuuu", "uuuuuutuuu"),
+    ("runner_applications", "-uuuuutuuu", "uuuuuutuuu"),
     ("remove_runner", "-uu.uutuuu", "uuu.uutuuu"),
     ("run", "-uuuuutuuu", "uuuuuutuuu"),
     ("open_runs", "-uuuuutuuu", "uuuuuutuuu"),

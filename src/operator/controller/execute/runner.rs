@@ -21,11 +21,29 @@ impl Executor {
                 self.issuer().attach_removal(&mut step.after, &repository);
                 false
             }
-            AtGitHub::ConfirmRemoved(stale) if self.verify_removed => {
+            // An agent that tells the number of its runner leaves the removal to the operator.
+            AtGitHub::ConfirmRemoved(stale) if self.verify_removed || stale.number.is_some() => {
                 self.issuer().remove(&stale).await.map_err(CredentialError::from)?;
                 true
             }
             AtGitHub::ConfirmRemoved(_) => false,
+            AtGitHub::Confirm { place, number, name } => {
+                self.issuer().confirm_ahead(&place, number, &name).await?;
+                true
+            }
+            AtGitHub::Label { runner, number } => {
+                self.issuer().label(&runner, number).await?;
+                true
+            }
+            AtGitHub::Forget { number, runner } => {
+                if let Some((place, number)) = &number {
+                    self.issuer().forget_ahead(place, *number, runner.as_ref()).await?;
+                }
+                if let Some(runner) = &runner {
+                    self.issuer().attach_registration(&mut step.after, runner);
+                }
+                number.is_some()
+            }
         };
         let mut seen = self.replace(&step).await?;
         seen.extend(answered.then_some(Observation::GitHub(true)));
@@ -44,6 +62,9 @@ impl Executor {
     ) -> Result<Vec<Observation>, Failure> {
         match credential {
             Credential::Registration(runner) => self.issuer().register(&mut step.after, runner).await?,
+            Credential::Ahead { place, group } => {
+                self.issuer().register_ahead(&mut step.after, place, group).await?;
+            }
             Credential::Removal(repository) => self.issuer().deregister(&mut step.after, repository).await?,
             Credential::Promotion(question) => {
                 self.issuer().judge_kept(&mut step.after, question).await.map_err(CredentialError::from)?;
@@ -67,6 +88,35 @@ impl Executor {
             Err(error) => return Err(CredentialError::from(error).into()),
         }
         Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
+    }
+}
+
+/// What is learned of the label of a runner that was registered ahead, when it was not set or not taken back.
+pub(super) fn labels(failure: &CredentialError, records: &[RecordId]) -> Vec<Observation> {
+    let machine = records.iter().find_map(|key| key.instance().cloned());
+    let seen = |of: fn(InstanceArn) -> Observation| machine.clone().map(of);
+    match failure {
+        CredentialError::Labelled => {
+            seen(Observation::LabelSet).into_iter().chain([Observation::GitHub(true)]).collect()
+        }
+        CredentialError::Label(error) => {
+            let of: fn(InstanceArn) -> Observation = match error {
+                GitHubError::Unreachable(_)
+                | GitHubError::Throttled { .. }
+                | GitHubError::Deferred { .. } => |arn| Observation::LabelFailed(arn, false),
+                GitHubError::Denied(_)
+                | GitHubError::NotFound(_)
+                | GitHubError::NameTaken(_)
+                | GitHubError::Busy(_)
+                | GitHubError::Invalid(_) => |arn| Observation::LabelFailed(arn, true),
+            };
+            seen(of).into_iter().chain(answered(error).map(Observation::GitHub)).collect()
+        }
+        CredentialError::GitHub(_)
+        | CredentialError::Group { .. }
+        | CredentialError::Key
+        | CredentialError::Ahead
+        | CredentialError::Run { .. } => Vec::new(),
     }
 }
 

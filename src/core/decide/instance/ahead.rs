@@ -1,0 +1,150 @@
+//! A runner that was registered ahead: registered and confirmed while its machine is pooled, given the label of the run
+//! once a claim is written, and deleted where the claim goes the normal way after all.
+
+use jiff::SignedDuration;
+
+use crate::decide::{AtGitHub, Credential, Note, Plan, Planned, RunnerConfig, Step};
+use crate::model::{Ahead, AheadPlace, Cause, Instance, Life, PoolSpec, Repository};
+use crate::yard::Tracked;
+
+use super::MachineView;
+
+/// How long a machine's record must have rested before its runner is registered ahead once more.
+const AGAIN: SignedDuration = SignedDuration::from_secs(60);
+/// After so many calls without an answer, the claim goes the normal way.
+const PATIENCE: u32 = 3;
+/// What GitHub's word on a label that it refuses for good counts.
+const REFUSED: u32 = u32::MAX;
+
+/// Whether the agent says that it has the runner that the record names, and its number if it listens.
+fn reported(tracked: &Tracked, ahead: &Ahead) -> Option<Option<u64>> {
+    let report = tracked.agent.as_ref()?.ahead.as_ref()?;
+    (report.id == ahead.id.as_str()).then(|| report.runner_id.filter(|_| report.listening))
+}
+
+/// The runner of a pooled machine that a request of this repository can have; none where it must register its own. Both
+/// records say that it listens, and it is where one of this repository would be registered.
+pub(in crate::decide) fn lendable(
+    tracked: &Tracked,
+    spec: &PoolSpec,
+    repository: &Repository,
+) -> Option<Ahead> {
+    let ahead = tracked.instance.ahead.as_ref()?;
+    let ready = ahead.runner_id.is_some() && reported(tracked, ahead).flatten() == ahead.runner_id;
+    let folded = repository.folded();
+    let here = match spec.ahead_place(&tracked.instance.trust_domain)? {
+        AheadPlace::Repository(name) => name == folded.as_str(),
+        AheadPlace::Owner(owner) => owner == folded.owner(),
+    };
+    (ready && here).then(|| ahead.clone())
+}
+
+impl MachineView<'_> {
+    /// What is to be done about the runner of a pooled machine, if anything.
+    pub(super) fn at_rest(&self) -> Option<Planned> {
+        if !self.cx.policy.github || self.cx.yard.github_down || !self.fresh() {
+            return None;
+        }
+        let (spec, instance) = (self.spec?, self.instance);
+        let place = spec.ahead_place(&instance.trust_domain).filter(|_| !spec.paused);
+        match (&instance.ahead, place) {
+            (None, Some(place)) => self.register_ahead(spec, place),
+            // What its agent has prepared meanwhile is of no use to a claim that takes this runner.
+            (Some(_), Some(_)) if self.rested() && instance.runner != self.next_package() => {
+                Some(self.forget_ahead(None, "Unregistered", "its class runs another runner package by now"))
+            }
+            (Some(ahead), Some(place)) => {
+                let shown = reported(self.tracked, ahead);
+                match (shown.flatten(), ahead.runner_id) {
+                    (Some(number), None) => Some(self.confirm_ahead(ahead, place, number)),
+                    (_, None) if shown.is_none() && self.box_is_old() => self.register_ahead(spec, place),
+                    (_, Some(_)) if shown.is_none() && self.rested() => self.register_ahead(spec, place),
+                    (None, None) | (_, Some(_)) => None,
+                }
+            }
+            // Its class asks for it no more.
+            (Some(_), None) => {
+                Some(self.forget_ahead(None, "Unregistered", "its class registers no runner ahead"))
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn rested(&self) -> bool {
+        self.cx.now.wall.duration_since(self.instance.updated_at) >= AGAIN
+    }
+
+    fn box_is_old(&self) -> bool {
+        let due = self.instance.registration.as_ref().and_then(|boxed| self.renews_at(boxed));
+        self.rested() && due.is_none_or(|due| due <= self.cx.now.wall)
+    }
+
+    fn register_ahead(&self, spec: &PoolSpec, place: AheadPlace) -> Option<Planned> {
+        let shown = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
+        let key = self.instance.public_key.as_ref().or(shown)?;
+        let mut read = self.instance.clone();
+        read.public_key.get_or_insert_with(|| key.clone());
+        // The runner waits there alone, so the machine serves nobody else from now on.
+        let step = Step::of(&read, self.cx.now.wall, |next| next.trust_domain = place.trust_domain());
+        Some(Planned::registered_ahead(step, Credential::Ahead { place, group: spec.runner_group.clone() }))
+    }
+
+    fn confirm_ahead(&self, ahead: &Ahead, place: AheadPlace, number: u64) -> Planned {
+        let step = Step::of(self.instance, self.cx.now.wall, |next| {
+            next.ahead = Some(Ahead { id: ahead.id.clone(), runner_id: Some(number) });
+            next.registration = None;
+        });
+        let name = Ahead::name_of(&ahead.id);
+        Planned::ahead(step, None, AtGitHub::Confirm { place, number, name })
+    }
+
+    /// A claimed machine whose runner was registered ahead: the label of its run is all that it lacks.
+    pub(super) fn lent_ahead(&self) -> Option<Plan> {
+        let Life::Claimed { run } = &self.instance.life else { return None };
+        let (ahead, claim) = (self.instance.ahead.as_ref()?, self.instance.claim.as_ref()?);
+        let runner = RunnerConfig::of(self.request?, self.spec?);
+        let failures = self.tracked.unlabelled.as_ref().filter(|(of, _)| *of == claim.id);
+        let failures = failures.map_or(0, |(_, times)| *times);
+        let number = ahead.runner_id.filter(|_| reported(self.tracked, ahead).is_some());
+        let Some(number) = number.filter(|_| failures < PATIENCE) else {
+            let why = match (number, failures) {
+                (None, _) => "its agent has that runner no more",
+                (Some(_), REFUSED) => "GitHub refuses the label",
+                (Some(_), _) => "GitHub did not answer for the label",
+            };
+            return Some(Plan::act(self.forget_ahead(Some(runner), "AheadGivenUp", why)));
+        };
+        if !self.fresh() {
+            return None;
+        }
+        let run = run.clone();
+        let note =
+            Note::normal("Registered", format!("its runner, registered ahead, has the label of run {run}"));
+        let step = self.step(Cause::Registered, |next| {
+            next.life = Life::Running { run };
+            next.uses += 1;
+            next.registration = None;
+            next.registration_failures = 0;
+        });
+        Some(Plan::act(Planned::ahead(step, Some(note), AtGitHub::Label { runner, number })))
+    }
+
+    /// The runner is deleted first: as long as it is there, no other may have the label of the run.
+    fn forget_ahead(&self, runner: Option<RunnerConfig>, reason: &'static str, why: &str) -> Planned {
+        let number = self.instance.ahead.as_ref().and_then(|ahead| ahead.runner_id);
+        let place = match &runner {
+            Some(runner) => Some(AheadPlace::Repository(runner.request.repository.to_string())),
+            None => AheadPlace::of(&self.instance.trust_domain),
+        };
+        let step = Step::of(self.instance, self.cx.now.wall, |next: &mut Instance| {
+            next.ahead = None;
+            next.registration = None;
+            if next.run().is_none() {
+                next.runner = self.next_package();
+            }
+        });
+        let note = Note::normal(reason, format!("{why}: that runner is removed"));
+        let number = place.zip(number);
+        Planned::ahead(step, Some(note), AtGitHub::Forget { number, runner })
+    }
+}

@@ -1,0 +1,169 @@
+//! Runners registered ahead of a claim: minted for a pooled machine under a label that nobody can name, confirmed by
+//! GitHub, given the label of a run, and deleted where a claim goes the normal way.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::decide::RunnerConfig;
+use crate::model::{
+    Ahead, AheadPlace, ClaimId, Instance, Registration, RegistrationCredential, Repository, millis, seal,
+};
+use crate::ports::GitHubError;
+use crate::ports::github::Scope;
+
+use super::credential_issuer::{CredentialError, CredentialIssuer, Random};
+use super::tokens::Purpose;
+
+/// Most registrations ahead of claims within [`WINDOW`]: GitHub's own limit of registrations, which claims need, is
+/// fifty times that.
+const MOST: usize = 200;
+const WINDOW: SignedDuration = SignedDuration::from_mins(5);
+
+/// When runners were registered ahead lately.
+#[derive(Default)]
+pub(super) struct Registered(Mutex<VecDeque<Timestamp>>);
+
+impl Registered {
+    /// Takes one of the registrations of the window.
+    ///
+    /// # Errors
+    /// How long until there is another.
+    fn take(&self, now: Timestamp) -> Result<(), GitHubError> {
+        let mut at: MutexGuard<'_, _> = self.0.lock().expect("nobody panics while holding it");
+        while at.front().is_some_and(|first| now.duration_since(*first) >= WINDOW) {
+            at.pop_front();
+        }
+        if at.len() >= MOST {
+            let first = at.front().map_or(WINDOW, |first| WINDOW - now.duration_since(*first));
+            let retry_after = Duration::try_from(first).unwrap_or_default().max(Duration::from_secs(1));
+            return Err(GitHubError::Deferred { retry_after });
+        }
+        at.push_back(now);
+        Ok(())
+    }
+}
+
+impl CredentialIssuer {
+    /// Where a runner is registered ahead.
+    ///
+    /// # Errors
+    /// Runners of repositories cannot be an organisation's.
+    pub(super) fn scope_ahead(&self, place: &AheadPlace) -> Result<Scope, CredentialError> {
+        match place {
+            AheadPlace::Repository(name) => name
+                .parse::<Repository>()
+                .map(|repository| self.scope_in(&repository))
+                .map_err(|_| CredentialError::Ahead),
+            AheadPlace::Owner(owner) if self.organization => Ok(Scope::Organization { owner: owner.clone() }),
+            AheadPlace::Owner(_) => Err(CredentialError::Ahead),
+        }
+    }
+
+    /// Mints what a pooled machine registers its runner with, and attaches it to its record.
+    ///
+    /// # Errors
+    /// What GitHub answered, that there were too many lately, or that the machine's key is none.
+    pub async fn register_ahead(
+        &self,
+        next: &mut Instance,
+        place: &AheadPlace,
+        group: &str,
+    ) -> Result<(), CredentialError> {
+        let scope = self.scope_ahead(place)?;
+        self.ahead.take(self.clock.now())?;
+        let token = self.tokens.get(Purpose::Registration, &scope).await?;
+        let key = next.public_key.as_ref().ok_or(CredentialError::Key)?;
+        let id = ClaimId::of(&next.facts.instance_id, next.version);
+        let seq = next.registration_seq + 1;
+        let mut label = [0; 16];
+        self.entropy.fill(&mut label);
+        let label = label.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let payload = RegistrationCredential {
+            claim_id: String::new(),
+            ahead_id: Some(id.to_string()),
+            seq,
+            url: self.github.runner_url(&scope),
+            token: Some(token.value),
+            jit_config: None,
+            runner_id: None,
+            runner_name: Ahead::name_of(&id),
+            labels: vec![label],
+            runner_group: if self.organization { group.to_owned() } else { String::new() },
+            keep: Vec::new(),
+            expires_at: token.expires_at,
+        };
+        let sealed =
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CredentialError::Key)?;
+        next.registration = Some(Registration { sealed, expires_at: Some(millis(token.expires_at)) });
+        next.registration_seq = seq;
+        next.ahead = Some(Ahead { id, runner_id: None });
+        Ok(())
+    }
+
+    /// Asks GitHub whether the runner of this number has this name and listens: the number is its agent's word.
+    ///
+    /// # Errors
+    /// What GitHub answered; [`GitHubError::NotFound`] where it is not so, or not yet.
+    pub async fn confirm_ahead(
+        &self,
+        place: &AheadPlace,
+        number: u64,
+        name: &str,
+    ) -> Result<(), CredentialError> {
+        let scope = self.scope_ahead(place)?;
+        let runner = self.github.runner_by_id(&scope, number).await?;
+        if runner.is_some_and(|runner| runner.name == name && runner.online) {
+            return Ok(());
+        }
+        Err(GitHubError::NotFound(format!("a runner {number} named {name} that listens")).into())
+    }
+
+    /// Gives a runner that was registered ahead the labels of a claim, which is written already. Its run is confirmed
+    /// before.
+    ///
+    /// # Errors
+    /// That the run is not known, or in [`CredentialError::Label`] what GitHub answered.
+    pub async fn label(&self, runner: &RunnerConfig, number: u64) -> Result<(), CredentialError> {
+        if !runner.trial {
+            self.confirm_run(&runner.request).await?;
+        }
+        let scope = self.scope_in(&runner.request.repository);
+        self.github.set_labels(&scope, number, &runner.labels).await.map_err(CredentialError::Label)
+    }
+
+    /// Deletes a runner that was registered ahead.
+    ///
+    /// # Errors
+    /// What GitHub answered; [`CredentialError::Labelled`] where the runner of a claim has a job, so it has its label.
+    pub async fn forget_ahead(
+        &self,
+        place: &AheadPlace,
+        number: u64,
+        runner: Option<&RunnerConfig>,
+    ) -> Result<(), CredentialError> {
+        match self.github.remove_runner(&self.scope_ahead(place)?, number).await {
+            Err(GitHubError::Busy(_)) if runner.is_some() => Err(CredentialError::Labelled),
+            answer => Ok(answer?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registrations_ahead_of_claims_are_bounded_within_five_minutes() {
+        let registered = Registered::default();
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        for _ in 0..MOST {
+            assert_eq!(registered.take(at(0)), Ok(()));
+        }
+        let wait = GitHubError::Deferred { retry_after: Duration::from_secs(10) };
+        assert_eq!(registered.take(at(290)), Err(wait));
+        assert_eq!(registered.take(at(300)), Ok(()));
+    }
+}
