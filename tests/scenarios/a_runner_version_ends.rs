@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use runyard::model::{ConditionType, Pool, RecordId};
-use runyard::ports::github::EndOfLife;
+use runyard::decide::{Followed, Following};
+use runyard::model::{ConditionType, Pool, RecordId, State};
+use runyard::ports::github::{EndOfLife, RunnerApplication};
 use serde_json::json;
 
 use runyard_tests::world::{World, linux};
@@ -74,4 +75,57 @@ async fn the_end_of_a_version_is_looked_up_once_a_day_and_by_the_leader_alone() 
     world.until_phase(&first, "Ready", 120).await;
     world.sleep(6 * 3600).await;
     assert_eq!(world.github.calls()["end_of_life"], 1);
+}
+
+fn application(version: &str, sha256: Option<String>) -> RunnerApplication {
+    let filename = format!("actions-runner-linux-x64-{version}.tar.gz");
+    let download_url = format!("https://github.com/actions/runner/releases/download/v{version}/{filename}");
+    RunnerApplication { os: "linux".into(), architecture: "x64".into(), download_url, filename, sha256 }
+}
+
+fn follows(version: &str) -> World {
+    let package = application(version, Some("0a".repeat(32))).package(&[]).unwrap();
+    let usual = Some(Followed { architecture: "x64".into(), pinned: package });
+    pinned(version).set(|settings| settings.following = Following { usual, ..Following::default() })
+}
+
+/// A run from its request to the end; the version that its machine's claim named.
+async fn run(world: &World, id: u32) -> Option<String> {
+    let key = world.provision(&id.to_string(), "linux", 1, json!({})).await;
+    world.until_phase(&key, "Ready", 120).await;
+    let held = world.in_state(State::Running).pop().expect("it is lent");
+    world.sleep(5).await;
+    world.release(&key).await;
+    world.until_phase(&key, "Released", 60).await;
+    world.until("it is pooled", Duration::from_secs(60), async || !world.pooled().is_empty()).await;
+    held.runner.map(|package| package.version)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_version_is_tried_by_a_few_claims_and_then_given_to_all_on_the_same_machine() {
+    let world = follows("2.336.0");
+    let digest = |two: &str| Some(two.repeat(32));
+    world.github.offer(vec![
+        application("2.337.0", digest("0b")),
+        application("2.338.0", None),
+        application("2.339.0", digest("xy")),
+        RunnerApplication { architecture: "arm64".into(), ..application("2.340.0", digest("0c")) },
+        RunnerApplication { os: "win".into(), ..application("2.341.0", digest("0d")) },
+    ]);
+    world.pool(linux(1, 1)).await;
+    world.start();
+    assert_eq!(run(&world, 1).await.as_deref(), Some("2.336.0"), "nobody asked GitHub yet");
+    world.sleep(120).await;
+    let mut named = Vec::new();
+    for id in 2..=6 {
+        named.extend(run(&world, id).await);
+    }
+    assert_eq!(named, ["2.337.0"; 5], "what has no digest, or is for other machines, is not adopted");
+    let pool: Pool = world.get(&RecordId::new("pool#linux", "pool")).await.unwrap();
+    assert_eq!(pool.status.runner.adopted.unwrap().version, "2.337.0");
+    assert_eq!(pool.status.runner.trial, None);
+    assert_eq!(world.compute.orders().len(), 1, "no machine was replaced");
+    assert_eq!(world.github.calls()["runner_applications"], 1, "once a day");
+    let pooled = world.pooled().pop().unwrap();
+    assert_eq!(pooled.runner.unwrap().version, "2.337.0", "and its agent can prepare it");
 }

@@ -1,6 +1,8 @@
-//! The runner package. It is fetched once, checked against its digest each time before it is unpacked, and unpacked
-//! afresh for every claim, so that no change that a job makes to one copy reaches the next.
+//! The runner package: the one that the claim names, else the one that the machine was launched with. It is fetched
+//! once, checked against its digest each time before it is unpacked, and unpacked afresh for every claim, so that no
+//! change that a job makes to one copy reaches the next. What has another digest is never unpacked.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -10,10 +12,11 @@ use flate2::read::GzDecoder;
 use futures::StreamExt;
 use reqwest::StatusCode;
 use reqwest::header::RANGE;
+use runyard_core::model::{RunnerPackage, origin_of};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
-use super::Host;
+use super::{Host, PackageSource};
 use crate::backoff::Backoff;
 use crate::disk;
 
@@ -33,41 +36,83 @@ enum FetchError {
     Wrong(String),
 }
 
+/// Why there was no answer, with what is behind it: that it could not be asked says nothing of who refused.
+fn away(error: reqwest::Error) -> FetchError {
+    let error = error.without_url();
+    let causes = std::iter::successors(Some(&error as &dyn Error), |&cause| cause.source());
+    FetchError::Away(causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+}
+
 impl Host {
-    pub(super) fn archive(&self) -> PathBuf {
-        self.layout.package().join(format!("{}.tar.gz", self.settings.package.sha256))
+    /// From now on the claim's package, or the one that the machine was launched with.
+    pub(super) fn name_package(&self, package: Option<&RunnerPackage>) {
+        let named = package.map(|package| self.source_of(package));
+        if let Some(Err(why)) = &named {
+            tracing::warn!(why, "the runner package that the record names is not run");
+        }
+        *self.named.lock().expect("no holder panics") = named;
     }
 
-    /// Sees to it that the package is here and right.
+    /// # Errors
+    /// Why such a package is never fetched.
+    fn source_of(&self, package: &RunnerPackage) -> Result<PackageSource, String> {
+        let pinned = origin_of(self.settings.package.url.as_str());
+        let hosts = self.settings.package_hosts.iter().map(|host| format!("https://{host}"));
+        package.check(&hosts.chain(pinned).collect::<Vec<_>>()).map_err(|wrong| wrong.to_string())?;
+        let url = reqwest::Url::parse(&package.url).map_err(|error| format!("runner.url: {error}"))?;
+        Ok(PackageSource { url, sha256: package.sha256.clone(), version: package.version.clone() })
+    }
+
+    /// The package that runs now.
+    ///
+    /// # Errors
+    /// Why the one that the record names does not.
+    pub(super) fn package(&self) -> Result<PackageSource, String> {
+        let named = self.named.lock().expect("no holder panics").clone();
+        named.unwrap_or_else(|| Ok(self.settings.package.clone()))
+    }
+
+    pub(super) fn archive(&self, package: &PackageSource) -> PathBuf {
+        self.layout.package().join(format!("{}.tar.gz", package.sha256))
+    }
+
+    /// Sees to it that a package is here and right. The one that the machine was launched with is waited for as long as
+    /// its server is away.
     ///
     /// # Errors
     /// Why it cannot be had.
-    pub(super) async fn fetch(&self) -> Result<(), String> {
-        let (mut backoff, mut wrong) = (Backoff::new(FIRST_WAIT, LONGEST_WAIT), 0);
+    pub(super) async fn fetch(&self, package: &PackageSource) -> Result<(), String> {
+        let (mut backoff, mut attempts) = (Backoff::new(FIRST_WAIT, LONGEST_WAIT), 0);
+        let patient = package.sha256 == self.settings.package.sha256;
         loop {
-            match self.fetch_once().await {
+            let why = match self.fetch_once(package).await {
                 Ok(()) => return Ok(()),
-                Err(FetchError::Away(why)) => tracing::warn!(why, "the runner package cannot be fetched"),
-                Err(FetchError::Wrong(why)) => {
-                    wrong += 1;
-                    tracing::warn!(why, "the runner package has another digest");
-                    if wrong == ATTEMPTS {
-                        return Err(why);
-                    }
+                Err(FetchError::Away(why)) => {
+                    attempts += u32::from(!patient);
+                    why
                 }
+                Err(FetchError::Wrong(why)) => {
+                    attempts += 1;
+                    why
+                }
+            };
+            tracing::warn!(version = package.version, why, "the runner package cannot be had");
+            if attempts == ATTEMPTS {
+                return Err(format!("runner {}: {why}", package.version));
             }
             tokio::time::sleep(backoff.wait()).await;
         }
     }
 
-    async fn fetch_once(&self) -> Result<(), FetchError> {
-        let (archive, sha256) = (self.archive(), self.settings.package.sha256.clone());
+    async fn fetch_once(&self, package: &PackageSource) -> Result<(), FetchError> {
+        let (archive, sha256) = (self.archive(package), package.sha256.clone());
         let disk_error = |e: io::Error| FetchError::Wrong(e.to_string());
-        if self.verified(&archive).await.is_ok() {
+        if verified(&archive, &sha256).await.is_ok() {
             return Ok(());
         }
         let part = archive.with_extension("part");
-        self.download(&part).await?;
+        self.forget_others(&archive);
+        self.download(package, &part).await?;
         let found = digest_of(&part).await.map_err(disk_error)?;
         if found != sha256 {
             let _ = fs::remove_file(&part);
@@ -75,16 +120,26 @@ impl Host {
             return Err(FetchError::Wrong(wanted));
         }
         fs::rename(&part, &archive).map_err(disk_error)?;
-        tracing::info!(version = self.settings.package.version, "the runner package was fetched");
+        tracing::info!(version = package.version, "the runner package was fetched");
         Ok(())
     }
 
+    /// Makes room: the package that the machine was launched with stays, and the one that is fetched now.
+    fn forget_others(&self, archive: &Path) {
+        let (dir, pinned) = (self.layout.package(), self.archive(&self.settings.package));
+        let stays = [archive.file_stem(), pinned.file_stem()];
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if !stays.contains(&entry.path().file_stem()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Goes on where an earlier download was cut off, if the server can.
-    async fn download(&self, part: &Path) -> Result<(), FetchError> {
+    async fn download(&self, package: &PackageSource, part: &Path) -> Result<(), FetchError> {
         let disk_error = |e: io::Error| FetchError::Wrong(disk::at(part, &e).to_string());
-        let away = |e: reqwest::Error| FetchError::Away(e.without_url().to_string());
         let have = fs::metadata(part).map_or(0, |metadata| metadata.len());
-        let mut request = client().map_err(away)?.get(self.settings.package.url.clone());
+        let mut request = client(&package.url).map_err(away)?.get(package.url.clone());
         if have > 0 {
             request = request.header(RANGE, format!("bytes={have}-"));
         }
@@ -109,27 +164,19 @@ impl Host {
         file.sync_all().await.map_err(disk_error)
     }
 
-    async fn verified(&self, archive: &Path) -> io::Result<()> {
-        let found = digest_of(archive).await?;
-        if found == self.settings.package.sha256 {
-            return Ok(());
-        }
-        Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"))
-    }
-
     /// Unpacks the package into a directory that must not exist, where no job can reach yet. A package that is not
     /// here, or not right any more, is fetched before.
     ///
     /// # Errors
     /// The package cannot be had, or the disk does not take it.
     pub(super) async fn unpacked(&self, into: PathBuf) -> io::Result<()> {
+        let package = self.package().map_err(io::Error::other)?;
         for _ in 0..ATTEMPTS {
-            let (archive, sha256, into) =
-                (self.archive(), self.settings.package.sha256.clone(), into.clone());
+            let (archive, sha256, into) = (self.archive(&package), package.sha256.clone(), into.clone());
             if self.in_turn(move || unpack(&archive, &sha256, &into)).await? {
                 return Ok(());
             }
-            self.fetch().await.map_err(io::Error::other)?;
+            self.fetch(&package).await.map_err(io::Error::other)?;
         }
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -158,9 +205,18 @@ pub(super) fn unpack(archive: &Path, sha256: &str, into: &Path) -> io::Result<bo
     Ok(true)
 }
 
-/// Made for each download: the roots of trust it holds are worth a MiB, and a machine downloads once.
-fn client() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).build()
+/// Made for each download: the roots of trust it holds are worth a MiB, and a machine downloads seldom. From an address
+/// that is encrypted it follows only to others that are.
+fn client(url: &reqwest::Url) -> reqwest::Result<reqwest::Client> {
+    let client = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
+    client.https_only(url.scheme() == "https").build()
+}
+
+async fn verified(archive: &Path, sha256: &str) -> io::Result<()> {
+    if digest_of(archive).await? == sha256 {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"))
 }
 
 async fn digest_of(path: &Path) -> io::Result<String> {
@@ -172,4 +228,18 @@ fn digest(file: &mut impl Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(file, &mut hasher)?;
     Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FetchError, away};
+
+    #[tokio::test]
+    async fn a_server_that_refuses_a_connection_is_told_as_one_without_the_address() {
+        // Discard: nobody serves it here.
+        let url = "http://127.0.0.1:9/runner.tar.gz?token=hidden";
+        let error = reqwest::get(url).await.expect_err("nobody is there");
+        let FetchError::Away(told) = away(error) else { panic!("another try may succeed") };
+        assert!(told.contains("Connection refused") && !told.contains("hidden"), "{told}");
+    }
 }

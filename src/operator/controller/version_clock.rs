@@ -1,13 +1,17 @@
-//! When does GitHub's support of the runner version that machines get end? The leader looks it up once a day, with the
-//! least weight of all calls. A server without such dates (GitHub Enterprise Server) ends no version.
+//! When does GitHub's support of the runner versions that machines get end, and which packages does it offer to those
+//! that follow its list? The leader looks it up once a day, with the least weight of all calls. A server without such
+//! dates (GitHub Enterprise Server) ends no version.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::ports::github::{RunnerSupport, Scope};
+use crate::decide::Following;
+use crate::model::RunnerPackage;
+use crate::ports::github::{RunnerApplication, RunnerNews, RunnerSupport, Scope};
 use crate::ports::{Clock, GitHubError};
 
 use super::credential_issuer::CredentialIssuer;
@@ -32,8 +36,10 @@ pub(super) struct VersionClock {
     pub(super) lease: watch::Receiver<Option<u64>>,
     /// The loop, which knows the repositories.
     pub(super) ask: mpsc::Sender<runner_gc::Ask>,
-    /// What GitHub said; none while it is not known, or by an operator that does not lead.
-    pub(super) support: watch::Sender<Option<RunnerSupport>>,
+    /// Which machines follow GitHub's list.
+    pub(super) following: Following,
+    /// What GitHub said; nothing while it is not known, or by an operator that does not lead.
+    pub(super) news: watch::Sender<RunnerNews>,
 }
 
 impl VersionClock {
@@ -50,7 +56,7 @@ impl VersionClock {
     async fn watch(&mut self) {
         loop {
             if self.lease.borrow_and_update().is_none() {
-                self.support.send_if_modified(|support| support.take().is_some());
+                self.news.send_if_modified(|news| std::mem::take(news) != RunnerNews::default());
                 if self.lease.changed().await.is_err() {
                     return;
                 }
@@ -68,30 +74,84 @@ impl VersionClock {
     async fn look(&self) -> Option<Duration> {
         let (ask, answer) = oneshot::channel();
         self.ask.send(ask).await.ok()?;
-        let scopes = answer.await.ok()?.scopes(&self.issuer);
+        let known = answer.await.ok()?;
+        let scopes = known.scopes(&self.issuer);
         for scope in scopes.iter().take(SCOPES) {
-            match self.issuer.github.end_of_life(scope, &self.version).await {
-                Ok(end) => {
-                    self.found(RunnerSupport { version: self.version.clone(), end });
+            match self.look_in(scope, &known.versions).await {
+                Ok(Some(news)) => {
+                    self.found(news);
                     return Some(DAY);
                 }
-                // Not visible, or no such dates: another scope may say more.
-                Err(GitHubError::NotFound(_) | GitHubError::Denied(_)) => {}
+                // Not visible, or nothing of the kind: another scope may say more.
+                Ok(None) => {}
                 Err(error) => return Some(self.failed(scope, &error)),
             }
         }
         Some(if scopes.is_empty() { SOON } else { REFUSED })
     }
 
-    fn found(&self, support: RunnerSupport) {
+    /// What one scope says; none where it says nothing.
+    async fn look_in(
+        &self,
+        scope: &Scope,
+        adopted: &BTreeSet<String>,
+    ) -> Result<Option<RunnerNews>, GitHubError> {
+        let github = &self.issuer.github;
+        let end = said(github.end_of_life(scope, &self.version).await)?;
+        let listed =
+            if self.following.is_empty() { None } else { said(github.runner_applications(scope).await)? };
+        if end.is_none() && listed.is_none() {
+            return Ok(None);
+        }
+        let latest = self.newest(&listed.unwrap_or_default());
+        let offered = latest.values().map(|package| &package.version);
+        let versions: BTreeSet<&String> =
+            adopted.iter().chain(offered).filter(|version| **version != self.version).collect();
+        let mut ends = BTreeMap::new();
+        for version in versions {
+            if let Some(end) = said(github.end_of_life(scope, version).await)? {
+                ends.insert(version.clone(), end);
+            }
+        }
+        let pinned = end.map(|end| RunnerSupport { version: self.version.clone(), end });
+        Ok(Some(RunnerNews { pinned, latest, ends }))
+    }
+
+    /// The newest packages for Linux that may be adopted, by architecture.
+    fn newest(&self, listed: &[RunnerApplication]) -> BTreeMap<String, RunnerPackage> {
+        let mut newest = BTreeMap::<String, RunnerPackage>::new();
+        let followed = [&self.following.usual, &self.following.arm64].into_iter().flatten();
+        let wanted: BTreeSet<&str> = followed.map(|one| one.architecture.as_str()).collect();
+        let linux =
+            listed.iter().filter(|one| one.os == "linux" && wanted.contains(one.architecture.as_str()));
+        for application in linux {
+            match application.package(&self.following.origins) {
+                Ok(package) => {
+                    let best = newest.get(&application.architecture);
+                    if best.is_none_or(|best| package.newer_than(best)) {
+                        newest.insert(application.architecture.clone(), package);
+                    }
+                }
+                Err(why) => {
+                    let file = &application.filename;
+                    tracing::warn!(file, %why, "a runner package of GitHub's list is not adopted");
+                }
+            }
+        }
+        newest
+    }
+
+    fn found(&self, news: RunnerNews) {
         let now = self.clock.now();
-        if let Some(at) = support.end.first().filter(|at| at.duration_since(now).as_secs() < NEAR) {
-            let version = &support.version;
+        let support = news.pinned.as_ref().filter(|_| self.following.is_empty());
+        let near = support.and_then(|support| support.end.first());
+        if let Some(at) = near.filter(|at| at.duration_since(now).as_secs() < NEAR) {
+            let version = &self.version;
             tracing::warn!(%version, %at, "GitHub's support of the runner version ends; set a newer package in [agent]");
         }
-        self.support.send_if_modified(|before| {
-            let differs = before.as_ref() != Some(&support);
-            *before = Some(support);
+        self.news.send_if_modified(|before| {
+            let differs = *before != news;
+            *before = news;
             differs
         });
     }
@@ -109,5 +169,14 @@ impl VersionClock {
             | GitHubError::Busy(_)
             | GitHubError::Invalid(_) => REFUSED,
         }
+    }
+}
+
+/// An answer; none where the scope is not visible, or has nothing of the kind.
+fn said<T>(answer: Result<T, GitHubError>) -> Result<Option<T>, GitHubError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(GitHubError::NotFound(_) | GitHubError::Denied(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
