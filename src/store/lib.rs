@@ -52,6 +52,8 @@ const ATTEMPTS: u32 = 6;
 #[derive(Clone, Debug)]
 pub struct DynamoStore {
     table: TableName,
+    /// Whether the table has a stream; the history's has none.
+    streamed: bool,
     client: Client,
     /// How AWS is reached; the client of streams is built from it on first use, which an agent never needs.
     sdk: SdkConfig,
@@ -70,6 +72,7 @@ impl DynamoStore {
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         Self {
             table,
+            streamed: true,
             client: Client::from_conf(table_config.build()),
             sdk: config.clone(),
             watching: Watching::default(),
@@ -82,6 +85,12 @@ impl DynamoStore {
     pub async fn connect_env(table: TableName) -> Self {
         let config = aws_config::defaults(BehaviorVersion::latest()).load().await;
         Self::connect(table, &config)
+    }
+
+    /// The history table of the yard whose table this is; none where the yard's name leaves no room for it.
+    pub fn history(&self) -> Option<Self> {
+        let table = self.table.history()?;
+        Some(Self { table, streamed: false, wake: None, ..self.clone() })
     }
 
     /// The same store, watching in another way.

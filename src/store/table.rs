@@ -68,7 +68,7 @@ impl DynamoStore {
         let Some(table) = self.describe().await? else { return Ok(TableState::Missing) };
         let call = self.client.describe_time_to_live().table_name(self.table.as_str());
         let ttl = call.send().await.map_err(|error| classify(&error))?.time_to_live_description;
-        Ok(TableState::Present(differences(&table, ttl.as_ref())))
+        Ok(TableState::Present(differences(&table, ttl.as_ref(), self.streamed)))
     }
 
     /// Makes the table as the contract wants it and waits, up to a minute, until it can be used.
@@ -124,7 +124,8 @@ impl DynamoStore {
             call =
                 call.key_schema(key.map_err(invalid)?).attribute_definitions(kind.build().map_err(invalid)?);
         }
-        Ok(call.billing_mode(BillingMode::PayPerRequest).stream_specification(stream()?))
+        let call = call.billing_mode(BillingMode::PayPerRequest);
+        Ok(if self.streamed { call.stream_specification(stream()?) } else { call })
     }
 
     async fn active(&self) -> Result<(), StoreError> {
@@ -158,7 +159,11 @@ fn said(value: Option<&str>) -> String {
     value.unwrap_or(NOTHING).to_owned()
 }
 
-fn differences(table: &TableDescription, ttl: Option<&TimeToLiveDescription>) -> Vec<Difference> {
+fn differences(
+    table: &TableDescription,
+    ttl: Option<&TimeToLiveDescription>,
+    streamed: bool,
+) -> Vec<Difference> {
     let stream = table.stream_specification.as_ref().filter(|stream| stream.stream_enabled);
     let stream = stream.and_then(|stream| stream.stream_view_type.as_ref()).map(StreamViewType::as_str);
     let alive = |ttl: &&TimeToLiveDescription| match &ttl.time_to_live_status {
@@ -176,7 +181,7 @@ fn differences(table: &TableDescription, ttl: Option<&TimeToLiveDescription>) ->
         ("billing", "PAY_PER_REQUEST".to_owned(), billing.to_owned()),
     ]
     .into_iter()
-    .filter(|(_, wanted, found)| wanted != found)
+    .filter(|(what, wanted, found)| wanted != found && (streamed || *what != STREAM))
     .map(|(what, wanted, found)| Difference { what, wanted, found })
     .collect()
 }

@@ -3,6 +3,7 @@
 
 mod doorbell;
 mod dynamo;
+mod listed;
 mod listing;
 mod notices;
 mod queue;

@@ -1,6 +1,6 @@
 //! `runyard events`: lists the events of one record, or of all, oldest first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +12,7 @@ use super::duration;
 use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
 use super::get::{LookArgs, WATCH};
+use super::history;
 use super::json;
 use super::run::repository_hint;
 use super::screen::{Format, Screen};
@@ -35,12 +36,15 @@ pub(crate) struct EventsArgs {
     /// Which record
     #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: Option<String>,
-    /// Only what happened this long ago or later [default: all, which is seven days]
+    /// Only what happened this long ago or later [default: seven days]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Option<Duration>,
     #[command(flatten)]
     look: LookArgs,
 }
+
+/// How far back events are told where nobody says.
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What is looked for: one record's events, or all.
 pub(crate) struct EventsTarget(Option<Selector>, Option<Repository>);
@@ -64,7 +68,8 @@ pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &Ev
             Some(selector) => {
                 let item = selector.find(context, target.1.as_ref()).await?;
                 let id = RecordId::of(&item).expect("what was found by its key has one");
-                let mut items = of(context, &id).await?;
+                let from = since.unwrap_or_else(|| now.saturating_sub(WEEK).unwrap_or(Timestamp::MIN));
+                let mut items = of_since(context, &id, from).await?;
                 items.retain(|item| happened(item, since));
                 items
             }
@@ -82,14 +87,31 @@ pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &Ev
 
 /// The events of a record, oldest first.
 pub(crate) async fn of(context: &CliContext, id: &RecordId) -> CliResult<Vec<Item>> {
-    context.under(&id.pk(), "event#").await
+    let week = context.clock.now().saturating_sub(WEEK).unwrap_or(Timestamp::MIN);
+    of_since(context, id, week).await
+}
+
+/// The events of a record that both tables have, the history table's since then.
+async fn of_since(context: &CliContext, id: &RecordId, since: Timestamp) -> CliResult<Vec<Item>> {
+    let pk = id.pk();
+    let mut items = context.under(&pk, "event#").await?;
+    items.extend(history::events(context, Some(&pk), since).await?);
+    Ok(in_order(items))
+}
+
+/// Events in the order in which they happened, each once: one whose write failed half may be in both tables.
+fn in_order(items: Vec<Item>) -> Vec<Item> {
+    let keyed = items.into_iter().map(|item| (RecordId::of(&item).map(|key| (key.sk(), key.pk())), item));
+    keyed.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 async fn all(context: &CliContext, since: Option<Timestamp>) -> CliResult<Vec<Item>> {
     let wanted = |item: &Item| kind_of(item) == Some(Kind::Event) && happened(item, since);
     let mut items = context.all_that(wanted).await?;
-    items.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
-    Ok(items)
+    let from = since.unwrap_or_else(|| context.clock.now().saturating_sub(WEEK).unwrap_or(Timestamp::MIN));
+    items.extend(history::events(context, None, from).await?);
+    items.retain(|item| happened(item, since));
+    Ok(in_order(items))
 }
 
 /// Whether it happened since then, or when is not to be read: what is odd is rather shown than hidden.

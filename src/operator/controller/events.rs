@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::history::{Backlog, HistoryTable};
 use crate::metrics::Metrics;
+use crate::model::history::HistoryLine;
 use crate::model::{AttributeValue, Event, Guard, Item, Record, RecordId, Write};
 use crate::ports::Store;
 
@@ -25,9 +27,13 @@ pub(super) struct Events {
 
 impl Events {
     /// The handle, and the writer to run. The writer ends when the last handle is dropped and everything is written.
-    pub(super) fn start(store: Arc<dyn Store>, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send) {
+    pub(super) fn start(
+        store: Arc<dyn Store>,
+        history: Option<(HistoryTable, Backlog)>,
+        metrics: Metrics,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(WAITING);
-        let writer = write(store, metrics.clone(), waiting);
+        let writer = write(store, history, metrics.clone(), waiting);
         (Self { queue, metrics }, writer)
     }
 
@@ -60,7 +66,25 @@ pub(super) async fn remove(store: Arc<dyn Store>, late: Vec<(RecordId, i64)>) {
     }
 }
 
-async fn write(store: Arc<dyn Store>, metrics: Metrics, mut waiting: mpsc::Receiver<Item>) {
+/// Writes events to the history table; whether all of them were taken. Where not, the yard's table takes them.
+async fn kept(history: Option<&(HistoryTable, Backlog)>, batch: &[Item]) -> bool {
+    let Some((table, _)) = history.filter(|(table, backlog)| table.events && backlog.is_there()) else {
+        return false;
+    };
+    let lines: Option<Vec<Item>> =
+        batch.iter().map(|item| Some(HistoryLine::of_event(item)?.to_item(table.keep))).collect();
+    match lines {
+        Some(lines) => table.store.append(&lines).await == Ok(0),
+        None => false,
+    }
+}
+
+async fn write(
+    store: Arc<dyn Store>,
+    history: Option<(HistoryTable, Backlog)>,
+    metrics: Metrics,
+    mut waiting: mpsc::Receiver<Item>,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     while let Some(first) = waiting.recv().await {
         batch.push(first);
@@ -76,8 +100,10 @@ async fn write(store: Arc<dyn Store>, metrics: Metrics, mut waiting: mpsc::Recei
                 () = &mut linger => break,
             }
         }
-        let dropped = store.append(&batch).await.unwrap_or(batch.len());
-        metrics.events_dropped(dropped);
+        if !kept(history.as_ref(), &batch).await {
+            let dropped = store.append(&batch).await.unwrap_or(batch.len());
+            metrics.events_dropped(dropped);
+        }
         batch.clear();
     }
 }

@@ -22,6 +22,8 @@ words! {
         Running = "running",
         /// Given back and being cleaned.
         Cleaning = "cleaning",
+        /// Kept for a person to look at.
+        Held = "held",
         /// Free.
         Pooled = "pooled",
         /// Decided to end.
@@ -82,6 +84,7 @@ pub(super) fn phase(instance: &Instance) -> Option<MachinePhase> {
         Place::Claimed => Some(MachinePhase::Claimed),
         Place::Running => Some(MachinePhase::Running),
         Place::IdleCleaning => Some(MachinePhase::Cleaning),
+        Place::IdleHeld => Some(MachinePhase::Held),
         Place::IdlePooled => Some(MachinePhase::Pooled),
         Place::Terminated => {
             Some(if gone_at(instance).is_some() { MachinePhase::Gone } else { MachinePhase::Ending })

@@ -6,7 +6,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use runyard::model::{Guard, RecordId, TableName, Write};
+use jiff::Timestamp;
+use runyard::model::history::HistoryLine;
+use runyard::model::{Event, Guard, RecordId, TableName, Write};
 use runyard::ports::{Store, StoreError};
 use runyard::store::{DynamoStore, TableState};
 use tokio::time::Instant;
@@ -21,6 +23,19 @@ async fn a_table_is_missing_then_made_then_as_it_should_be(engine: Engine) {
     assert_eq!(store.check_table().await.unwrap(), TableState::Present(Vec::new()));
     let again = store.create_table().await.unwrap_err();
     assert_eq!(again.label(), "no-table", "{again}");
+    let history = store.history().expect("the name leaves room");
+    assert_eq!(history.check_table().await.unwrap(), TableState::Missing);
+    let none = history.query("history#", "", None).await.unwrap_err();
+    assert_eq!(none.label(), "no-table", "{none}");
+    history.create_table().await.unwrap();
+    assert_eq!(history.check_table().await.unwrap(), TableState::Present(Vec::new()), "without a stream");
+    let event =
+        Event::new(&RecordId::new("pool#linux", "pool"), "1".into(), Timestamp::UNIX_EPOCH, "operator");
+    let line = HistoryLine::Event(event).to_item(60);
+    assert_eq!(history.append(std::slice::from_ref(&line)).await, Ok(0));
+    assert_eq!(history.append(std::slice::from_ref(&line)).await, Ok(0), "again, which changes nothing");
+    let key = RecordId::of(&line).unwrap();
+    assert_eq!(history.query(&key.pk(), "", None).await.unwrap().items, [line]);
 }
 
 #[tokio::test]

@@ -31,7 +31,9 @@ fn settings() -> Settings {
         sweep: Duration::from_secs(60),
         requests_per_repository: 2000,
         runner_version: None,
+        following: Default::default(),
         sharing: Default::default(),
+        prices: Default::default(),
         github: GitHubWatch::default(),
     }
 }
@@ -85,6 +87,7 @@ async fn an_intent_is_taken_in_before_the_last_page_of_a_list_is_served() {
         github: None,
         notices: None,
         doorbell: None,
+        history: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

@@ -6,14 +6,17 @@ use proptest::option::of;
 use proptest::prelude::{BoxedStrategy, Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
+use runyard_core::model::history::{Activity, PastSpan};
 use runyard_core::model::{
-    Agent, Claim, ClaimId, ClassName, Condition, ConditionType, Containers, Desired, Event, EventType,
-    Instance, InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption,
-    InterruptionAction, Jobs, Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch,
-    LaunchId, LaunchPhase, LaunchTemplate, Lease, Life, Phase, PinnedImage, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Promotion, Quota, Reading, Reason, Record, RecordId, Registration, RegistrationMode,
-    ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, Schedule,
-    ShareBy, Sharing, Signal, State, Status, Threshold, Uid, Usage, UsageClass, Volume, WriteFrom, read,
+    Adoption, Agent, Ahead, AheadReport, Bins, Claim, ClaimId, ClassName, Condition, ConditionType,
+    Containers, Demand, Desired, Event, EventType, HeldBack, Hold, Instance, InstanceArn, InstanceFacts,
+    InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs, Keep, KeepScope, Kept,
+    KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Level,
+    Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion, Quota,
+    Reading, Reason, Record, RecordId, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
+    Request, RequestKey, RequestName, ReuseWithin, RunId, RunnerPackage, RunnerTrial, Schedule, ShareBy,
+    Sharing, Signal, SizedDesired, Sizing, State, Status, Threshold, Uid, Usage, UsageClass, Volume,
+    WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -174,9 +177,18 @@ fn facts() -> impl Strategy<Value = InstanceFacts> {
 fn instance() -> impl Strategy<Value = Instance> {
     let place = (facts(), life(), any::<bool>(), key(), time(), time(), time());
     let rest = (small(), text(), of(text()), sealed(), count(), sealed(), small());
-    let said = (of(text()), of(text()), of(promotion()), jobs());
+    let hold = (text(), time()).prop_map(|(by, until)| Hold { by, until });
+    let asked = (of(hold), of((time(), text())), of(package()), vec(past_span(), 0..3));
+    let said = (of(text()), of(text()), (of(promotion()), of(ahead())), jobs(), asked);
     (place, rest, of(any::<i64>()), said, count(), time()).prop_map(
-        |(place, rest, expires_at, (expired_by, console, promotion, jobs), version, updated_at)| {
+        |(
+            place,
+            rest,
+            expires_at,
+            (expired_by, console, (promotion, ahead), jobs, asked),
+            version,
+            updated_at,
+        )| {
             let (facts, life, claimed, request, at, set_at, state_since) = place;
             let (uses, trust_domain, public_key, registration, registration_seq, removal, failures) = rest;
             // What holds a run has a claim and what is live a deadline; the rest may have one.
@@ -192,6 +204,8 @@ fn instance() -> impl Strategy<Value = Instance> {
                 life,
                 claim: (holds || claimed).then_some(claim),
                 jobs,
+                runner: asked.2,
+                spans: asked.3,
                 threshold: live.then_some(Threshold { at, set_at }),
                 state_since,
                 uses,
@@ -201,8 +215,11 @@ fn instance() -> impl Strategy<Value = Instance> {
                 registration_seq,
                 removal,
                 promotion,
+                ahead,
                 registration_failures: failures,
                 expired_by,
+                hold: asked.0,
+                logs_requested: asked.1,
                 console,
                 expires_at,
                 version,
@@ -212,11 +229,43 @@ fn instance() -> impl Strategy<Value = Instance> {
     )
 }
 
+fn package() -> impl Strategy<Value = RunnerPackage> {
+    (text(), text(), text()).prop_map(|(version, url, sha256)| RunnerPackage { version, url, sha256 })
+}
+
+fn adoption() -> impl Strategy<Value = Adoption> {
+    let claim = (instance_id(), count()).prop_map(|(id, version)| ClaimId::of(&id, version));
+    let trial = (package(), vec(claim, 0..3), time());
+    let trial = trial.prop_map(|(package, claims, since)| RunnerTrial { package, claims, since });
+    let held_back = (package(), time(), text());
+    let held_back = held_back.prop_map(|(package, at, message)| HeldBack { package, at, message });
+    let parts = (of(package()), of(trial), of(held_back));
+    parts.prop_map(|(adopted, trial, held_back)| Adoption { adopted, trial, held_back })
+}
+
 fn promotion() -> impl Strategy<Value = Promotion> {
     (instance_id(), count(), vec(text(), 0..3), text()).prop_map(|(id, version, names, reason)| Promotion {
         claim_id: ClaimId::of(&id, version),
         names,
         reason,
+    })
+}
+
+fn past_span() -> impl Strategy<Value = PastSpan> {
+    let activity = select(Activity::ALL);
+    (activity, time(), of(key())).prop_map(|(activity, from, request)| PastSpan { activity, from, request })
+}
+
+fn ahead() -> impl Strategy<Value = Ahead> {
+    (instance_id(), count(), of(count()))
+        .prop_map(|(id, version, runner_id)| Ahead { id: ClaimId::of(&id, version), runner_id })
+}
+
+fn reported() -> impl Strategy<Value = AheadReport> {
+    (text(), of(count()), any::<bool>()).prop_map(|(id, runner_id, listening)| AheadReport {
+        id,
+        runner_id,
+        listening,
     })
 }
 
@@ -250,8 +299,8 @@ fn agent() -> impl Strategy<Value = Agent> {
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
     let says = (of(word(Signal::ALL)), of(text()), of(text()), of(time()), of(text()));
     let beat = (of(time()), count(), of(text()), of(text()), of(text()), of(1_u64..1 << 53));
-    (instance_id(), says, beat, of(interruption), (of(count()), kept()), of(time())).prop_map(
-        |(id, says, beat, interruption, (registration_done, kept), updated_at)| Agent {
+    (instance_id(), says, beat, of(interruption), (of(count()), kept(), of(reported())), of(time())).prop_map(
+        |(id, says, beat, interruption, (registration_done, kept, ahead), updated_at)| Agent {
             arn: Some(InstanceArn::local(&id)),
             signal: says.0,
             signal_claim_id: says.1,
@@ -267,6 +316,7 @@ fn agent() -> impl Strategy<Value = Agent> {
             interruption,
             registration_done,
             kept,
+            ahead,
             updated_at,
         },
     )
@@ -276,9 +326,9 @@ fn intent() -> impl Strategy<Value = Intent> {
     let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    let more = (suffix, any::<bool>(), of(text()));
+    let more = (suffix, any::<bool>(), of(text()), of(text()));
     (repository(), wish, limits, more).prop_map(
-        |(repository, wish, limits, (label_suffix, trial, priority))| Intent {
+        |(repository, wish, limits, (label_suffix, trial, priority, fail_requested_by))| Intent {
             repository,
             resource_class: wish.0,
             count: wish.1,
@@ -294,6 +344,7 @@ fn intent() -> impl Strategy<Value = Intent> {
             generation: limits.3,
             created_at: limits.4,
             fail_requested_at: limits.5,
+            fail_requested_by,
             trial,
         },
     )
@@ -309,7 +360,7 @@ fn btree_map_of<K: Ord + std::fmt::Debug, V: std::fmt::Debug>(
 fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
     let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
-    let derived = (of(any::<u32>()), of(time()), of(text()), any::<i32>());
+    let derived = (of(any::<u32>()), of(time()), of(text()), any::<i32>(), of(text()), of(any::<u64>()));
     let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), derived);
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
@@ -328,8 +379,12 @@ fn status() -> BoxedStrategy<Status> {
             rerun_requested_at: derived.1,
             share: derived.2,
             priority_value: derived.3,
+            workflow: derived.4,
+            hourly_cost_nanos: derived.5,
             deadline: times.1,
             ready_at: times.2,
+            released_at: times.2,
+            ended_at: times.1,
             settled_for: times.5,
             observed_generation: times.3,
             expires_at: times.4,
@@ -351,6 +406,7 @@ fn request() -> impl Strategy<Value = Request> {
                 generation: intent.generation,
                 created_at: intent.created_at,
                 fail_requested_at: intent.fail_requested_at,
+                fail_requested_by: intent.fail_requested_by.clone(),
                 trial: intent.trial,
                 ..written
             });
@@ -410,45 +466,66 @@ fn sharing() -> impl Strategy<Value = Sharing> {
     )
 }
 
+fn sizing() -> impl Strategy<Value = Sizing> {
+    let wait = (1_u64..3600).prop_map(|seconds| format!("{seconds}s").parse().expect("its form"));
+    let cost = (1_u64..10_000).prop_map(|cents| Money::try_from(cents as f64 / 100.0).expect("an amount"));
+    (wait, of(cost), any::<u32>(), of(any::<u32>()))
+        .prop_map(|(wait_p95, max_cost_per_day, min, max)| Sizing { wait_p95, max_cost_per_day, min, max })
+}
+
 fn spec() -> impl Strategy<Value = PoolSpec> {
     let schedule = (text(), text(), any::<u32>());
     let schedule = schedule.prop_map(|(cron, time_zone, desired)| Schedule { cron, time_zone, desired });
     let size = (class(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
-    let limits = (any::<u64>(), of(any::<u64>()), of(any::<u32>()), any::<u64>(), any::<bool>());
+    let limits =
+        (any::<u64>(), of(any::<u64>()), of(any::<u32>()), any::<u64>(), any::<bool>(), any::<u64>());
     let kind = (word(UsageClass::ALL), types(), word(RegistrationMode::ALL), word(ReuseWithin::ALL));
     let names = (vec(text(), 0..2), text(), vec(text(), 0..2), word(LabelMode::ALL));
     let replacement = (any::<u32>(), of(text()), text());
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
     let replacement = prop_oneof![Just(Replacement::default()), replacement];
-    let last = (template(), replacement, of(sharing()), jobs(), vec(keep(), 0..2));
+    let last =
+        (template(), replacement, of(sharing()), of(sizing()), (jobs(), any::<bool>()), vec(keep(), 0..2));
     (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
-        |(size, limits, kind, names, schedules, (launch, replacement, sharing, jobs, keep))| PoolSpec {
-            resource_class: size.0,
-            cpu: size.1,
-            mmem: size.2,
-            desired: size.3,
-            min: size.4,
-            max: size.5,
+        |(
+            size,
+            limits,
+            kind,
+            names,
             schedules,
-            usage_class: kind.0,
-            allowed_instance_types: kind.1,
-            idle_seconds: limits.0,
-            max_runtime_minutes: limits.1,
-            max_uses: limits.2,
-            max_age_seconds: limits.3,
-            paused: limits.4,
-            labels: names.0,
-            label_mode: names.3,
-            runner_group: names.1,
-            registration_mode: kind.2,
-            repositories: names.2,
-            reuse_within: kind.3,
-            keep,
-            launch,
-            replacement,
-            sharing,
-            jobs,
+            (launch, replacement, sharing, sizing, (jobs, registered_ahead), keep),
+        )| {
+            PoolSpec {
+                resource_class: size.0,
+                cpu: size.1,
+                mmem: size.2,
+                desired: size.3,
+                min: size.4,
+                max: size.5,
+                schedules,
+                usage_class: kind.0,
+                allowed_instance_types: kind.1,
+                idle_seconds: limits.0,
+                max_runtime_minutes: limits.1,
+                max_uses: limits.2,
+                max_age_seconds: limits.3,
+                max_hold_seconds: limits.5,
+                paused: limits.4,
+                labels: names.0,
+                label_mode: names.3,
+                runner_group: names.1,
+                registration_mode: kind.2,
+                repositories: names.2,
+                reuse_within: kind.3,
+                keep,
+                launch,
+                replacement,
+                sharing,
+                sizing,
+                jobs,
+                registered_ahead,
+            }
         },
     )
 }
@@ -463,12 +540,45 @@ fn pool() -> impl Strategy<Value = Pool> {
     let image = image.prop_map(|(parameter, ami, resolved_at)| PinnedImage { parameter, ami, resolved_at });
     let sums = btree_map_of((text(), any::<u64>()));
     let usage = (time(), sums, any::<u64>()).prop_map(|(at, sums, other)| Usage { at, sums, other });
-    let seen = (seen, of(image), of(usage));
+    let bins = proptest::collection::btree_map(0..1024_u32, any::<u32>(), 1..4);
+    let bins = proptest::collection::btree_map(0..168_u16, bins, 0..4).prop_map(Bins);
+    let needs = proptest::collection::btree_map(0..1024_u32, any::<u32>(), 0..4);
+    let level = (any::<u32>(), needs).prop_map(|(quarters, needs)| Level { quarters, needs });
+    let pace = (any::<[u64; 4]>(), proptest::collection::btree_map(-10..=30_i16, level, 0..4));
+    let pace = pace.prop_map(|(recent, levels)| Pace { recent, levels });
+    let demand = (time(), time(), bins, pace);
+    let demand = demand.prop_map(|(since, until, bins, pace)| Demand { since, until, bins, pace });
+    let sized = (any::<u32>(), time(), of(time()), text(), vec(any::<u32>(), 0..3));
+    let sized = sized.prop_map(|(desired, at, looked_at, reason, next)| SizedDesired {
+        desired,
+        at,
+        looked_at,
+        reason,
+        next,
+    });
+    let seen = (seen, of(image), of(usage), (of(sized), of(demand), adoption()));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
-        |(spec, scale, ((counts, message), image, usage), conditions, uid, version, updated_at)| Pool {
+        |(
             spec,
             scale,
-            status: PoolStatus { counts, message, conditions, image, usage },
+            (seen, image, usage, (sized_desired, demand, runner)),
+            conditions,
+            uid,
+            version,
+            updated_at,
+        )| Pool {
+            spec,
+            scale,
+            status: PoolStatus {
+                counts: seen.0,
+                message: seen.1,
+                conditions,
+                image,
+                usage,
+                sized_desired,
+                demand,
+                runner,
+            },
             uid,
             version,
             updated_at,
@@ -512,6 +622,7 @@ fn lease() -> impl Strategy<Value = Lease> {
             requested_at,
             completed_at,
             operator_version: holder.5,
+            history_until: updated_at,
             version,
             updated_at,
         },

@@ -31,12 +31,17 @@ STEPS = {
     ("running", "idle"),
     ("idle", "idle pooled"),
     ("idle pooled", "claimed"),
-} | {(state, "terminated") for state in ("created", "claimed", "running", "idle", "idle pooled")}
+}
+# A machine that a person holds goes nowhere but to its end.
+STEPS |= {(state, "idle held") for state in ("created", "claimed", "running", "idle", "idle pooled")}
+STEPS |= {(state, "terminated") for state in ("created", "claimed", "running", "idle", "idle pooled", "idle held")}
 
 
 def state_of(record: dict) -> str:
     """The state by its name in the contract's table of transitions."""
-    return "idle pooled" if record["state"] == "idle" and record.get("pooledAt") else record["state"]
+    if record["state"] != "idle":
+        return record["state"]
+    return "idle pooled" if record.get("pooledAt") else "idle held" if record.get("hold") else "idle"
 
 
 class History:
@@ -145,7 +150,7 @@ def versions(old: dict | None, new: dict | None, kind: str) -> list[str]:
     if new is None:
         return []
     laws = [] if "updatedAt" in new else ["no updatedAt"]
-    if kind in ("agent", "event"):
+    if kind in ("agent", "event", "log"):
         return laws
     expected = 1 if old is None else old["version"] + 1
     if new.get("version") != expected:
@@ -188,6 +193,8 @@ def instance_step(old: dict, new: dict) -> list[str]:
     laws = []
     if before != after and (before, after) not in STEPS:
         laws.append(f"{before} became {after}")
+    if "hold" in old and "hold" not in new:
+        laws.append("lost a person's hold")
     if before == after and (old["runId"], old["claimId"]) != (new["runId"], new["claimId"]):
         laws.append(f"changed hands while {after}")
     if (before, after) == ("created", "idle pooled") and old["claimId"]:
