@@ -10,6 +10,7 @@ mod machine;
 mod observed_template;
 mod options;
 mod preflight;
+mod spot_prices;
 mod subnets;
 mod template;
 mod template_diff;
@@ -38,6 +39,7 @@ use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, Machin
 use crate::store::{Difference, retries};
 
 pub use self::options::Ec2Options;
+pub use self::spot_prices::spot_prices;
 pub use self::subnets::{Network, Subnet};
 pub use self::template::{TemplateChange, delete_template};
 

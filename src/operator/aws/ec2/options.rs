@@ -31,6 +31,8 @@ pub struct Ec2Options {
     pub stop: Duration,
     /// Where jobs may write to file systems that are not the machine's own.
     pub spare: Vec<PathBuf>,
+    /// Hosts of runner packages beside GitHub's.
+    pub runner_hosts: Vec<String>,
     /// How long a launch waits for EC2 to know the machines it has just named.
     pub patience: Duration,
 }
@@ -58,6 +60,7 @@ impl Ec2Options {
             pre_runner_timeout: agent.pre_runner_timeout,
             stop: agent.stop,
             spare: agent.spare.clone(),
+            runner_hosts: agent.runner_hosts.clone(),
             patience: PATIENCE,
         })
     }

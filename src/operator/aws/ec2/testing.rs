@@ -23,6 +23,7 @@ pub(in crate::aws) fn options() -> Ec2Options {
         pre_runner_timeout: Duration::from_secs(600),
         stop: Duration::from_secs(60),
         spare: Vec::new(),
+        runner_hosts: Vec::new(),
         patience: Duration::from_millis(500),
     }
 }

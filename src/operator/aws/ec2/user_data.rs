@@ -90,6 +90,9 @@ fn configuration(options: &Ec2Options, spec: &PoolSpec, pre_runner: bool) -> Str
         line("runner.version", &runner.version);
     }
     line("power.off", "systemctl");
+    if !options.runner_hosts.is_empty() {
+        lines.push(format!("runner.hosts = {}", serde_json::json!(options.runner_hosts)));
+    }
     if !options.spare.is_empty() {
         let spare: Vec<_> = options.spare.iter().map(|place| place.to_string_lossy()).collect();
         lines.push(format!("cleaning.spare = {}", serde_json::json!(spare)));
@@ -121,12 +124,22 @@ mod tests {
     #[test]
     fn what_an_agent_would_not_take_by_itself_is_passed_on_to_it() {
         let text = user_data(&options(), &spec()).unwrap();
-        assert!(!text.contains("timing.stop") && !text.contains("cleaning.spare"), "{text}");
+        assert!(
+            !text.contains("timing.stop")
+                && !text.contains("cleaning.spare")
+                && !text.contains("runner.hosts"),
+            "{text}"
+        );
         let mut options = options();
         options.stop = Duration::from_secs(300);
         options.spare = vec!["/mnt/efs".into(), "/mnt/tools".into()];
+        options.runner_hosts = vec!["mirror.example.com".into()];
         let text = user_data(&options, &spec()).unwrap();
-        for line in ["timing.stop = \"300000ms\"", "cleaning.spare = [\"/mnt/efs\",\"/mnt/tools\"]"] {
+        for line in [
+            "timing.stop = \"300000ms\"",
+            "cleaning.spare = [\"/mnt/efs\",\"/mnt/tools\"]",
+            "runner.hosts = [\"mirror.example.com\"]",
+        ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
     }

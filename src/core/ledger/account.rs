@@ -1,0 +1,179 @@
+//! From entries to sums by name, with the pools' idle time shared by a rule.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::entries::Entry;
+use super::money::Money;
+use super::prices::{Priced, Prices, Unpriced};
+use crate::model::history::Activity;
+use crate::model::{ClassName, RecordId, words};
+
+words! {
+    /// How what a pool's idle machines cost is shared among those who used it.
+    IdleShare {
+        /// Not at all: it stays the pool's.
+        None = "none",
+        /// By the seconds in which machines were claimed and running.
+        BusySeconds = "busy-seconds",
+        /// By the machines that came out of the pool. A cold start costs no idle time, so it bears none.
+        WarmClaims = "warm-claims",
+    }
+}
+
+/// What some entries add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Seconds by activity.
+    pub seconds: BTreeMap<Activity, u64>,
+    /// Seconds that are billed beyond those.
+    pub minimum: u64,
+    /// Machines that came out of the pool.
+    pub warm_claims: u64,
+    /// What it costs, as far as prices are known.
+    pub money: Priced,
+    /// Seconds of types without a price.
+    pub unpriced: u64,
+    /// Seconds of spot machines that are counted at on-demand prices.
+    pub spot_at_list: u64,
+}
+
+impl Sum {
+    /// Adds an entry; answers the type whose price is missing, if it is.
+    pub fn add(&mut self, entry: &Entry, prices: &Prices) -> Option<Unpriced> {
+        *self.seconds.entry(entry.activity).or_default() += entry.seconds();
+        self.minimum += entry.minimum;
+        self.warm_claims += u64::from(entry.begins && entry.activity == Activity::Claimed);
+        match prices.of(entry) {
+            Ok(priced) => {
+                self.money += priced;
+                self.spot_at_list += if priced.spot_at_list { entry.billed() } else { 0 };
+                None
+            }
+            Err(unpriced) => {
+                self.unpriced += entry.billed();
+                Some(unpriced)
+            }
+        }
+    }
+
+    /// All seconds of machines' lives.
+    pub fn lived(&self) -> u64 {
+        self.seconds.values().sum()
+    }
+
+    /// Seconds in which machines were claimed or running.
+    pub fn busy(&self) -> u64 {
+        let of = |activity| self.seconds.get(&activity).copied().unwrap_or_default();
+        of(Activity::Claimed) + of(Activity::Running)
+    }
+
+    /// Machines and volumes.
+    pub fn cost(&self) -> Money {
+        self.money.cost + self.money.volume
+    }
+}
+
+impl std::ops::AddAssign for Priced {
+    fn add_assign(&mut self, other: Self) {
+        self.list += other.list;
+        self.cost += other.cost;
+        self.volume += other.volume;
+        self.fee += other.fee;
+        self.hosted += other.hosted;
+        self.spot_at_list |= other.spot_at_list;
+    }
+}
+
+impl std::ops::AddAssign<&Self> for Sum {
+    fn add_assign(&mut self, other: &Self) {
+        for (activity, seconds) in &other.seconds {
+            *self.seconds.entry(*activity).or_default() += seconds;
+        }
+        self.minimum += other.minimum;
+        self.warm_claims += other.warm_claims;
+        self.money += other.money;
+        self.unpriced += other.unpriced;
+        self.spot_at_list += other.spot_at_list;
+    }
+}
+
+/// What one name costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// What belongs to its requests.
+    pub own: Sum,
+    /// Its part of what idle machines cost.
+    pub idle: Money,
+    /// How many requests there were.
+    pub requests: usize,
+}
+
+/// The sums of a period.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// By name.
+    pub rows: BTreeMap<String, Row>,
+    /// What the pools had idle, by class.
+    pub pools: BTreeMap<ClassName, Sum>,
+    /// What of that nobody bears, by class.
+    pub unshared: BTreeMap<ClassName, Money>,
+    /// Everything.
+    pub all: Sum,
+    /// Types without a price.
+    pub unpriced: BTreeSet<Unpriced>,
+}
+
+/// Adds entries up by the name of whom they belong to, and shares the pools' idle time among the names by a rule.
+pub fn account(
+    entries: &[Entry],
+    prices: &Prices,
+    rule: IdleShare,
+    name: impl Fn(&Entry) -> String,
+) -> Account {
+    let mut made = Account::default();
+    // The seconds and claims of each name in each class, by which that class's idle time is shared.
+    let mut used: BTreeMap<ClassName, BTreeMap<String, Sum>> = BTreeMap::new();
+    let mut requests: BTreeMap<String, BTreeSet<&RecordId>> = BTreeMap::new();
+    for entry in entries {
+        let class = &entry.machine.class;
+        made.unpriced.extend(made.all.add(entry, prices));
+        if entry.is_pools() {
+            made.pools.entry(class.clone()).or_default().add(entry, prices);
+            continue;
+        }
+        let name = name(entry);
+        requests.entry(name.clone()).or_default().extend(&entry.request);
+        used.entry(class.clone()).or_default().entry(name).or_default().add(entry, prices);
+    }
+    for sums in used.values() {
+        for (name, sum) in sums {
+            made.rows.entry(name.clone()).or_default().own += sum;
+        }
+    }
+    for (name, requests) in requests {
+        made.rows.entry(name).or_default().requests = requests.len();
+    }
+    made.share(rule, &used);
+    made
+}
+
+impl Account {
+    fn share(&mut self, rule: IdleShare, used: &BTreeMap<ClassName, BTreeMap<String, Sum>>) {
+        let none = BTreeMap::new();
+        for (class, idle) in &self.pools {
+            let users = used.get(class).unwrap_or(&none);
+            let weight = |sum: &Sum| match rule {
+                IdleShare::None => 0,
+                IdleShare::BusySeconds => sum.busy(),
+                IdleShare::WarmClaims => sum.warm_claims,
+            };
+            let weights: Vec<u64> = users.values().map(weight).collect();
+            let mut left = idle.cost();
+            for (name, part) in users.keys().zip(idle.cost().divide(&weights)) {
+                left = left - part;
+                self.rows.entry(name.clone()).or_default().idle += part;
+            }
+            self.unshared.insert(class.clone(), left);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `runyard cost` over a history: what it reads, and that its forms tell the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clap::Parser as _;
+use jiff::{SignedDuration, Timestamp};
+use runyard_fakes::{MemoryStore, TokioClock};
+use serde_json::Value;
+
+use super::*;
+use crate::cli::args::{Cli, Once, Verb};
+use crate::cli::screen::Screen;
+use crate::model::history::{Activity, Ended, HistoryLine, MachineLine, Span};
+use crate::model::{Reason, RecordId, UsageClass};
+
+/// When the tests look.
+fn now() -> Timestamp {
+    "2026-11-20T12:00:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+/// A machine that started for a run, served it, was cleaned, waited in the pool and ended, as two lines.
+fn machine(number: u32, repository: &str, begun: i64) -> Vec<HistoryLine> {
+    let id = format!("i-{number:017x}");
+    let request = RecordId::new(format!("request#{repository}#{number}"), "request#default#1");
+    let span = |activity, from: i64, to: i64, mine: bool| Span {
+        activity,
+        from: ago(begun - from),
+        to: ago(begun - to),
+        request: mine.then(|| request.clone()),
+    };
+    let line = |spans| MachineLine {
+        instance_id: id.parse().unwrap(),
+        instance_arn: format!("arn:aws:ec2:us-east-1:123456789012:instance/{id}").parse().unwrap(),
+        resource_class: "small".parse().unwrap(),
+        instance_type: "m7i.xlarge".into(),
+        availability_zone: "us-east-1a".into(),
+        usage_class: UsageClass::OnDemand,
+        launched_at: ago(begun),
+        spans,
+        held_by: None,
+        ended: None,
+    };
+    let first = line(vec![
+        span(Activity::Starting, 0, 60, true),
+        span(Activity::Running, 60, 3_000, true),
+        span(Activity::Cleaning, 3_000, 3_030, true),
+    ]);
+    let mut last =
+        line(vec![span(Activity::Idle, 3_030, 3_590, false), span(Activity::Ending, 3_590, 3_600, false)]);
+    last.ended = Some(Ended { at: ago(begun - 3_600), reason: Reason::Surplus });
+    vec![HistoryLine::Machine(first), HistoryLine::Machine(last)]
+}
+
+fn history() -> Vec<HistoryLine> {
+    [machine(1, "acme/web", 50_000), machine(2, "acme/api", 20_000), machine(3, "acme/web", 10_000)].concat()
+}
+
+async fn told(line: &str, history: Option<&[HistoryLine]>) -> String {
+    let cli = Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let (screen, read) = Screen::kept_at(&cli.common.output, None);
+    let mut context = CliContext::on(MemoryStore::new(), screen);
+    context.clock = Arc::new(TokioClock::starting(now()));
+    if let Some(lines) = history {
+        let store = MemoryStore::new();
+        lines.iter().for_each(|line| store.put(line.to_item(86_400)));
+        context.history = Some(Arc::new(store));
+    }
+    let Verb::Once(Once::Cost(args)) = cli.verb else { panic!("{line} is not cost") };
+    let asked = check(&args, &context.table.clone()).unwrap_or_else(|failure| panic!("{line}: {failure:?}"));
+    run(&mut context, &args, asked).await.unwrap_or_else(|failure| panic!("{line}: {failure:?}"));
+    read()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_history_has_is_added_up_by_repository() {
+    let told: Value = serde_json::from_str(&told("runyard cost -o json", Some(&history())).await).unwrap();
+    let seconds = |item: &Value| item["machineSeconds"].as_u64().unwrap();
+    let items: BTreeMap<&str, u64> = told["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (item["repository"].as_str().unwrap(), seconds(item)))
+        .collect();
+    assert_eq!(items, BTreeMap::from([("acme/api", 3_030), ("acme/web", 6_060)]));
+    assert_eq!((seconds(&told["total"]), seconds(&told["idle"][0])), (10_800, 3 * 570));
+    // Three machine-hours at list.
+    assert_eq!(told["total"]["cost"].as_f64(), Some(0.6048));
+    assert_eq!(told["unpriced"], Value::Array(vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_export_tells_the_same_as_the_table() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text: String = history().iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
+    std::fs::write(file.path(), text).unwrap();
+    for form in ["json", "csv", "focus", "wide"] {
+        let read = format!("runyard cost --by pool -o {form}");
+        let exported = format!("{read} --from {}", file.path().display());
+        assert_eq!(told(&exported, None).await, told(&read, Some(&history())).await, "{form}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn focus_rows_have_the_mandatory_columns_and_cost_what_the_table_says() {
+    let text = told("runyard cost -o focus", Some(&history())).await;
+    let mut lines = text.lines();
+    let heads: Vec<&str> = lines.next().unwrap().split(',').collect();
+    // FOCUS 1.2, feature level "Mandatory".
+    for column in [
+        "BilledCost",
+        "BillingAccountId",
+        "BillingAccountName",
+        "BillingCurrency",
+        "BillingPeriodEnd",
+        "BillingPeriodStart",
+        "ChargeCategory",
+        "ChargeClass",
+        "ChargeDescription",
+        "ChargePeriodEnd",
+        "ChargePeriodStart",
+        "ContractedCost",
+        "EffectiveCost",
+        "InvoiceIssuerName",
+        "ListCost",
+        "PricingQuantity",
+        "PricingUnit",
+        "ProviderName",
+        "PublisherName",
+        "ServiceCategory",
+        "ServiceName",
+    ] {
+        assert!(heads.contains(&column), "{column}");
+    }
+    let at = heads.iter().position(|head| *head == "BilledCost").unwrap();
+    let sum: f64 = lines.map(|line| line.split(',').nth(at).unwrap().parse::<f64>().unwrap()).sum();
+    assert!((sum - 0.6048).abs() < 1e-7, "{sum}");
+}
+
+/// The cells of a line of CSV; those with commas are quoted.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut quoted) = (vec![String::new()], false);
+    for letter in line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            letter => cells.last_mut().unwrap().push(letter),
+        }
+    }
+    cells
+}
+
+/// A cost and usage report has a machine's seconds from `running` to `shutting-down`, which the records do not know.
+#[tokio::test(start_paused = true)]
+async fn hours_by_machine_are_within_a_hundredth_of_a_cost_and_usage_report() {
+    let text = told("runyard cost -o focus", Some(&history())).await;
+    let mut lines = text.lines();
+    let heads: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| heads.iter().position(|head| *head == name).unwrap();
+    let mut seconds: BTreeMap<String, f64> = BTreeMap::new();
+    for line in lines {
+        let cells = cells(line);
+        let consumed: f64 = cells[column("ConsumedQuantity")].parse().unwrap();
+        *seconds.entry(cells[column("ResourceId")].clone()).or_default() += consumed;
+    }
+    assert_eq!(seconds.len(), 3);
+    let report = 3_600.0 - 9.0 - 10.0;
+    for (machine, ours) in seconds {
+        let off = (ours - report).abs() / report;
+        assert!(off <= 0.01, "{machine}: {ours} and {report}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_price_the_type_is_named_and_how_to_add_it() {
+    let mut lines = history();
+    for line in &mut lines {
+        if let HistoryLine::Machine(line) = line {
+            line.availability_zone = "eu-west-1a".into();
+        }
+    }
+    let text = told("runyard cost", Some(&lines)).await;
+    assert!(text.contains("no price: m7i.xlarge in eu-west-1") && text.contains("--prices FILE"), "{text}");
+}
+
+#[test]
+fn what_leaves_no_time_or_no_teams_is_refused() {
+    let refused = |line: &str| {
+        let Verb::Once(Once::Cost(args)) = Cli::try_parse_from(line.split(' ')).unwrap().verb else {
+            panic!("{line} is not cost")
+        };
+        check(&args, &"runyard".parse().unwrap()).err().map(|failure| failure.problems[0].field.clone())
+    };
+    assert_eq!(refused("runyard cost --since 1d --until 2d").as_deref(), Some("--until"));
+    assert_eq!(refused("runyard cost --by team").as_deref(), Some("--by"));
+    assert_eq!(refused("runyard cost --prices /nowhere").as_deref(), Some("prices"));
+    assert_eq!(refused("runyard cost --from /nowhere").as_deref(), Some("--from"));
+    assert_eq!(refused("runyard cost"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_machine_is_a_row_of_its_holder() {
+    let mut lines = history();
+    if let Some(HistoryLine::Machine(line)) = lines.get_mut(1) {
+        line.spans[0].activity = Activity::Held;
+        line.held_by = Some("ada".into());
+    }
+    let told: Value = serde_json::from_str(&told("runyard cost -o json", Some(&lines)).await).unwrap();
+    let items = told["items"].as_array().unwrap();
+    let held = items.iter().find(|item| item["repository"] == "(held for ada)").expect("a row");
+    assert_eq!((held["heldSeconds"].as_u64(), held["requests"].as_u64()), (Some(560), Some(0)));
+}
