@@ -80,7 +80,7 @@ impl Plan {
     }
 
     /// Add the reason for not doing something.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &mut self,
         subject: impl Into<RecordId>,
         reason: WaitReason,

@@ -149,6 +149,15 @@ impl Planned {
         Self::of_record("pool", Effect::Pool(Box::new(step)), key).leaders().upkeep()
     }
 
+    /// [`Effect::Pool`], of which people hear.
+    pub fn adoption(step: Step<Pool>, notes: Vec<Note>) -> Self {
+        let subject = step.before.key();
+        let told = |note| PlannedEvent { subject: subject.clone(), note, from: None, to: None };
+        let events: Vec<_> = notes.into_iter().map(told).collect();
+        let key = step.before.key();
+        Self::of_record("adopt", Effect::Pool(Box::new(step)), key).leaders().upkeep().telling(events)
+    }
+
     /// [`Effect::Resolve`].
     pub fn resolve(pool: &Pool) -> Self {
         Self::of_record("resolve", Effect::Resolve(Box::new(pool.clone())), pool.key()).leaders().upkeep()
@@ -268,6 +277,32 @@ impl Planned {
         Self::of_record("credential", Effect::Credential(Box::new(step), Box::new(credential)), key)
     }
 
+    /// [`Effect::Credential`], before any claim.
+    pub fn registered_ahead(step: Step<Instance>, credential: Credential) -> Self {
+        let key = step.before.key();
+        let effect = Effect::Credential(Box::new(step), Box::new(credential));
+        Self::of_record("ahead", effect, key).leaders().upkeep()
+    }
+
+    /// [`Effect::Instance`], of a machine whose runner was registered ahead.
+    pub fn ahead(step: Step<Instance>, note: Option<Note>, github: AtGitHub) -> Self {
+        let event = note.map(|note| PlannedEvent::of_instance(&step, note));
+        let key = step.before.key();
+        let kind = match &github {
+            AtGitHub::Label { .. } => "label",
+            AtGitHub::Nothing
+            | AtGitHub::AttachRemoval(_)
+            | AtGitHub::ConfirmRemoved(_)
+            | AtGitHub::Confirm { .. }
+            | AtGitHub::Forget { .. } => "ahead",
+        };
+        // Of a claim whoever sees it first does it, as with its other writes.
+        let at_rest = step.before.run().is_none();
+        let upkeep = event.is_none();
+        let planned = Self::of_record(kind, Effect::Instance(Box::new(step), github), key).telling(event);
+        Self { leader_only: at_rest, upkeep, ..planned }
+    }
+
     /// [`Effect::SweepRunner`].
     pub fn sweep_runner(instance: &Instance) -> Self {
         let (arn, stale) = (instance.facts.instance_arn.clone(), StaleRunners::of(instance, None));
@@ -342,6 +377,7 @@ impl Planned {
                 let what = match **credential {
                     Credential::Registration(_) => "register",
                     Credential::Removal(_) => "deregister",
+                    Credential::Ahead { .. } => "register ahead",
                     Credential::Promotion(_) => "keep what its claim wrote",
                 };
                 format!("instance {}: send what it needs to {what}", step.before.facts.instance_id)

@@ -1,12 +1,12 @@
-//! How many idle machines a class keeps at a moment: a person's override, else the schedule that fired last, else the
-//! pool's own number; never under `min`, never above `max`.
+//! How many idle machines a class keeps at a moment: a person's override, else the number that the operator set by
+//! `sizing`, else the schedule that fired last, else the pool's own number; never under `min`, never above `max`.
 
 use croner::Cron;
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use crate::model::{FieldError, Pool, Schedule};
+use crate::model::{DEMAND_STALE, FieldError, Pool, Schedule};
 
 /// What is wanted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,11 @@ pub fn effective(pool: &Pool, now: Timestamp) -> Effective {
     if let Some(scale) = pool.scale.as_ref().filter(|scale| !over(scale.until)) {
         return Effective { desired: bounded(scale.desired), until: scale.until };
     }
+    let remembered =
+        pool.status.demand.as_ref().map(|demand| crate::model::after(demand.until, DEMAND_STALE));
+    if let (Some(sized), Some(until)) = (pool.sized(), remembered.filter(|until| now < *until)) {
+        return Effective { desired: bounded(sized.desired), until: Some(until) };
+    }
     let fired: Vec<_> =
         spec.schedules.iter().map(|schedule| (firings(schedule, now), schedule.desired)).collect();
     let last = fired.iter().filter_map(|((last, _), desired)| last.map(|at| (at, *desired))).max();
@@ -89,10 +94,54 @@ pub fn effective(pool: &Pool, now: Timestamp) -> Effective {
     Effective { desired: bounded(last.map_or(spec.desired, |(_, desired)| desired)), until }
 }
 
+/// The number of idle machines of an hour to come, and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The beginning of the hour; now for the one that has begun.
+    pub at: Timestamp,
+    /// The number.
+    pub desired: u32,
+    /// `scale`, `sizing`, `schedule` or `desired`.
+    pub by: &'static str,
+}
+
+/// The numbers of the hours to come, as they are known now. `sizing` learns, so its later numbers may change.
+pub fn ahead(pool: &Pool, now: Timestamp, hours: u32) -> Vec<Ahead> {
+    let spec = &pool.spec;
+    let hour = now.as_second().div_euclid(3600) * 3600;
+    let at = |ahead: u32| {
+        let begins = Timestamp::from_second(hour + i64::from(ahead) * 3600);
+        begins.unwrap_or(now).max(now)
+    };
+    let sized = |at: Timestamp| {
+        let (sized, demand) = (pool.sized()?, pool.status.demand.as_ref()?);
+        let ahead = usize::try_from((at.as_second() - demand.until.as_second()).div_euclid(3600)).ok()?;
+        sized.next.get(ahead).map(|desired| (*desired).max(spec.min).min(spec.max))
+    };
+    let of = |at: Timestamp| {
+        let scaled = pool.scale.as_ref().is_some_and(|scale| scale.until.is_none_or(|until| at < until));
+        if !scaled
+            && at > now
+            && let Some(desired) = sized(at)
+        {
+            return Ahead { at, desired, by: "sizing" };
+        }
+        let desired = effective(pool, at).desired;
+        let by = match (scaled, pool.sized().is_some(), spec.schedules.is_empty()) {
+            (true, _, _) => "scale",
+            (false, true, _) => "sizing",
+            (false, false, false) => "schedule",
+            (false, false, true) => "desired",
+        };
+        Ahead { at, desired, by }
+    };
+    (0..hours).map(at).map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{PoolOverride, PoolSpec, PoolStatus};
+    use crate::model::{Bins, Demand, PoolOverride, PoolSpec, PoolStatus, SizedDesired};
 
     fn pool(schedules: &[(&str, &str, u32)]) -> Pool {
         let mut spec: PoolSpec =
@@ -143,6 +192,31 @@ mod tests {
             Some(PoolOverride { desired: 7, until, by: "me".into(), at: at("2026-01-05T09:00:00Z") });
         assert_eq!(effective(&pool, at("2026-01-05T09:59:59Z")), Effective { desired: 7, until });
         assert_eq!(effective(&pool, at("2026-01-05T10:00:00Z")).desired, 2);
+    }
+
+    #[test]
+    fn a_number_set_by_sizing_counts_before_schedules_and_while_its_demand_is_fresh() {
+        let mut pool = pool(&[("0 8 * * *", "UTC", 2)]);
+        let now = at("2026-01-05T09:00:00Z");
+        pool.status.sized_desired = Some(SizedDesired {
+            desired: 6,
+            at: now,
+            looked_at: None,
+            reason: String::new(),
+            next: Vec::new(),
+        });
+        let demand = Demand { since: now, until: now, bins: Bins::default(), pace: Default::default() };
+        assert_eq!(effective(&pool, now).desired, 2, "a class without `sizing` has none");
+        pool.spec.sizing = serde_json::from_value(serde_json::json!({"waitP95": "20s"})).unwrap();
+        assert_eq!(effective(&pool, now).desired, 2, "nothing is remembered");
+        pool.status.demand = Some(demand);
+        let until = Some(at("2026-01-06T09:00:00Z"));
+        assert_eq!(effective(&pool, now), Effective { desired: 6, until });
+        assert_eq!(effective(&pool, at("2026-01-06T09:00:00Z")).desired, 2, "its demand is stale");
+        pool.spec.max = 4;
+        assert_eq!(effective(&pool, now).desired, 4);
+        pool.scale = Some(PoolOverride { desired: 1, until: None, by: "me".into(), at: now });
+        assert_eq!(effective(&pool, now).desired, 1, "a person comes first");
     }
 
     #[test]

@@ -38,7 +38,9 @@ pub(crate) fn policy() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: u32::MAX,
+        prices: Default::default(),
         sharing: Default::default(),
+        following: Default::default(),
         github: false,
         inventory: false,
     }

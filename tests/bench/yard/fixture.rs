@@ -118,7 +118,9 @@ fn settings() -> Settings {
         },
         requests_per_repository: 2000,
         runner_version: None,
+        following: Default::default(),
         sharing: Default::default(),
+        prices: Default::default(),
         sweep: minutes(60),
         github: GitHubWatch::default(),
     }
@@ -244,6 +246,7 @@ impl Fixture {
             github: None,
             notices: None,
             doorbell,
+            history: None,
             clock: port.clone(),
             entropy: Arc::new(SystemEntropy),
             metrics: Metrics::new(port.clone()),

@@ -101,6 +101,7 @@ async fn ask(fixture: &Fixture) {
                 requested_at: now,
                 completed_at: None,
                 operator_version: None,
+                history_until: None,
                 version: 1,
                 updated_at: now,
             };
