@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use nix::fcntl::OFlag;
+use runyard_core::model::{Item, KeptDirectories, RunnerPackage};
 use runyard_core::ports::StoreError;
 
 use crate::orders::Sight;
 use crate::records::{Change, Records};
 use crate::step::Stored;
-use crate::task::{Executor, Task, TaskOutcome};
+use crate::task::{Executor, Task, TaskOutcome, Written};
 
 /// The machine's console; it may be a serial line, or lead nowhere.
 const CONSOLE: &str = "/dev/console";
@@ -71,8 +72,20 @@ impl<E: Executor> Executor for BootOnConsole<E> {
         self.0.prepare().await;
     }
 
+    fn use_package(&self, package: Option<&RunnerPackage>) {
+        self.0.use_package(package);
+    }
+
     fn runner_id(&self) -> Option<u64> {
         self.0.runner_id()
+    }
+
+    fn kept(&self) -> KeptDirectories {
+        self.0.kept()
+    }
+
+    fn logs(&self) -> Written {
+        self.0.logs()
     }
 
     async fn kill_everything(&self) {
@@ -112,10 +125,16 @@ impl Records for ReadsOnConsole {
     async fn write(&self, change: &Change) -> Result<Stored, StoreError> {
         self.records.write(change).await
     }
+
+    async fn log(&self, item: &Item) -> Result<(), StoreError> {
+        self.records.log(item).await
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use runyard_core::model::Kept;
+
     use super::*;
 
     #[test]
@@ -138,19 +157,37 @@ mod tests {
             self.0.store(true, Ordering::Relaxed);
         }
 
+        fn use_package(&self, package: Option<&RunnerPackage>) {
+            self.0.store(package.is_some(), Ordering::Relaxed);
+        }
+
         fn runner_id(&self) -> Option<u64> {
             Some(7)
+        }
+
+        fn kept(&self) -> KeptDirectories {
+            let at = jiff::Timestamp::UNIX_EPOCH;
+            let kept = Kept { repository: "acme/web".into(), generation: 1, bytes: 2, used_at: at };
+            [("cargo".to_owned(), kept)].into()
+        }
+
+        fn logs(&self) -> Written {
+            Written { parts: vec![("boot", "it began".into())], secrets: vec!["hush".into()] }
         }
 
         async fn kill_everything(&self) {}
     }
 
     #[tokio::test]
-    async fn beside_a_console_a_machine_prepares_and_knows_its_runner_as_without() {
+    async fn beside_a_console_a_machine_does_and_knows_all_that_it_does_without() {
         let machine = BootOnConsole(Knows(AtomicBool::new(false)));
         machine.prepare().await;
         assert!(machine.0.0.load(Ordering::Relaxed));
         assert_eq!(machine.runner_id(), Some(7));
+        assert_eq!((machine.kept(), machine.logs()), (machine.0.kept(), machine.0.logs()));
+        assert_eq!(machine.kept().len(), 1);
+        machine.use_package(None);
+        assert!(!machine.0.0.load(Ordering::Relaxed), "which package it runs");
     }
 
     #[test]

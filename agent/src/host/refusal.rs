@@ -21,6 +21,12 @@ use crate::task::Holder;
 /// What the runner is told to call, below the directory of the hook (actions/runner, `JobExtension.cs`). It chooses the
 /// shell by the ending.
 const SCRIPT: &str = "job-started.sh";
+/// What says whose jobs may begin, once a runner that was registered ahead is lent.
+const LENT: &str = "lent.sh";
+/// How often it is looked for, ten times a second: longer than an agent needs to learn of its claim.
+const LOOKS: u32 = 1200;
+/// No run of GitHub's.
+const NOBODY: &str = "0";
 /// Where a refusal is written: every user may, and nobody but root can read it or take it back.
 const REFUSED: &str = "refused";
 /// How the runner finds the script.
@@ -33,6 +39,11 @@ fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
     let other_run = number && run != holder.run;
     let other_repository =
         !holder.repository.is_empty() && !holder.repository.eq_ignore_ascii_case(repository);
+    if holder.run == NOBODY {
+        return Some(format!(
+            "Runyard lent this machine to nobody yet, and this job is of run {run} of {repository}."
+        ));
+    }
     (other_run || other_repository).then(|| {
         format!(
             "Runyard lent this machine to run {} of {}, and this job is of run {run} of {repository}: give its runs-on \
@@ -64,14 +75,54 @@ fn wait_for_the_end(why: &str, refused: &Path) -> io::Result<Infallible> {
     }
 }
 
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A hook that waits until it is said whose jobs may begin; `never` is what it becomes when nobody says so.
+fn waiting(lent: &Path, never: &str) -> String {
+    let lent = quoted(&lent.display().to_string());
+    format!(
+        "#!/bin/sh\nn=0\nwhile [ ! -e {lent} ]; do\n  n=$((n + 1))\n  [ $n -le {LOOKS} ] || exec {never}\n  sleep \
+         0.1\ndone\nexec /bin/sh {lent}\n"
+    )
+}
+
+fn write_script(path: &Path, text: &str) -> io::Result<()> {
+    disk::create_anew(path)?.write_all(text.as_bytes())?;
+    fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(|e| disk::at(path, &e))
+}
+
 impl Host {
     /// Writes the hook for a holder; where it is.
     pub(super) fn write_hook(&self, holder: &Holder) -> io::Result<PathBuf> {
         let dir = self.layout.hook();
-        let (script, refused) = (dir.join(SCRIPT), dir.join(REFUSED));
+        let (script, refused, lent) = (dir.join(SCRIPT), dir.join(REFUSED), dir.join(LENT));
+        remove(&lent)?;
         remove(&refused)?;
         nix::unistd::mkfifo(&refused, Mode::S_IRUSR | Mode::S_IWUSR)?;
         fs::set_permissions(&refused, Permissions::from_mode(0o622))?;
+        if holder.run.is_empty() {
+            // Nobody's yet: a job waits until it is somebody's.
+            let nobody = Holder { run: NOBODY.to_owned(), ..Holder::default() };
+            let text = waiting(&lent, &self.hook_words(&nobody));
+            return write_script(&script, &text).map(|()| script);
+        }
+        write_script(&script, &format!("#!/bin/sh\nexec {}\n", self.hook_words(holder)))?;
+        Ok(script)
+    }
+
+    /// Tells a runner that was registered ahead whose jobs may begin.
+    pub(super) fn lend_runner(&self, holder: &Holder) -> io::Result<()> {
+        let (next, lent) = (self.layout.hook().join("lent.next"), self.layout.hook().join(LENT));
+        write_script(&next, &format!("exec {}\n", self.hook_words(holder)))?;
+        // In one step: a job may look for it right now.
+        fs::rename(&next, &lent).map_err(|e| disk::at(&lent, &e))
+    }
+
+    /// The program that judges a job, and for whom.
+    fn hook_words(&self, holder: &Holder) -> String {
+        let refused = self.layout.hook().join(REFUSED);
         let words = [
             self.settings.places.program.display().to_string(),
             "job-started".to_owned(),
@@ -79,10 +130,7 @@ impl Host {
             holder.repository.clone(),
             refused.display().to_string(),
         ];
-        let words = words.map(|word| format!("'{}'", word.replace('\'', r"'\''"))).join(" ");
-        disk::create_anew(&script)?.write_all(format!("#!/bin/sh\nexec {words}\n").as_bytes())?;
-        fs::set_permissions(&script, Permissions::from_mode(0o755))?;
-        Ok(script)
+        words.map(|word| quoted(&word)).join(" ")
     }
 
     /// Waits until a job was refused. Never where nobody could say so.
@@ -102,7 +150,32 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
+
+    /// The hook of a runner at rest does not let go before somebody has its machine, and does then what it is told.
+    #[test]
+    fn a_job_that_comes_before_the_claim_is_held_until_the_machine_is_lent() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        write_script(&at("hook"), &waiting(&at(LENT), "false")).unwrap();
+        let judge = at("judged");
+        let mut job = Command::new("/bin/sh").arg(at("hook")).stdin(Stdio::null()).spawn().unwrap();
+        write_script(&at("next"), &format!("exec touch {}\n", quoted(judge.to_str().unwrap()))).unwrap();
+        assert!(!judge.exists() && job.try_wait().unwrap().is_none(), "nobody has it yet");
+        fs::rename(at("next"), at(LENT)).unwrap();
+        assert!(job.wait().unwrap().success());
+        assert!(judge.exists(), "whose job it is was asked after the claim");
+    }
+
+    #[test]
+    fn a_job_of_nobodys_machine_is_refused() {
+        let nobody = Holder { run: NOBODY.to_owned(), ..Holder::default() };
+        for (run, repository) in [("42", "acme/web"), ("", ""), (NOBODY, "acme/web")] {
+            assert!(refusal(&nobody, run, repository).is_some_and(|why| why.contains("nobody")));
+        }
+    }
 
     #[test]
     fn a_job_of_another_run_or_repository_is_refused_and_a_later_attempt_is_not() {

@@ -3,6 +3,10 @@
 
 /// What each of our lines begins with.
 const MARK: &str = "runyard: ";
+/// How the line begins that says why a first boot failed; the agent writes it.
+const BOOT_FAILED: &str = "the first boot failed";
+/// How a machine's last line begins.
+const POWER_OFF: &str = "powers off";
 /// Longest line that is kept, in characters.
 const LONGEST: usize = 300;
 /// How the credentials begin that a script may have printed (GitHub's, AWS's, keys in PEM form, signed tokens).
@@ -21,12 +25,17 @@ const SECRETS: [&str; 12] = [
     "X-Amz-",
 ];
 
-/// The last of our lines on a console, without its mark; none where there is none.
+/// What a machine's console says last, without the mark: why its first boot failed, where nothing but its power-off
+/// comes after that, or else the last of our lines; none where there is none.
 ///
 /// # Guarantees
 /// At most 300 characters, none of them a control character, and no word that looks like a credential.
 pub fn last_console_line(console: &str) -> Option<String> {
-    console_lines(console).pop()
+    let mut lines = console_lines(console);
+    let last = lines.pop()?;
+    let why = lines.into_iter().rfind(|line| !line.starts_with(POWER_OFF));
+    let why = why.filter(|line| line.starts_with(BOOT_FAILED) && last.starts_with(POWER_OFF));
+    Some(why.unwrap_or(last))
 }
 
 /// Our lines on a console, oldest first, each as [`last_console_line`] has it.
@@ -36,7 +45,7 @@ pub fn console_lines(console: &str) -> Vec<String> {
 
 /// Whether a line says why a machine ends, so that none is to come after it.
 pub(crate) fn says_why(line: &str) -> bool {
-    ["powers off", "the first boot failed"].iter().any(|begin| line.starts_with(begin))
+    line.starts_with(POWER_OFF) || line.starts_with(BOOT_FAILED)
 }
 
 /// What a line says behind our mark: cloud-init and the kernel may put words of their own before it.
@@ -88,6 +97,23 @@ mod tests {
         let last = "powers off: first boot failed while it installed the agent (127)";
         assert_eq!(last_console_line(console), Some(last.into()));
         assert_eq!(console_lines(console), ["first boot installs the agent", last]);
+    }
+
+    #[test]
+    fn why_a_first_boot_failed_says_more_than_the_power_off_after_it() {
+        let why =
+            "the first boot failed: nft: No such file or directory: jobs could take this machine's role";
+        let off = "powers off: first boot failed while it installed the agent (1)";
+        let console =
+            |lines: &[&str]| lines.iter().map(|line| format!("runyard: {line}\n")).collect::<String>();
+        for (lines, last) in [
+            (&["first boot installs the agent", why, off][..], why),
+            (&[why, off, off], why),
+            (&[why, "first boot installs the agent", off], off),
+            (&[off, why], why),
+        ] {
+            assert_eq!(last_console_line(&console(lines)).as_deref(), Some(last), "{lines:?}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Yard {
     /// - Each machine on the request's list is in `held` or in `lost`, never in both. So a request never takes a
     ///   machine in place of one that it may still have.
     /// - A machine is lost only where that is proved: its record is at least as new as the claim and says that it is
-    ///   another's, pooled, cleaned or ended; or a complete list of the table that began after the request last changed
+    ///   another's, pooled, cleaned, held by a person or ended; or a complete list of the table that began after the request last changed
     ///   does not show it.
     /// - A machine whose record cannot be read counts as held, and is named in `unread`.
     /// - The work grows with the request's list alone.
@@ -86,7 +86,7 @@ impl Yard {
             }
             let (reason, out) = match instance.life {
                 Life::Terminated { reason, .. } => (Some(reason), false),
-                Life::Idle { pooled_at } => (None, ours && pooled_at.is_none()),
+                Life::Idle { pooled_at } => (None, ours && pooled_at.is_none() && instance.held().is_none()),
                 Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => (None, false),
             };
             holding.out += u32::from(out);
@@ -103,7 +103,7 @@ impl Yard {
         holding
     }
 
-    /// How many machines that a request held and no longer lists are neither pooled nor ended.
+    /// How many machines that a request held and no longer lists are neither pooled, held by a person nor ended.
     pub(crate) fn leaving(&self, key: &RequestKey, request: &Request) -> u32 {
         let status = &request.status;
         let off = status.served.iter().filter(|id| !status.instances.contains(id));
@@ -112,7 +112,7 @@ impl Yard {
                 tracked.instance.claim.as_ref().is_some_and(|claim| claim.request.request() == Some(key));
             ours && match tracked.instance.life {
                 Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
-                Life::Idle { pooled_at } => pooled_at.is_none(),
+                Life::Idle { pooled_at } => pooled_at.is_none() && tracked.instance.held().is_none(),
                 Life::Terminated { .. } => false,
             }
         });

@@ -1,24 +1,27 @@
 //! `runyard debug`: one page about a record that failed: where it is, what happened to it and to its machines, what was
 //! said, and the probable cause with what mends it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::bundle::Bundle;
 use super::context::CliContext;
 use super::environment::Environment;
 use super::events;
-use super::failure::CliResult;
-use super::json;
+use super::failure::{CliFailure, CliResult};
 use super::plan_explain::{self, ExplainTarget};
 use super::screen::plain;
 use super::what::OneArgs;
+use super::{json, logs};
 use crate::explain::{self, CAUSES, Probable, Said};
 use crate::model::{Event, Item, Reading, RecordId, Repository, TableName, read};
 
 /// Most events on the page, the last ones.
 const EVENTS: usize = 20;
+/// How many lines of a log are looked at for a cause.
+const LAST_LINES: usize = 5;
 /// Most things that were said on the page.
 const WORDS: usize = 12;
 
@@ -31,7 +34,8 @@ is in their records once they ended young.
 Examples:
   runyard debug request 1234567890
   runyard debug instance i-0123456789abcdef0
-  runyard debug pool linux-x64 -o json")]
+  runyard debug pool linux-x64 -o json
+  runyard debug instance i-0123456789abcdef0 --bundle i-0123.tar.gz    # without credentials, for others")]
 pub(crate) struct DebugArgs {
     #[command(flatten)]
     one: OneArgs,
@@ -41,6 +45,9 @@ pub(crate) struct DebugArgs {
     /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Write the page, the records, the events and the logs into a new archive (tar.gz), without credentials
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
 }
 
 /// What the options say.
@@ -54,7 +61,7 @@ pub(crate) fn check(
 }
 
 /// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, target: &ExplainTarget) -> CliResult {
+pub(crate) async fn run(context: &mut CliContext, args: &DebugArgs, target: &ExplainTarget) -> CliResult {
     let (stands, items) = plan_explain::explained(context, target).await?;
     let keys = explain::related(&items, &stands.record);
     let mut happened = Vec::new();
@@ -63,10 +70,19 @@ pub(crate) async fn run(context: &mut CliContext, target: &ExplainTarget) -> Cli
     }
     happened.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
     let told: Vec<Event> = happened.iter().filter_map(event).collect();
-    let said = explain::evidence(&items, &keys, &told);
+    let mut said = explain::evidence(&items, &keys, &told);
+    let logs = written(context, &keys).await?;
+    said.extend(logs.iter().flat_map(|(id, parts)| words(id, parts)));
     let causes = explain::probable(said.iter().map(|one| one.words.as_str()));
     let last = &happened[happened.len().saturating_sub(EVENTS)..];
-    context.screen.document(&document(&stands.record, &stands.lines, last, &said, &causes));
+    let page = document(&stands.record, &stands.lines, last, &said, &causes);
+    context.screen.document(&page);
+    if let Some(path) = &args.bundle {
+        let records: Vec<&Item> =
+            items.iter().filter(|item| RecordId::of(item).is_some_and(|key| belongs(&keys, &key))).collect();
+        let files = bundled(&page, &records, &happened, &logs, args.config.as_deref())?.write(path)?;
+        context.screen.say(format!("{} has {files} files about {}\n", path.display(), stands.record));
+    }
     if context.screen.format.for_programs() {
         return Ok(());
     }
@@ -99,6 +115,64 @@ pub(crate) async fn run(context: &mut CliContext, target: &ExplainTarget) -> Cli
         ));
     }
     Ok(())
+}
+
+/// The logs of the machines among these records that were written: id, and name and text of each part.
+async fn written(context: &CliContext, keys: &[RecordId]) -> CliResult<Vec<MachineLogs>> {
+    let mut all = Vec::new();
+    for arn in keys.iter().filter_map(RecordId::instance) {
+        let Some(log) = logs::stored(context, arn).await? else { continue };
+        all.push((arn.instance_id().to_owned(), logs::parts(&log)));
+    }
+    Ok(all)
+}
+
+/// A machine and the parts of its logs.
+type MachineLogs = (String, Vec<(String, String)>);
+
+/// The last words of each part.
+fn words<'a>(id: &'a str, parts: &'a [(String, String)]) -> impl Iterator<Item = Said> + 'a {
+    parts.iter().filter_map(move |(name, text)| {
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join(" ");
+        let said = || Said { by: format!("the log `{name}` of {id}"), words: last };
+        (!lines.is_empty()).then(said)
+    })
+}
+
+/// Whether a record is among these, or is the agent of a machine that is.
+fn belongs(keys: &[RecordId], key: &RecordId) -> bool {
+    keys.contains(key) || key.agent().is_some_and(|arn| keys.iter().any(|one| one.instance() == Some(arn)))
+}
+
+/// All of it, for an archive.
+fn bundled(
+    page: &Value,
+    records: &[&Item],
+    events: &[Item],
+    logs: &[MachineLogs],
+    config: Option<&Path>,
+) -> CliResult<Bundle> {
+    let mut bundle = Bundle::default();
+    bundle.document("debug.json", page);
+    bundle.document("records.json", &records.iter().map(|item| json::record(item)).collect());
+    bundle.document("events.json", &events.iter().map(json::record).collect());
+    bundle.text("version.txt", &format!("runyard {}\n", env!("CARGO_PKG_VERSION")));
+    for (id, parts) in logs {
+        for (name, text) in parts {
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+            let name: String = name.chars().take(40).map(plain).collect();
+            bundle.text(&format!("logs/{id}/{name}.txt"), text);
+        }
+    }
+    if let Some(path) = config {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let fix = "name the operator's configuration, or leave --config out";
+            CliFailure::error("--config", path.display().to_string(), format!("cannot be read: {error}"), fix)
+        })?;
+        bundle.configuration("operator.json", &text);
+    }
+    Ok(bundle)
 }
 
 fn event(item: &Item) -> Option<Event> {

@@ -2,6 +2,7 @@
 //! `failRequestedBy`, on the version that was read.
 
 use clap::Args;
+use serde_json::Value;
 
 use super::completion;
 use super::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
@@ -28,6 +29,12 @@ pub(crate) struct FailArgs {
     /// Where it is, if several repositories have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
+    /// Do not ask before machines that run are taken from it
+    #[arg(long, short)]
+    yes: bool,
+    /// Say what would fail, and do nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Where to look.
@@ -43,6 +50,22 @@ pub(crate) async fn run(
 ) -> CliResult {
     let request = request_record(context, &args.request, repository).await?;
     let key = request.key();
+    let (phase, holds) = (request.phase(), request.status.instances.len());
+    if args.dry_run {
+        let would = if phase.is_final() { "is over, nothing to fail" } else { "would fail" };
+        context
+            .screen
+            .say(format!("{}: {would}; it is {phase} and holds {holds} of its machines", request.id));
+        let item = context.item(&key).await?;
+        context.screen.document(&item.as_ref().map_or(Value::Null, json::record));
+        return Ok(());
+    }
+    // Without a terminal it goes on as it always did.
+    if holds > 0 && !phase.is_final() && context.screen.can_ask() {
+        let question =
+            format!("{} is {phase}, and its {holds} machines are taken from it. Go on?", request.id);
+        context.screen.confirm(args.yes, "REQUEST", &request.id.to_string(), &question)?;
+    }
     let (after, done) = ask(context, &request).await?;
     let now: Request = readable(&after)?;
     if done {

@@ -24,9 +24,10 @@ use super::provision::{self, ProvisionArgs};
 use super::run::{default_from, in_field};
 use super::screen::plain;
 use super::{duration, names, usage};
+use crate::ledger::{self, Money, Price, Prices};
 use crate::model::{
-    Agent, ClassName, Instance, InstanceId, Item, Kind, Phase, Pool, Record as _, RecordId, Repository,
-    Request, RequestKey, RequestName, RunId, TableName, UsageClass,
+    Agent, ClassName, Instance, InstanceFacts, InstanceId, Item, Kind, Phase, Pool, Record as _, RecordId,
+    Repository, Request, RequestKey, RequestName, RunId, TableName, UsageClass,
 };
 
 /// Takes one machine of a class through its life.
@@ -67,6 +68,7 @@ const LENT: Duration = Duration::from_secs(300);
 pub(crate) struct Asked {
     repository: Repository,
     consoles: Consoles,
+    prices: Prices,
 }
 
 /// What the options say.
@@ -75,7 +77,9 @@ pub(crate) async fn check(args: &TryArgs, environment: &Environment, table: &Tab
     let repository = repository.map_err(CliFailure::usage)?;
     in_field("POOL", super::apply::fits_queue_name(table, &args.pool)).map_err(CliFailure::usage)?;
     let consoles = Consoles::of(args.config.as_deref(), environment, table).await?;
-    Ok(Asked { repository, consoles })
+    let config = args.config.as_deref().map(|file| super::configured::load(table, file)).transpose()?;
+    let prices = config.map_or_else(crate::prices::shipped, |config| config.prices);
+    Ok(Asked { repository, consoles, prices })
 }
 
 /// Runs the verb.
@@ -105,7 +109,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &TryArgs, asked: &Asked)
     }
     trial.steps.reached(Step::GivenBack, trial.begun.elapsed());
     let left = ending::end(context, &mut trial, &mut interrupts).await;
-    show(context, &trial, listens);
+    show(context, &trial, listens, &asked.prices);
     let (after, id) = (described(&left), request.id.to_string());
     match waited {
         Err(failure) => Err(failure),
@@ -186,12 +190,12 @@ impl Trial {
             for line in self.steps.news() {
                 context.screen.say(line);
             }
+            let over = request.is_released() || request.phase().is_final() || request.phase() == Phase::Ready;
             if let Some(machine) = &self.machine {
-                for line in shown.news(&asked.consoles, &machine.facts.instance_id).await {
+                for line in shown.news(&asked.consoles, &machine.facts.instance_id, over).await {
                     context.screen.say(format!("console: {line}"));
                 }
             }
-            let over = request.is_released() || request.phase().is_final() || request.phase() == Phase::Ready;
             Ok(over.then_some(request))
         })
         .await
@@ -243,7 +247,7 @@ async fn machine(context: &CliContext, id: &InstanceId) -> CliResult<Option<Inst
     context.all_that(named).await?.first().map(readable).transpose()
 }
 
-fn show(context: &mut CliContext, trial: &Trial, listens: bool) {
+fn show(context: &mut CliContext, trial: &Trial, listens: bool, prices: &Prices) {
     let rows = trial.steps.table();
     let machine = trial.machine.as_ref().map(|machine| &machine.facts);
     let document = json!({
@@ -258,11 +262,25 @@ fn show(context: &mut CliContext, trial: &Trial, listens: bool) {
         context.screen.say(format!("{:>8.1}s  {}", at.as_secs_f64(), step.said()));
     }
     if let Some(facts) = machine {
-        context.screen.say(format!(
-            "cost: left out, there is no table of prices; {} was there for {}, {}",
-            if facts.instance_type.is_empty() { "the machine" } else { &facts.instance_type },
-            duration::show(Duration::from_secs(trial.steps.lived().as_secs())),
-            facts.usage_class
-        ));
+        let line = cost(facts, trial.steps.lived().as_secs(), prices);
+        context.screen.say(line);
+    }
+}
+
+/// What a machine cost that was there so long, at list price.
+fn cost(facts: &InstanceFacts, lived: u64, prices: &Prices) -> String {
+    let (kind, zone, usage) = (&facts.instance_type, &facts.availability_zone, facts.usage_class);
+    let name: &str = if kind.is_empty() { "the machine" } else { kind };
+    let there = format!("{name} was there for {}, {usage}", duration::show(Duration::from_secs(lived)));
+    match prices.hour(facts.resource_class.as_str(), kind, zone, usage) {
+        Ok(hour) => {
+            let billed = lived.max(ledger::MINIMUM_SECONDS.unsigned_abs());
+            let price = Price::of_nanos(u64::try_from(hour.nanos()).unwrap_or_default());
+            format!("cost: {} at list price; {there}", Money::hourly(price, billed))
+        }
+        Err(unpriced) => format!(
+            "cost: not known, there is no price of {:?} in {:?} (docs/cost-ledger.md); {there}",
+            unpriced.instance_type, unpriced.region
+        ),
     }
 }

@@ -94,9 +94,9 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The lines that came since the last look; none when that was a moment ago.
-    pub(super) async fn news(&mut self, consoles: &Consoles, id: &InstanceId) -> Vec<String> {
-        if self.looked.is_some_and(|at| at.elapsed() < EVERY) {
+    /// The lines that came since the last look; none when that was a moment ago, unless it is the last one.
+    pub(super) async fn news(&mut self, consoles: &Consoles, id: &InstanceId, last: bool) -> Vec<String> {
+        if !last && self.looked.is_some_and(|at| at.elapsed() < EVERY) {
             return Vec::new();
         }
         self.looked = Some(Instant::now());
@@ -118,6 +118,22 @@ fn after<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A machine that listens within a second had written nothing when it was looked at first.
+    #[tokio::test(start_paused = true)]
+    async fn the_last_look_is_taken_however_short_the_one_before_was_ago() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = InstanceId::parse("i-0123456789abcdef0").unwrap();
+        let machine = dir.path().join("machines").join(id.as_str());
+        std::fs::create_dir_all(&machine).unwrap();
+        let consoles = Consoles::Local(Some(dir.path().to_owned()));
+        let mut shown = Shown::default();
+        assert_eq!(shown.news(&consoles, &id, false).await, Vec::<String>::new());
+        std::fs::write(machine.join("agent.log"), "it boots\n").unwrap();
+        assert_eq!(shown.news(&consoles, &id, false).await, Vec::<String>::new());
+        assert_eq!(shown.news(&consoles, &id, true).await, ["it boots"]);
+        assert_eq!(shown.news(&consoles, &id, true).await, Vec::<String>::new());
+    }
 
     fn lines(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()

@@ -132,7 +132,7 @@ async fn ended(context: &CliContext, trial: &mut Trial, instance: &Instance, lat
         }
         Place::CreatedWarm => true,
         // The operator takes it back first.
-        Place::CreatedBound | Place::Claimed | Place::Running | Place::IdleCleaning => late,
+        Place::CreatedBound | Place::Claimed | Place::Running | Place::IdleCleaning | Place::IdleHeld => late,
     };
     if due && instance.expired_by.is_none() {
         let write = ending(instance, millis(context.clock.now()), &context.environment.actor());
