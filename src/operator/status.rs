@@ -21,6 +21,8 @@ pub use trend::Trend;
 
 /// Most pools told at once.
 pub const MOST_POOLS: usize = 100;
+/// The most shares of a pool.
+pub const MOST_SHARES: usize = 8;
 /// Most machines told at once: about 500 B each, and more than a person looks at.
 pub const MOST_MACHINES: usize = 500;
 /// Most requests told at once.
@@ -111,6 +113,52 @@ pub struct PoolStatus {
     pub held_back_seconds: Option<u64>,
     /// The status's sentence.
     pub message: String,
+    /// What an hour of its live machines costs; none without machines, or where no price of theirs is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostStatus>,
+    /// Its shares, those that used most first and at most [`MOST_SHARES`]; none without `sharing`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<ShareStatus>,
+    /// How many shares are left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shares_left_out: usize,
+}
+
+/// What an hour of a class's machines costs as they are now, by the tables of prices, in dollars with two decimals.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CostStatus {
+    /// All of them.
+    pub hour: String,
+    /// Of that, those that are idle in the pool.
+    pub idle_hour: String,
+    /// Machines of types without a price, which are in neither.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unpriced: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// A share of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareStatus {
+    /// Its name.
+    pub share: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Its part of what all shares of the class used lately, in thousandths.
+    pub used_permille: u32,
+    /// Machines that its requests hold.
+    pub machines: u32,
+    /// Its requests that wait.
+    pub waiting: u32,
+    /// Most machines it may hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_machines: Option<u32>,
 }
 
 /// A machine.

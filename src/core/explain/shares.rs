@@ -1,6 +1,6 @@
 //! Tells what each share of a class used, holds and waits for, and which place a request has among them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,6 +8,9 @@ use jiff::Timestamp;
 use crate::decide::places;
 use crate::model::{ClassName, Quota, Request, RequestKey};
 use crate::yard::{Now, ShareName, Yard, decayed, overdue_at, share_of};
+
+/// Of how many requests of a class the place is told where all are looked at.
+const PLACES: usize = 1000;
 
 /// A share of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +31,8 @@ pub struct ShareReport {
     pub waiting: u32,
     /// Its bounds in the class.
     pub quota: Quota,
-    /// The request for which the class keeps machines that come back, where that is of this share.
-    pub keeps: Option<RequestKey>,
+    /// Its requests that have a part of their machines, which get the rest before all others: the oldest first.
+    pub keeps: Vec<RequestKey>,
 }
 
 /// The shares of a class that hold, wait for or used something; none where it has no `sharing`.
@@ -47,8 +50,11 @@ pub fn shares(yard: &Yard, now: Now, name: &ClassName) -> Vec<ShareReport> {
     let named = usage.into_iter().flat_map(|usage| usage.sums.keys().map(|name| name.as_str().into()));
     let names: BTreeSet<ShareName> = known.chain(named).collect();
     let all: u64 = names.iter().map(|name| used(name)).sum::<u64>().saturating_add(other).max(1);
-    let keeps = class.waiting.served().first().map(|(_, key)| key);
-    let keeps = keeps.and_then(|key| Some((share_of(sharing, yard.request(key)?), key.clone())));
+    let mut keeps: BTreeMap<ShareName, Vec<RequestKey>> = BTreeMap::new();
+    for (_, key) in class.waiting.served() {
+        let Some(request) = yard.request(key) else { continue };
+        keeps.entry(share_of(sharing, request)).or_default().push(key.clone());
+    }
     let report = |share: ShareName| {
         let known = class.shares.share(&share);
         let spent = used(&share);
@@ -60,7 +66,7 @@ pub fn shares(yard: &Yard, now: Now, name: &ClassName) -> Vec<ShareReport> {
             held: known.map_or(0, |known| known.held),
             waiting: known.map_or(0, |known| known.waiting),
             quota: sharing.quota(&share),
-            keeps: keeps.as_ref().filter(|(of, _)| *of == share).map(|(_, key)| key.clone()),
+            keeps: keeps.get(&share).cloned().unwrap_or_default(),
             share: share.to_string(),
         }
     };
@@ -77,7 +83,7 @@ pub(super) fn place(yard: &Yard, now: Now, request: &Request) -> Vec<String> {
     let mine = share_of(sharing, request);
     let reports = shares(yard, now, &name);
     let mut lines: Vec<String> = reports.iter().filter(|report| *report.share == *mine).map(told).collect();
-    let order = places(class, now.wall);
+    let order = places(class, now.wall, usize::MAX);
     if let Some(at) = order.iter().position(|key| *key == request.id) {
         let before = order[..at].iter().filter_map(|key| Some(share_of(sharing, yard.request(key)?)));
         let ahead: BTreeSet<ShareName> = before.filter(|share| *share != mine).collect();
@@ -96,6 +102,12 @@ pub(super) fn place(yard: &Yard, now: Now, request: &Request) -> Vec<String> {
         lines.extend(overdue(request, now.wall));
     }
     lines
+}
+
+/// How many requests are served before each of those that wait in a class with `sharing`; of the first of each class.
+pub fn before(yard: &Yard, now: Now) -> BTreeMap<RequestKey, usize> {
+    let shared = yard.classes().filter(|(_, class)| class.shares.sharing().is_some());
+    shared.flat_map(|(_, class)| places(class, now.wall, PLACES).into_iter().zip(0..)).collect()
 }
 
 fn overdue(request: &Request, now: Timestamp) -> Option<String> {
@@ -178,6 +190,23 @@ mod tests {
         let mut plain = scene.clone();
         plain.pool(2, json!({"max": 2}));
         assert!(shares(&plain.yard, plain.now, &linux()).is_empty());
+    }
+
+    #[test]
+    fn every_request_with_a_part_of_its_machines_is_named_at_its_share() {
+        let mut scene = Scene::with(json!({"max": 2, "sharing": {}}));
+        for run in ["1", "2"] {
+            let held = format!("i-{run}");
+            let more = json!({
+                "phase": "Fulfilling", "instances": [held], "served": [held], "acceptedAt": at(-9),
+                "repository": "acme/web", "deadline": at(600),
+            });
+            scene.put(&request(run, 3, more));
+            scene.add(machine(&held).running(&ask(run)));
+        }
+        let kept: Vec<_> =
+            shares(&scene.yard, scene.now, &linux()).into_iter().map(|one| one.keeps).collect();
+        assert_eq!(kept, [[ask("1"), ask("2")]]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The waiting requests of a class with `sharing`, by share. Each lane (one share, one priority, one demand) has its
-//! requests by age, and lanes are ordered by what their shares used, so that a change costs the logarithm of their
+//! The waiting requests of a class with `sharing`, by share. Each lane (one share, one priority, one demand, one
+//! time until overdue) has its requests by age, and lanes are ordered by what their shares used, so that a change costs the logarithm of their
 //! number whatever the length of the line. All that orders is in records: two operators order alike.
 //!
 //! Over 400 lines: the lanes, their order and the changes of both are one index, and are read together.
@@ -26,7 +26,7 @@ const PRECISION: u64 = 1000;
 /// The name of a share.
 pub(crate) type ShareName = Arc<str>;
 
-/// The requests of one share and priority that can use the same machines.
+/// The requests of one share and priority that can use the same machines and are overdue after the same time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LaneId {
     /// The share.
@@ -35,6 +35,8 @@ pub(crate) struct LaneId {
     pub(crate) priority: Reverse<i32>,
     /// What the requests accept.
     pub(crate) demand: Demand,
+    /// How long each waits until it is overdue: so the oldest of a lane is overdue before all others of it.
+    pub(crate) patience: Duration,
 }
 
 /// A lane in order: the least is served first.
@@ -175,10 +177,14 @@ pub(crate) fn share_of(sharing: &Sharing, request: &Request) -> ShareName {
     }
 }
 
-/// When a request that waits is overdue: after half of its time, and five minutes at the latest.
+/// How long a request waits until it is overdue: half of its time, and five minutes at most.
+fn patience(request: &Request) -> Duration {
+    (Duration::from_secs(request.intent.timeout_seconds) / 2).min(OVERDUE)
+}
+
+/// When a request that waits is overdue.
 pub(crate) fn overdue_at(request: &Request) -> Timestamp {
-    let half = Duration::from_secs(request.intent.timeout_seconds) / 2;
-    after(request.status.accepted_at.unwrap_or(Timestamp::MAX), half.min(OVERDUE))
+    after(request.status.accepted_at.unwrap_or(Timestamp::MAX), patience(request))
 }
 
 impl Share {
@@ -245,6 +251,7 @@ impl Shares {
                 trust_domain: String::new(),
                 on_demand_fallback: false,
             },
+            patience: Duration::ZERO,
         };
         let lanes = self.lanes.range(Arc::new(lowest)..);
         lanes.take_while(move |(lane, _)| &*lane.share == share).map(|(lane, of)| (lane, &of.queue))
@@ -373,6 +380,7 @@ impl Shares {
             share: share_of(sharing, request),
             priority: Reverse(request.status.priority_value),
             demand: Demand::of(request, spec),
+            patience: patience(request),
         };
         Some(self.lanes.get_key_value(&id).map_or_else(|| Arc::new(id), |(known, _)| Arc::clone(known)))
     }

@@ -28,7 +28,8 @@ pub(super) fn document(everything: &[Item], class: Option<&ClassName>, now: Time
                 "maxMachines": share.quota.max_machines,
                 "maxWaiting": share.quota.max_waiting,
                 "guaranteed": share.quota.guaranteed,
-                "machinesKeptFor": share.keeps.map(|key| key.to_string()),
+                "machinesKeptFor": share.keeps.first().map(ToString::to_string),
+                "partsHeldBy": share.keeps.iter().map(ToString::to_string).collect::<Vec<_>>(),
             })
         }));
     }
@@ -38,6 +39,16 @@ pub(super) fn document(everything: &[Item], class: Option<&ClassName>, now: Time
 /// Whether there is none.
 pub(super) fn is_empty(document: &Value) -> bool {
     document["items"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// The oldest of the requests that hold a part, and how many there are beside it.
+fn kept_for(holders: &Value) -> String {
+    let all: Vec<&str> = holders.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    match all.as_slice() {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first, more @ ..] => format!("{first} and {} more", more.len()),
+    }
 }
 
 /// The same for a person.
@@ -72,7 +83,7 @@ pub(super) fn table(screen: &Screen, document: &Value) -> String {
             text(&share["waiting"]),
             text(&share["maxMachines"]),
             text(&share["guaranteed"]),
-            text(&share["machinesKeptFor"]),
+            kept_for(&share["partsHeldBy"]),
         ]
     };
     let rows = document["items"].as_array().map(|items| items.iter().map(row).collect()).unwrap_or_default();

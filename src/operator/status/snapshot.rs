@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{Context, decide, effective};
-use crate::explain::{Pace, forecast};
+use crate::explain::{self, Pace, forecast};
+use crate::ledger::Money;
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
 use crate::yard::{Tracked, Unit, Yard};
 
 use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
 use super::{
-    EventStatus, MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MachineStatus, PoolStatus, RequestStatus,
-    Snapshot, cut, trend,
+    CostStatus, EventStatus, MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MOST_SHARES, MachineStatus,
+    PoolStatus, RequestStatus, ShareStatus, Snapshot, cut, trend,
 };
 
 /// How long ago a request may have ended to be told of.
@@ -36,8 +37,9 @@ pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
     let yard = seen.cx.yard;
     let (machines, machines_left_out) = machines(seen);
     let (requests, requests_left_out) = requests(&seen.cx);
-    let pools: Vec<PoolStatus> =
-        yard.classes().take(MOST_POOLS).map(|(name, _)| pool(&seen.cx, name)).collect();
+    let mut costs = costs(&seen.cx);
+    let told = |name: &ClassName| PoolStatus { cost: costs.remove(name), ..pool(&seen.cx, name) };
+    let pools: Vec<PoolStatus> = yard.classes().map(|(name, _)| name).take(MOST_POOLS).map(told).collect();
     Snapshot {
         at: seen.cx.now.wall,
         version: env!("CARGO_PKG_VERSION"),
@@ -79,8 +81,10 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
         (MachinePhase::Claimed, count(State::Claimed)),
         (MachinePhase::Running, count(State::Running)),
         (MachinePhase::Cleaning, class.cleaning),
+        (MachinePhase::Held, class.held),
         (MachinePhase::Pooled, class.pooled.len() as u32),
     ]);
+    let (shares, shares_left_out) = shares(cx, name);
     let held_back = class.backoff.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
     PoolStatus {
         class: name.to_string(),
@@ -92,8 +96,55 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
         in_flight: class.in_flight.total(),
         paused: spec.is_some_and(|spec| spec.paused),
         held_back_seconds: held_back.map(|left| left.as_secs() + 1),
-        message: class.pool.as_ref().map_or_else(String::new, |pool| cut(&pool.status.message)),
+        message: class.pool.as_ref().map_or_else(String::new, |pool| {
+            let ahead = crate::explain::hours_ahead(pool, cx.now.wall);
+            let told = [Some(pool.status.message.clone()), ahead].into_iter().flatten();
+            cut(&told.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "))
+        }),
+        cost: None,
+        shares,
+        shares_left_out,
     }
+}
+
+/// What an hour of the live machines of each class costs.
+fn costs(cx: &Context<'_>) -> BTreeMap<ClassName, CostStatus> {
+    let mut sums: BTreeMap<&ClassName, (Money, Money, usize, usize)> = BTreeMap::new();
+    let live = cx.yard.instances().map(|tracked| &tracked.instance).filter(|known| known.state().live());
+    for instance in live {
+        let facts = &instance.facts;
+        let (class, kind, zone) = (&facts.resource_class, &facts.instance_type, &facts.availability_zone);
+        let (all, idle, priced, unpriced) = sums.entry(class).or_default();
+        match cx.policy.prices.hour(class.as_str(), kind, zone, facts.usage_class) {
+            Ok(price) => {
+                *all += price;
+                *idle += if instance.pooled_at().is_some() { price } else { Money::ZERO };
+                *priced += 1;
+            }
+            Err(_) => *unpriced += 1,
+        }
+    }
+    let known = sums.into_iter().filter(|(_, (.., priced, _))| *priced > 0);
+    let told = known.map(|(class, (all, idle, _, unpriced))| {
+        (class.clone(), CostStatus { hour: all.decimal(2), idle_hour: idle.decimal(2), unpriced })
+    });
+    told.collect()
+}
+
+/// The shares of a class that used most, and how many others there are.
+fn shares(cx: &Context<'_>, name: &ClassName) -> (Vec<ShareStatus>, usize) {
+    let mut all = explain::shares(cx.yard, cx.now, name);
+    all.sort_by_key(|one| (Reverse((one.part, one.held, one.waiting)), one.share.clone()));
+    let left_out = all.len().saturating_sub(MOST_SHARES);
+    let told = all.into_iter().take(MOST_SHARES).map(|one| ShareStatus {
+        share: cut(&one.share),
+        weight: one.weight,
+        used_permille: one.part,
+        machines: one.held,
+        waiting: one.waiting,
+        max_machines: one.quota.max_machines,
+    });
+    (told.collect(), left_out)
 }
 
 /// Which machines come first: those that somebody waits for or uses, then what is free, then what ends.
@@ -104,8 +155,9 @@ const fn rank(phase: Option<MachinePhase>) -> u8 {
         Some(MachinePhase::Running) => 2,
         Some(MachinePhase::Cleaning) => 3,
         Some(MachinePhase::Pooled) => 4,
-        Some(MachinePhase::Ending) => 5,
-        Some(MachinePhase::Gone) | None => 6,
+        Some(MachinePhase::Held) => 5,
+        Some(MachinePhase::Ending) => 6,
+        Some(MachinePhase::Gone) | None => 7,
     }
 }
 
@@ -188,8 +240,10 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
     over.truncate(MOST_REQUESTS - open.len());
     let mut waits = reasons(cx, &open);
     let pace = Pace::of_classes(cx.yard);
+    let before = explain::before(cx.yard, cx.now);
     let shown = open.into_iter().chain(over).map(|(key, request)| {
-        let forecast = forecast(cx, key, pace.get(&request.intent.resource_class));
+        let pace = pace.get(&request.intent.resource_class);
+        let forecast = forecast(cx, key, pace, before.get(key).copied());
         RequestStatus {
             request: request.id.to_string(),
             class: cut(&request.intent.resource_class),

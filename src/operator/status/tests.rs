@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::changes::Changes;
 use super::*;
-use crate::decide::{Context, Role};
+use crate::decide::{Context, Policy, Role};
 use crate::explain::picture;
+use crate::ledger::{Price, Prices, RegionPrices};
 use crate::model::{Item, RecordId};
 use crate::yard::{Now, Observation, Yard};
 use runyard_fakes::a_minute_each;
@@ -66,7 +67,11 @@ fn request(run: &str, phase: &str, more: Value) -> Item {
 }
 
 fn shown(yard: &Yard, now: Now, history: &History) -> Snapshot {
-    let policy = a_minute_each();
+    priced(yard, now, history, Prices::default())
+}
+
+fn priced(yard: &Yard, now: Now, history: &History, prices: Prices) -> Snapshot {
+    let policy = Policy { prices: prices.into(), ..a_minute_each() };
     let cx = Context { yard, policy: &policy, now, role: Role { lease: Some(1) } };
     snapshot(&SnapshotInput { cx, history, table: "runyard" })
 }
@@ -98,6 +103,53 @@ fn a_pool_says_what_it_has_and_what_it_should_have() {
     assert_eq!(pool.have[&MachinePhase::Pooled], 1);
     assert_eq!(status.machines.len(), 3);
     assert_eq!(status.machines[0].request.as_deref(), Some("a/b run 7/default/1"));
+}
+
+#[test]
+fn a_pool_says_what_an_hour_of_its_machines_costs() {
+    let on_demand = [("m7i.large".to_owned(), Price::parse("0.125").unwrap())].into();
+    let regions = [("us-east-1".to_owned(), RegionPrices { on_demand, ..RegionPrices::default() })].into();
+    let prices = Prices { regions, ..Prices::default() };
+    let there = |mut more: Value| {
+        more["availabilityZone"] = json!("us-east-1a");
+        more
+    };
+    let items = [
+        pool("linux", 4),
+        pool("empty", 4),
+        machine(1, 2, "running", 5, there(held(1, "7"))),
+        machine(2, 2, "idle", 6, there(json!({"pooledAt": at(6)}))),
+        machine(3, 2, "idle", 6, json!({"pooledAt": at(6)})),
+        machine(4, 2, "terminated", 6, there(json!({"threshold": "", "reason": "threshold"}))),
+    ];
+    let (yard, now, _) = picture(&items, at(60));
+    let history = History::new(at(0));
+    let cost = |prices, class: &str| {
+        let pools = priced(&yard, now, &history, prices).pools;
+        pools.into_iter().find(|pool| pool.class == class).unwrap().cost
+    };
+    let told = CostStatus { hour: "0.25".into(), idle_hour: "0.13".into(), unpriced: 1 };
+    assert_eq!(cost(prices.clone(), "linux"), Some(told));
+    assert_eq!(cost(prices, "empty"), None);
+    assert_eq!(cost(Prices::default(), "linux"), None, "no price is known");
+}
+
+#[test]
+fn a_pool_with_sharing_tells_the_shares_that_used_most_and_counts_the_others() {
+    let mut shared = pool("linux", 4);
+    let sums: Value = (0..12)
+        .map(|n| (format!("acme/r{n:02}"), json!(1000 * (n + 1))))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let more = item(json!({"sharing": {"weights": {"acme/r11": 3}}, "usage": {"at": at(60), "sums": sums}}));
+    shared.extend(more);
+    let status = at_once(&[shared], at(60));
+    let told = &status.pools[0];
+    assert_eq!((told.shares.len(), told.shares_left_out), (MOST_SHARES, 4));
+    let first = &told.shares[0];
+    assert_eq!((first.share.as_str(), first.weight, first.used_permille), ("acme/r11", 3, 153));
+    let plain = serde_json::to_value(&at_once(&[pool("linux", 4)], at(60)).pools[0]).unwrap();
+    assert!(plain.get("shares").is_none() && plain.get("sharesLeftOut").is_none(), "{plain}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Samples {
                 MachinePhase::Created => sample.starting += 1,
                 MachinePhase::Claimed | MachinePhase::Running => sample.running += 1,
                 MachinePhase::Cleaning | MachinePhase::Pooled => sample.idle += 1,
-                MachinePhase::Ending | MachinePhase::Gone => {}
+                MachinePhase::Held | MachinePhase::Ending | MachinePhase::Gone => {}
             }
         }
         self.0.push_back(sample);

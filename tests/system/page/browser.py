@@ -149,9 +149,11 @@ class Browser:
                 **(more if kind == "keyDown" else {}),
             )
 
-    def picture(self, path: Path) -> None:
-        """The page from top to bottom."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def picture(self, path: Path, most: int = 10_000) -> None:
+        """The page from its top, so many pixels down at most."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], most), "scale": 1}
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(shot["data"]))
 
 

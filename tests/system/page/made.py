@@ -78,6 +78,7 @@ class Yard:
                 "class": name, "desired": 10, "min": 2, "max": len(of) if index == 0 and of else len(of) + 50, "have": have, "live": len(of),
                 "inFlight": 0, "paused": index == 1 and failed > 0, "heldBackSeconds": 95 if index == 2 and failed > 0 else None,
                 "message": f"{have['pooled']} idle of 10 wanted",
+                "cost": {"hour": f"{0.4032 * len(of):.2f}", "idleHour": f"{0.4032 * have['pooled']:.2f}"} if of else None,
             })
         for number in range(min(50, machines)):
             self.lists["events"].append({

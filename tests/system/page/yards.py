@@ -105,6 +105,10 @@ class Look:
         self.settled("the requests", "request-rows", 3)
         self.check(self.text("verdict").startswith("All is well"), f"small: {self.text('verdict')}")
         self.check("6 instances of at most" in self.text("totals"), f"small: {self.text('totals')}")
+        of = {name: sum(1 for machine in yard.lists["machines"] if machine["class"] == name) for name in ("small", "large")}
+        for count in of.values():
+            said = f"costs ${0.4032 * count:.2f} an hour"
+            self.check(said in self.text("pools"), f"small: the pools do not say {said!r}: {self.text('pools')!r}")
         self.check("smal\n" not in self.text("pools"), "a class without a pool record is drawn as a pool")
         self.check(self.page.run("document.querySelectorAll('.trend path').length") == 3, "small: no trends")
         links = {

@@ -11,7 +11,7 @@ use super::serve::{Others, Pass};
 use super::turns::{Turn, Turns};
 use crate::decide::WaitReason;
 use crate::decide::request;
-use crate::yard::{Class, Demand, ShareName, share_of, target};
+use crate::yard::{Class, Demand, ShareName, overdue_at, share_of, target};
 
 /// What a share got in one pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,14 +20,30 @@ pub(super) struct Taken {
     machines: u32,
     /// New requests that were accepted.
     accepted: u32,
+    /// Requests that want more than it may have now.
+    too_large: u32,
+    /// Whether nobody else of it is served in this pass.
+    closed: bool,
 }
 
-/// The requests that wait in a class with `sharing`, in the order of their service if each got what it lacks.
-pub(crate) fn places(class: &Class, now: Timestamp) -> Vec<RequestKey> {
+/// Why a share may not have what a request wants.
+struct Over {
+    /// For a person.
+    why: String,
+    /// How many machines it may have nevertheless.
+    left: u32,
+}
+
+/// How many requests of a share that want more than it may have are passed by one pass in search of a smaller one.
+const TOO_LARGE: u32 = 32;
+
+/// The first requests that wait in a class with `sharing`, in the order of their service if each got what it lacks.
+pub(crate) fn places(class: &Class, now: Timestamp, most: usize) -> Vec<RequestKey> {
     let mut turns = Turns::of(&class.shares, now);
     let served = class.waiting.served();
     let mut order: Vec<RequestKey> = served.iter().map(|(_, key)| key.clone()).collect();
-    while let Some(turn) = turns.next() {
+    order.truncate(most);
+    while let Some(turn) = turns.next().filter(|_| order.len() < most) {
         if !served.contains(&turn.head) {
             order.push(turn.head.1.clone());
         }
@@ -82,7 +98,7 @@ impl<'a> Pass<'a, '_> {
         if !self.launches.is_closed() {
             return true;
         }
-        let domains = if self.spec.paused { Default::default() } else { self.matcher.domains() };
+        let domains = if self.closed.is_some() { Default::default() } else { self.matcher.domains() };
         if domains.is_empty() {
             return false;
         }
@@ -104,16 +120,29 @@ impl<'a> Pass<'a, '_> {
         self.taken.get(share).copied().unwrap_or_default()
     }
 
-    /// Whether what a request wants is more than its share may have now, which is explained.
-    pub(super) fn is_over_quota(&mut self, key: &RequestKey, request: &Request) -> bool {
-        let Some(why) = self.over_quota(request) else { return false };
-        self.plan.wait(key, WaitReason::Quota, why);
+    /// Whether what a request wants is more than its share may have now, which is explained. Smaller requests of its
+    /// share may have what is left until it is overdue; from then on that is kept for it.
+    pub(super) fn is_over_quota(&mut self, key: &RequestKey, request: &Request) -> Option<Others> {
+        let share = share_of(self.spec.sharing.as_ref()?, request);
+        let Some(over) = self.over_quota(request) else {
+            let closed = self.taken_by(&share).closed;
+            let why = "older requests of its share come first to what its quota leaves";
+            return closed.then(|| {
+                self.plan.wait(key, WaitReason::Quota, why);
+                Others::OverQuota
+            });
+        };
+        self.plan.wait(key, WaitReason::Quota, over.why);
         // What frees it may be of another class.
         self.plan.wake_at(self.cx.now.mono + super::LOOK_AGAIN);
-        true
+        let taken = self.taken.entry(share).or_default();
+        taken.too_large += 1;
+        let small = over.left > 0 && taken.too_large < TOO_LARGE && overdue_at(request) > self.cx.now.wall;
+        taken.closed |= !small;
+        Some(if small { Others::MayHave } else { Others::OverQuota })
     }
 
-    fn over_quota(&self, request: &Request) -> Option<String> {
+    fn over_quota(&self, request: &Request) -> Option<Over> {
         let sharing = self.spec.sharing.as_ref()?;
         let name = share_of(sharing, request);
         let (own, wants) = (request.status.instances.len() as u32, target(request));
@@ -123,9 +152,10 @@ impl<'a> Pass<'a, '_> {
         let class = &self.spec.resource_class;
         let over = |others: u32, most: Option<u32>, of: &str| {
             let most = most.filter(|most| others.saturating_add(wants) > *most)?;
-            Some(format!(
+            let why = format!(
                 "share {name} has {others} of at most {most} machines {of}, and it wants {wants}: it gets them when others of its share give theirs back"
-            ))
+            );
+            Some(Over { why, left: most.saturating_sub(others) })
         };
         let of_class = || over(others, sharing.quota(&name).max_machines, &format!("in class {class}"));
         let of_yard = || {
@@ -141,9 +171,11 @@ impl<'a> Pass<'a, '_> {
                 .taken
                 .values()
                 .fold(self.class.shares.held(), |sum, taken| sum.saturating_add(taken.machines));
-            let lent = u64::from(lent.saturating_sub(own)) + u64::from(wants);
-            (kept > 0 && others > 0 && lent > open).then(|| {
-                format!("the last {kept} machines of class {class} are kept for shares that have none (sharing.reserve)")
+            let lent = u64::from(lent.saturating_sub(own));
+            let left = u32::try_from(open.saturating_sub(lent)).unwrap_or(u32::MAX);
+            (kept > 0 && others > 0 && left < wants).then(|| {
+                let why = format!("the last {kept} machines of class {class} are kept for shares that have none (sharing.reserve)");
+                Over { why, left }
             })
         };
         of_class().or_else(of_yard).or_else(reserved)
@@ -175,6 +207,8 @@ impl<'a> Pass<'a, '_> {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

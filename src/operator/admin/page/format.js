@@ -3,7 +3,7 @@
 // How things are written. Everything shown is put in as text; nothing that comes from a record is ever read as markup.
 const states = {
   created: "starting", claimed: "claimed", running: "running", cleaning: "idle, being cleaned",
-  pooled: "idle", ending: "terminating", gone: "gone",
+  held: "held for a person", pooled: "idle", ending: "terminating", gone: "gone",
 };
 const waiting = (request) => request.phase === "Pending" || request.phase === "Fulfilling";
 const millis = (time) => Date.parse(time);

@@ -61,16 +61,16 @@ function summary(head, requests, pools, machines) {
     })));
   }
 
-  const have = { running: 0, claimed: 0, created: 0, idle: 0, live: 0, max: 0 };
+  const have = { running: 0, claimed: 0, created: 0, held: 0, idle: 0, live: 0, max: 0 };
   for (const pool of data.rows("pools")) {
-    for (const state of ["running", "claimed", "created"]) have[state] += pool.have[state];
+    for (const state of ["running", "claimed", "created", "held"]) have[state] += pool.have[state];
     have.idle += pool.have.pooled + pool.have.cleaning;
     have.live += pool.live;
     have.max += pool.max || 0;
   }
   const ending = machines.filter((machine) => machine.is === "ending").length;
   const use = have.live > 0 ? `, ${Math.round((have.running / have.live) * 100)} % in use` : "";
-  const parts = [`${have.running} running`, `${have.idle} idle`, `${have.created} starting`, have.claimed && `${have.claimed} claimed`, ending && `${ending} terminating`].filter(Boolean);
+  const parts = [`${have.running} running`, `${have.idle} idle`, `${have.created} starting`, have.claimed && `${have.claimed} claimed`, have.held && `${have.held} held`, ending && `${ending} terminating`].filter(Boolean);
   const ready = requests.filter((request) => request.phase === "Ready").length;
   put(byId("totals"), `${plural(have.live, "instance")} of at most ${have.max}: ${parts.join(", ")}${use}. ${plural(queue, "request")} waiting, ${ready} ready.`);
   trends(head.trend);

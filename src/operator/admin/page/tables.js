@@ -1,5 +1,5 @@
 // The rows of each table.
-const ORDER = ["pooled", "cleaning", "created", "claimed", "running"];
+const ORDER = ["pooled", "cleaning", "created", "claimed", "running", "held"];
 
 function drawPool(row, pool) {
   cell(row, 0).replaceChildren(inward(pool.class, { class: pool.class }, `only class ${pool.class}`));
@@ -33,6 +33,34 @@ function drawPool(row, pool) {
   stands.replaceChildren();
   if (status.length > 0) stands.append(element("strong", status.join(", "), "warn"), " ");
   if (pool.message) stands.append(prose(pool.message, "span"));
+  if (pool.cost) stands.append(element("p", cost(pool.cost), "soft"));
+  if (pool.shares) stands.append(drawShares(pool));
+}
+
+// What an hour of the machines that a pool has now costs.
+function cost(of) {
+  const unpriced = of.unpriced > 0 ? `, without ${plural(of.unpriced, "instance")} of unknown price` : "";
+  return `costs $${of.hour} an hour, $${of.idleHour} of it idle${unpriced}`;
+}
+
+// A bar a share: its part of what all shares used lately.
+function drawShares(pool) {
+  const list = element("ul", null, "shares");
+  list.setAttribute("aria-label", `Shares of ${pool.class}`);
+  for (const share of pool.shares) {
+    const most = share.maxMachines ? ` of at most ${share.maxMachines}` : "";
+    const text = `${share.share}: ${(share.usedPermille / 10).toFixed(1)} % of the use, weight ${share.weight}, holds ${share.machines}${most}, ${share.waiting} waiting`;
+    const line = element("li", text);
+    const bar = element("span", null, "used");
+    bar.setAttribute("aria-hidden", "true");
+    const part = element("i");
+    part.style.width = `${share.usedPermille / 10}%`;
+    bar.append(part);
+    line.append(bar);
+    list.append(line);
+  }
+  if (pool.sharesLeftOut > 0) list.append(element("li", `and ${plural(pool.sharesLeftOut, "share")} that used less`, "soft"));
+  return list;
 }
 
 function drawRequest(row, request) {

@@ -76,7 +76,12 @@ fn a_light_repository_beside_a_flood_of_500_waits_as_if_it_were_alone() {
         }
         REGISTERS + p95(&yard.waited["acme/light"])
     };
-    let fair = json!({"reserve": 10});
+    // As every example has it that is shipped.
+    let shipped = include_str!("../../../../../config/pools.yaml");
+    let of_pools: Vec<&str> =
+        shipped.lines().filter_map(|line| line.trim().strip_prefix("sharing: ")).collect();
+    assert_eq!(of_pools, ["{by: repository, reserve: 10}"; 2]);
+    let fair = json!({"by": "repository", "reserve": 10});
     let alone = run(fair.clone(), false);
     let [beside, unreserved, oldest] =
         [fair, json!({}), json!(null)].map(|sharing| run(sharing, true) as f64 / alone as f64);
@@ -126,6 +131,61 @@ fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
     assert!(shares["acme/usual"] >= shares["acme/bulk"], "{shares:?}");
     assert!(shares["acme/bulk"] > 0.05, "{shares:?}");
     assert!(waits["acme/high"] <= 70 && waits["acme/bulk"] >= 300, "{waits:?}");
+}
+
+/// Each at a level of its own, and 200 requests of each wait at any time. For five minutes the highest has all; then the
+/// oldest of each are overdue, and their shares hold what their weights say.
+#[test]
+fn endless_backlogs_of_three_priorities_use_of_an_hour_what_the_rules_say() {
+    let overdue = 300.0 / HOUR as f64;
+    for (weights, parts) in [(json!({}), [1.0, 1.0, 1.0]), (json!({"acme/high": 2}), [2.0, 1.0, 1.0])] {
+        let mut yard = Yardlet::new(20, json!({"weights": weights}));
+        priorities(&mut yard);
+        for second in 0..HOUR {
+            if second == 300 {
+                assert!(yard.shares()["acme/high"] > 0.98, "{:?}", yard.shares());
+            }
+            yard.tick(|yard| {
+                for name in ["high", "usual", "bulk"] {
+                    let named = json!({"priority": (name != "usual").then_some(name)});
+                    while yard.waiting(&format!("acme/{name}")) < 200 {
+                        let lasts = 50 + yard.number(21);
+                        yard.ask(&format!("acme/{name}"), lasts, named.clone());
+                    }
+                }
+            });
+        }
+        let (shares, all) = (yard.shares(), parts.iter().sum::<f64>());
+        println!("three priorities with endless backlogs, weights {weights}: {shares:?}");
+        for (n, name) in ["acme/high", "acme/usual", "acme/bulk"].into_iter().enumerate() {
+            let first = if n == 0 { overdue } else { 0.0 };
+            let due = first + (1.0 - overdue) * parts[n] / all;
+            assert!((shares[name] - due).abs() < 0.02, "{name} {due}: {shares:?}");
+        }
+    }
+}
+
+/// Levels whose requests do not wait for as long as five minutes get what they ask for, the highest first.
+#[test]
+fn of_three_priorities_each_gets_what_it_asks_for_before_the_next() {
+    let mut yard = Yardlet::new(20, json!({}));
+    priorities(&mut yard);
+    for second in 0..HOUR {
+        yard.tick(|yard| {
+            // Twelve, six and six machines' worth of jobs for twenty machines; who is last has what is left.
+            for (name, each) in [("high", 5), ("usual", 10), ("bulk", 10)] {
+                if second % each == 0 && yard.waiting(&format!("acme/{name}")) < 8 {
+                    let (lasts, named) = (50 + yard.number(21), (name != "usual").then_some(name));
+                    yard.ask(&format!("acme/{name}"), lasts, json!({"priority": named}));
+                }
+            }
+        });
+    }
+    let shares = yard.shares();
+    println!("three priorities that ask for 60, 30 and 30 %: {shares:?}");
+    for (name, due) in [("acme/high", 0.6), ("acme/usual", 0.3), ("acme/bulk", 0.1)] {
+        assert!((shares[name] - due).abs() < 0.02, "{name} {due}: {shares:?}");
+    }
 }
 
 #[test]
@@ -180,6 +240,27 @@ fn a_share_over_its_quota_waits_with_what_frees_it_and_others_go_on() {
     }
     assert_eq!(yard.waiting("acme/a"), 0, "what was given back is had by the next");
     yard.tick(|yard| drop(yard.ask("acme/a", 60, json!({"count": 4}))));
+}
+
+/// A request for two stopped every other of its share while one machine of the quota and of the class was free.
+#[test]
+fn a_small_request_may_have_what_is_left_of_a_quota_until_a_large_one_is_overdue() {
+    for waits in [10, 400] {
+        let mut yard = Yardlet::new(10, json!({"quotas": {"acme/a": {"maxMachines": 3}}}));
+        yard.tick(|yard| drop(yard.ask("acme/a", 6000, json!({"count": 2}))));
+        yard.tick(|yard| drop(yard.ask("acme/a", 6000, json!({"count": 2}))));
+        for _ in 0..waits {
+            yard.tick(|_| {});
+        }
+        yard.tick(|yard| drop(yard.ask("acme/a", 6000, json!({}))));
+        yard.tick(|_| {});
+        let held = yard.scene.yard.class(&linux()).unwrap().shares.share("acme/a").unwrap().held;
+        assert_eq!(
+            held,
+            if waits == 10 { 3 } else { 2 },
+            "after {waits} s the large one has the rest kept for it"
+        );
+    }
 }
 
 #[test]
@@ -379,6 +460,31 @@ fn in_200_seeds_no_machine_idles_that_somebody_may_have_and_nobody_waits_for_eve
         }
         assert!(yard.failed.is_empty(), "seed {seed}: {:?}", yard.failed);
     }
+}
+
+/// A request behind an older one of its share, which may wait for longer, was overdue for nobody.
+#[test]
+fn an_overdue_request_need_not_wait_for_an_older_one_that_has_more_time() {
+    let mut yard = Yardlet::new(1, json!({}));
+    yard.tick(|yard| drop(yard.ask("acme/busy", 6000, json!({}))));
+    let patient = yard.ask("acme/a", 60, json!({}));
+    yard.tick(|_| {});
+    let hasty = yard.ask("acme/a", 60, json!({"timeoutSeconds": 200}));
+    yard.tick(|_| {});
+    let other = yard.ask("acme/b", 60, json!({}));
+    // The first used much.
+    let used = |pool: &mut Pool| {
+        let sums = [("acme/a".to_owned(), 9_000_000_000)].into();
+        pool.status.usage = Some(crate::model::Usage { at: crate::testing::start(), sums, other: 0 });
+    };
+    yard.tick(|_| {});
+    yard.change(used);
+    assert_eq!(Yardlet::order(&yard.scene), [&*other, &patient, &hasty]);
+    for _ in 0..110 {
+        yard.tick(|_| {});
+    }
+    yard.change(used);
+    assert_eq!(Yardlet::order(&yard.scene), [&*hasty, &other, &patient]);
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! The shares of each class with `sharing`: the greatest have series of their own, the others one together, so that
+//! neither repositories nor forks without number can flood whoever scrapes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prometheus::{IntGaugeVec, Opts, Registry};
+
+use super::OTHER;
+use crate::explain::ShareReport;
+
+/// How many shares of a class have series of their own.
+const LIMIT: usize = 20;
+
+/// The families of shares, and which series there are.
+pub(super) struct Shares {
+    machines: IntGaugeVec,
+    waiting: IntGaugeVec,
+    used: IntGaugeVec,
+    /// By class.
+    series: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Shares {
+    pub(super) fn register(registry: &Registry) -> Self {
+        let made = |name: &str, help: &str| {
+            let gauge = IntGaugeVec::new(Opts::new(name, help), &["resource_class", "share"]);
+            let gauge = gauge.expect("the name and the labels are valid");
+            registry.register(Box::new(gauge.clone())).expect("each name is registered once");
+            gauge
+        };
+        Self {
+            machines: made("runyard_share_machines", "Machines that the requests of a share hold."),
+            waiting: made("runyard_share_waiting_requests", "Requests of a share that wait for machines."),
+            used: made(
+                "runyard_share_used_seconds",
+                "Machine time that a share used, half of it forgotten each half-life.",
+            ),
+            series: BTreeMap::new(),
+        }
+    }
+
+    /// The shares of a class as they are now; none where it has no `sharing`.
+    pub(super) fn set(&mut self, class: &str, mut shares: Vec<ShareReport>) {
+        shares.sort_by_key(|share| {
+            let busy = u64::from(share.held) + u64::from(share.waiting);
+            (std::cmp::Reverse((share.used, busy)), share.share.clone())
+        });
+        let mut numbers: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+        for (place, share) in shares.into_iter().enumerate() {
+            let of_its_own = place < LIMIT;
+            let sum = numbers.entry(if of_its_own { share.share } else { OTHER.to_owned() }).or_default();
+            let more = [u64::from(share.held), u64::from(share.waiting), share.used];
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        }
+        let families = [&self.machines, &self.waiting, &self.used];
+        let gone = self.series.remove(class).unwrap_or_default();
+        for share in gone.iter().filter(|share| !numbers.contains_key(*share)) {
+            // A series that is not there is as good as one that was removed.
+            families.iter().for_each(|family| drop(family.remove_label_values(&[class, share])));
+        }
+        for (share, values) in &numbers {
+            for (family, value) in families.iter().zip(values) {
+                family.with_label_values(&[class, share]).set(i64::try_from(*value).unwrap_or(i64::MAX));
+            }
+        }
+        if !numbers.is_empty() {
+            self.series.insert(class.to_owned(), numbers.into_keys().collect());
+        }
+    }
+}
