@@ -193,6 +193,12 @@ pub struct Kept {
 /// What an agent reports, by the name; the second and further repositories of a name have `#2`, `#3` behind it.
 pub type KeptDirectories = BTreeMap<String, Kept>;
 
+/// Of what an agent reports, what is of one repository (`owner/name` in lower case), with the name of each directory.
+pub fn kept_of<'a>(kept: &'a KeptDirectories, repository: &str) -> impl Iterator<Item = (&'a str, &'a Kept)> {
+    let of = kept.iter().filter(move |(_, kept)| kept.repository == repository);
+    of.map(|(key, kept)| (key.split('#').next().unwrap_or_default(), kept))
+}
+
 /// As the agent's record holds it.
 pub fn kept_attribute(kept: &KeptDirectories) -> AttributeValue {
     serde_dynamo::to_attribute_value(kept).expect("it has only types that DynamoDB can hold")

@@ -1,7 +1,8 @@
 """Do the example workflows work as they are written? Each file is read, and its jobs are played in their order: jobs on
 GitHub's runners here, with the actions' own scripts and the real command line; jobs on borrowed machines by the stand-in
-GitHub of `runyard up`, one for each cell of the matrix. What a job calls of its repository (`make`) only notes that it was
-called; `actions/checkout` and the AWS login are left out."""
+GitHub of `runyard up`, one for each cell of the matrix. What a job calls of its repository or image (`make`, `npm`, `docker`)
+only notes that it was called; `actions/checkout`, the AWS login and services are left out (tests/system/containers runs real
+ones)."""
 
 import contextlib
 import itertools
@@ -23,6 +24,10 @@ PROGRAM = os.environ["RUNYARD_BIN"]
 REPOSITORY = "demo/app"
 OURS = "OWNER/runyard/"
 EXPRESSION = re.compile(r"\$\{\{\s*([\w-]+(?:\.[\w-]+)+)\s*\}\}")
+NOTED = ("make", "npm", "docker")
+"""What jobs call, and only note here."""
+CLASSES = ("containers", "cached")
+"""The classes of the examples beside those of local mode; what they give their jobs has tests of its own."""
 LIMIT = 120
 """Seconds that anything may take."""
 
@@ -88,12 +93,12 @@ class Yard:
         with urllib.request.urlopen(asked, timeout=10) as answer:
             return json.load(answer)
 
-    def verb(self, *arguments):
+    def verb(self, *arguments, given=""):
         ended = subprocess.run(
-            [PROGRAM, *arguments, "-o", "json"], env=os.environ | self.environment, capture_output=True, text=True, timeout=LIMIT
+            [PROGRAM, *arguments, "-o", "json"], env=os.environ | self.environment, capture_output=True, text=True, timeout=LIMIT, input=given
         )
         assert ended.returncode == 0, ended
-        return json.loads(ended.stdout)["items"]
+        return json.loads(ended.stdout).get("items")
 
 
 class Play:
@@ -175,7 +180,7 @@ class Play:
         for cell in cells:
             contexts = {"matrix": {key: str(value) for key, value in cell.items()}}
             environment = {k: fill(v, contexts) for step in scripts for k, v in step.get("env", {}).items()}
-            note = 'make() { echo "make $*" >>"$RESULTS"; }\n'
+            note = "".join(f'{name}() {{ echo "{name} $*" >>"$RESULTS"; }}\n' for name in NOTED)
             specs.append({
                 "name": f"{name} {list(cell.values())}",
                 "runs_on": [label],
@@ -192,7 +197,8 @@ class Play:
         jobs = until(f"{self.path.name}: {name}", over)
         assert all(one["conclusion"] == "success" for one in jobs), jobs
         noted = self.noted()[before:]
-        assert len(noted) == len(cells) == len(set(noted)), f"{name}: {noted}"
+        calls = sum(line.split()[:1] != [] and line.split()[0] in NOTED for step in scripts for line in step["run"].splitlines())
+        assert calls and len(noted) == len(cells) * calls == len(set(noted)), f"{name}: {noted}"
         return {}
 
     def noted(self):
@@ -212,7 +218,10 @@ def needs_of(job):
 
 def main():
     with tempfile.TemporaryDirectory() as scratch, Yard(scratch).up() as yard:
-        workflows = [ROOT / "config/workflows/example.yml", ROOT / "examples/matrix.yml", ROOT / "examples/two-pools.yml"]
+        pools = "".join(f"- {{resourceClass: {name}, cpu: 1, mmem: 1024, max: 4}}\n" for name in CLASSES)
+        yard.verb("apply", "-f", "-", given="pools:\n" + pools)
+        workflows = [ROOT / "config/workflows/example.yml"]
+        workflows += [ROOT / f"examples/{name}.yml" for name in ("matrix", "two-pools", "containers", "kept-caches")]
         for run_id, path in enumerate(workflows, 101):
             yard.call("", {"repository": REPOSITORY, "run_id": run_id, "open": True})
             play = Play(yard, path, run_id)
@@ -220,7 +229,7 @@ def main():
             assert "provision" in play.called and "release" in play.called, play.called
             until(f"{path.name}: the machines to be given back", play.given_back)
             yard.call(f"/{run_id}/jobs", {"open": False})
-            print(f"{path.name}: {len(play.noted())} jobs ran, and all machines came back", flush=True)
+            print(f"{path.name}: its jobs made {len(play.noted())} calls, and all machines came back", flush=True)
 
         # The jobs of a run that wait for a label; then somebody asks in its name, by the workflow for that.
         path = ROOT / "examples/rerun-failed.yml"
