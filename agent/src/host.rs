@@ -32,14 +32,14 @@ mod sweep;
 mod version;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClaimId, KeptDirectories};
+use runyard_core::model::{ClaimId, KeptDirectories, RunnerPackage};
 use runyard_core::ports::Clock;
 use tokio::process::Child;
 
@@ -57,7 +57,10 @@ pub use self::refusal::job_started;
 pub use self::sweep::SweepPaths;
 use crate::clock::SystemClock;
 use crate::disk;
-use crate::task::{Executor, Task, TaskOutcome};
+use crate::task::{Executor, GithubFailure, Task, TaskOutcome, Written};
+
+/// How many credentials are kept out of the logs: those of a few claims.
+const SECRETS: usize = 8;
 
 /// The runner package.
 #[derive(Clone, Debug)]
@@ -101,8 +104,10 @@ pub struct HostSettings {
     pub state_dir: PathBuf,
     /// Everything else.
     pub work_dir: PathBuf,
-    /// The runner package.
+    /// The runner package that the machine was launched with.
     pub package: PackageSource,
+    /// Hosts beside GitHub's that a claim's package may come from.
+    pub package_hosts: Vec<String>,
     /// The pre-runner script, if there is one.
     pub pre_runner: Option<OwnScript>,
     /// What is run after each claim, before its files go; may be run again for a clean-up that was cut short.
@@ -138,10 +143,14 @@ pub struct Host {
     links: AtomicU32,
     /// Held by every task that fills or empties the directories of claims, also by an abandoned one.
     directories: Arc<tokio::sync::Mutex<()>>,
+    /// The package that the record names, or why it is not run; none where it names none.
+    named: Mutex<Option<Result<PackageSource, String>>>,
     /// What was prepared for the next claim. Whoever prepares it holds this.
     next: Arc<tokio::sync::Mutex<Option<Prepared>>>,
     /// Of that, what the runner of the claim at hand is to be started in.
     runner_jail: Mutex<Option<(ClaimId, StandingJail)>>,
+    /// The last credentials that scripts were given, to be taken out of what they wrote.
+    secrets: Mutex<VecDeque<String>>,
 }
 
 /// Makes this process the parent of every orphan below it.
@@ -180,9 +189,20 @@ impl Host {
             children: Mutex::default(),
             links,
             directories: Arc::default(),
+            named: Mutex::default(),
             next: Arc::default(),
             runner_jail: Mutex::default(),
+            secrets: Mutex::default(),
         })
+    }
+
+    /// Keeps a credential out of the logs.
+    fn hide(&self, credential: &str) {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.push_back(credential.to_owned());
+        if secrets.len() > SECRETS {
+            secrets.pop_front();
+        }
     }
 
     /// Runs work on the directories of claims: after the work in progress, and to its end even if the caller was
@@ -215,6 +235,14 @@ impl Executor for Host {
                 () = self.ended(runner) => TaskOutcome::Ended,
                 () = self.refused() => TaskOutcome::Intruded,
             },
+            Task::Rest { claim: _, runner } => tokio::select! {
+                () = self.ended(runner) => TaskOutcome::Ended,
+                () = self.refused() => TaskOutcome::Intruded,
+            },
+            Task::Lend { claim: _, holder } => match self.lend_runner(&holder) {
+                Ok(()) => TaskOutcome::Lent,
+                Err(why) => TaskOutcome::Failed(GithubFailure::Refused(why.to_string())),
+            },
             Task::Renew { claim, runner, since, registered } => {
                 self.renew(&claim, runner, since, registered).await
             }
@@ -229,6 +257,10 @@ impl Executor for Host {
         self.prepare_next().await;
     }
 
+    fn use_package(&self, package: Option<&RunnerPackage>) {
+        self.name_package(package);
+    }
+
     fn runner_id(&self) -> Option<u64> {
         kept::runner_id(&self.layout.registration())
     }
@@ -239,6 +271,16 @@ impl Executor for Host {
             .ok()
             .flatten()
             .unwrap_or_default()
+    }
+
+    fn logs(&self) -> Written {
+        let layout = &self.layout;
+        let end = |log: PathBuf| output::end_of(&log);
+        let runner = format!("{}\n{}", end(layout.config_log()), end(layout.run_log()));
+        let boot = ("boot", end(layout.pre_runner_log()));
+        let parts = vec![boot, ("runner", runner), ("post-run", end(layout.post_run_log()))];
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        Written { parts, secrets: secrets.iter().cloned().collect() }
     }
 
     async fn kill_everything(&self) {

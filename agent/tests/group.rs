@@ -69,6 +69,7 @@ fn settings(dir: &Path, group: Option<JobGroup>) -> HostSettings {
             sha256: String::new(),
             version: String::new(),
         },
+        package_hosts: Vec::new(),
         pre_runner: None,
         post_run: None,
         account: None,

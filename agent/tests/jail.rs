@@ -1,9 +1,11 @@
 //! Is a job kept to itself? Two claims are served one after the other, as the agent serves them, on a machine of the
 //! test's own: an overlay of the root file system in namespaces of its own, so that nothing of the real one is touched.
-//! Run A leaves and changes what it can; run B and the machine must find none of it. Needs root and python3; without
-//! them it says, aloud, that it did not run.
+//! Run A leaves and changes what it can; run B and the machine must find none of it. Needs root, python3 and a
+//! packet filter, which `tests/engines/setup machine` brings; without them it says, aloud, that it did not run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod apart;
 
 use std::fs::{self, Permissions};
 use std::net::{TcpListener, TcpStream};
@@ -32,7 +34,13 @@ const MACHINE: &str = r#"set -e
 mount --make-rprivate /
 mount -t tmpfs none /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
-mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work none /mnt/root
+layers=/
+if [ -n "$PACKAGES" ]; then
+    # No layer may lie within another: a copy.
+    cp -a "$PACKAGES" /mnt/packages
+    layers=/mnt/packages:/
+fi
+mount -t overlay -o lowerdir=$layers,upperdir=/mnt/upper,workdir=/mnt/work none /mnt/root
 for dir in sys dev; do mount --rbind /$dir /mnt/root/$dir; done
 mount -t proc proc /mnt/root/proc
 for name in core_pattern dmesg_restrict; do
@@ -121,6 +129,7 @@ fn aloud(why: &str) {
 
 fn machine() -> Command {
     let mut command = Command::new("unshare");
+    command.env("PACKAGES", apart::packages().unwrap_or_default());
     command.args(["--mount", "--ipc", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", MACHINE, "sh"]);
     command
 }
@@ -129,12 +138,12 @@ fn machine() -> Command {
 fn apart(test: &str) {
     let may = nix::unistd::geteuid().is_root()
         && machine()
-            .args(["python3", "-V"])
+            .args(["sh", "-c", "command -v python3 && { command -v nft || command -v iptables; }"])
             .stdout(Stdio::null())
             .status()
             .is_ok_and(|status| status.success());
     if !may {
-        return aloud("needs root, python3 and leave to make namespaces and an overlay");
+        return aloud("needs root, python3, nft or iptables, and leave to make namespaces and an overlay");
     }
     let own = std::env::current_exe().unwrap();
     let arguments = ["--ignored", "--exact", test, "--nocapture", "--test-threads=1"];
@@ -253,6 +262,7 @@ fn executor() -> Host {
             sha256,
             version: String::new(),
         },
+        package_hosts: Vec::new(),
         pre_runner: None,
         post_run: None,
         account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
@@ -282,11 +292,13 @@ fn holder() -> Holder {
 
 fn registration(claim: &ClaimId) -> Box<RegistrationCredential> {
     Box::new(RegistrationCredential {
+        ahead_id: None,
         claim_id: claim.to_string(),
         seq: 1,
         url: "https://github.invalid/a/b".to_owned(),
         token: Some("none".to_owned()),
         jit_config: None,
+        runner_id: None,
         runner_name: format!("runyard-{claim}"),
         labels: vec!["1".to_owned()],
         runner_group: String::new(),
@@ -854,7 +866,16 @@ print("in tmp", docker("run", "--rm", "-v", "/tmp:/t", "--user", "55:66", "lab:1
 print("owner", os.stat("/tmp/CANARY").st_uid)
 print("volume", docker("run", "-v", "CANARY:/v", "lab:1", "chown", "7:7", "/v")[0])
 print("stays", docker("run", "-d", "--restart", "always", "lab:1", "sleep", "4711")[0])
-print("process", any(b"4711" in open(f"/proc/{p}/cmdline", "rb").read() for p in os.listdir("/proc") if p.isdigit()))
+def runs(word):
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if word in open(f"/proc/{process}/cmdline", "rb").read(): return True
+        except OSError: pass
+    return False
+# What was started has its own name a moment later.
+end = time.monotonic() + 60
+while not runs(b"4711") and time.monotonic() < end: time.sleep(0.05)
+print("process", runs(b"4711"))
 "#;
     let job = format!("{IMAGE}{job}");
     runtime().block_on(async {

@@ -1,9 +1,11 @@
 //! Does the second run find anything of the first? Run A plants a canary wherever an unprivileged job can; after the
 //! clean-up, nothing may hold it. Needs root, for jobs must be another user: the test calls itself in namespaces of its
-//! own, in which the shared directories are fresh, so that nothing of the machine is touched. Without root it says,
-//! aloud, that it did not run.
+//! own, in which the shared directories are fresh, so that nothing of the machine is touched. Without root, or keyctl,
+//! which `tests/engines/setup machine` brings, it says, aloud, that it did not run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod apart;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -85,16 +87,31 @@ keyctl add user $C secret @u >/dev/null
 perl -e 'use threads; threads->create(sub { sleep 600 }); $0 = "$ENV{C}"; sleep 1; syscall(60, 0)' >/dev/null 2>&1 &
 "#;
 
+/// Gives the namespaces the programs that a machine of jobs has.
+const PROGRAMS: &str = r#"
+[ -z "$PACKAGES" ] || mount -t overlay -o lowerdir="$PACKAGES/usr":/usr none /usr || exit
+exec "$@"
+"#;
+
+fn machine() -> Command {
+    let mut command = Command::new("unshare");
+    command.env("PACKAGES", apart::packages().unwrap_or_default());
+    command.args(["--mount", "--ipc", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--"]);
+    command.args(["sh", "-c", PROGRAMS, "sh"]);
+    command
+}
+
 /// Whether namespaces can be made here; a root in a container often may not. What cannot be run says so.
 fn can_be_run() -> bool {
     let may = nix::unistd::geteuid().is_root()
-        && Command::new("unshare")
-            .args(["--mount", "--ipc", "--pid", "--net", "--fork", "--mount-proc", "true"])
+        && machine()
+            .args(["sh", "-c", "command -v keyctl"])
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()
             .is_ok_and(|status| status.success());
     if !may {
-        aloud("needs root and leave to make namespaces, for jobs must be another user");
+        aloud("needs root, keyctl and leave to make namespaces, for jobs must be another user");
     }
     may
 }
@@ -111,8 +128,7 @@ fn apart(test: &str) {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let own = std::env::current_exe().unwrap();
-    let output = Command::new("unshare")
-        .args(["--mount", "--ipc", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--"])
+    let output = machine()
         .arg(own)
         .args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"])
         .output()
@@ -188,6 +204,7 @@ fn settings() -> HostSettings {
             sha256: sha256.to_owned(),
             version: String::new(),
         },
+        package_hosts: Vec::new(),
         pre_runner: None,
         post_run: None,
         account: Some(Account { name: NAME.to_owned(), uid: UID, gid: UID }),
@@ -755,11 +772,15 @@ impl Machine {
             repository: String::new(),
             claim: Some(self.claim.clone()),
             jobs: Ok(Jobs::default()),
+            runner: Ok(None),
             deadline: None,
             pooled: false,
+            ahead: None,
             registration: None,
             removal: None,
             promotion: None,
+            held: false,
+            logs_requested: None,
         });
         let (stored, key) = (Stored::Unknown, AgentKey::from_bytes([7; 32]));
         let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };
@@ -899,11 +920,13 @@ fn within_namespaces_directories_are_filled() {
 
 fn registration() -> runyard_core::model::RegistrationCredential {
     runyard_core::model::RegistrationCredential {
+        ahead_id: None,
         claim_id: "i-leak.3".to_owned(),
         seq: 1,
         url: "https://github.invalid/a/b".to_owned(),
         token: Some("none".to_owned()),
         jit_config: None,
+        runner_id: None,
         runner_name: "runyard-i-leak.3".to_owned(),
         labels: vec!["1".to_owned()],
         runner_group: String::new(),

@@ -51,6 +51,7 @@ fn settings(dir: &Path) -> HostSettings {
             sha256,
             version: String::new(),
         },
+        package_hosts: Vec::new(),
         pre_runner: None,
         post_run: None,
         account: None,

@@ -8,18 +8,21 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("ministack", "moto", "client")
 """What the tests need; installed when nothing is asked for by name."""
 
-ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium", "axe", "boot")
-"""What only `.ci/run` and the `run` of github_openapi, observability, page and boot need."""
+ON_REQUEST = ("chart", "lint", "openapi", "prometheus", "chromium", "axe", "boot", "containers", "machine")
+"""What only `.ci/run`, the `run` of github_openapi, observability, page, boot and escape, and the agent's jails need."""
 
 DEBIAN = {"prometheus": ("promtool", "prometheus"), "chromium": ("chromium",),
-          "boot": ("debootstrap", "systemd-nspawn")}
+          "boot": ("debootstrap", "systemd-nspawn"), "machine": ()}
 """What comes from Debian instead of PyPI unless the system has it, by its programs."""
 
-NPM = {"axe": "package/axe.min.js"}
-"""What comes from npm, by the file that is used."""
+NPM = ("axe",)
+"""What comes from npm."""
 
-WITH_LIBRARIES = ("chromium", "boot")
-"""Of those, what needs libraries that a system without a desktop, or without systemd, lacks."""
+FILES = {"axe": "package/axe.min.js", "machine": "root/usr/sbin/iptables"}
+"""What has no programs to be called from outside, by a file that shows that it is there."""
+
+WITH_LIBRARIES = ("chromium", "boot", "machine")
+"""Of what comes from Debian, what needs libraries that a system without a desktop, or without systemd, lacks."""
 
 
 def home() -> Path:
@@ -49,7 +52,7 @@ def installed(tool: str) -> bool:
         stamp(tool).is_file()
         and stamp(tool).read_text().strip() == pins(tool)
         and (
-            (home() / tool / NPM[tool]).is_file() if tool in NPM
+            (home() / tool / FILES[tool]).is_file() if tool in FILES
             else all(os.access(program(tool, name), os.X_OK) for name in DEBIAN.get(tool, ("python",)))
         )
     )

@@ -32,7 +32,7 @@ impl Host {
         }
         // With what the script mounted and gave away. A big image takes a while to look through for the first time;
         // nobody waits for that alone.
-        let (fetched, given) = tokio::join!(self.fetch(), self.nothing_is_the_jobs());
+        let (fetched, given) = tokio::join!(self.fetch(&self.settings.package), self.nothing_is_the_jobs());
         fetched.map_err(|why| detail("the runner package cannot be had", &why, &[])).and(given)
     }
 

@@ -208,11 +208,12 @@ impl Host {
         self.hand_over(dirs).await
     }
 
-    /// Gives the directories of a claim, as they are now, to the user jobs run as.
+    /// Gives the directories of a claim, as they are now, to the user jobs run as; the programs of the runner stay
+    /// root's.
     pub(super) async fn hand_over(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let Some(account) = self.settings.account.clone() else { return Ok(()) };
-        let root = dirs.root.clone();
-        self.in_turn(move || give(&root, &account)).await
+        let dirs = dirs.clone();
+        self.in_turn(move || give(&dirs, &account)).await
     }
 }
 
@@ -236,18 +237,30 @@ fn begun(mark: &Path) -> io::Result<Option<Moment>> {
     }
 }
 
-/// Gives a tree to the user jobs run as. Its root comes last: until then it keeps everybody out who could put a link in
-/// the place of what was given already.
-fn give(tree: &Path, account: &Account) -> io::Result<()> {
+/// What a runner only reads of its package: its programs, and the versions of node that it brings. Nearly all of ten
+/// thousand files are there, for each of which a claim would wait, and no job can put another program in their place.
+const PROGRAMS: [&str; 2] = ["bin", "externals"];
+
+/// Gives a claim's tree to the user jobs run as, but the programs of its runner. Its root comes last: until then it keeps
+/// everybody out who could put a link in the place of what was given already.
+fn give(dirs: &ClaimDirs, account: &Account) -> io::Result<()> {
+    let packages = [dirs.runner(), dirs.removal()];
+    let programs = packages.iter().flat_map(|package| PROGRAMS.map(|name| package.join(name)));
+    let programs = programs.filter_map(|dir| disk::open_dir(&dir).ok()?.metadata().ok());
+    let kept: Vec<Place> = programs.map(|dir| (dir.dev(), dir.ino())).collect();
+    let tree = &dirs.root;
     let given = disk::open_dir(tree).and_then(|dir| {
-        give_below(&dir.into(), Uid::from_raw(account.uid), Gid::from_raw(account.gid))?;
+        give_below(&dir.into(), &kept, Uid::from_raw(account.uid), Gid::from_raw(account.gid))?;
         lchown(tree, Some(account.uid), Some(account.gid))
     });
     given.map_err(|e| disk::at(tree, &e))
 }
 
-/// A package has ten thousand files, and a claim waits for this: a call for each, and no path to be walked.
-fn give_below(dir: &OwnedFd, uid: Uid, gid: Gid) -> io::Result<()> {
+/// Device and number.
+type Place = (u64, u64);
+
+/// A call for each entry, and no path to be walked; none for a directory of `kept` and what is below it.
+fn give_below(dir: &OwnedFd, kept: &[Place], uid: Uid, gid: Gid) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(ENTRIES);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
@@ -257,9 +270,51 @@ fn give_below(dir: &OwnedFd, uid: Uid, gid: Gid) -> io::Result<()> {
             continue;
         }
         if is_dir(dir, name, entry.file_type())? {
-            give_below(&rustix::fs::openat(dir, name, DIRECTORY, Mode::empty())?, uid, gid)?;
+            let below = rustix::fs::openat(dir, name, DIRECTORY, Mode::empty())?;
+            let stat = rustix::fs::fstat(&below)?;
+            if kept.contains(&(stat.st_dev, stat.st_ino)) {
+                continue;
+            }
+            give_below(&below, kept, uid, gid)?;
         }
         rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_claim_has_all_of_its_directories_but_the_programs_of_its_runner() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("\n****** host/clean.rs: NOT RUN: only root gives files away ******\n");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = ClaimDirs { root: dir.path().join("claim") };
+        dirs.make().unwrap();
+        let files = ["runner/bin/Runner.Listener", "runner/externals/node24/bin/node", "removal/bin/x"];
+        let given = ["runner/run.sh", "runner/_work/bin/tool", "home/bin/tool", "removal/config.sh"];
+        for file in files.iter().chain(&given) {
+            let file = dirs.root.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        give(&dirs, &Account { name: "job".into(), uid: 54321, gid: 54322 }).unwrap();
+        let owner = |path: &Path| {
+            let of = fs::symlink_metadata(path).unwrap();
+            (of.uid(), of.gid())
+        };
+        for file in files.map(|file| dirs.root.join(file)) {
+            assert_eq!((owner(&file), owner(file.parent().unwrap())), ((0, 0), (0, 0)), "{}", file.display());
+        }
+        for file in given.map(|file| dirs.root.join(file)) {
+            let job = (54321, 54322);
+            assert_eq!((owner(&file), owner(file.parent().unwrap())), (job, job), "{}", file.display());
+        }
+        assert_eq!(owner(&dirs.root), (54321, 54322));
+    }
 }

@@ -46,7 +46,11 @@ impl Host {
         registration: &RegistrationCredential,
     ) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
-        if let Some(why) = too_old(&self.settings.package.version, &registration.url) {
+        let refused = match self.package() {
+            Ok(package) => too_old(&package.version, &registration.url),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = refused {
             return TaskOutcome::Failed(GithubFailure::Refused(why));
         }
         let jails = match self.fresh(claim, &dirs).await {
@@ -57,6 +61,7 @@ impl Host {
         };
         let (own, next) = jails.unzip();
         let token = registration.token.as_deref().unwrap_or_default();
+        self.hide(token);
         let mut command = self.runner_script("config.sh", &dirs.runner(), claim, &dirs, false);
         command.args(["--url", &registration.url, "--name", &registration.runner_name]);
         command.env(TOKEN, token);
@@ -235,6 +240,7 @@ impl Host {
         }
         let mut command = self.runner_script("config.sh", &dirs.removal(), claim, &dirs, false);
         command.arg("remove").env(TOKEN, &removal.token);
+        self.hide(&removal.token);
         let log = self.layout.config_log();
         let end = finished(self.begin(command, None, &dirs, &log, false).await, CONFIG).await;
         match configured(end, &log, "config.sh remove", &removal.token) {

@@ -12,6 +12,7 @@ use super::*;
 use crate::agent::{Parts, Timing, run};
 use crate::clock::{SystemClock, SystemEntropy, boot_id};
 use crate::guard::Lengths;
+use crate::logs::Ring;
 use crate::power::Exit;
 use crate::task::{GithubFailure, Holder, Wipe};
 use crate::testing::{
@@ -51,6 +52,7 @@ impl TestHost {
                 sha256,
                 version: "1".to_owned(),
             },
+            package_hosts: Vec::new(),
             pre_runner: None,
             post_run: None,
             account: None,
@@ -108,6 +110,7 @@ impl TestHost {
             },
             state_dir: self.settings.state_dir.clone(),
             boot_id: boot_id().unwrap(),
+            ring: Ring::default(),
         };
         async move {
             let ended = run(parts, CancellationToken::new()).await;
@@ -306,6 +309,26 @@ async fn single_use_runners_follow_each_other_in_fresh_directories() {
 }
 
 #[tokio::test]
+async fn a_single_use_runner_ended_before_its_first_session_leaves_its_machine_clean() {
+    // As .NET for its first seconds: it has neither kept its registration nor connected.
+    let starts = |calls: &Path| format!("#!/bin/sh\necho run >> {}\nexec sleep 600\n", calls.display());
+    let yard = TestHost::new(config_script, starts);
+    let claim = unique("starting");
+    let registration = sealed(&job_credential(&claim, 1), &key().public());
+    let records = FakeRecords::new(with(instance("claimed", "42", &claim), "registration", registration));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    while yard.calls().is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    records.set(Some(released(&claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    agent.abort();
+    assert_eq!(yard.calls(), ["run"], "a single-use runner cannot remove itself");
+    assert_eq!(records.shown().unwrap().runner_id, Some(71));
+    yard.nothing_is_left(&claim);
+}
+
+#[tokio::test]
 async fn a_refused_token_is_told_with_the_tail_of_the_log_and_without_the_token() {
     let refuses = |_: &Path| {
         "#!/bin/sh\necho \"Http response code: NotFound, $ACTIONS_RUNNER_INPUT_TOKEN\"\nexit 1\n".to_owned()
@@ -467,8 +490,10 @@ async fn a_package_that_was_unpacked_ahead_serves_one_claim_without_the_archive(
     assert_eq!(mode & 0o7777, 0o700);
     let prepared = runner_in(&next);
     assert!(prepared.is_some());
+    // Open, so that the file system gives its number to no other directory.
+    let _open = std::fs::File::open(next.join("runner")).unwrap();
     // Nothing of the package is in the way of the claim.
-    let archive = host.archive();
+    let archive = host.archive(&host.settings.package);
     std::fs::rename(&archive, yard.dir.path().join("archive")).unwrap();
     assert_eq!(configured(&yard, &host).await, prepared);
     assert!(!next.exists());
@@ -529,9 +554,12 @@ async fn another_package_than_the_one_unpacked_ahead_is_the_one_a_claim_gets() {
 async fn a_package_that_was_changed_on_disk_is_not_unpacked_ahead() {
     let yard = TestHost::usual();
     let host = yard.host();
-    std::fs::write(host.archive(), "changed").unwrap();
+    std::fs::write(host.archive(&host.settings.package), "changed").unwrap();
     host.prepare().await;
-    assert!(!host.archive().exists() && runner_in(&yard.settings.work_dir.join("next")).is_none());
+    assert!(
+        !host.archive(&host.settings.package).exists()
+            && runner_in(&yard.settings.work_dir.join("next")).is_none()
+    );
     assert!(host.next.try_lock().unwrap().is_none());
 }
 
@@ -756,8 +784,108 @@ async fn a_changed_package_is_fetched_again_to_deregister() {
     let (host, claim) = (yard.host(), claim(&unique("c")));
     let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
     assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
-    std::fs::write(host.archive(), "poison").unwrap();
+    std::fs::write(host.archive(&host.settings.package), "poison").unwrap();
     let deregister = Task::Deregister { claim, removal: Box::new(removal_credential("c")) };
     assert_eq!(host.execute(deregister).await, TaskOutcome::Deregistered);
     assert_eq!(asked.lock().unwrap().len(), 2);
+}
+
+/// The package that a claim names: another one than the machine was launched with, from the same server.
+async fn named(
+    answers: impl Fn(&[u8]) -> Vec<Vec<u8>>,
+) -> (TestHost, RunnerPackage, Arc<Mutex<Vec<String>>>) {
+    let mut yard = TestHost::usual();
+    let (archive, sha256) = package(&config_script(&yard.dir.path().join("calls")), "#!/bin/sh\n# newer\n");
+    let (url, asked) = serve(answers(&archive)).await;
+    yard.settings.package.url = url.clone();
+    let package = RunnerPackage { version: "2.337.0".into(), url: url.to_string(), sha256 };
+    (yard, package, asked)
+}
+
+fn run_script_of(yard: &TestHost, dir: &str) -> String {
+    std::fs::read_to_string(yard.settings.work_dir.join(dir).join("runner/run.sh")).unwrap_or_default()
+}
+
+async fn configure(host: &Host, name: &str) -> (ClaimId, TaskOutcome) {
+    let claim = claim(&unique(name));
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
+    (claim, host.execute(configure).await)
+}
+
+#[tokio::test]
+async fn a_claim_runs_the_package_that_it_names_and_without_a_name_the_pinned_one() {
+    let (yard, package, asked) = named(|content| vec![answer("200 OK", content.len(), content)]).await;
+    let host = yard.host();
+    host.prepare().await;
+    assert!(!run_script_of(&yard, "next").contains("newer"));
+    host.use_package(Some(&package));
+    let (claim, outcome) = configure(&host, "named").await;
+    assert_eq!(outcome, TaskOutcome::Configured);
+    assert!(run_script_of(&yard, &format!("claims/{claim}")).contains("newer"));
+    let wipe = Task::Wipe { claim, since: None, wipe: Wipe::Whole };
+    assert_eq!(host.execute(wipe).await, TaskOutcome::Wiped);
+    host.use_package(None);
+    let (claim, outcome) = configure(&host, "pinned").await;
+    assert_eq!(outcome, TaskOutcome::Configured);
+    assert!(!run_script_of(&yard, &format!("claims/{claim}")).contains("newer"));
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_pooled_machine_fetches_and_prepares_the_package_that_its_record_names() {
+    let (yard, package, asked) = named(|content| vec![answer("200 OK", content.len(), content)]).await;
+    let host = yard.host();
+    host.prepare().await;
+    host.use_package(Some(&package));
+    host.prepare().await;
+    assert!(run_script_of(&yard, "next").contains("newer"), "what was prepared before is of no use");
+    let prepared = runner_in(&yard.settings.work_dir.join("next"));
+    assert_eq!(configured(&yard, &host).await, prepared);
+    assert_eq!(asked.lock().unwrap().len(), 1, "the claim fetched nothing");
+    let archives = std::fs::read_dir(yard.settings.work_dir.join("package")).unwrap().count();
+    assert_eq!(archives, 2, "it and the pinned one");
+}
+
+#[tokio::test]
+async fn a_named_package_with_another_digest_or_that_is_away_never_runs() {
+    for (bad, told) in [
+        (answer("200 OK", 4, b"evil"), "SHA-256"),
+        (answer("404 Not Found", 0, b""), "404"),
+        (answer("503 Service Unavailable", 0, b""), "503"),
+    ] {
+        let (yard, package, asked) = named(|_| vec![bad.clone()]).await;
+        let host = yard.host();
+        host.use_package(Some(&package));
+        let (claim, outcome) = configure(&host, "bad").await;
+        let TaskOutcome::Failed(GithubFailure::Refused(why)) = outcome else { panic!("{outcome:?}") };
+        assert!(why.contains(told) && why.contains("2.337.0"), "{why}");
+        assert_eq!(asked.lock().unwrap().len(), 3, "{told}");
+        assert_eq!(run_script_of(&yard, &format!("claims/{claim}")), "");
+        assert_eq!(yard.calls(), Vec::<String>::new(), "nothing of any package ran");
+    }
+}
+
+#[tokio::test]
+async fn a_package_from_elsewhere_is_refused_by_its_field_and_never_asked_for() {
+    let (yard, good, asked) = named(|content| vec![answer("200 OK", content.len(), content)]).await;
+    let host = yard.host();
+    for (package, field) in [
+        (RunnerPackage { url: "https://evil.example/a".into(), ..good.clone() }, "runner.url"),
+        (RunnerPackage { url: good.url.replace("127.0.0.1", "localhost"), ..good.clone() }, "runner.url"),
+        (RunnerPackage { sha256: "0".into(), ..good.clone() }, "runner.sha256"),
+        (RunnerPackage { version: "../..".into(), ..good.clone() }, "runner.version"),
+    ] {
+        host.use_package(Some(&package));
+        host.prepare().await;
+        let (_, outcome) = configure(&host, "elsewhere").await;
+        let TaskOutcome::Failed(GithubFailure::Refused(why)) = outcome else { panic!("{outcome:?}") };
+        assert!(why.contains(field), "{why}");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 0);
+    assert_eq!(yard.calls(), Vec::<String>::new());
+    let mut mirrored = yard.settings.clone();
+    mirrored.package_hosts = vec!["evil.example".into()];
+    let host = Host::new(mirrored).unwrap();
+    host.use_package(Some(&RunnerPackage { url: "https://evil.example/a".into(), ..good }));
+    assert!(host.package().is_ok(), "its operator named the host");
 }

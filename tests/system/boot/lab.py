@@ -2,16 +2,17 @@
 one side, machines that really boot on the other. What it mounts and starts goes with its namespaces.
 """
 
+import base64
 import contextlib
 import functools
 import hashlib
 import http.server
 import json
+import logging
 import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -22,6 +23,10 @@ import boto3
 import imds
 import network
 from machines import FIRST, HERE, Image, Machine, Machines
+from moto.core.responses import ActionResult
+from moto.core.utils import utcnow
+from moto.ec2.responses.general import General
+from moto.server import ThreadedMotoServer
 
 TESTS = Path(__file__).resolve().parents[2]
 LAB = Path("/srv/lab")
@@ -157,6 +162,7 @@ class World:
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen] = []
         self.metadata = imds.Service()
+        self.yards: list[Machines] = []
         self.runs = 0
         self.lock = threading.Lock()
 
@@ -175,9 +181,7 @@ class World:
         connect()
         self.metadata.serve()
         base = {"PATH": PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8"}
-        cloud = subprocess.Popen([sys.executable, str(TESTS / "engines/serve"), "moto"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=(LAB / "moto.log").open("wb"), text=True, env=os.environ | base)
-        self.processes.append(cloud)
+        endpoint = self.cloud()
         # Its own operator has a table to itself and nothing to do.
         agent = {"RUNYARD_AGENT": str(LAB / "image/usr/local/bin/runyard-agent")}
         up = self.start("world", RUNYARD, "up", "--dir", str(YARD / "data"), env=base | agent, cwd=YARD)
@@ -193,8 +197,6 @@ class World:
         self.start("forward", "/usr/bin/python3", "-I", str(TESTS / "system/escape/forward.py"), f"8080={YARD}/data/github/api.port",
                    f"8000={LAB}/table.port")
         wait("the world's ports", lambda: "ready" in self.log("forward"))
-        if not (endpoint := cloud.stdout.readline().strip()):
-            raise Broken(f"moto did not start: {self.log('moto')[-500:]}")
         program = LAB / "image/usr/local/bin"
         files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=program)
         threading.Thread(target=http.server.ThreadingHTTPServer((WORLD, 8081), files).serve_forever, daemon=True).start()
@@ -212,6 +214,21 @@ class World:
         self.ec2 = boto3.client("ec2", endpoint_url=endpoint, region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test")
         self.subnet = self.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
         self.ami = next(image["ImageId"] for image in self.ec2.describe_images()["Images"] if image.get("Architecture") == "x86_64")
+
+    def cloud(self) -> str:
+        """EC2 and SQS by moto, in this process: of a machine's console it has a sample, we have the console."""
+        def get_console_output(answer):
+            id = answer._get_param("InstanceId")
+            machine = next((yard.all[id] for yard in self.yards if id in yard.all), None)
+            told = machine.console_at_ec2(answer._get_bool_param("Latest")) if machine else None
+            # As EC2: no output where nothing is posted.
+            posted = {} if told is None else {"Output": base64.b64encode(told).decode()}
+            return ActionResult({"InstanceId": id, "Timestamp": utcnow(), **posted})
+        General.get_console_output = get_console_output
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        return "http://{}:{}".format(*server.get_host_and_port())
 
     def github(self, path: str, body: dict | None = None) -> dict:
         token = (YARD / "data/github/github-token").read_text().strip()
@@ -242,6 +259,7 @@ class Yard:
         self.say("apply", "-f", str(YARD / f"{table}.json"))
         images = {name: image for name, (image, _) in kinds.items()}
         self.machines = Machines(world.ec2, table, images, LAB / "machines", world.metadata, world.key)
+        world.yards.append(self.machines)
         self.operator = self.operate()
         self.jobs = 0
 

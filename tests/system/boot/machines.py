@@ -22,6 +22,8 @@ TABLE, CLASS = "runyard:table", "runyard:class"
 HERE, FIRST = "198.51.100.", 10
 # How long a machine that EC2 ends has to switch itself off, in seconds.
 PATIENCE = 20
+# When the console of a machine that ended is posted, in seconds: at EC2 it takes minutes.
+POSTED_AFTER = 10
 
 
 def tagged(told: dict, name: str) -> str:
@@ -89,6 +91,12 @@ class Machine:
         number = self.first_user + self.number
         text += "".join(f"{name} {number}\n" for name in ("SYS_UID_MIN", "SYS_UID_MAX", "SYS_GID_MIN", "SYS_GID_MAX"))
         (upper / "etc/login.defs").write_text(text)
+
+    def console_at_ec2(self, latest: bool) -> bytes | None:
+        """What EC2 tells: of a machine that is on what is there now, of one that ended what is posted a while later."""
+        if self.nspawn is None or latest != self.is_on() or (not latest and time.time() - self.console_file.stat().st_mtime < POSTED_AFTER):
+            return None
+        return self.console_file.read_bytes()[-(64 << 10):]
 
     def console(self) -> str:
         """What it wrote there, without colours."""

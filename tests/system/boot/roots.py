@@ -16,7 +16,7 @@ import place  # noqa: E402
 # Of each suite, the package that brings libicu.
 SUITES = {"bookworm": "libicu72", "trixie": "libicu76", "bullseye": "libicu67"}
 BASE = ["systemd", "systemd-sysv", "dbus", "iproute2", "ca-certificates", "curl", "procps"]
-# What docs/operations.md wants of a machine image.
+# What docs/how-to/prepare.md wants of a machine image.
 IMAGE = ["nftables", "git"]
 # debootstrap cannot resolve its virtual dependencies: with apt, inside.
 LATER = ["cloud-init"]
@@ -104,4 +104,32 @@ done >Packages"""
         except (OSError, subprocess.SubprocessError) as why:
             raise Unmade(f"a mirror of {', '.join(IMAGE)}: {why}") from why
         shutil.move(inside, made)
+    return made
+
+
+SMALL = ["ca-certificates", "curl", "sudo"]
+
+
+def small(suite: str) -> Path:
+    """A root without systemd, as of a container; made now if it does not stand, in a minute."""
+    home = place.home() / "small-roots"
+    made, stamp, new, log = home / suite, home / f"{suite}.stamp", home / f"{suite}.new", home / f"{suite}.log"
+    wanted = hashlib.sha256(repr((suite, SMALL)).encode()).hexdigest()
+    if made.is_dir() and stamp.is_file() and stamp.read_text() == wanted:
+        return made
+    home.mkdir(parents=True, exist_ok=True)
+    stamp.unlink(missing_ok=True)
+    for old in (made, new):
+        subprocess.run(["rm", "-rf", "--one-file-system", str(old)], check=True)
+    print(f"making a root of {suite} in {made}, a minute", flush=True)
+    step = [tool("debootstrap"), "--variant=minbase", f"--include={','.join(SMALL)}", suite, str(new), *mirror()]
+    with log.open("wb") as out:
+        try:
+            done = subprocess.run(step, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=600)
+        except (OSError, subprocess.TimeoutExpired) as why:
+            raise Unmade(f"{step[0]}: {why}") from why
+    if done.returncode != 0:
+        raise Unmade(f"debootstrap ended with {done.returncode} ({log})")
+    new.rename(made)
+    stamp.write_text(wanted)
     return made

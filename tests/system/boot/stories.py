@@ -254,7 +254,7 @@ class Stories:
 
     def fetch(self) -> None:
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            wrong = pool.submit(self.ends_at_once, "wrong-agent", "a machine whose agent has another digest says so and ends",
+            wrong = pool.submit(self.ends_at_once, "wrong-agent", "a machine whose agent has another digest says so and ends", "agent-digest",
                                 ["first boot fetches the agent", f"the agent from {lab.AGENT} has not the SHA-256 000",
                                  "powers off: first boot failed while it fetched the agent"])
             with self.check("a machine of an image without the agent fetches it, and runs a job"):
@@ -267,20 +267,26 @@ class Stories:
     def broken(self) -> None:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             both = [pool.submit(self.ends_at_once, *one) for one in (
-                ("no-nft", "a machine without a packet filter says so and ends at once",
+                ("no-nft", "a machine without a packet filter says so and ends at once", "no-packet-filter",
                  ["installs nftables", "the first boot failed: nft", "powers off: first boot failed"]),
-                ("bad-script", "a machine whose pre-runner script fails says so and ends",
+                ("bad-script", "a machine whose pre-runner script fails says so and ends", "pre-runner-script",
                  ["the first boot failed: the pre-runner script ended with exit status: 3: no disk", "powers off: "]))]
         for one in both:
             one.result()
 
-    def ends_at_once(self, kind: str, what: str, told: list[str]) -> None:
+    def ends_at_once(self, kind: str, what: str, cause: str, told: list[str]) -> None:
         with self.check(what):
             run = self.yard.ask(kind)
             machine = self.yard.launched(kind)
             wait(f"the end of {kind}", machine.began_and_is_off)
             self.yard.release(run)
             says(machine, *told)
+        with self.check(f"`debug` names the cause {cause} of a machine that has ended"):
+            wait(f"the cause of {kind}", lambda: self.first_cause(machine) == cause)
+
+    def first_cause(self, machine: Machine) -> str | None:
+        causes = json.loads(self.yard.say("debug", f"instance/{machine.id}", "-o", "json"))["causes"]
+        return causes[0]["cause"] if causes else None
 
     def bare(self) -> Path:
         """A layer over the root that takes from it what user data would install, and has a mirror of it."""

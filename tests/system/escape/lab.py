@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import builds
 import machine
 import traces
 
@@ -36,9 +37,14 @@ COVERED = ["boot", "home", "media", "mnt", "opt", "root", "srv", "tmp", "var/tmp
            "usr/include", "usr/src", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/icons", "usr/share/fonts",
            "usr/share/mime", "usr/lib/node_modules", "usr/share/nodejs", "usr/local/lib/node_modules", "usr/share/vim",
            "usr/lib/python3/dist-packages", "usr/lib/gcc", "usr/lib/jvm", "usr/share/perl", "usr/lib/git-core"]
+# What a build needs of that.
+BUILDING = {"usr/lib/gcc", "usr/lib/git-core", "usr/lib/node_modules", "usr/share/nodejs", "usr/local/lib/node_modules"}
 # Top-level directories of a Debian or Ubuntu root; any other is covered too.
 KEPT = {"bin", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr", "var", "dev", "proc", "sys", "run"}
 IN_MEMORY = {"tmp": "1777", "var/tmp": "1777", "run": "0755"}
+# What a class keeps in laboratories of that kind, and whose runs they are: nothing of theirs may be kept.
+KEEP = [{"name": "cache", "path": "~/.cache"}, {"name": "tools", "path": "/opt/hostedtoolcache"}]
+UNTRUSTED = {"event": "pull_request", "head_branch": "patch-1", "head_sha": "1" * 40, "head_repository": "mallory/app"}
 # Where the world is, of which the laboratory's GitHub is a part.
 WORLD, GATEWAY = "198.51.100.2", "198.51.100.1"
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0), "fuse": (10, 229)}
@@ -67,7 +73,9 @@ def mount(*words: str) -> None:
 def build(spec: dict) -> None:
     """Mounts the machine and makes it this process's root."""
     base = Path(spec["base"])
-    mount("-t", "tmpfs", "-o", "size=1300m,nr_inodes=500k,mode=0755", "none", str(base))
+    building = spec.get("builds", False)
+    size = "3g" if building else "1300m"
+    mount("-t", "tmpfs", "-o", f"size={size},nr_inodes=500k,mode=0755", "none", str(base))
     root, upper, work, programs = (base / name for name in ("root", "upper", "work", "programs"))
     for directory in (root, upper, work):
         directory.mkdir()
@@ -76,18 +84,28 @@ def build(spec: dict) -> None:
     for name, program in spec["programs"].items():
         shutil.copy(program, programs / "usr/local/bin" / name)
         (programs / "usr/local/bin" / name).chmod(0o755)
+    if building:
+        builds.toolchain(programs / builds.RUST.lstrip("/"))
+    if libraries := spec.get("libraries"):
+        subprocess.run(["cp", "-a", libraries, str(programs / "usr/local/lab-python")], check=True)
     lower = [str(programs)]
     if spec["packages"]:
         subprocess.run(["cp", "-a", spec["packages"], str(base / "packages")], check=True)
         lower.append(f"{base}/packages")
-    empty(upper)
+    empty(upper, BUILDING if building else set())
     mount("-t", "overlay", "-o", f"lowerdir={':'.join([*lower, '/'])},upperdir={upper},workdir={work}", "none", str(root))
     furnish_directories(root)
+    # By which products know that they run in a container of Docker's: a machine does not.
+    (root / ".dockerenv").unlink(missing_ok=True)
     for kind, place in (("proc", "proc"), ("sysfs", "sys")):
         mount("-t", kind, kind, str(root / place))
     spare_the_host(root)
     if spec["group"]:
         mount("-t", "cgroup2", "cgroup2", str(root / "sys/fs/cgroup"))
+    if keeps(spec):
+        # An overlay takes no layer that is on another one.
+        (root / "var/lib/runyard").mkdir(mode=0o711, exist_ok=True)
+        mount("-t", "tmpfs", "-o", "size=1g,nr_inodes=250k,mode=0711", "none", str(root / "var/lib/runyard"))
     devices(root / "dev", queues="nomqueue" not in spec["image"], tun="rootless" in spec["image"])
     mount("-t", "tmpfs", "-o", "size=512m,mode=0700", "none", str(root / "srv/yard"))
     shutil.copytree(HERE, root / "srv/lab/tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -100,10 +118,15 @@ def build(spec: dict) -> None:
     os.rmdir("/mnt/old")
 
 
-def empty(upper: Path) -> None:
+def keeps(spec: dict) -> bool:
+    """Whether the class keeps directories."""
+    return spec.get("builds", False) or "kept" in spec["image"]
+
+
+def empty(upper: Path, shown: set[str]) -> None:
     """Of these directories the machine has others of its own, on its one file system."""
     top = {entry.name for entry in Path("/").iterdir() if entry.is_dir() and not entry.is_symlink()} - KEPT
-    for name in sorted({*COVERED, *top}):
+    for name in sorted({*COVERED, *top} - shown):
         if Path("/", name).is_dir() and not Path("/", name).is_symlink():
             place = upper
             for part in Path(name).parts:
@@ -192,7 +215,12 @@ class Lab:
             self.furnish()
             self.connect()
             self.serve()
-            self.measure(self.spec["claims"]) if "claims" in self.spec else self.play()
+            if "claims" in self.spec:
+                self.measure(self.spec["claims"])
+            elif "builds" in self.spec:
+                self.result |= builds.Builds(self, Reports.told).play()
+            else:
+                self.play()
         except Closed as why:
             self.result["closed"] = str(why)
         except (Broken, OSError, subprocess.SubprocessError, KeyError, ValueError) as why:
@@ -308,8 +336,8 @@ class Lab:
             Path("/run/dbus").mkdir(exist_ok=True)
             self.start("dbus", "/usr/bin/dbus-daemon", "--system", "--nofork", "--nopidfile")
         if "whole" in self.spec["image"]:
-            self.start("dockerd", "/usr/sbin/dockerd", "--data-root", "/var/lib/docker", "--exec-root", "/run/docker", "--iptables=false",
-                       "--bridge=none", "--storage-driver=vfs", "-H", "unix:///var/run/docker.sock")
+            self.start("dockerd", "/usr/sbin/dockerd", "--data-root", "/var/lib/docker", "--exec-root", "/run/docker",
+                       "--storage-driver=vfs", "-H", "unix:///var/run/docker.sock")
             wait("Docker", Path("/var/run/docker.sock").exists)
         for family, address in (("4", "169.254.169.254"), ("6", "fd00:ec2::254")):
             self.start(f"metadata{family}", sys.executable, "-I", "-m", "http.server", "80", "--bind", address, "--directory", "/var/log")
@@ -328,6 +356,10 @@ class Lab:
         ports = [f"8080={YARD}/data/github/api.port", f"8081={LAB}/reports.port"]
         # The operator takes http of no other name.
         Path("/etc/hosts").write_text(f"{WORLD} localhost\n127.0.1.1 laboratory\n")
+        if "builds" in self.spec:
+            (LAB / "registry.port").write_text(str(builds.serve()))
+            builds.project(f"http://{WORLD}:8082")
+            ports.append(f"8082={LAB}/registry.port")
         self.start("forward", *within, sys.executable, "-I", f"{TESTS}/forward.py", *ports)
         wait("the world's ports", lambda: "ready" in (LAB / "forward.log").read_text())
 
@@ -356,6 +388,9 @@ class Lab:
         jobs = {"jobs": {"containers": "rootless"}} if "rootless" in self.spec["image"] else {}
         if "whole" in self.spec["image"]:
             jobs = {"jobs": {"root": True, "containers": "engine"}, "reuseWithin": "none", "registrationMode": "job", "max": 2}
+        if keeps(self.spec):
+            of = {"keep": builds.KEEP, "reuseWithin": "owner"} if "builds" in self.spec else {"keep": KEEP}
+            jobs |= of
         (YARD / "pool.json").write_text(json.dumps([SPEC[0] | jobs]))
         self.say("apply", "-f", str(YARD / "pool.json"))
 
@@ -517,12 +552,13 @@ class Lab:
                     found[plant["id"]] = said or "its own look finds it"
         return found
 
-    def provision(self) -> int:
-        """The next run, with the machine."""
+    def provision(self, repository: str = REPOSITORY, source: dict | None = None) -> int:
+        """The next run, with the machine. Where directories are kept, a run that is not named otherwise is a fork's."""
         self.runs += 1
         run = self.runs
-        self.github("/_workflow/runs", {"repository": REPOSITORY, "run_id": run, "open": True})
-        words = ["provision", "--run-id", str(run), "--repository", REPOSITORY, "--class", "one", "--count", "1", "--wait"]
+        source = source or (UNTRUSTED if keeps(self.spec) else {})
+        self.github("/_workflow/runs", {"repository": repository, "run_id": run, "open": True, "source": source})
+        words = ["provision", "--run-id", str(run), "--repository", repository, "--class", "one", "--count", "1", "--wait"]
         asking = subprocess.Popen(["/usr/local/bin/runyard", *words], env=self.environment, cwd=YARD, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE)
         try:
@@ -559,8 +595,8 @@ class Lab:
         if seen["conclusion"] != "success" and not breaks:
             raise Broken(f"{job['name']}: {seen['conclusion']} {seen['exit_code']}: {(seen['log'] or '')[-600:]}")
 
-    def release(self, run: int) -> None:
-        asking = subprocess.Popen(["/usr/local/bin/runyard", "release", "--run-id", str(run), "--repository", REPOSITORY, "--wait"],
+    def release(self, run: int, repository: str = REPOSITORY) -> None:
+        asking = subprocess.Popen(["/usr/local/bin/runyard", "release", "--run-id", str(run), "--repository", repository, "--wait"],
                                   env=self.environment, cwd=YARD, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
         def is_done() -> bool:

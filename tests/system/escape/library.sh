@@ -48,7 +48,27 @@ busybox() {
   tar -C "$B" --owner 0 --group 0 --numeric-owner -cf - . | docker import - lab:1 >/dev/null
   rm -rf "$B"
 }
+# Products of others that call the engine, as they come from PyPI.
+PRODUCT="env PYTHONPATH=/usr/local/lab-python /usr/bin/python3"
+# What a container's root wrote is the job's where that is root's place in the container, and root's where it is root.
+own() { if test "${CONTAINER_HOST:-}"; then test -O "$1"; else test -e "$1"; fi; }
 # A container that is gone when it has done its work.
 inside() { busybox && docker run --rm "$@"; }
 # One that stays.
 stays() { busybox && docker run -d "$@"; }
+# As root: a service that answers on this socket, as an engine of another claim would.
+other() {
+  env -i PATH="$PATH" setsid python3 -c 'import os, socketserver, sys
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\nanother claim")
+server = socketserver.UnixStreamServer(sys.argv[1], Answer)
+os.chmod(sys.argv[1], 0o666)
+server.serve_forever()' "$1" </dev/null >/dev/null 2>&1 &
+  for _ in $(seq 50); do
+    if curl -sf --unix-socket "$1" http://d/ | grep -q 'another claim'; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}
