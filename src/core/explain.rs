@@ -7,10 +7,12 @@ mod forecast;
 mod plan;
 mod record;
 mod shares;
+mod sizing;
 
 pub use causes::{CAUSES, Cause, Probable, probable};
 pub use evidence::{Said, evidence, related};
 pub use forecast::{Forecast, Pace, forecast};
 pub use plan::{judge, picture};
 pub use record::{explain, machine, pool, remark};
-pub use shares::{ShareReport, shares};
+pub use shares::{ShareReport, before, shares};
+pub use sizing::hours_ahead;

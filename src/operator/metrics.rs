@@ -1,6 +1,8 @@
 //! What does the operator measure? One registry, cheap to share, whose series all exist at 0 before anything happens,
 //! so that a rule on a rate never waits for a first event. Labels are bounded: no id is ever one, and a class nobody
 //! declared is counted as [`OTHER`].
+//!
+//! Over 400 lines: one method for each thing that is counted.
 
 mod classes;
 mod families;
@@ -8,6 +10,7 @@ mod machines;
 #[cfg(test)]
 mod port_tests;
 pub mod ports;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -20,9 +23,10 @@ use jiff::Timestamp;
 use prometheus::{Registry, TextEncoder};
 
 pub use classes::OTHER;
-pub use machines::Activity;
+pub use machines::{Activity, Found, Part};
 pub use ports::Metered;
 
+use crate::explain::ShareReport;
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
 use crate::ports::github::EndOfLife;
 use crate::ports::{Clock, QueueDepth};
@@ -30,6 +34,7 @@ use crate::yard::BackoffKind;
 use classes::Classes;
 use families::Families;
 use machines::LeaseSeen;
+use shares::Shares;
 
 words! {
     /// Where the machines came from that made a request ready.
@@ -83,6 +88,7 @@ struct Changing {
     /// Since when the oldest waiting request of a class waits.
     waiting: BTreeMap<String, Timestamp>,
     lease: Option<LeaseSeen>,
+    shares: Shares,
 }
 
 impl fmt::Debug for Metrics {
@@ -120,9 +126,8 @@ impl Metrics {
             }
         }
         let now = clock.elapsed();
-        let classes = Classes::default();
-        let changing =
-            Changing { classes, resynced: now, streamed: now, waiting: BTreeMap::new(), lease: None };
+        let (classes, waiting, shares) = (Classes::default(), BTreeMap::new(), Shares::register(&registry));
+        let changing = Changing { classes, resynced: now, streamed: now, waiting, lease: None, shares };
         Self(Arc::new(Inner { clock, registry, families, changing: Mutex::new(changing) }))
     }
 
@@ -152,6 +157,7 @@ impl Metrics {
     pub fn forget(&self, class: &ClassName) {
         let mut changing = self.changing();
         changing.waiting.remove(class.as_str());
+        changing.shares.set(class.as_str(), Vec::new());
         changing.classes.forget(class.as_str(), self.families());
     }
 
@@ -194,6 +200,14 @@ impl Metrics {
     pub fn request_failed(&self, class: &str, reason: &str) {
         let reason = classes::FAILURES.iter().find(|one| **one == reason).unwrap_or(&"Other");
         self.families().request_failures.with_label_values(&[self.label(class), reason]).inc();
+    }
+
+    /// The shares of a class; none where it has no `sharing`. The 20 that used most have series of their own.
+    pub fn shares(&self, class: &ClassName, shares: Vec<ShareReport>) {
+        let mut changing = self.changing();
+        if changing.classes.label(class.as_str()) == class.as_str() {
+            changing.shares.set(class.as_str(), shares);
+        }
     }
 
     /// Since when the oldest request of a class waits; none when none does.
@@ -248,6 +262,11 @@ impl Metrics {
         }
     }
 
+    /// How many classes hold a new runner version back.
+    pub fn runner_held_back(&self, classes: usize) {
+        self.families().runner_held_back.set(i64::try_from(classes).unwrap_or(i64::MAX));
+    }
+
     /// Makes the series of GitHub's budgets and of the calls put off for them.
     pub fn github_series(&self, resources: &[&'static str], priorities: impl Iterator<Item = &'static str>) {
         for resource in resources {
@@ -278,6 +297,16 @@ impl Metrics {
     /// What became of a message of a pool queue.
     pub fn queue_message(&self, outcome: QueueOutcome) {
         self.families().queue_messages.with_label_values(&[outcome.as_str()]).inc();
+    }
+
+    /// A write to the history table failed.
+    pub fn history_failed(&self) {
+        self.families().history_failures.inc();
+    }
+
+    /// How many lines the history table does not have yet.
+    pub fn history_waiting(&self, n: usize) {
+        self.families().history_waiting.set(i64::try_from(n).unwrap_or(i64::MAX));
     }
 
     /// EC2 said that it takes a machine of ours back.

@@ -36,7 +36,7 @@ causes! {
         [["the agent from", "has not the sha-256"]];
     "agent-unreachable": "The machine cannot fetch the agent at its first boot.",
         "see that agent.url answers without a credential from the machines' subnets (route, proxy in agent.environment)",
-        [["the agent cannot be had from"]];
+        [["the agent cannot be had from"], ["first boot failed while it fetched the agent"]];
     "package-digest": "The runner package has another digest than the configuration says.",
         "set agent.runner_sha256 to the digest of the file at agent.runner_url",
         [["its sha-256 is", "mend runner.sha256"], ["runner package has another digest"]];
@@ -61,9 +61,6 @@ causes! {
     "engine-reachable": "Jobs reach a socket of root, such as a container engine's.",
         "stop the engine in the image, or close its socket to others than root",
         [["answers: its user is root"]];
-    "pre-runner-script": "The class's pre-runner script fails or takes too long.",
-        "run launch.preRunnerScript on such an image by hand; raise agent.pre_runner_timeout if it is slow",
-        [["pre-runner"]];
     "libicu-missing": "The image lacks libicu, which GitHub's runner needs.",
         "install libicu in the image (bin/installdependencies.sh of the runner)",
         [["valid icu package"], ["libicu"]];
@@ -110,10 +107,14 @@ causes! {
     "no-route": "The machine or the operator has no way to the server.",
         "give the subnets a NAT gateway, VPC endpoints or a proxy (agent.environment), and open port 443 outward",
         [["network is unreachable"], ["no route to host"], ["connection timed out"], ["connection refused"],
-         ["error trying to connect"], ["tcp connect error"]];
+         ["error trying to connect"], ["tcp connect error"], ["couldn't connect to server"]];
     "machine-role": "AWS refuses the machine's role, or the machine has none.",
         "set launch.instanceProfile to the stack's MachineProfile (`runyard doctor --preflight`)",
-        [["no credentials", "imds"], ["is not authorized to perform: dynamodb"], ["no instance profile"]];
+        [["no credentials", "imds"], ["is not authorized to perform: dynamodb"], ["no instance profile"],
+         ["invalid iam instance profile"]];
+    "pre-runner-script": "The class's pre-runner script fails or takes too long.",
+        "run launch.preRunnerScript on such an image by hand; raise agent.pre_runner_timeout if it is slow",
+        [["pre-runner"]];
     "operator-policy": "EC2 refuses the operator: its policy, or a rule of your organisation.",
         "give the operator's role config/iam/operator.json; look for a service control policy; \
          `runyard doctor --preflight` tries each call",
@@ -142,7 +143,7 @@ causes! {
         [["spotinstancetermination"], ["spot interruption"], ["reason interrupted"]];
     "left-behind": "A job left something that cannot be removed with certainty, so the machine was ended.",
         "take the cause out of the image or the job: the words beside this name it",
-        [["are not", "and they were changed"], ["came to life again"], ["do not go"], ["reason cleanup-failed"]];
+        [["are not", "and they were changed"], ["came to life again"], ["do not go"], ["what it left: "], ["reason cleanup-failed"]];
     "never-reported": "The agent never reported: it did not start, or does not reach DynamoDB with the machine's role.",
         "look at the machine's console (`runyard describe instance ID`), the route to DynamoDB and \
          launch.instanceProfile",
@@ -179,7 +180,11 @@ impl Cause {
     }
 }
 
-/// The causes that what was said points to, each once, with the first words that did. What was said first counts first.
+/// What is left where nobody said why.
+const UNREPORTED: &str = "never-reported";
+
+/// The causes that what was said points to, each once, with the first words that did. What was said first counts first;
+/// that an agent never reported comes after all that says why.
 pub fn probable<'a>(said: impl IntoIterator<Item = &'a str>) -> Vec<Probable<'a>> {
     let mut found: Vec<Probable<'a>> = Vec::new();
     for said in said {
@@ -188,6 +193,7 @@ pub fn probable<'a>(said: impl IntoIterator<Item = &'a str>) -> Vec<Probable<'a>
         let new = cause.filter(|cause| found.iter().all(|one| one.cause.name != cause.name));
         found.extend(new.map(|cause| Probable { cause, said }));
     }
+    found.sort_by_key(|one| one.cause.name == UNREPORTED);
     found
 }
 

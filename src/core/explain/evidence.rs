@@ -36,8 +36,8 @@ pub fn related(items: &[Item], key: &RecordId) -> Vec<RecordId> {
             keys.extend(machine.map(|one| Pool::key_of(&one.facts.resource_class)));
         }
         RecordId::Pool(class) => {
-            let failed = |one: &Instance| one.facts.resource_class == *class && ended_badly(one).is_some();
-            keys.extend(last(items, failed));
+            let ours = |one: &Instance| one.facts.resource_class == *class && failed(one).is_some();
+            keys.extend(last(items, ours));
         }
         RecordId::Launch(_) => {
             let launch = all::<Launch>(items).find(|one| one.key() == *key);
@@ -106,7 +106,7 @@ pub fn evidence(items: &[Item], keys: &[RecordId], events: &[Event]) -> Vec<Said
     }
     for machine in all::<Instance>(items).filter(|one| keys.contains(&one.key())) {
         let id = &machine.facts.instance_id;
-        match ended_badly(&machine) {
+        match failed(&machine) {
             // It never was of use: its agent has shown no key and run nothing.
             Some(Reason::Threshold | Reason::BootFailed)
                 if machine.uses == 0 && machine.public_key.is_none() =>
@@ -129,24 +129,10 @@ fn conditions(all: &[Condition], of: &str, add: &mut impl FnMut(String, &str)) {
     }
 }
 
-/// Why a machine ended, if that was no good end.
-fn ended_badly(machine: &Instance) -> Option<Reason> {
-    let Life::Terminated { reason, .. } = &machine.life else { return None };
-    match reason {
-        Reason::Threshold
-        | Reason::BootFailed
-        | Reason::RegistrationFailed
-        | Reason::CleanupFailed
-        | Reason::Unhealthy
-        | Reason::Interrupted
-        | Reason::Vanished => Some(*reason),
-        Reason::Drifted
-        | Reason::Surplus
-        | Reason::MaxUses
-        | Reason::MaxAge
-        | Reason::Expired
-        | Reason::Orphan => None,
-    }
+/// Why a machine ended, if something went wrong.
+fn failed(machine: &Instance) -> Option<Reason> {
+    let Life::Terminated { reason, .. } = machine.life else { return None };
+    Some(reason).filter(|reason| reason.is_failure())
 }
 
 /// The machines that are meant, those whose state changed last first.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, decide, is_telling};
-use crate::model::{ClassName, ConditionType, Item, Lease, Reading, RecordId, read};
+use crate::model::{ClassName, ConditionType, Item, Lease, Pool, Reading, RecordId, read};
 use crate::yard::{Now, Observation, Unit, Yard};
 
 /// A yard as the table shows it at one moment. Every agent counts as just heard, because only a process that has
@@ -43,6 +43,7 @@ pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, P
     let judged = |unit: Unit| {
         let mut plan = decide(&cx, &unit);
         plan.actions.retain(|action| !is_telling(action));
+        tell_of_runner(&yard, &unit, &mut plan);
         if let Unit::Class(name) = &unit
             && let Some(said) = said.get(name)
         {
@@ -52,6 +53,17 @@ pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, P
         (unit, plan)
     };
     yard.units().into_iter().map(judged).collect()
+}
+
+/// What only the operator knows of the runner package, as it told in the pool's conditions.
+fn tell_of_runner(yard: &Yard, unit: &Unit, plan: &mut Plan) {
+    let Unit::Class(name) = unit else { return };
+    let Some(pool) = yard.pool(name) else { return };
+    for condition in pool.status.conditions.iter().filter(|condition| condition.status) {
+        if [ConditionType::RunnerEnds, ConditionType::RunnerHeldBack].contains(&condition.condition_type) {
+            plan.wait(Pool::key_of(name), WaitReason::Runner, condition.message.clone());
+        }
+    }
 }
 
 /// The classes whose launches are held back by their pool's status alone, with its message.

@@ -1,10 +1,10 @@
 //! Explains in sentences why a record is in its state, what it waits for, and when it ends.
 
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
-use crate::model::{ClassName, InstanceArn, Phase, RecordId, Request, RequestKey, State};
+use crate::model::{ClassName, InstanceArn, Phase, RecordId, Request, RequestKey, State, kept_of};
 use crate::yard::{Demand, Now, Tracked, Unit, Yard};
 
-use super::{Pace, forecast, judge};
+use super::{Pace, before, forecast, judge};
 
 /// Explains a request: why it is in its phase, what it waits for, and when it ends.
 pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &RequestKey) -> Vec<String> {
@@ -43,7 +43,9 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
     lines.extend(if shared.is_empty() { ahead(yard, request).into_iter().collect() } else { shared });
     let cx = Context { yard, policy, now, role };
     let pace = Pace::of_classes(yard);
-    lines.extend(forecast(&cx, key, pace.get(&request.intent.resource_class)).map(|told| told.to_string()));
+    let before = before(yard, now).get(key).copied();
+    let pace = pace.get(&request.intent.resource_class);
+    lines.extend(forecast(&cx, key, pace, before).map(|told| told.to_string()));
     lines
 }
 
@@ -78,9 +80,10 @@ pub fn remark(message: &str) -> &str {
 pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     let tracked = yard.instance(arn)?;
     let instance = &tracked.instance;
-    let place = match instance.pooled_at() {
-        Some(_) => "idle, in the pool".to_owned(),
-        None => instance.state().to_string(),
+    let place = match (instance.pooled_at(), instance.held()) {
+        (Some(_), _) => "idle, in the pool".to_owned(),
+        (None, Some(hold)) => format!("held for {}, and serves nobody again", hold.by),
+        (None, None) => instance.state().to_string(),
     };
     let holder = instance.held_by().and_then(RecordId::request);
     let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
@@ -89,8 +92,12 @@ pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
     let since = instance.state_since;
     let console = instance.console.as_ref();
-    let console = console.map_or(String::new(), |line| format!("; the last line on its console: {line}"));
-    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}{console}"))
+    let console = console.map_or(String::new(), |line| format!("; its console says: {line}"));
+    let wanted = instance.hold.as_ref().filter(|_| instance.held().is_none() && instance.state().live());
+    let wanted = wanted.map_or(String::new(), |hold| {
+        format!("; {} holds it until {}: it is kept then, and ends without another run", hold.by, hold.until)
+    });
+    Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}{wanted}{console}"))
 }
 
 /// The agent's last signal. The agent record is removed with its machine.
@@ -128,6 +135,7 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
             "waits: {lacks} more idle machines are wanted, and there are as many machines as max allows ({max})"
         ));
     }
+    lines.extend(super::sizing::told(pool, now));
     lines
 }
 
@@ -151,10 +159,26 @@ fn machines(yard: &Yard, request: &Request) -> Vec<String> {
             let instance = &tracked.instance;
             let said = word(tracked);
             let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
-            format!("machine {id}: {} since {}{until}; {said}", instance.state(), instance.state_since)
+            let kept = found(yard, request, tracked).unwrap_or_default();
+            format!("machine {id}: {} since {}{until}; {said}{kept}", instance.state(), instance.state_since)
         }
     })
     .collect()
+}
+
+/// What a request's machine had of its repository when it was claimed; none where its class keeps nothing.
+fn found(yard: &Yard, request: &Request, tracked: &Tracked) -> Option<String> {
+    let class = yard.class(&tracked.instance.facts.resource_class)?;
+    if class.pool.as_ref()?.spec.keep.is_empty() {
+        return None;
+    }
+    let (agent, repository) = (tracked.agent.as_ref()?, request.id.repository.folded());
+    let each = kept_of(&agent.kept, repository.as_str());
+    let each: Vec<String> = each.map(|(name, kept)| format!("{name} ({} MiB)", kept.bytes >> 20)).collect();
+    Some(match each.as_slice() {
+        [] => "; nothing of its repository was kept there".to_owned(),
+        each => format!("; kept there of its repository: {}", each.join(", ")),
+    })
 }
 
 fn class(yard: &Yard, request: &Request, now: Now) -> Option<String> {
@@ -357,6 +381,33 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_told_what_each_of_its_machines_kept_of_its_repository() {
+        let keeping = |id: &str, repository: &str| {
+            let kept = crate::model::Kept {
+                repository: repository.to_owned(),
+                generation: 2,
+                bytes: 3 << 20,
+                used_at: at(-50),
+            };
+            machine(id).claimed(&ask("1")).agent(|agent| drop(agent.kept.insert("npm#2".to_owned(), kept)))
+        };
+        let told = |spec: serde_json::Value| {
+            let mut scene = Scene::with(spec);
+            scene.put(&holding("1", 2, &["i-1", "i-2"], serde_json::json!({})));
+            scene.add(keeping("i-1", "acme/web"));
+            scene.add(keeping("i-2", "acme/api"));
+            let lines = explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask("1"));
+            lines[1..3].iter().map(|line| line.rsplit("; ").next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(serde_json::json!({"keep": [{"name": "npm", "path": "~/.npm"}]})),
+            ["kept there of its repository: npm (3 MiB)", "nothing of its repository was kept there"]
+        );
+        let nothing = "its agent says nothing yet";
+        assert_eq!(told(serde_json::json!({})), [nothing, nothing], "its class keeps nothing");
+    }
+
+    #[test]
     fn what_an_operator_says_is_told_without_the_numbers_that_the_records_know_better() {
         for (message, beyond) in [
             ("0 idle of 0 wanted, 0 live of at most 8", ""),
@@ -384,6 +435,25 @@ mod tests {
             "i-3 of class linux: idle, in the pool since 2026-01-05T11:58:20Z, until 2026-01-05T12:28:20Z; its agent says nothing yet"
         );
         assert_eq!(told("i-9"), None);
+        let hold = || Some(crate::model::Hold { by: "cli:ada".into(), until: at(3600) });
+        let mut held = scene.clone();
+        let mut serves = machine("i-1").running(&ask("1"));
+        serves.instance.hold = hold();
+        serves.instance.version += 1;
+        held.add(serves);
+        assert!(
+            super::machine(&held.yard, &arn("i-1")).unwrap().contains(
+                "; cli:ada holds it until 2026-01-05T13:00:00Z: it is kept then, and ends without another run"
+            ),
+            "{:?}",
+            super::machine(&held.yard, &arn("i-1"))
+        );
+        let mut kept = machine("i-3").cleaning(&ask("2"));
+        kept.instance.hold = hold();
+        kept.instance.version += 1;
+        held.add(kept);
+        let told_of_kept = super::machine(&held.yard, &arn("i-3")).unwrap();
+        assert!(told_of_kept.contains(": held for cli:ada, and serves nobody again"), "{told_of_kept}");
         let mut ended = scene.clone();
         let mut gone = machine("i-6").ended(crate::model::Reason::Surplus);
         gone.agent = None;

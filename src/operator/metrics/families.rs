@@ -39,6 +39,8 @@ pub(super) struct Families {
     pub(super) queue_messages: IntCounterVec,
     pub(super) interruptions: IntCounterVec,
     pub(super) events_dropped: IntCounter,
+    pub(super) history_failures: IntCounter,
+    pub(super) history_waiting: IntGauge,
     pub(super) unreadable: IntGauge,
     pub(super) newer: IntGauge,
     pub(super) leader: IntGauge,
@@ -46,13 +48,14 @@ pub(super) struct Families {
     pub(super) github_rate_limit: IntGaugeVec,
     pub(super) github_waits: IntCounterVec,
     pub(super) runner_deadline: GaugeVec,
+    pub(super) runner_held_back: IntGauge,
     pub(super) machines: Machines,
 }
 
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made(Machines::register(registry)).expect("the names and labels below are valid");
-        let all: [Box<dyn Collector>; 25] = [
+        let all: Vec<Box<dyn Collector>> = vec![
             Box::new(made.instances.clone()),
             Box::new(made.pool_desired.clone()),
             Box::new(made.requests.clone()),
@@ -71,6 +74,8 @@ impl Families {
             Box::new(made.queue_messages.clone()),
             Box::new(made.interruptions.clone()),
             Box::new(made.events_dropped.clone()),
+            Box::new(made.history_failures.clone()),
+            Box::new(made.history_waiting.clone()),
             Box::new(made.unreadable.clone()),
             Box::new(made.newer.clone()),
             Box::new(made.leader.clone()),
@@ -78,6 +83,7 @@ impl Families {
             Box::new(made.github_rate_limit.clone()),
             Box::new(made.github_waits.clone()),
             Box::new(made.runner_deadline.clone()),
+            Box::new(made.runner_held_back.clone()),
         ];
         for family in all {
             registry.register(family).expect("each name is registered once");
@@ -168,6 +174,14 @@ impl Families {
                 "runyard_events_dropped_total",
                 "Events that were not written because the table limits the rate.",
             )?,
+            history_failures: IntCounter::new(
+                "runyard_history_failures_total",
+                "Writes to the history table that failed; they are repeated.",
+            )?,
+            history_waiting: IntGauge::new(
+                "runyard_history_waiting_lines",
+                "Lines that the history table does not have yet.",
+            )?,
             unreadable: IntGauge::new("runyard_unreadable_records", "Records that cannot be read.")?,
             newer: IntGauge::new("runyard_newer_records", "Records of a newer version, left alone.")?,
             leader: IntGauge::new("runyard_leader", "1 while this process holds the lease.")?,
@@ -182,6 +196,10 @@ impl Families {
             github_waits: IntCounterVec::new(
                 Opts::new("runyard_github_waits_total", "Calls put off to keep within GitHub's limits."),
                 &["priority"],
+            )?,
+            runner_held_back: IntGauge::new(
+                "runyard_runner_held_back",
+                "Classes in which a new runner version failed and is held back.",
             )?,
             runner_deadline: GaugeVec::new(
                 Opts::new(

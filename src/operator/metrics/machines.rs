@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use prometheus::core::Collector;
-use prometheus::{CounterVec, Gauge, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    CounterVec, Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 use super::families::histogram;
-use crate::model::{UsageClass, words};
+use crate::model::{ClassName, UsageClass, words};
 
 words! {
     /// What the time of a machine is spent on.
@@ -18,10 +20,32 @@ words! {
         Busy = "busy",
         /// Given back and being cleaned.
         Cleaning = "cleaning",
+        /// Kept for a person to look at.
+        Held = "held",
         /// Free.
         Idle = "idle",
         /// Decided to end and not gone.
         Ending = "ending",
+    }
+}
+
+words! {
+    /// What a machine's cost is for.
+    Part {
+        /// A request: it starts for one, serves it, or is cleaned after it.
+        Requests = "requests",
+        /// The pool: it starts for it, waits in it, or ends.
+        Idle = "idle",
+    }
+}
+
+words! {
+    /// What a claim of a class that keeps directories found on its machine.
+    Found {
+        /// A kept directory of the request's repository.
+        Warm = "warm",
+        /// None.
+        Cold = "cold",
     }
 }
 
@@ -38,9 +62,12 @@ const QUEUES: [&str; 2] = ["pool", "dead"];
 /// The families of this page.
 pub(super) struct Machines {
     pub(super) seconds: CounterVec,
+    pub(super) cost: CounterVec,
+    pub(super) unpriced: CounterVec,
     pub(super) boot: HistogramVec,
     pub(super) claim: HistogramVec,
     pub(super) uses: HistogramVec,
+    pub(super) kept_claims: IntCounterVec,
     pub(super) orphans: IntGauge,
     pub(super) queue_depth: IntGaugeVec,
     pub(super) lease_age: Gauge,
@@ -50,11 +77,14 @@ pub(super) struct Machines {
 impl Machines {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made().expect("the names and labels below are valid");
-        let all: [Box<dyn Collector>; 8] = [
+        let all: [Box<dyn Collector>; 11] = [
             Box::new(made.seconds.clone()),
+            Box::new(made.cost.clone()),
+            Box::new(made.unpriced.clone()),
             Box::new(made.boot.clone()),
             Box::new(made.claim.clone()),
             Box::new(made.uses.clone()),
+            Box::new(made.kept_claims.clone()),
             Box::new(made.orphans.clone()),
             Box::new(made.queue_depth.clone()),
             Box::new(made.lease_age.clone()),
@@ -76,6 +106,20 @@ impl Machines {
                 ),
                 &["resource_class", "usage_class", "activity"],
             )?,
+            cost: CounterVec::new(
+                Opts::new(
+                    "runyard_cost_dollars_total",
+                    "What machines cost at the operator's prices, for requests or idle, counted by the holder of the lease.",
+                ),
+                &["resource_class", "part"],
+            )?,
+            unpriced: CounterVec::new(
+                Opts::new(
+                    "runyard_unpriced_machine_seconds_total",
+                    "Time of machines whose type has no price, counted by the holder of the lease.",
+                ),
+                of_class,
+            )?,
             boot: HistogramVec::new(
                 histogram("runyard_boot_seconds", "From a machine's record to its first use.", BOOT),
                 &["resource_class", "usage_class"],
@@ -92,6 +136,7 @@ impl Machines {
                 histogram("runyard_machine_uses", "Claims that a machine had run when it was ended.", USES),
                 of_class,
             )?,
+            kept_claims: kept_claims()?,
             orphans: IntGauge::new(
                 "runyard_orphan_instances",
                 "Machines of this table that have no record, as last listed.",
@@ -114,7 +159,14 @@ impl Machines {
     /// Makes a class's series.
     pub(super) fn declare(&self, class: &str) {
         self.claim.with_label_values(&[class]);
+        self.unpriced.with_label_values(&[class]);
+        for part in Part::ALL {
+            self.cost.with_label_values(&[class, part.as_str()]);
+        }
         self.uses.with_label_values(&[class]);
+        for found in Found::ALL {
+            self.kept_claims.with_label_values(&[class, found.as_str()]);
+        }
         for queue in QUEUES {
             self.queue_depth.with_label_values(&[class, queue]);
         }
@@ -129,7 +181,14 @@ impl Machines {
     /// Drops them. A series that is not there is as good as one that was removed.
     pub(super) fn forget(&self, class: &str) {
         let _ = self.claim.remove_label_values(&[class]);
+        let _ = self.unpriced.remove_label_values(&[class]);
+        for part in Part::ALL {
+            let _ = self.cost.remove_label_values(&[class, part.as_str()]);
+        }
         let _ = self.uses.remove_label_values(&[class]);
+        for found in Found::ALL {
+            let _ = self.kept_claims.remove_label_values(&[class, found.as_str()]);
+        }
         for queue in QUEUES {
             let _ = self.queue_depth.remove_label_values(&[class, queue]);
         }
@@ -139,6 +198,40 @@ impl Machines {
                 let _ = self.seconds.remove_label_values(&[class, usage.as_str(), activity.as_str()]);
             }
         }
+    }
+}
+
+fn kept_claims() -> prometheus::Result<IntCounterVec> {
+    IntCounterVec::new(
+        Opts::new(
+            "runyard_kept_claims_total",
+            "Claims of classes that keep directories, by whether the machine had one of the repository.",
+        ),
+        &["resource_class", "found"],
+    )
+}
+
+impl super::Metrics {
+    /// Machines of a class cost so much.
+    pub fn cost(&self, class: &ClassName, part: Part, dollars: f64) {
+        let labels = [self.label(class.as_str()), part.as_str()];
+        self.families().machines.cost.with_label_values(&labels).inc_by(dollars);
+    }
+
+    /// A machine was claimed in a class that keeps directories, and had one of the request's repository or none.
+    pub fn claim_found(&self, class: &ClassName, found: Found) {
+        let labels = [self.label(class.as_str()), found.as_str()];
+        self.families().machines.kept_claims.with_label_values(&labels).inc();
+    }
+
+    /// Machines of a class that have no price spent so much time together.
+    pub fn unpriced(&self, class: &ClassName, time: Duration) {
+        let families = self.families();
+        families
+            .machines
+            .unpriced
+            .with_label_values(&[self.label(class.as_str())])
+            .inc_by(time.as_secs_f64());
     }
 }
 

@@ -216,6 +216,9 @@ impl GitHub for Refusing {
     async fn runner(&self, _: &Scope, _: &str) -> Result<Option<Runner>, GitHubError> {
         Ok(None)
     }
+    async fn set_labels(&self, _: &Scope, _: u64, _: &[String]) -> Result<(), GitHubError> {
+        Err(GitHubError::Throttled { retry_after: Duration::from_secs(1) })
+    }
     async fn runner_by_id(&self, _: &Scope, _: u64) -> Result<Option<Runner>, GitHubError> {
         Ok(None)
     }
@@ -227,6 +230,9 @@ impl GitHub for Refusing {
     }
     async fn remove_runner(&self, _: &Scope, _: u64) -> Result<(), GitHubError> {
         Err(GitHubError::Busy(String::new()))
+    }
+    async fn run_workflow(&self, _: &str, _: &str, _: u64) -> Result<String, GitHubError> {
+        Err(GitHubError::NotFound(String::new()))
     }
     async fn run(&self, _: &str, _: &str, _: u64) -> Result<RunState, GitHubError> {
         Err(GitHubError::NotFound(String::new()))
@@ -265,9 +271,12 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert_eq!(metered.runner(&scope, "x").await.unwrap(), None);
     assert_eq!(metered.runner_by_id(&scope, 1).await.unwrap(), None);
     assert_eq!(metered.end_of_life(&scope, "2.330.0").await.unwrap(), EndOfLife::default());
+    assert!(metered.runner_applications(&scope).await.is_err());
     assert!(metered.runners(&scope).await.is_err());
     assert!(metered.remove_runner(&scope, 1).await.is_err());
+    assert!(metered.set_labels(&scope, 1, &[]).await.is_err());
     assert!(metered.run("acme", "web", 1).await.is_err());
+    assert!(metered.run_workflow("acme", "web", 1).await.is_err());
     assert_eq!(metered.open_runs("acme", "web").await.unwrap(), []);
     assert!(metered.run_jobs("acme", "web", 1, 2).await.is_err());
     assert!(metered.run_source("acme", "web", 1).await.is_err());
@@ -299,9 +308,12 @@ async fn queue_compute_and_github_are_passed_on_and_counted_in_series_that_were_
         ("github", "runner", "ok"),
         ("github", "runner_by_id", "ok"),
         ("github", "end_of_life", "ok"),
+        ("github", "runner_applications", "not-found"),
         ("github", "runners", "denied"),
         ("github", "remove_runner", "busy"),
+        ("github", "set_labels", "throttled"),
         ("github", "run", "not-found"),
+        ("github", "run_workflow", "not-found"),
         ("github", "open_runs", "ok"),
         ("github", "run_jobs", "not-found"),
         ("github", "run_source", "not-found"),

@@ -13,8 +13,8 @@ use super::Metrics;
 use crate::admin::Health;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
 use crate::ports::github::{
-    BranchFacts, EndOfLife, JobConfig, RunSource, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob,
-    WorkflowRun,
+    BranchFacts, EndOfLife, JobConfig, RunSource, RunState, Runner, RunnerApplication, RunnerSpec, Scope,
+    Token, WorkflowJob, WorkflowRun,
 };
 use crate::ports::{
     Batch, Change, Compute, ComputeError, Doorbell, GitHub, GitHubError, LaunchOrder, Launched, Machine,
@@ -66,8 +66,11 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
             "runner_by_id",
             "runners",
             "remove_runner",
+            "set_labels",
             "end_of_life",
+            "runner_applications",
             "run",
+            "run_workflow",
             "open_runs",
             "run_jobs",
             "run_source",
@@ -421,12 +424,20 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         self.counted("runners", self.inner.runners(scope)).await
     }
 
+    async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError> {
+        self.counted("set_labels", self.inner.set_labels(scope, id, labels)).await
+    }
+
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
         self.counted("remove_runner", self.inner.remove_runner(scope, id)).await
     }
 
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
         self.counted("end_of_life", self.inner.end_of_life(scope, version)).await
+    }
+
+    async fn runner_applications(&self, scope: &Scope) -> Result<Vec<RunnerApplication>, GitHubError> {
+        self.counted("runner_applications", self.inner.runner_applications(scope)).await
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
@@ -445,6 +456,10 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GitHubError> {
         self.counted("run_jobs", self.inner.run_jobs(owner, name, run_id, attempt)).await
+    }
+
+    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
+        self.counted("run_workflow", self.inner.run_workflow(owner, name, run_id)).await
     }
 
     async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {

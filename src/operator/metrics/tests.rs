@@ -10,9 +10,13 @@ runyard_backend_requests_total counter operation,outcome,service
 runyard_boot_seconds histogram resource_class,usage_class
 runyard_breaker_open gauge kind,resource_class
 runyard_claim_seconds histogram resource_class
+runyard_cost_dollars_total counter part,resource_class
 runyard_events_dropped_total counter
+runyard_history_failures_total counter
+runyard_history_waiting_lines gauge
 runyard_instances gauge resource_class,state
 runyard_interruptions_total counter action
+runyard_kept_claims_total counter found,resource_class
 runyard_leader gauge
 runyard_lease_age_seconds gauge
 runyard_lease_changes_total counter
@@ -30,9 +34,14 @@ runyard_request_failures_total counter reason,resource_class
 runyard_request_ready_seconds histogram resource_class,source
 runyard_requests gauge phase,resource_class
 runyard_resync_age_seconds gauge
+runyard_runner_held_back gauge
+runyard_share_machines gauge resource_class,share
+runyard_share_used_seconds gauge resource_class,share
+runyard_share_waiting_requests gauge resource_class,share
 runyard_stream_lag_seconds gauge
 runyard_terminations_total counter reason
 runyard_transitions_total counter from,to
+runyard_unpriced_machine_seconds_total counter resource_class
 runyard_unreadable_records gauge
 ";
 
@@ -56,6 +65,7 @@ pub(super) fn value(text: &str, series: &str) -> f64 {
 async fn the_names_types_and_labels_are_the_contracts() {
     let metrics = metrics();
     metrics.class(&class("linux"));
+    metrics.shares(&class("linux"), vec![share("acme/web".into(), 1)]);
     let text = metrics.render();
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE runyard_")).map(|family| {
         let (name, kind) = family.split_once(' ').unwrap();
@@ -193,6 +203,7 @@ async fn machines_are_measured_by_class_and_never_by_name() {
     metrics.booted(&linux, UsageClass::OnDemand, Duration::from_secs(40));
     metrics.claim_served(&linux, Duration::from_millis(800));
     metrics.machine_used(&linux, 7);
+    metrics.claim_found(&linux, Found::Warm);
     metrics.orphans(2);
     metrics.queue_depth(&linux, QueueDepth { waiting: 9, dead: 1 });
     let text = metrics.render();
@@ -207,6 +218,8 @@ async fn machines_are_measured_by_class_and_never_by_name() {
         ("runyard_boot_seconds_sum{resource_class=\"linux\",usage_class=\"on-demand\"}", 40.0),
         ("runyard_claim_seconds_sum{resource_class=\"linux\"}", 0.8),
         ("runyard_machine_uses_sum{resource_class=\"linux\"}", 7.0),
+        ("runyard_kept_claims_total{found=\"warm\",resource_class=\"linux\"}", 1.0),
+        ("runyard_kept_claims_total{found=\"cold\",resource_class=\"linux\"}", 0.0),
         ("runyard_orphan_instances", 2.0),
         ("runyard_queue_depth{queue=\"pool\",resource_class=\"linux\"}", 9.0),
         ("runyard_queue_depth{queue=\"dead\",resource_class=\"linux\"}", 1.0),
@@ -325,4 +338,39 @@ async fn the_oldest_waiting_request_ages_by_the_wall_clock_and_never_below_zero(
 #[tokio::test]
 async fn the_process_is_measured_too() {
     assert!(value(&metrics().render(), "process_resident_memory_bytes") > 0.0);
+}
+
+fn share(name: String, used: u64) -> ShareReport {
+    ShareReport {
+        share: name,
+        class: class("linux"),
+        weight: 1,
+        used,
+        part: 0,
+        held: 1,
+        waiting: 2,
+        quota: crate::model::Quota::default(),
+        keeps: Vec::new(),
+    }
+}
+
+#[test]
+fn twenty_shares_of_a_class_have_series_and_the_others_one_together() {
+    let metrics = metrics();
+    metrics.class(&class("linux"));
+    metrics.shares(&class("typo"), vec![share("acme/web".into(), 1)]);
+    metrics.shares(&class("linux"), (0..300).map(|n| share(format!("acme/r{n:03}"), 1000 - n)).collect());
+    let text = metrics.render();
+    let series = |text: &str| text.lines().filter(|line| line.starts_with("runyard_share_")).count();
+    assert_eq!(series(&text), 3 * 21, "{text}");
+    let of = |family: &str, share: &str| {
+        value(&text, &format!("{family}{{resource_class=\"linux\",share=\"{share}\"}}"))
+    };
+    assert_eq!(of("runyard_share_used_seconds", "acme/r019"), 981.0);
+    assert_eq!(of("runyard_share_machines", "_other"), 280.0);
+    assert_eq!(of("runyard_share_waiting_requests", "_other"), 560.0);
+    metrics.shares(&class("linux"), vec![share("acme/new".into(), 5)]);
+    assert_eq!(series(&metrics.render()), 3, "who is gone has none");
+    metrics.forget(&class("linux"));
+    assert_eq!(series(&metrics.render()), 0);
 }

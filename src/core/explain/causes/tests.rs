@@ -1,11 +1,14 @@
 use std::collections::BTreeSet;
 
-use super::{CAUSES, probable};
+use super::{CAUSES, UNREPORTED, probable};
 
 /// What was really said, by our own programs, EC2, GitHub's runner and the kernel, and what it is to be known as.
 const SAID: &[(&str, &str)] = &[
-    ("the agent from https://a.example/agent has not the SHA-256 00ab", "agent-digest"),
-    ("the agent cannot be had from https://a.example/agent", "agent-unreachable"),
+    (
+        "the first boot failed: the agent from https://a.example/agent has not the SHA-256 00ab",
+        "agent-digest",
+    ),
+    ("the first boot failed: the agent cannot be had from https://a.example/agent", "agent-unreachable"),
     ("its SHA-256 is 00ab, not 01ab; mend runner.sha256 or runner.url", "package-digest"),
     ("the runner package: the server answers 403 Forbidden", "package-missing"),
     ("run.sh cannot be started: Exec format error (os error 8)", "wrong-architecture"),
@@ -17,6 +20,20 @@ const SAID: &[(&str, &str)] = &[
     ("this machine cannot be lent: a network namespace: Operation not permitted", "no-namespaces"),
     ("the metadata service at http://169.254.169.254 answers", "metadata-reachable"),
     ("/run/docker.sock answers: its user is root", "engine-reachable"),
+    (
+        "the pre-runner script ended with exit status: 1: head: error writing 'standard output': No space left on device",
+        "disk-full",
+    ),
+    (
+        "the pre-runner script ended with exit status: 6: curl: (6) Could not resolve host: packages",
+        "no-name-service",
+    ),
+    ("curl: (7) Failed to connect to 10.0.0.1 port 443 after 0 ms: Couldn't connect to server", "no-route"),
+    (
+        "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+        "machine-role",
+    ),
+    ("what it left: /var/lib/runyard/claims: Not a directory (os error 20)", "left-behind"),
     ("powers off: the pre-runner script ended with exit status: 3", "pre-runner-script"),
     ("Process terminated. Couldn't find a valid ICU package installed on the system.", "libicu-missing"),
     ("no fresh directory: No space left on device (os error 28)", "disk-full"),
@@ -96,4 +113,14 @@ fn a_cause_is_told_once_with_the_first_words_and_what_is_healthy_has_none() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].said, said[0]);
     assert!(probable(["Bound: launched by EC2", "claimed for demo/app 1", "registered", ""]).is_empty());
+}
+
+#[test]
+fn that_an_agent_never_reported_comes_after_all_that_says_why() {
+    let said = [
+        "it is created, and its agent never reported yet",
+        "powers off: first boot failed while it fetched the agent (1)",
+    ];
+    let names: Vec<&str> = probable(said).iter().map(|one| one.cause.name).collect();
+    assert_eq!(names, ["agent-unreachable", UNREPORTED]);
 }
